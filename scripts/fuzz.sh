@@ -118,7 +118,11 @@ make_seeds() {
             printf '\7\5\1\1\0\1a\2\7\10\0' >"$1/spans"
             ;;
         rpc_store)
-            printf 'rendez-rpc 1\tstatic\t2\n0\tw0\t/job:a/task:0\tunix:@a\n1\tw1\t/job:a/task:1\t127.0.0.1:5\n' >"$1/file"
+            printf 'rendez-rpc 2\tstatic\t2\t2\n0\tw0\t/job:a/task:0\tunix:@a\n1\tw1\t/job:a/task:1\t127.0.0.1:5\n' >"$1/file"
+            ;;
+        rpc_log)
+            printf '+\ta\t2\tw0\t/job:a/task:0\tunix:@a\n+\tb\t2\tw1\t/job:a/task:1\t127.0.0.1:5\n-\ta\n' >"$1/comes"
+            printf '=\t2\t0\t1\n*\tb\t1\t0\tin\tw1\t/job:a/task:1\t127.0.0.1:5\n' >"$1/state"
             ;;
         autograd_message)
             printf '\21\0\1\0\0\0\0\0\0\0\0\1\0\0\0\0\0\1\0' >"$1/joined"

@@ -530,3 +530,13 @@ pub(crate) fn parse_store(path: &std::path::Path, is_dynamic: bool) -> Result<us
     let members = store::Store::new(path, is_dynamic).members()?;
     Ok(members.len())
 }
+
+/// How many workers the log of a group names; see [`parsers`](crate::parsers).
+pub(crate) fn parse_log(bytes: &[u8]) -> Result<usize, String> {
+    let log = log::Log::read(bytes)?;
+    // What it would be written anew as is a log as well.
+    if let Some(short) = log.compacted() {
+        log::Log::read(short.as_bytes())?;
+    }
+    Ok(log.members(0).len())
+}

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::agent::parse_store;
+use crate::agent::{parse_log, parse_store};
 use crate::error::Error;
 use crate::value::{Unpacker, Value, ValueError};
 
@@ -28,4 +28,12 @@ pub fn is_report(plain: &[u8]) -> bool {
 /// What is wrong with it.
 pub fn store_file(path: &Path, is_dynamic: bool) -> Result<usize, Error> {
     parse_store(path, is_dynamic)
+}
+
+/// How many workers the log of a group in a store of keys names, if it is a dynamic one.
+///
+/// # Errors
+/// Which line is none, and why.
+pub fn store_log(bytes: &[u8]) -> Result<usize, String> {
+    parse_log(bytes)
 }

@@ -117,8 +117,8 @@ const TABLE: &[(&str, &[&str])] = &[
     (
         "rpc",
         &[
-            "ground", "mutant", "proto", "memory", "trace", "mail", "shard", "drive", "control",
-            "cluster", "engine",
+            "ground", "mutant", "files", "proto", "memory", "trace", "mail", "shard", "drive",
+            "control", "cluster", "engine",
         ],
     ),
     // Floor 8, and the root, which only lists the rooms.

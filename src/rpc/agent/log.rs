@@ -101,14 +101,14 @@ impl Log {
             ["=", next, size, round] => {
                 self.next = number(next)?;
                 self.size = Some(number(size)?);
-                self.round = number(round)?;
+                self.round = round_of(round)?;
             }
             ["*", token, id, round, is_in, name, task, address] => {
                 let (task, address) = place(name, task, address)?;
                 let entry = Entry {
                     token: hex(token)?,
                     id: WorkerId(number(id)?),
-                    round: number(round)?,
+                    round: round_of(round)?,
                     is_in: is_in == "in",
                     task,
                     address,
@@ -287,6 +287,11 @@ fn number<T: std::str::FromStr>(word: &str) -> Result<T, String> {
         .map_err(|_| format!("'{word}' is no number that fits"))
 }
 
+/// A round: far from where counting on from it would end.
+fn round_of(word: &str) -> Result<u64, String> {
+    number::<u32>(word).map(u64::from)
+}
+
 fn place(name: &str, task: &str, address: &str) -> Result<(TaskName, Address), String> {
     check_name(name).map_err(|error| error.to_string())?;
     let task = TaskName::parse(task).map_err(|error| error.to_string())?;
@@ -298,6 +303,8 @@ fn place(name: &str, task: &str, address: &str) -> Result<(TaskName, Address), S
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn plus(token: u64, size: usize, name: &str) -> String {
@@ -406,11 +413,47 @@ mod tests {
             "=\t1\t2\n",
             "*\t1\n",
             "+\t1\t1\ta b\t/job:a/task:0\tx:1\n",
+            "=\t1\t2\t18446744073709551615\n",
+            "*\t1\t0\t18446744073709551615\tin\tz\t/job:a/task:0\t127.0.0.1:1\n",
         ] {
             let text = format!("{}{line}", plus(1, 2, "a"));
             let why = Log::read(text.as_bytes()).unwrap_err();
             assert!(why.starts_with("line 2: "), "{why}");
         }
         assert!(Log::read(&[0xff]).is_err());
+    }
+
+    /// Words that are none, and true ones at their ends, in any order.
+    fn any_line() -> impl Strategy<Value = String> {
+        let word = prop_oneof![
+            Just("0".to_owned()),
+            Just("1".to_owned()),
+            Just("4294967295".to_owned()),
+            Just("18446744073709551615".to_owned()),
+            Just("a".to_owned()),
+            Just("in".to_owned()),
+            Just("/job:a/task:0".to_owned()),
+            Just("127.0.0.1:1".to_owned()),
+            ".{0,4}",
+        ];
+        let kind = prop_oneof![Just("+"), Just("-"), Just("="), Just("*"), Just("?")];
+        let words = prop::collection::vec(word, 0..8);
+        let true_line = (0..3_u64, 0..3_usize).prop_map(|(token, size)| plus(token, size, "a"));
+        prop_oneof![
+            (kind, words).prop_map(|(kind, words)| format!("{kind}\t{}\n", words.join("\t"))),
+            true_line,
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn no_log_panics(lines in prop::collection::vec(any_line(), 0..6)) {
+            if let Ok(log) = Log::read(lines.concat().as_bytes()) {
+                prop_assert!(log.members(log.round).len() <= lines.len());
+                if let Some(short) = log.compacted() {
+                    prop_assert!(Log::read(short.as_bytes()).is_ok());
+                }
+            }
+        }
     }
 }

@@ -1,16 +1,22 @@
 //! The file that workers meet through: who is in the group, under a lock.
 //!
-//! Its first line says how the group meets and which number comes next; each other line is a worker: its number, its
-//! name, its task and its address, with tabs between. It is read and written whole, under a lock of the system's, so it
-//! must lie where that works: on one machine, or on a file system that all of them share.
+//! Its first line says how the group meets, which number comes next, and how many lines follow; each of those is a
+//! worker: its number, its name, its task and its address, with tabs between. What ends before that is torn, and refused.
+//!
+//! A change is a new file that takes the path when it is whole ([`Output`]), so a reader needs no lock, and one that is
+//! killed in the middle of a change leaves the file as it was. Who changes it holds a lock of the system's on the file
+//! that lies there, and looks once more whether it still does: so the file must lie where that works, on one machine or
+//! on a file system that all of them share. The system takes the lock back from who is killed.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Seek as _, Write as _};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rendez::control::Address;
+use rendez::files::Output;
 use rendez::ground::{TaskName, catalogue};
 
 use super::WorkerInfo;
@@ -23,9 +29,15 @@ const BYTES_MAX: u64 = 64 << 20;
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 /// The pause after the first look, doubled after each until it is [`LOOK`]: a group that starts together is there soon.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
+/// How long a change may be held up by others: each takes milliseconds, but for one whose process is stopped.
+const LOCKED: Duration = Duration::from_secs(30);
+/// How often the lock is tried.
+const LOCK_LOOK: Duration = Duration::from_millis(2);
 /// What a group says that is static here and dynamic there.
 pub(super) const MIXED: &str =
     "RPC group mixes statically and dynamically initialized members which is not supported.";
+/// How the file begins: what it is, and the version of its text.
+const HEAD: &str = "rendez-rpc 2";
 const STATIC: &str = "static";
 const DYNAMIC: &str = "dynamic";
 
@@ -39,6 +51,7 @@ pub(super) struct Store {
     is_dynamic: bool,
 }
 
+#[derive(Debug, Default)]
 struct Members {
     next: u32,
     members: BTreeMap<WorkerId, Member>,
@@ -59,56 +72,70 @@ impl Store {
         )
     }
 
-    /// Changes the members under the lock. `change` says whether it did.
-    fn with<R>(
-        &self,
-        change: impl FnOnce(&mut Members) -> Result<(R, bool), Error>,
-    ) -> Result<R, Error> {
-        let open = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&self.path);
-        let mut file = open.map_err(|error| self.fault(error))?;
-        file.lock()
-            .map_err(|error| self.fault(format!("it cannot be locked: {error}")))?;
-        let mut members = self.read(&mut file)?;
-        let (result, is_changed) = change(&mut members)?;
-        if is_changed {
-            self.write(&mut file, &members)
-                .map_err(|error| self.fault(error))?;
-        }
+    /// Changes the members under the lock.
+    fn change<R>(&self, change: impl FnOnce(&mut Members) -> Result<R, Error>) -> Result<R, Error> {
+        // It is given back when this returns.
+        let locked = self.lock()?;
+        let mut members = self.parse(&locked)?;
+        let result = change(&mut members)?;
+        self.write(&members).map_err(|error| self.fault(error))?;
         Ok(result)
     }
 
-    fn read(&self, file: &mut File) -> Result<Members, Error> {
+    /// The file that lies at the path, locked. It is made if there is none.
+    fn lock(&self) -> Result<File, Error> {
+        let until = Instant::now() + LOCKED;
+        loop {
+            let open = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&self.path);
+            let file = open.map_err(|error| self.fault(error))?;
+            match file.try_lock() {
+                // Whoever held the lock before has put another file there, or one has been deleted.
+                Ok(()) if self.is_there(&file)? => return Ok(file),
+                Ok(()) => continue,
+                Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                    std::thread::sleep(LOCK_LOOK);
+                }
+                Err(TryLockError::WouldBlock) => {
+                    let message = format!(
+                        "another process has had its lock for {LOCKED:?}: is one of the group stopped?"
+                    );
+                    return Err(self.fault(message));
+                }
+                Err(TryLockError::Error(error)) => {
+                    return Err(self.fault(format!("it cannot be locked: {error}")));
+                }
+            }
+        }
+    }
+
+    /// True if it is the file at the path.
+    fn is_there(&self, file: &File) -> Result<bool, Error> {
+        let own = file.metadata().map_err(|error| self.fault(error))?;
+        match std::fs::metadata(&self.path) {
+            Ok(there) => Ok((there.dev(), there.ino()) == (own.dev(), own.ino())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(self.fault(error)),
+        }
+    }
+
+    fn read(&self) -> Result<Members, Error> {
+        match File::open(&self.path) {
+            Ok(file) => self.parse(&file),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Members::default()),
+            Err(error) => Err(self.fault(error)),
+        }
+    }
+
+    fn parse(&self, file: &File) -> Result<Members, Error> {
         let mut text = String::new();
         let read = file.take(BYTES_MAX).read_to_string(&mut text);
         read.map_err(|error| self.fault(error))?;
-        let mut lines = text.lines();
-        let mut members = Members {
-            next: 0,
-            members: BTreeMap::new(),
-        };
-        let Some(head) = lines.next() else {
-            return Ok(members);
-        };
-        let mut words = head.split('\t');
-        let how = (
-            words.next(),
-            words.next(),
-            words.next().and_then(|next| next.parse().ok()),
-        );
-        let (Some("rendez-rpc 1"), Some(how), Some(next)) = how else {
-            return Err(self.fault("line 1: it is no file of a group; delete it, or name another"));
-        };
-        members.next = next;
-        for (number, line) in lines.enumerate() {
-            let member =
-                member(line).map_err(|what| self.fault(format!("line {}: {what}", number + 2)))?;
-            members.members.insert(member.0.id, member);
-        }
+        let (how, members) = parse(&text).map_err(|what| self.fault(what))?;
         let own = if self.is_dynamic { DYNAMIC } else { STATIC };
         if how != own && !members.members.is_empty() {
             return Err(Error::of(catalogue::RPC_GROUP, MIXED));
@@ -116,24 +143,11 @@ impl Store {
         Ok(members)
     }
 
-    fn write(&self, file: &mut File, members: &Members) -> std::io::Result<()> {
+    fn write(&self, members: &Members) -> std::io::Result<()> {
         let how = if self.is_dynamic { DYNAMIC } else { STATIC };
-        // An empty group begins again.
-        let next = if members.members.is_empty() {
-            0
-        } else {
-            members.next
-        };
-        let mut text = format!("rendez-rpc 1\t{how}\t{next}\n");
-        for (info, address) in members.members.values() {
-            text.push_str(&format!(
-                "{}\t{}\t{}\t{address}\n",
-                info.id, info.name, info.task
-            ));
-        }
-        file.rewind()?;
-        file.write_all(text.as_bytes())?;
-        file.set_len(text.len() as u64)
+        let mut file = Output::open(&self.path)?;
+        file.write_all(show(how, members).as_bytes())?;
+        file.finish()
     }
 
     /// This worker is in the group. One that has started again takes its former place.
@@ -143,7 +157,7 @@ impl Store {
         task: &TaskName,
         address: &Address,
     ) -> Result<WorkerId, Error> {
-        self.with(|members| {
+        self.change(|members| {
             let before = members.members.values().find(|(info, _)| info.name == name);
             let id = match before {
                 Some((info, _)) if info.task == *task => info.id,
@@ -168,18 +182,21 @@ impl Store {
                 task: task.clone(),
             };
             members.members.insert(id, (info, address.clone()));
-            Ok((id, true))
+            Ok(id)
         })
     }
 
     /// It is not in the group any more.
     pub(super) fn leave(&self, id: WorkerId) -> Result<(), Error> {
-        self.with(|members| Ok(((), members.members.remove(&id).is_some())))
+        self.change(|members| {
+            members.members.remove(&id);
+            Ok(())
+        })
     }
 
     /// Who is in the group.
     pub(super) fn members(&self) -> Result<BTreeMap<WorkerId, Member>, Error> {
-        self.with(|members| Ok((std::mem::take(&mut members.members), false)))
+        Ok(self.read()?.members)
     }
 
     /// Waits until so many are in the group.
@@ -217,6 +234,54 @@ pub(super) fn incomplete(names: &[&str], size: usize, patience: Duration) -> Err
         names.join(", ")
     );
     Error::of(catalogue::RPC_INIT, message)
+}
+
+/// What the file says: how the group meets, and its workers.
+fn parse(text: &str) -> Result<(&str, Members), String> {
+    let mut lines = text.lines();
+    let mut members = Members::default();
+    let Some(head) = lines.next() else {
+        return Ok((STATIC, members));
+    };
+    let words: Vec<&str> = head.split('\t').collect();
+    let [HEAD, how @ (STATIC | DYNAMIC), next, count] = words[..] else {
+        return Err("line 1: it is no file of a group; delete it, or name another".into());
+    };
+    let number = |word: &str| {
+        word.parse::<u32>()
+            .map_err(|_| format!("line 1: '{word}' is no number; delete it, or name another"))
+    };
+    let count = number(count)?;
+    members.next = number(next)?;
+    for (number, line) in (2..).zip(lines) {
+        let member = member(line).map_err(|what| format!("line {number}: {what}"))?;
+        members.members.insert(member.0.id, member);
+    }
+    let read = members.members.len();
+    if read != count as usize || !text.ends_with('\n') {
+        return Err(format!(
+            "it is torn: it says that {count} workers follow, and {read} do; delete it when none of the group is there"
+        ));
+    }
+    Ok((how, members))
+}
+
+/// The text that [`parse`] reads.
+fn show(how: &str, members: &Members) -> String {
+    // An empty group begins again.
+    let next = if members.members.is_empty() {
+        0
+    } else {
+        members.next
+    };
+    let mut text = format!("{HEAD}\t{how}\t{next}\t{}\n", members.members.len());
+    for (info, address) in members.members.values() {
+        text.push_str(&format!(
+            "{}\t{}\t{}\t{address}\n",
+            info.id, info.name, info.task
+        ));
+    }
+    text
 }
 
 fn member(line: &str) -> Result<Member, String> {

@@ -1,4 +1,4 @@
-//! Queries of clients of a store, and the log of a group: no bytes panic or take room without bound.
+//! Queries of clients of a store: no bytes panic or take room without bound.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,10 @@
 //! Groups that meet through a file.
 
+use rendez::control::Address;
+use rendez::ground::TaskName;
+
 use super::*;
+use crate::agent::store::Store;
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
@@ -83,4 +87,129 @@ fn a_group_does_not_mix_both_and_a_file_that_is_none_is_named() {
     alone.init_timeout = Duration::from_millis(50);
     let error = Agent::init(&engines[1], "w1", alone).unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_INIT);
+}
+
+/// A worker of a group that no engine has.
+fn member(at: usize) -> (String, TaskName, Address) {
+    let task = TaskName::parse(&format!("/job:store/task:{at}")).expect("a name");
+    let address = format!("127.0.0.1:{}", 4_000 + at);
+    (format!("w{at}"), task, address.parse().expect("an address"))
+}
+
+/// Names the file that the process of the test below joins and leaves again and again.
+const WRITES: &str = "RENDEZ_RPC_STORE_WRITES";
+
+#[test]
+fn joins_and_leaves_until_it_is_killed() {
+    let Ok(path) = std::env::var(WRITES) else {
+        return;
+    };
+    let store = Store::new(path.as_ref(), true);
+    for at in (1..60).cycle() {
+        let (name, task, address) = member(at);
+        let id = store.join(&name, &task, &address).expect("it joins");
+        if at % 2 == 0 {
+            store.leave(id).expect("it leaves");
+        }
+    }
+}
+
+/// Kills a process at a time that no write knows of, again and again.
+#[test]
+fn a_process_that_is_killed_in_the_middle_of_a_change_leaves_a_file_for_the_others() {
+    let folder = folder();
+    let path = folder.path().join("group");
+    let store = Store::new(&path, true);
+    let (name, task, address) = member(0);
+    let id = store.join(&name, &task, &address).expect("it joins");
+    for kill in 0..12 {
+        let mut writer = std::process::Command::new(std::env::current_exe().expect("a path"))
+            .args([
+                "--exact",
+                "agent::tests::store::joins_and_leaves_until_it_is_killed",
+            ])
+            .env(WRITES, &path)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("a process");
+        let before = std::fs::read(&path).expect("a file");
+        let until = std::time::Instant::now() + LONG;
+        while std::fs::read(&path).expect("a file") == before {
+            assert!(std::time::Instant::now() < until, "it writes nothing");
+        }
+        // Wherever it is now.
+        (0..kill * 7).for_each(|_| assert!(store.members().expect("whole").contains_key(&id)));
+        writer.kill().expect("killed");
+        writer.wait().expect("it ended");
+        let members = store.members().expect("a whole file");
+        assert_eq!(members[&id].0.name, "w0");
+        // Nothing of the dead holds the others up, and numbers go on.
+        let (name, task, address) = member(100 + kill);
+        let new = store.join(&name, &task, &address).expect("it joins");
+        assert!(!members.contains_key(&new), "{new} is another's");
+        store.leave(new).expect("it leaves");
+    }
+}
+
+#[test]
+fn a_file_that_is_torn_is_refused_and_stays_as_it_is() {
+    let folder = folder();
+    let path = folder.path().join("group");
+    let store = Store::new(&path, true);
+    for at in 0..3 {
+        let (name, task, address) = member(at);
+        store.join(&name, &task, &address).expect("it joins");
+    }
+    let whole = std::fs::read(&path).expect("a file");
+    for end in 1..whole.len() {
+        std::fs::write(&path, &whole[..end]).expect("a file");
+        let (name, task, address) = member(9);
+        for error in [
+            store.members().unwrap_err(),
+            store.join(&name, &task, &address).unwrap_err(),
+        ] {
+            assert_eq!(error.reason(), catalogue::RPC_STORE, "{end}: {error}");
+            assert!(error.message().contains("group"), "{end}: {error}");
+        }
+        assert_eq!(std::fs::read(&path).expect("a file"), whole[..end]);
+    }
+    // A write that never reached the disk.
+    std::fs::write(&path, vec![0; whole.len()]).expect("a file");
+    let error = store.members().unwrap_err();
+    assert_eq!(error.reason(), catalogue::RPC_STORE);
+    std::fs::write(&path, &whole).expect("a file");
+    assert_eq!(store.members().expect("a whole file").len(), 3);
+    // One that is gone, or empty, is a group that begins.
+    std::fs::write(&path, "").expect("a file");
+    assert_eq!(store.members().expect("an empty file").len(), 0);
+    std::fs::remove_file(&path).expect("a file");
+    assert_eq!(store.members().expect("no file").len(), 0);
+}
+
+/// Whoever waits for the lock of a file that is replaced meanwhile changes the new one.
+#[test]
+fn no_join_is_lost_when_many_join_and_leave_at_once() {
+    let folder = folder();
+    let path = folder.path().join("group");
+    std::thread::scope(|scope| {
+        for at in 0..8 {
+            let path = &path;
+            scope.spawn(move || {
+                let store = Store::new(path, true);
+                let (name, task, address) = member(at);
+                for _ in 0..10 {
+                    let id = store.join(&name, &task, &address).expect("it joins");
+                    let members = store.members().expect("a whole file");
+                    assert_eq!(members[&id].0.name, name);
+                    store.leave(id).expect("it leaves");
+                }
+                store.join(&name, &task, &address).expect("it joins");
+            });
+        }
+    });
+    let members = Store::new(&path, true).members().expect("a whole file");
+    let names: Vec<&str> = members.values().map(|(info, _)| &*info.name).collect();
+    let mut sorted = names.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, ["w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7"]);
 }
