@@ -106,6 +106,7 @@ pub struct Network {
     dice: Dice,
     wires: BTreeMap<(Nanos, u64), Packet>,
     sent: u64,
+    lost: u64,
     pairs: BTreeMap<(WorkerId, WorkerId), Pair>,
     paused: BTreeMap<WorkerId, Nanos>,
 }
@@ -123,6 +124,7 @@ impl Network {
             dice: Dice::new(seed ^ 0x5eed),
             wires: BTreeMap::new(),
             sent: 0,
+            lost: 0,
             pairs: BTreeMap::new(),
             paused: BTreeMap::new(),
         }
@@ -133,13 +135,37 @@ impl Network {
         self.wires.insert((at, self.sent), packet);
     }
 
-    /// A message sets out.
+    /// A message sets out, and may be lost.
     pub fn post(&mut self, now: Nanos, from: WorkerId, to: WorkerId, bytes: &[u8]) {
-        let between = self.pairs.entry(pair(from, to)).or_default();
-        let is_cut = between.untold > 0 || between.cut.is_some_and(|until| until > now);
-        if is_cut || self.dice.chance(self.faults.lose) {
+        if self.is_cut(now, from, to) {
             return;
         }
+        if self.dice.chance(self.faults.lose) {
+            self.lost += 1;
+            return;
+        }
+        self.carry(now, from, to, bytes);
+    }
+
+    /// How many messages were lost singly, and not with their connection.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// A message sets out that is lost with the connection only.
+    pub fn post_whole(&mut self, now: Nanos, from: WorkerId, to: WorkerId, bytes: &[u8]) {
+        if !self.is_cut(now, from, to) {
+            self.carry(now, from, to, bytes);
+        }
+    }
+
+    fn is_cut(&mut self, now: Nanos, from: WorkerId, to: WorkerId) -> bool {
+        let between = self.pairs.entry(pair(from, to)).or_default();
+        between.untold > 0 || between.cut.is_some_and(|until| until > now)
+    }
+
+    fn carry(&mut self, now: Nanos, from: WorkerId, to: WorkerId, bytes: &[u8]) {
         let copies = 1 + u64::from(self.dice.chance(self.faults.repeat));
         for _ in 0..copies {
             let delay = Duration::from_micros(1) + self.dice.time(self.faults.delay);

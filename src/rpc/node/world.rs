@@ -120,6 +120,8 @@ pub struct World {
     gone: BTreeSet<RRefId>,
     /// A worker leaves: what it had ends.
     is_left: bool,
+    /// Only those messages are lost singly that workers survive it of; the others are lost with their connections.
+    pub loses_survived_only: bool,
     /// Who is told what happens.
     pub told: Option<fn(&str)>,
     /// What has happened, if a program beside the world's own wants to know.
@@ -182,6 +184,7 @@ impl World {
             was_severed: false,
             gone: BTreeSet::new(),
             is_left: false,
+            loses_survived_only: false,
             told: None,
             events: None,
         }
@@ -522,7 +525,30 @@ impl World {
 
     fn post(&mut self, from: WorkerId, to: WorkerId, message: &Message<Job>) {
         self.tell(|| format!("{from} -> {to} {message:?}"));
-        self.network.post(self.now, from, to, &encode(message));
+        let bytes = encode(message);
+        match self.loses_survived_only && !self.survives_loss_of(message) {
+            true => self.network.post_whole(self.now, from, to, &bytes),
+            false => self.network.post(self.now, from, to, &bytes),
+        }
+    }
+
+    /// True if all goes on without that message: it is repeated until it is acknowledged, or its call has a deadline.
+    fn survives_loss_of(&self, message: &Message<Job>) -> bool {
+        let has_deadline = |job: &Job| {
+            let caller = self.callers.get(&job.0);
+            caller.is_some_and(|(_, _, deadline)| *deadline != Nanos::NEVER)
+        };
+        match &message.body {
+            // What a group that grows says of itself is not repeated.
+            Body::Hello(_) => !self.is_dynamic,
+            Body::Control { .. } | Body::Ack { .. } => true,
+            Body::Call(call) => has_deadline(&call.payload),
+            Body::Reply {
+                outcome: Outcome::Value { payload, .. },
+                ..
+            } => has_deadline(payload),
+            Body::Reply { .. } | Body::Leave => false,
+        }
     }
 
     /// The next thing happens: a message comes, or a timer is due. False if there is nothing.

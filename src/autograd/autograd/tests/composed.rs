@@ -4,6 +4,9 @@
 //! As in `remote`: a message of the machine is a call without a deadline, which is made again if its receiver is busy;
 //! a call of the program brings an envelope, and so does its answer; and that another worker is there, or gone, is told
 //! by a thread of its own, later than what comes from it.
+//!
+//! Messages of the workers are delayed, repeated and reordered, and each that they say they survive is lost singly too.
+//! Messages of the machine are calls without a deadline, which are lost with their connections only.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -88,6 +91,7 @@ impl Composed {
             (calls.limits.window, calls.limits.waiting) = (plan.window, plan.window);
         }
         (calls.told, calls.events) = (told(), Some(VecDeque::new()));
+        calls.loses_survived_only = true;
         let mut dice = Dice::new(seed ^ 0xc0de);
         let count = 2 + dice.below(3) as u16;
         let mut world = World::new(seed, 0, 0);
@@ -106,7 +110,9 @@ impl Composed {
             lost: BTreeSet::new(),
         };
         (0..usize::from(count)).for_each(|at| composed.begin(at));
+        composed.calls.network.faults.lose = 0;
         composed.calls.populate(count);
+        composed.calls.network.faults.lose = weather.faults.lose;
         composed.attend();
         composed
     }

@@ -93,35 +93,48 @@ impl World {
             .collect()
     }
 
-    /// What is wrong with the gradients of `context` at those who hold it: they are the sum of the passes that went
-    /// well, for each leaf that was not forgotten since. A worker is passed over if it may not know that a pass failed.
+    /// What is wrong with the gradients of `context` at those who hold it: of each pass that went well they are exact,
+    /// for each leaf that was not forgotten since, whoever has lost whom; of one that did not there are none, except at a
+    /// worker that may not know that it failed.
     pub(super) fn wrong_gradients(
         &self,
         context: ContextId,
-        may_not_know: impl Fn(WorkerId) -> bool,
+        may_not_know: impl Fn(WorkerId, PassId) -> bool,
     ) -> Option<String> {
-        let mut expected: BTreeMap<(WorkerId, u64), i64> = BTreeMap::new();
         let of_context = |(pass, _): &(&PassId, &Outcome)| pass.context == context;
-        for (_, outcome) in self.outcomes.iter().filter(of_context) {
-            if matches!(outcome.result, Some(Ok(()))) {
-                for (leaf, gradient) in self.expected(outcome.root) {
-                    let sum = expected.entry(leaf).or_default();
-                    *sum = sum.wrapping_add(gradient);
-                }
-            }
-        }
-        let holders = self.living().into_iter();
-        let holders = holders.filter(|id| self.machine(*id).holds(context) && !may_not_know(*id));
-        holders
-            .filter_map(|id| self.wrong_at(id, context, &expected))
-            .next()
+        let went_well = |outcome: &Outcome| matches!(outcome.result, Some(Ok(())));
+        let passes = self.outcomes.iter().filter(of_context);
+        let well: BTreeMap<PassId, BTreeMap<(WorkerId, u64), i64>> = passes
+            .filter(|(_, outcome)| went_well(outcome))
+            .map(|(pass, outcome)| (*pass, self.expected(outcome.root)))
+            .collect();
+        let living = self.living().into_iter();
+        living
+            .filter(|id| self.machine(*id).holds(context))
+            .find_map(|id| self.wrong_at(id, context, &well, |pass| may_not_know(id, pass)))
+    }
+
+    /// Which workers hold gradients of which passes that went well.
+    pub(super) fn held_gradients(&self) -> Vec<(WorkerId, PassId)> {
+        let went_well = |pass: &PassId| {
+            let outcome = self.outcomes.get(pass);
+            outcome.is_some_and(|outcome| matches!(outcome.result, Some(Ok(()))))
+        };
+        let of_worker = |id: WorkerId| {
+            let contexts = self.machine(id).contexts.values();
+            let passes = contexts.flat_map(|context| &context.gradients);
+            let passes = passes.filter(|(pass, of)| !of.is_empty() && went_well(pass));
+            passes.map(move |(pass, _)| (id, *pass))
+        };
+        self.living().into_iter().flat_map(of_worker).collect()
     }
 
     fn wrong_at(
         &self,
         id: WorkerId,
         context: ContextId,
-        all: &BTreeMap<(WorkerId, u64), i64>,
+        well: &BTreeMap<PassId, BTreeMap<(WorkerId, u64), i64>>,
+        may_not_know: impl Fn(PassId) -> bool,
     ) -> Option<String> {
         let values = self.workers[usize::from(id.0)].values.get(&context);
         let leaf = |(_, global): &(Local, Global)| match self.reference[*global] {
@@ -129,17 +142,29 @@ impl World {
             _ => None,
         };
         let leaves: BTreeSet<u64> = values.into_iter().flatten().filter_map(leaf).collect();
-        let wanted = leaves
-            .iter()
-            .filter_map(|leaf| Some((*leaf, *all.get(&(id, *leaf))?)));
-        let wanted: BTreeMap<u64, i64> = wanted.collect();
-        let gradients = self.machine(id).gradients(context).unwrap_or_default();
-        let sum =
-            |(leaf, parts): (u64, Vec<i64>)| (leaf, parts.into_iter().fold(0, i64::wrapping_add));
-        let found: BTreeMap<u64, i64> = gradients.into_iter().map(sum).collect();
-        (found != wanted).then(|| {
+        let held = &self.machine(id).contexts.get(&context)?.gradients;
+        let none = BTreeMap::new();
+        for (pass, all) in well {
+            let wanted = leaves
+                .iter()
+                .filter_map(|leaf| Some((*leaf, *all.get(&(id, *leaf))?)));
+            let (wanted, found) = (
+                wanted.collect::<BTreeMap<_, _>>(),
+                held.get(pass).unwrap_or(&none),
+            );
+            if *found != wanted {
+                return Some(format!(
+                    "worker {} has {found:?} of pass {pass}, which went well, and not {wanted:?}",
+                    id.0
+                ));
+            }
+        }
+        let mut held = held.iter();
+        let kept = held
+            .find(|(pass, of)| !of.is_empty() && !well.contains_key(pass) && !may_not_know(**pass));
+        kept.map(|(pass, of)| {
             format!(
-                "worker {} has {found:?} of {context}, and not {wanted:?}",
+                "worker {} keeps {of:?} of pass {pass}, which did not go well",
                 id.0
             )
         })

@@ -34,11 +34,9 @@ impl Plan {
     pub(super) fn of(seed: u64) -> Self {
         let dice = &mut Dice::new(seed);
         let mut weather = Weather::of(dice);
-        // Calls are lost with their connections only: a message of the machine has no deadline.
-        weather.faults.lose = 0;
         weather.acts = 150;
         weather.is_left = false;
-        Self {
+        let mut plan = Self {
             weather,
             lag: Duration::from_micros(dice.pick(&[0, 100, 5_000, 40_000])),
             fast: dice.chance(50),
@@ -47,7 +45,11 @@ impl Plan {
             window: dice.pick(&[0, 0, 0, 2]),
             retries: RETRIES,
             others: dice.pick(&[0, 0, 30]),
+        };
+        if weather.is_dynamic {
+            plan.weather.faults.lose = dice.pick(&[0, 5, 30]);
         }
+        plan
     }
 }
 
@@ -59,6 +61,10 @@ pub(super) struct Seen {
     pub(super) badly: usize,
     /// Those of them that lost a worker.
     pub(super) lost: usize,
+    /// Those that went well whose gradients were there, and right, at a worker that has lost the root.
+    pub(super) apart: usize,
+    /// Messages that were lost singly.
+    pub(super) dropped: u64,
 }
 
 struct Played {
@@ -67,6 +73,7 @@ struct Played {
     /// Those that were released while they were used.
     released: Vec<ContextId>,
     passes: Vec<(PassId, Options)>,
+    apart: usize,
 }
 
 /// Lives through one world; what went wrong in it, if anything did.
@@ -77,6 +84,7 @@ pub(super) fn live(seed: u64, plan: &Plan, rules: Rules) -> Result<Seen, String>
         contexts: vec![],
         released: vec![],
         passes: vec![],
+        apart: 0,
     };
     for _ in 0..plan.weather.acts {
         played.composed.calls.disturb(&plan.weather);
@@ -200,22 +208,23 @@ impl Played {
             let wrong = self
                 .composed
                 .world
-                .wrong_gradients(context, |at| self.may_not_know(at, context));
+                .wrong_gradients(context, |at, pass| self.may_not_know(at, pass));
             wrong.into_iter().for_each(|what| self.harm(what));
         }
+        let held = self.composed.world.held_gradients();
+        let is_apart = |(at, pass): &(WorkerId, PassId)| self.are_apart(*at, pass.root);
+        self.apart = held.into_iter().filter(is_apart).count();
     }
 
-    /// True if a pass of the context did not go well, whose root does not remember that, or has lost this worker.
-    fn may_not_know(&self, at: WorkerId, context: ContextId) -> bool {
-        let mut passes = self.passes.iter().map(|(pass, _)| pass);
-        passes.any(|pass| {
-            let outcome = self.composed.world.outcomes.get(pass);
-            let is_well = outcome.is_some_and(|outcome| matches!(outcome.result, Some(Ok(()))));
-            let lost = &self.composed.lost;
-            let apart = |one, other| lost.contains(&(one, other)) || lost.contains(&(other, one));
-            let is_forgotten = apart(pass.root, context.worker());
-            pass.context == context && !is_well && (is_forgotten || apart(at, pass.root))
-        })
+    /// True if one of both has lost the other, ever.
+    fn are_apart(&self, one: WorkerId, other: WorkerId) -> bool {
+        let lost = &self.composed.lost;
+        lost.contains(&(one, other)) || lost.contains(&(other, one))
+    }
+
+    /// True if a worker may not know how a pass ended: it has lost its root, or that does not remember the pass.
+    fn may_not_know(&self, at: WorkerId, pass: PassId) -> bool {
+        self.are_apart(pass.root, pass.context.worker()) || self.are_apart(at, pass.root)
     }
 
     fn has_cause(&self, pass: PassId, options: Options, error: &Status) -> bool {
@@ -273,6 +282,8 @@ impl Played {
             well: results.filter(|result| result.is_ok()).count(),
             badly: errors.clone().count(),
             lost: errors.filter(of_loss).count(),
+            apart: self.apart,
+            dropped: self.composed.calls.network.lost(),
         }
     }
 }

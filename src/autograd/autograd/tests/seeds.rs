@@ -52,6 +52,8 @@ fn every_pass_ends_and_no_context_is_kept_when_workers_die_pause_or_are_cut_off(
                 all.well += seen.well;
                 all.badly += seen.badly;
                 all.lost += seen.lost;
+                all.apart += seen.apart;
+                all.dropped += seen.dropped;
             }
             Err(harm) => {
                 eprintln!("SEED={seed} cargo test -p rendez-autograd --lib seeds  # {harm}");
@@ -64,7 +66,8 @@ fn every_pass_ends_and_no_context_is_kept_when_workers_die_pause_or_are_cut_off(
     }
     eprintln!("{all:?}");
     assert!(failed.is_empty(), "failing seeds: {failed:?}");
-    assert!(seeds < SEEDS || (all.well > 0 && all.badly > 0 && all.lost > 0));
+    let has_all = all.well > 0 && all.badly > 0 && all.lost > 0 && all.apart > 0 && all.dropped > 0;
+    assert!(seeds < SEEDS || has_all, "{all:?}");
 }
 
 /// How many are tried for one that needs a rule.
