@@ -102,6 +102,7 @@ mutants=(
     "rpc_took_untold                  node::tests::seeds::each_rule_switched_off_shows_harm a callee is not told that references have come"
     "rpc_one_round                    node::tests::seeds::each_rule_switched_off_shows_harm all leave when each was idle once"
     "rpc_shutdown_deadline_ignored    node::tests::seeds::each_rule_switched_off_shows_harm a shutdown outlasts its deadline"
+    "rpc_end_untold                   remote::tests::contexts::a_pass_ends_when_its_own_worker_leaves_though_nothing_of_it_is_under_way observers do not hear that their own worker has left"
     "autograd_messages_repeated       autograd::tests::seeds::each_rule_switched_off_shows_harm a message that comes again is taken again"
     "autograd_joined_untold           autograd::tests::seeds::each_rule_switched_off_shows_harm who holds a context through another does not tell its creator"
     "autograd_release_untold          autograd::tests::seeds::each_rule_switched_off_shows_harm the holders of a context are not told of its release"
@@ -165,7 +166,7 @@ holder() {
         server::*) of=rendez_dataflow ;;
         verbs_faults::*) of=verbs_faults ;;
         node::*) of=rendez_rpc ;;
-        autograd::*) of=rendez_autograd ;;
+        autograd::* | remote::*) of=rendez_autograd ;;
         *) of=sim ;;
     esac
 }

@@ -41,7 +41,7 @@ impl Shared {
     /// This worker has left: observers hear that it has lost all others, after what they have not heard yet. Not in the
     /// shard's thread.
     pub(super) fn tell_of_the_end(&self) {
-        if self.options.observers.is_empty() {
+        if self.options.observers.is_empty() || mutant!("rpc_end_untold") {
             return;
         }
         let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);

@@ -165,6 +165,53 @@ fn a_pass_ends_when_its_own_worker_leaves() {
     assert!(Group::are_empty(&group.workers[1..]));
 }
 
+/// No call of the worker is under way that could fail, and no thread waits for the pass: what ends it is that observers
+/// hear of their own worker's end.
+#[test]
+fn a_pass_ends_when_its_own_worker_leaves_though_nothing_of_it_is_under_way() {
+    let busy = |mut options: Options| {
+        options.serving = 1;
+        options
+    };
+    let mut group = Group::start_with("observers", 3, busy);
+    let (agent, worker) = (group.agents.remove(0), group.workers[0].clone());
+    let x = worker.engine().leaf(row(&[1.0, 3.0]));
+    let scope = worker.scope().expect("a context");
+    let y: Var = agent
+        .rpc_sync("w1", "relay", (way(&["w2"]), x))
+        .expect("a call");
+    let loss = y.total().expect("a sum");
+    // Worker 1 cannot tell worker 2 of the pass, and says so again and again.
+    let between = &group.agents[0];
+    let held = between
+        .rpc_async::<()>("w2", "wait", ())
+        .expect("it sets out");
+    let is_busy = || {
+        let weights = between.rpc_sync::<Tensor>("w2", "weights", ());
+        weights.is_err_and(|error| error.reason() == catalogue::RPC_BUSY)
+    };
+    assert!(Group::until(is_busy));
+    let pass = worker.begin_backward(scope.id(), &[loss], PassOptions::default());
+    let pass = pass.expect("it begins");
+    let is_at_rest = || {
+        let figures = agent.debug_info();
+        group.workers[1].load().passes == 1 && figures["agent.client_active_calls"] == 0
+    };
+    assert!(Group::until(is_at_rest));
+    assert_eq!(
+        (worker.load().passes, group.workers[2].load().passes),
+        (1, 0)
+    );
+    agent.shutdown_local();
+    assert!(Group::until(|| worker.load().passes == 0));
+    let error = pass.wait().expect_err("its own worker has left");
+    assert_eq!(error.reason(), catalogue::AUTOGRAD_WORKER_DEAD);
+    assert!(error.message().contains("worker 1"), "{error}");
+    group.open.store(true, Ordering::Release);
+    drop((held, scope));
+    assert!(Group::are_empty(&group.workers));
+}
+
 #[test]
 fn an_error_in_the_middle_of_a_pass_names_its_worker_and_leaves_nothing() {
     let group = Group::start("middle", 3);
