@@ -26,7 +26,9 @@ impl Seen {
         if number <= self.floor || !self.above.insert(number) {
             return false;
         }
-        while self.above.len() > AHEAD_MAX || self.above.first() == Some(&(self.floor + 1)) {
+        while self.above.len() > AHEAD_MAX
+            || self.above.first() == Some(&self.floor.saturating_add(1))
+        {
             self.floor = self.above.pop_first().unwrap_or(self.floor);
         }
         true
@@ -241,6 +243,15 @@ mod tests {
         }
         assert!(seen.above.len() <= AHEAD_MAX);
         assert!(!seen.is_new(1), "given up");
+    }
+
+    #[test]
+    fn numbers_at_their_end_count_as_others() {
+        let mut seen = Seen::default();
+        let last = u64::MAX - AHEAD_MAX as u64 - 2..=u64::MAX;
+        assert!(last.clone().all(|number| seen.is_new(number)));
+        assert_eq!(seen.floor, u64::MAX);
+        assert!(!last.clone().any(|number| seen.is_new(number)));
     }
 
     #[test]

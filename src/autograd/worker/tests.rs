@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{Handler, LocalGroup, Worker, current_context};
-use crate::autograd::{ContextId, Mode, Options, WorkerId};
+use crate::autograd::{
+    Body, ContextId, Message, MessageId, Mode, Options, PassId, Port, Session, WorkerId,
+};
 use crate::tape::{Tape, Var};
 use rendez::ground::rng::Rng;
 use rendez::ground::{Shape, Status, catalogue};
@@ -340,4 +342,85 @@ fn values_whose_history_cannot_be_recorded_are_refused() {
         .incoming(there, Some(&plain), vec![row(&[1.0])])
         .expect("a constant");
     assert!(!values[0].requires_gradient());
+}
+
+/// A worker that was given a tensor says of its gradients whatever it likes.
+#[test]
+fn a_peer_that_lies_of_gradients_costs_its_pass_and_nothing_else() {
+    let group = group(3);
+    let (worker, liar) = (group.worker(0), WorkerId(1));
+    let x = worker.engine().leaf(row(&[1.0, 3.0]));
+    let scope = worker.scope().expect("a context");
+    let called = group.call(WorkerId(0), WorkerId(2), "scale", &[x.clone()]);
+    let loss = called.expect("a result")[0].total().expect("a sum");
+    let sent = worker.outgoing(scope.id(), liar, &[x.clone()], false);
+    let sent = sent
+        .expect("it is recorded")
+        .0
+        .expect("an envelope")
+        .message;
+    let shape = |len: u64| Shape::new(&[len]).expect("a row");
+    let floats = Tensor::from_vec(vec![1.0_f32; 2], shape(2)).expect("a tensor");
+    let scalar = Tensor::scalar(1.0_f64);
+    let of = |gradient: Tensor| vec![Some(gradient)];
+    let gradients = [
+        (sent, vec![]),
+        (sent, vec![None, None]),
+        (sent, of(row(&[1.0, 1.0, 1.0]))),
+        (sent, of(row(&[]))),
+        (sent, of(floats)),
+        (sent, of(scalar)),
+        (sent, [of(row(&[7.0, 7.0])), of(row(&[7.0, 7.0]))].concat()),
+        (MessageId::new(liar, 5), of(row(&[7.0, 7.0]))),
+        (MessageId::new(WorkerId(0), 1 << 40), of(row(&[7.0, 7.0]))),
+    ];
+    let bodies = gradients
+        .into_iter()
+        .enumerate()
+        .flat_map(|(number, (message, gradients))| {
+            let pass = PassId {
+                context: scope.id(),
+                root: liar,
+                number: number as u32,
+            };
+            let port = Port { message, index: 0 };
+            let far = Port {
+                index: u16::MAX,
+                ..port
+            };
+            let options = SMART;
+            let mark = |ports| Body::Mark {
+                pass,
+                options,
+                ports,
+            };
+            let gradient = Body::Gradient {
+                pass,
+                options,
+                message,
+                gradients,
+            };
+            [mark(vec![port]), mark(vec![far, port, port]), gradient]
+        });
+    for (number, body) in (1_000..).zip(bodies) {
+        let is_last = matches!(body, Body::Gradient { .. });
+        let message = Message {
+            from: Session::default(),
+            to: None,
+            number,
+            body,
+        };
+        worker.deliver(liar, message);
+        assert!(
+            !is_last || worker.load().passes == 0,
+            "{number} leaves a pass"
+        );
+        assert!(scope.gradients().expect("gradients").is_empty(), "{number}");
+    }
+    scope.backward(&[loss]).expect("a pass of others");
+    let found = scope.gradients().expect("gradients");
+    let found: Vec<Vec<f64>> = found.values().map(numbers).collect();
+    assert_eq!(found, [[0.5, -2.0]]);
+    drop(scope);
+    all_empty(&group, 3);
 }
