@@ -41,6 +41,10 @@ pub(super) fn run(server: &Server, tasks: &[TaskName], log: &Log, is_over: &Atom
         let turns = 1 + mixed(now_ns()) % TURNS;
         log.add(&Event::Step { step });
         let outcome = open.run(&feeds(turns, tasks.len()), &[FETCH], &[]);
+        if let Err(status) = &outcome {
+            // The history has the reason and the names only; who looks into a finding wants the words.
+            eprintln!("step {step} failed at {}: {status}", now_ns());
+        }
         log.add(&match &outcome {
             Ok(values) => Event::Right {
                 step,

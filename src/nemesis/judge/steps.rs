@@ -3,6 +3,8 @@
 //! A step of a session gives the right answer, or fails with what was broken, in time; where nothing was, none fails,
 //! and sessions come back. Nothing of them is left in a task that ended in good order.
 
+use std::collections::BTreeMap;
+
 use super::super::story::{Ended, Fault, GraphStep};
 use super::{Judge, show_ns};
 
@@ -15,13 +17,22 @@ impl Judge<'_> {
     pub(super) fn steps(&mut self) {
         let mut worst_ns = 0;
         let [mut right, mut failed] = [0_u64; 2];
+        // When the last step of each life ended.
+        let mut ends_ns = BTreeMap::new();
         for step in &self.story.steps {
+            let life = self.story.lives.get(&step.by);
+            let last_ns = ends_ns.get(&step.by).copied();
+            let last_ns = last_ns.or(life.map(|life| life.began_ns));
+            let since_ns = last_ns.unwrap_or(step.began_ns).min(step.began_ns);
+            if let Some((end_ns, _)) = step.end {
+                ends_ns.insert(step.by, end_ns);
+            }
             match &step.end {
                 Some((_, Ended::Right(true))) => right += 1,
                 Some((_, Ended::Broken { .. })) => failed += 1,
                 _ => {}
             }
-            let mut wrong = self.answer(step);
+            let mut wrong = self.answer(step, since_ns);
             wrong.extend(self.step_time(step, &mut worst_ns));
             for what in wrong {
                 let what = format!("step: {what}: {}", show_step(step));
@@ -49,8 +60,11 @@ impl Judge<'_> {
         self.row("a step after a lasting fault", show_ns(worst_ns), bound);
     }
 
-    /// What is wrong with what a step gave.
-    fn answer(&mut self, step: &GraphStep) -> Vec<String> {
+    /// What is wrong with what a step gave whose session was there, or being begun, since then.
+    ///
+    /// A session is begun at all workers at once, and waits for those that are down. One that is there already may
+    /// lose its master meanwhile, and what it was lost by may be mended long before the first step meets it.
+    fn answer(&mut self, step: &GraphStep, since_ns: u64) -> Vec<String> {
         let Some((end_ns, ended)) = &step.end else {
             return vec![];
         };
@@ -62,8 +76,7 @@ impl Judge<'_> {
             } => return vec!["it failed with what only follows from something else".to_owned()],
             Ended::Broken { reason, named, .. } => (reason, named),
         };
-        // What was broken a while ago may be met by a step that begins now.
-        let from_ns = step.began_ns;
+        let from_ns = since_ns;
         if self.is_calm_everywhere(from_ns, *end_ns) {
             return vec![format!("{reason} without a cause")];
         }
@@ -71,6 +84,7 @@ impl Judge<'_> {
             return vec![format!("{reason} names no task")];
         }
         let settle_ns = self.bounds.settle_ns;
+        // What was broken a while ago may be met by a session that begins now.
         let met = self.story.faults.iter().filter(|fault| {
             fault.from_ns <= *end_ns && from_ns <= fault.until_ns.saturating_add(settle_ns)
         });

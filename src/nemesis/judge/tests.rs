@@ -665,6 +665,33 @@ fn a_step_fails_with_what_was_broken_or_not_at_all() {
     ran_on(Some((150, "broken 900 STEP_ABORTED true 0"))).finds("only follows");
 }
 
+/// A worker takes a session and loses its master, by a cut that ends at once; another is down for long, and the session
+/// with its first step waits for that one. Of what happened to the first worker that step is the first to hear.
+#[test]
+fn what_a_session_met_while_it_was_begun_is_a_cause() {
+    let run = |last_ms: u64, how: &str| {
+        let mut run = Run::good().and(&[
+            (START + 100, "fault cut 0"),
+            (START + 500, "healed cut 0"),
+            (START + 1_000, "fault kill 2"),
+            (START + 5_000, "healed kill 2"),
+        ]);
+        let last = [(last_ms - 20, "step 899"), (last_ms, how)];
+        let next = [
+            (START + 5_100, "step 900"),
+            (START + 5_120, "broken 900 WORKER_SESSION_UNKNOWN false 0 1"),
+        ];
+        for (at_ms, text) in last.into_iter().chain(next) {
+            run.insert(1, line(at_ms, text));
+        }
+        run
+    };
+    let lost = "broken 899 PEER_LOST false 0";
+    run(START + 400, lost).finds_nothing();
+    // One that gave an answer since then had what it needs.
+    run(START + 5_080, "answer 899 true").finds("WORKER_SESSION_UNKNOWN without a cause");
+}
+
 #[test]
 fn a_step_that_ends_late_or_never_is_found() {
     ran_on(Some((2_090, "broken 900 PEER_LOST false 0"))).finds_nothing();
