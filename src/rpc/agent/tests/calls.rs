@@ -366,6 +366,36 @@ fn a_worker_that_does_not_come_is_named() {
     );
 }
 
+/// PyTorch's first exchange needs a thread of the pool for each worker, and hangs if there are more.
+#[test]
+fn more_workers_than_threads_meet_and_call_each_other() {
+    let functions = Functions::new().add("add", |x: u32, y: u32| x + y);
+    let agents = group_with(10, "many", |mut options| {
+        options.threads = 2;
+        options.functions(functions.clone())
+    });
+    let calls: Vec<_> = agents
+        .iter()
+        .enumerate()
+        .flat_map(|(from, agent)| {
+            (0..agents.len() as u32).map(move |to| {
+                let call = agent.rpc_async::<u32>(&format!("w{to}"), "add", (from as u32, to));
+                (from as u32 + to, call.expect("it sets out"))
+            })
+        })
+        .collect();
+    for (sum, call) in calls {
+        assert_eq!(call.wait().expect("a result"), sum);
+    }
+    let leave = |agent: Agent| std::thread::spawn(move || agent.shutdown(LONG));
+    let threads: Vec<_> = agents.into_iter().map(leave).collect();
+    assert!(
+        threads
+            .into_iter()
+            .all(|one| one.join().expect("no panic").is_ok())
+    );
+}
+
 #[test]
 fn calls_in_order_are_carried_out_one_after_another() {
     let (tell, told) = std::sync::mpsc::channel();

@@ -102,3 +102,34 @@ fn an_engine_that_ends_ends_what_waits() {
     let error = call.wait().unwrap_err();
     assert_eq!(error.reason(), catalogue::PEER_LOST);
 }
+
+/// None of the others wants to leave, and each has work: who asked them would wait for ever.
+#[test]
+fn a_local_shutdown_asks_nobody_and_ends_what_waits() {
+    let mut agents = group(3, "local", &functions());
+    let leaving = agents.pop().expect("a third");
+    let never = |from: &Agent, to: &str| from.rpc_async::<()>(to, "never", ()).expect("a call");
+    let (own, of_another) = (never(&leaving, "w0"), never(&agents[0], "w2"));
+    let between = never(&agents[0], "w1");
+    let again = leaving.clone();
+    leaving.shutdown_local();
+    assert_eq!(own.wait().unwrap_err().reason(), catalogue::RPC_SHUTDOWN);
+    let error = of_another.wait().unwrap_err();
+    assert_eq!(error.reason(), catalogue::PEER_LOST, "{error}");
+    let error = again.rpc_sync::<u32>("w0", "one", ()).unwrap_err();
+    assert_eq!(error.reason(), catalogue::RPC_SHUTDOWN);
+    // The others go on, and what they were asked for stops.
+    assert_eq!(
+        agents[0]
+            .rpc_sync::<u32>("w1", "one", ())
+            .expect("a result"),
+        1
+    );
+    let began = std::time::Instant::now();
+    while agents[0].debug_info()["agent.server_active_calls"] > 0 {
+        assert!(began.elapsed() < LONG, "a call of who has left runs on");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(between);
+    assert!(shut_down(agents).iter().all(Result::is_ok));
+}
