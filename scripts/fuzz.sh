@@ -120,6 +120,9 @@ make_seeds() {
         rpc_store)
             printf 'rendez-rpc 2\tstatic\t2\t2\n0\tw0\t/job:a/task:0\tunix:@a\n1\tw1\t/job:a/task:1\t127.0.0.1:5\n' >"$1/file"
             ;;
+        rpc_signature)
+            printf 'f((i8,Tensor,),Map<String,Vec<f32>>,Batch{images,labels,},RRef,(),) -> Option<()>' >"$1/all"
+            ;;
         rpc_log)
             printf '+\ta\t2\tw0\t/job:a/task:0\tunix:@a\n+\tb\t2\tw1\t/job:a/task:1\t127.0.0.1:5\n-\ta\n' >"$1/comes"
             printf '=\t2\t0\t1\n*\tb\t1\t0\tin\tw1\t/job:a/task:1\t127.0.0.1:5\n' >"$1/state"
