@@ -96,6 +96,12 @@ step_python() {
 
 step_doc() {
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+    if command -v python3 >/dev/null; then
+        scripts/public-api.sh check
+    else
+        [ -z "$is_asked" ] || { echo "doc: there is no python3" >&2; return 1; }
+        warn "the library's public face NOT compared: there is no python3"
+    fi
 }
 
 # The book's pages that the program makes are those of this program. tests/tidy checks summary and links.

@@ -91,26 +91,24 @@
 //!
 //! Every failure is a [`Status`] with one of the field's seventeen [codes](Code) and a reason
 //! that never changes its name. All reasons, what happened and what to do stand in the
-//! [catalogue](ground::catalogue::ALL), all bounds in [`limits`](ground::limits).
+//! [catalogue](catalogue::ALL), all bounds in [`limits`].
 //!
 //! # The pages
 //!
 //! * [`configuration`]: every setting, with its default. [`metrics`]: every metric.
 //! * [`failure_model`]: what happens when something fails. [`threat_model`]: what is kept out, and what is not.
-//! * [`catalogue`](ground::catalogue): every reason of a failure. [`limits`](ground::limits): every bound.
+//! * [`catalogue`]: every reason of a failure. [`limits`]: every bound.
 //!
 //! What is listed below is the library. Its rooms, [`engine`] and the others, can be named as well, for the crates of
 //! this repository and their tests: they change without notice, and `src/ARCHITECTURE.md` says how they stand.
 
 #[macro_use(mutant)]
 extern crate rendez_core;
-#[doc(inline)]
-pub use rendez_core::ground;
 #[doc(hidden)]
 pub use rendez_core::reached;
 #[doc(hidden)]
 pub use rendez_core::{
-    channel, drive, fabric, mail, memory, rendezvous, shard, sync, testing, trace, wire,
+    channel, drive, fabric, ground, mail, memory, rendezvous, shard, sync, testing, trace, wire,
 };
 
 #[doc(hidden)]
@@ -133,6 +131,16 @@ pub mod failure_model {}
 
 #[doc = include_str!("control/THREAT_MODEL.md")]
 pub mod threat_model {}
+
+// Why something fails, and what bounds there are.
+#[doc(inline)]
+pub use ground::device::DeviceError;
+#[doc(inline)]
+pub use ground::key::KeyError;
+#[doc(inline)]
+pub use ground::shape::ShapeError;
+#[doc(inline)]
+pub use ground::{catalogue, limits};
 
 // An engine: how it is set up, and what it says of itself.
 #[doc(inline)]
