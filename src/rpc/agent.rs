@@ -37,7 +37,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::task::{Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam::queue::SegQueue;
 use rendez::engine::Engine;
@@ -341,8 +341,15 @@ impl Agent {
 
     /// Blocks this thread until `is_over` says so, which happens where a function or a callback of this worker runs:
     /// what `is_over` is given is woken then. As a thread that waits for a call, this one sends and receives meanwhile.
-    /// False if it cannot wait here, or the engine has ended.
-    pub fn wait_until(&self, is_over: &dyn Fn(Option<&Waker>) -> bool) -> Result<(), Error> {
+    /// No longer than `patience`, if there is one: whether it is over then, `is_over` says.
+    ///
+    /// # Errors
+    /// `WAIT_IN_SHARD` if it cannot wait here; `RPC_SHUTDOWN` if the engine has ended.
+    pub fn wait_until(
+        &self,
+        is_over: &dyn Fn(Option<&Waker>) -> bool,
+        patience: Option<Duration>,
+    ) -> Result<(), Error> {
         struct End<'a>(&'a dyn Fn(Option<&Waker>) -> bool);
         impl Awaited for End<'_> {
             type Outcome = ();
@@ -359,8 +366,10 @@ impl Agent {
             }
         }
         context::may_wait()?;
-        match self.shared().wait_for(&End(is_over), None) {
+        let began = Instant::now();
+        match self.shared().wait_for(&End(is_over), patience) {
             true => Ok(()),
+            false if patience.is_some_and(|patience| began.elapsed() >= patience) => Ok(()),
             false => Err(Error::local(crate::error::shut_down())),
         }
     }

@@ -320,6 +320,13 @@ impl<G: Clone> Autograd<G> {
         self.end_dealings(worker, &dead(worker));
     }
 
+    /// Ends a pass that began here with `error`, here and at all workers that take part, if it has not ended.
+    pub fn give_up(&mut self, pass: PassId, error: Status) {
+        if pass.root == self.me {
+            self.fail(pass, error, None);
+        }
+    }
+
     /// Contexts of `worker` are released here, and passes that need it fail.
     fn end_dealings(&mut self, worker: WorkerId, error: &Status) {
         for context in self.contexts.keys().copied().collect::<Vec<_>>() {

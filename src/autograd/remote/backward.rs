@@ -1,11 +1,13 @@
 //! A backward pass from the value of a reference, at its owner.
 
+use std::time::Duration;
+
 use super::status_of;
 use crate::autograd::{ContextId, Mode, Options};
 use crate::tape::{Tape, Var};
 use crate::worker::Worker;
 use rendez::ground::Status;
-use rendez_rpc::{Error, Functions, RRef};
+use rendez_rpc::{Context, Error, Functions, RRef};
 
 const BACKWARD: &str = "autograd.backward";
 
@@ -17,15 +19,18 @@ pub(super) fn register(functions: Functions, worker: &Worker<Tape>) -> Functions
         let mode = if is_fast { Mode::Fast } else { Mode::Smart };
         let options = Options { mode, retain };
         let context = ContextId::from_wire(context);
+        // Its caller does not wait longer, and the pass is then given up. Without a limit there is none.
+        let left = Context::current().and_then(|call| call.time_left());
+        let left = left.map_or(Duration::ZERO, |left| left.max(Duration::from_nanos(1)));
         worker
-            .backward(context, std::slice::from_ref(&*root), options)
+            .backward_within(context, std::slice::from_ref(&*root), options, left)
             .map_err(Error::local)
     };
     functions.add(BACKWARD, begin)
 }
 
 /// Runs a backward pass through `context` from the value of `root`, which may live at any worker, and waits for its end
-/// at all workers. The value stays where it is.
+/// at all workers. The value stays where it is. When the time of a call of its worker is over the pass is given up.
 ///
 /// # Errors
 /// As [`Worker::backward`], at the owner of `root`.

@@ -67,10 +67,14 @@ impl Link<Tensor> for ByCalls {
         }
     }
 
-    fn wait(&self, is_over: &dyn Fn(Option<&Waker>) -> bool) -> Result<bool, Status> {
+    fn wait(
+        &self,
+        is_over: &dyn Fn(Option<&Waker>) -> bool,
+        patience: Option<Duration>,
+    ) -> Result<bool, Status> {
         match self.shared.agent.get().and_then(WeakAgent::upgrade) {
             Some(agent) => agent
-                .wait_until(is_over)
+                .wait_until(is_over, patience)
                 .map(|()| true)
                 .map_err(|error| status_of(&error)),
             // Its end was told: nothing is under way.

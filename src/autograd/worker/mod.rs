@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
 pub(crate) use current::enter_nested;
 pub use current::{Entered, current_context};
@@ -43,13 +44,17 @@ pub trait Link<G>: Send + Sync {
         work();
     }
 
-    /// Waits until `is_over` says so; what it is given is woken then, perhaps too often. A link whose messages come
+    /// Waits until `is_over` says so, or so long; what it is given is woken then, perhaps too often. A link whose messages come
     /// sooner if the thread that waits takes part in bringing them does so here. False if it does not wait at all.
     ///
     /// # Errors
     /// Why this thread cannot wait, or there is nothing to wait for any more.
-    fn wait(&self, is_over: &dyn Fn(Option<&Waker>) -> bool) -> Result<bool, Status> {
-        let _ = is_over;
+    fn wait(
+        &self,
+        is_over: &dyn Fn(Option<&Waker>) -> bool,
+        patience: Option<Duration>,
+    ) -> Result<bool, Status> {
+        let _ = (is_over, patience);
         Ok(false)
     }
 }
@@ -297,8 +302,22 @@ impl<E: LocalEngine> Worker<E> {
         roots: &[E::Value],
         options: Options,
     ) -> Result<(), Status> {
+        self.backward_within(context, roots, options, Duration::ZERO)
+    }
+
+    /// The same, for at most `patience`; zero is no limit.
+    ///
+    /// # Errors
+    /// As [`backward`](Self::backward) and [`Backward::wait_within`].
+    pub fn backward_within(
+        &self,
+        context: ContextId,
+        roots: &[E::Value],
+        options: Options,
+        patience: Duration,
+    ) -> Result<(), Status> {
         let begun = self.begin(context, roots, options, Hearing::Later);
-        begun?.wait()
+        begun?.wait_within(patience)
     }
 
     /// Begins a backward pass.
@@ -414,6 +433,38 @@ impl<E: LocalEngine> Backward<E> {
     /// What went wrong at any of them; where messages travel as calls, `WAIT_IN_SHARD` in a shard's own thread, and
     /// `RPC_SHUTDOWN` when the engine has ended.
     pub fn wait(self) -> Result<(), Status> {
+        let ended = self.end_by(None)?;
+        ended.unwrap_or(Ok(()))
+    }
+
+    /// Waits for its end at all workers, and gives the pass up if that takes longer than `patience`: it ends here and
+    /// at all that take part, and leaves nothing behind. Zero waits for ever.
+    ///
+    /// A worker that is there and does not get on, one whose process is stopped for instance, holds a pass up without
+    /// end: only a limit tells.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait); `AUTOGRAD_TIMEOUT` when the time is over.
+    pub fn wait_within(self, patience: Duration) -> Result<(), Status> {
+        // More than a clock can say is as long as ever.
+        let until = Instant::now().checked_add(patience);
+        let until = until.filter(|_| !patience.is_zero());
+        if let Some(result) = self.end_by(until)? {
+            return result;
+        }
+        let message = format!(
+            "backward pass {} had not ended after {patience:?}",
+            self.pass
+        );
+        let error = Status::of(catalogue::AUTOGRAD_TIMEOUT, message);
+        let give_up = |machine: &mut Autograd<E::Gradient>| machine.give_up(self.pass, error);
+        self.worker.with(Hearing::Soon, give_up);
+        self.wait()
+    }
+
+    /// Its result, if it ends by then.
+    fn end_by(&self, until: Option<Instant>) -> Result<Option<Result<(), Status>>, Status> {
+        let left = || until.map(|until| until.saturating_duration_since(Instant::now()));
         let is_over = |waker: Option<&Waker>| {
             let mut state = self.worker.state();
             let is_over = !matches!(state.awaited.get(&self.pass), Some(None));
@@ -425,21 +476,31 @@ impl<E: LocalEngine> Backward<E> {
             is_over
         };
         if !is_over(None) {
-            self.worker.inner.link.wait(&is_over)?;
+            self.worker.inner.link.wait(&is_over, left())?;
         }
         let mut state = self.worker.state();
         loop {
             match state.awaited.get_mut(&self.pass) {
                 Some(ended) => {
                     if let Some(result) = ended.take() {
-                        return result;
+                        return Ok(Some(result));
                     }
                 }
-                None => return Ok(()),
+                None => return Ok(Some(Ok(()))),
+            }
+            let ended = &self.worker.inner.ended;
+            let left = left();
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(None);
             }
             state.blocked += 1;
-            let waited = self.worker.inner.ended.wait(state);
-            state = waited.unwrap_or_else(PoisonError::into_inner);
+            state = match left {
+                None => ended.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => {
+                    let waited = ended.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
             state.blocked -= 1;
         }
     }

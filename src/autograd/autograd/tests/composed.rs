@@ -19,7 +19,9 @@ use rendez_rpc::testing::{Dice, Event, Job, World as Calls};
 use super::program::Plan;
 use super::world::{Global, Packet, World};
 use crate::autograd::rules::Rules;
-use crate::autograd::{COUNTER_MAX, ContextId, Envelope, Message, WorkerId, codec};
+use crate::autograd::{
+    Autograd, COUNTER_MAX, ContextId, Envelope, Message, PassId, WorkerId, codec,
+};
 
 /// How often a message is sent again that a busy worker refuses, and after how long first, as in `remote`.
 pub(super) const RETRIES: u32 = 20;
@@ -70,6 +72,8 @@ pub(super) struct Composed {
     notices: Vec<VecDeque<(Nanos, Notice)>>,
     plan: Plan,
     later: Vec<(Nanos, WorkerId, Content)>,
+    /// Passes whose root was to give them up.
+    pub(super) given_up: BTreeSet<PassId>,
     /// Who has lost whom, ever.
     pub(super) lost: BTreeSet<(WorkerId, WorkerId)>,
 }
@@ -107,6 +111,7 @@ impl Composed {
             notices: vec![],
             plan: *plan,
             later: vec![],
+            given_up: BTreeSet::new(),
             lost: BTreeSet::new(),
         };
         (0..usize::from(count)).for_each(|at| composed.begin(at));
@@ -386,6 +391,15 @@ impl Composed {
             self.post(from, content);
         }
         self.attend();
+    }
+
+    /// The root of a pass waits for its end no longer.
+    pub(super) fn give_up(&mut self, pass: PassId) {
+        self.tell(pass.root, || format!("gives up {pass}"));
+        self.given_up.insert(pass);
+        let error = Status::of(catalogue::AUTOGRAD_TIMEOUT, "it took too long");
+        let give_up = |machine: &mut Autograd<i64>| machine.give_up(pass, error);
+        self.world.with(pass.root, give_up);
     }
 
     /// True if workers refuse calls for want of a place.

@@ -27,6 +27,8 @@ pub(super) struct Plan {
     pub(super) retries: u32,
     /// Programs of the world of calls, in percent of acts.
     pub(super) others: u64,
+    /// Roots that wait no longer.
+    pub(super) impatience: bool,
 }
 
 impl Plan {
@@ -45,10 +47,12 @@ impl Plan {
             window: dice.pick(&[0, 0, 0, 2]),
             retries: RETRIES,
             others: dice.pick(&[0, 0, 30]),
+            impatience: false,
         };
         if weather.is_dynamic {
             plan.weather.faults.lose = dice.pick(&[0, 5, 30]);
         }
+        plan.impatience = dice.chance(30);
         plan
     }
 }
@@ -146,6 +150,12 @@ impl Played {
                 self.composed.call(at, WorkerId(to as u16), context);
             }
             8 => self.backward(at, context, plan),
+            9 if plan.impatience && !self.passes.is_empty() => {
+                let (pass, _) = self.composed.dice.pick(&self.passes);
+                if self.composed.is_awake(pass.root) {
+                    self.composed.give_up(pass);
+                }
+            }
             9 if plan.releases && self.composed.dice.chance(20) => {
                 self.composed.world.release(context);
                 self.released.push(context);
@@ -242,6 +252,7 @@ impl Played {
         let is_released = self.released.contains(&pass.context);
         match reason {
             _ if was_lost || is_released => true,
+            catalogue::AUTOGRAD_TIMEOUT => self.composed.given_up.contains(&pass),
             catalogue::RPC_BUSY => self.composed.is_narrow(),
             catalogue::AUTOGRAD_FUNCTION_UNKNOWN | catalogue::AUTOGRAD_GRAPH_FREED => is_used_up,
             catalogue::AUTOGRAD_UNUSED_SEND | catalogue::AUTOGRAD_MESSAGE => {

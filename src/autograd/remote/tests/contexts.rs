@@ -291,3 +291,51 @@ fn a_worker_that_starts_again_gives_no_id_that_it_gave_before() {
     assert_ne!(ids[0], ids[1]);
     assert!(ids.iter().all(|id| id.worker().0 == 3));
 }
+
+/// Worker 2 is there and does not get on: without a limit the pass would wait as long as it does not.
+#[test]
+fn a_pass_that_takes_too_long_is_given_up_everywhere() {
+    let group = Group::start_with("limit", 3, |mut options| {
+        options.serving = 1;
+        options
+    });
+    let (agent, worker, between) = (&group.agents[0], &group.workers[0], &group.agents[1]);
+    let x = worker.engine().leaf(row(&[1.0, 3.0]));
+    let scope = worker.scope().expect("a context");
+    let y: Var = agent
+        .rpc_sync("w1", "relay", (way(&["w2"]), x))
+        .expect("a call");
+    let loss = y.total().expect("a sum");
+    let held = between
+        .rpc_async::<()>("w2", "wait", ())
+        .expect("it sets out");
+    let is_busy = || {
+        let weights = between.rpc_sync::<Tensor>("w2", "weights", ());
+        weights.is_err_and(|error| error.reason() == catalogue::RPC_BUSY)
+    };
+    assert!(Group::until(is_busy));
+    let retained = PassOptions {
+        retain: true,
+        ..PassOptions::default()
+    };
+    let limit = Duration::from_millis(50);
+    let pass = worker.backward_within(scope.id(), std::slice::from_ref(&loss), retained, limit);
+    let error = pass.expect_err("worker 2 is busy");
+    assert_eq!(error.reason(), catalogue::AUTOGRAD_TIMEOUT, "{error}");
+    assert!(scope.gradients().expect("gradients").is_empty());
+    assert!(Group::until(|| group
+        .workers
+        .iter()
+        .all(|worker| worker.load().passes == 0)));
+    // The next one has all that it needs.
+    group.open.store(true, Ordering::Release);
+    held.wait().expect("it ends");
+    let limit = Duration::from_secs(60);
+    let pass = worker.backward_within(scope.id(), &[loss], retained, limit);
+    pass.expect("it goes well");
+    let found = scope.gradients().expect("gradients");
+    let found: Vec<Vec<f64>> = found.values().map(numbers).collect();
+    assert_eq!(found, [[4.0, 1.0]]);
+    drop(scope);
+    group.leave();
+}

@@ -37,6 +37,9 @@ catalogue! {
     AUTOGRAD_UNUSED_SEND: FailedPrecondition,
         "A fast backward pass waited for a gradient of what was sent and not used.",
         "Use what was sent, or choose smart mode.";
+    AUTOGRAD_TIMEOUT: DeadlineExceeded,
+        "A backward pass had not ended in its time; all that took part were told to give it up.",
+        "Give it more time, or find out which worker does not answer.";
     AUTOGRAD_OPERATION: InvalidArgument,
         "An eager operation was given what it does not take.",
         "Give what the message names.";
