@@ -67,6 +67,8 @@ pub(super) struct Seen {
     pub(super) lost: usize,
     /// Those that went well whose gradients were there, and right, at a worker that has lost the root.
     pub(super) apart: usize,
+    /// Those whose root waited no longer.
+    pub(super) given_up: usize,
     /// Messages that were lost singly.
     pub(super) dropped: u64,
 }
@@ -289,7 +291,9 @@ impl Played {
             catalogue::PEER_RESTARTED,
         ];
         let of_loss = |error: &&Status| losses.contains(&error.reason());
+        let is_given_up = |error: &&Status| error.reason() == catalogue::AUTOGRAD_TIMEOUT;
         Seen {
+            given_up: errors.clone().filter(is_given_up).count(),
             well: results.filter(|result| result.is_ok()).count(),
             badly: errors.clone().count(),
             lost: errors.filter(of_loss).count(),

@@ -53,6 +53,7 @@ fn every_pass_ends_and_no_context_is_kept_when_workers_die_pause_or_are_cut_off(
                 all.badly += seen.badly;
                 all.lost += seen.lost;
                 all.apart += seen.apart;
+                all.given_up += seen.given_up;
                 all.dropped += seen.dropped;
             }
             Err(harm) => {
@@ -66,7 +67,16 @@ fn every_pass_ends_and_no_context_is_kept_when_workers_die_pause_or_are_cut_off(
     }
     eprintln!("{all:?}");
     assert!(failed.is_empty(), "failing seeds: {failed:?}");
-    let has_all = all.well > 0 && all.badly > 0 && all.lost > 0 && all.apart > 0 && all.dropped > 0;
+    let Seen {
+        well,
+        badly,
+        lost,
+        apart,
+        given_up,
+        ..
+    } = all;
+    let counts = [well, badly, lost, apart, given_up];
+    let has_all = counts.iter().all(|count| *count > 0) && all.dropped > 0;
     assert!(seeds < SEEDS || has_all, "{all:?}");
 }
 
