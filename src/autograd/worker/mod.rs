@@ -44,8 +44,9 @@ pub trait Link<G>: Send + Sync {
         work();
     }
 
-    /// Waits until `is_over` says so, or so long; what it is given is woken then, perhaps too often. A link whose messages come
-    /// sooner if the thread that waits takes part in bringing them does so here. False if it does not wait at all.
+    /// Waits until `is_over` says so, or so long; what it is given is woken then, perhaps too often. A link whose
+    /// messages come sooner if the thread that waits takes part in bringing them does so here. False if it does not
+    /// wait at all.
     ///
     /// # Errors
     /// Why this thread cannot wait, or there is nothing to wait for any more.

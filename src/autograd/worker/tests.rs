@@ -351,9 +351,9 @@ fn a_peer_that_lies_of_gradients_costs_its_pass_and_nothing_else() {
     let (worker, liar) = (group.worker(0), WorkerId(1));
     let x = worker.engine().leaf(row(&[1.0, 3.0]));
     let scope = worker.scope().expect("a context");
-    let called = group.call(WorkerId(0), WorkerId(2), "scale", &[x.clone()]);
+    let called = group.call(WorkerId(0), WorkerId(2), "scale", std::slice::from_ref(&x));
     let loss = called.expect("a result")[0].total().expect("a sum");
-    let sent = worker.outgoing(scope.id(), liar, &[x.clone()], false);
+    let sent = worker.outgoing(scope.id(), liar, std::slice::from_ref(&x), false);
     let sent = sent
         .expect("it is recorded")
         .0

@@ -22,7 +22,7 @@ impl Judge<'_> {
         for step in &self.story.steps {
             let life = self.story.lives.get(&step.by);
             let last_ns = ends_ns.get(&step.by).copied();
-            let last_ns = last_ns.or(life.map(|life| life.began_ns));
+            let last_ns = last_ns.or_else(|| life.map(|life| life.began_ns));
             let since_ns = last_ns.unwrap_or(step.began_ns).min(step.began_ns);
             if let Some((end_ns, _)) = step.end {
                 ends_ns.insert(step.by, end_ns);

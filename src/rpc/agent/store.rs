@@ -1,7 +1,8 @@
 //! The file that workers meet through: who is in the group, under a lock.
 //!
 //! Its first line says how the group meets, which number comes next, and how many lines follow; each of those is a
-//! worker: its number, its name, its task and its address, with tabs between. What ends before that is torn, and refused.
+//! worker: its number, its name, its task and its address, with tabs between. A file that ends before that is torn, and
+//! refused.
 //!
 //! A change is a new file that takes the path when it is whole ([`Output`]), so a reader needs no lock, and one that is
 //! killed in the middle of a change leaves the file as it was. Who changes it holds a lock of the system's on the file
@@ -29,7 +30,7 @@ const BYTES_MAX: u64 = 64 << 20;
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 /// The pause after the first look, doubled after each until it is [`LOOK`]: a group that starts together is there soon.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
-/// How long a change may be held up by others: each takes milliseconds, but for one whose process is stopped.
+/// How long a change may be held up by others: each takes milliseconds, unless its process is stopped.
 const LOCKED: Duration = Duration::from_secs(30);
 /// How often the lock is tried.
 const LOCK_LOOK: Duration = Duration::from_millis(2);
@@ -94,7 +95,7 @@ impl Store {
                 .open(&self.path);
             let file = open.map_err(|error| self.fault(error))?;
             match file.try_lock() {
-                // Whoever held the lock before has put another file there, or one has been deleted.
+                // Who held the lock before has put another file there, or the file has been deleted.
                 Ok(()) if self.is_there(&file)? => return Ok(file),
                 Ok(()) => continue,
                 Err(TryLockError::WouldBlock) if Instant::now() < until => {

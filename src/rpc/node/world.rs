@@ -1,11 +1,12 @@
 //! Worlds: some workers with their programs, over a network that misbehaves by a seed. Virtual time.
 //!
 //! What happens to workers, who die, pause, and come again, is in `lives.rs`; what a world holds to be wrong, in
-//! `looks.rs`.
+//! `looks.rs`; what sets out, and may be lost, in `losses.rs`.
 
 mod events;
 mod lives;
 mod looks;
+mod losses;
 mod program;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,7 +16,7 @@ use rendez::ground::Nanos;
 
 pub(crate) use super::network::{Arrival, Dice, Faults, Network};
 use super::*;
-use crate::codec::{Malformed, OnWire, Reader, Writer, encode};
+use crate::codec::{Malformed, OnWire, Reader, Writer};
 use crate::id::{ForkId, GlobalId};
 use crate::message::Standing;
 pub use events::Event;
@@ -520,34 +521,6 @@ impl World {
     fn tell(&self, what: impl FnOnce() -> String) {
         if let Some(told) = self.told {
             told(&format!("{:>12} {}", self.now.0, what()));
-        }
-    }
-
-    fn post(&mut self, from: WorkerId, to: WorkerId, message: &Message<Job>) {
-        self.tell(|| format!("{from} -> {to} {message:?}"));
-        let bytes = encode(message);
-        match self.loses_survived_only && !self.survives_loss_of(message) {
-            true => self.network.post_whole(self.now, from, to, &bytes),
-            false => self.network.post(self.now, from, to, &bytes),
-        }
-    }
-
-    /// True if all goes on without that message: it is repeated until it is acknowledged, or its call has a deadline.
-    fn survives_loss_of(&self, message: &Message<Job>) -> bool {
-        let has_deadline = |job: &Job| {
-            let caller = self.callers.get(&job.0);
-            caller.is_some_and(|(_, _, deadline)| *deadline != Nanos::NEVER)
-        };
-        match &message.body {
-            // What a group that grows says of itself is not repeated.
-            Body::Hello(_) => !self.is_dynamic,
-            Body::Control { .. } | Body::Ack { .. } => true,
-            Body::Call(call) => has_deadline(&call.payload),
-            Body::Reply {
-                outcome: Outcome::Value { payload, .. },
-                ..
-            } => has_deadline(payload),
-            Body::Reply { .. } | Body::Leave => false,
         }
     }
 

@@ -93,9 +93,9 @@ impl World {
             .collect()
     }
 
-    /// What is wrong with the gradients of `context` at those who hold it: of each pass that went well they are exact,
-    /// for each leaf that was not forgotten since, whoever has lost whom; of one that did not there are none, except at a
-    /// worker that may not know that it failed.
+    /// What is wrong with the gradients of `context` at those who hold it. Of each pass that went well they are exact,
+    /// for each leaf that was not forgotten since, also if workers have lost each other. Of one that did not there are
+    /// none, except at a worker that may not know that it failed.
     pub(super) fn wrong_gradients(
         &self,
         context: ContextId,

@@ -186,7 +186,7 @@ fn a_file_that_is_torn_is_refused_and_stays_as_it_is() {
     assert_eq!(store.members().expect("no file").len(), 0);
 }
 
-/// Whoever waits for the lock of a file that is replaced meanwhile changes the new one.
+/// One that waits for the lock of a file that is replaced meanwhile changes the new file.
 #[test]
 fn no_join_is_lost_when_many_join_and_leave_at_once() {
     let folder = folder();
