@@ -54,6 +54,7 @@ use desk::Desk;
 use figures::Figures;
 use notices::Notices;
 pub use options::{Meeting, Options, Worker};
+use packed::Packed;
 pub use pending::{Pending, wait_all};
 use pool::Pool;
 use rref::RRef;
@@ -332,10 +333,8 @@ impl Agent {
         function: &str,
         args: impl Args,
     ) -> Result<R, Error> {
+        let (to, target, packed) = self.packed(to, function, &args)?;
         let shared = self.shared();
-        let to = shared.find(to)?;
-        let packed = shared.pack(to, function, &args)?;
-        let target = Target::Function(function.into());
         shared.call(to, target, packed, shared.options.timeout)
     }
 
@@ -416,11 +415,8 @@ impl Agent {
         args: impl Args,
         timeout: Duration,
     ) -> Result<Pending<()>, Error> {
-        let shared = self.shared();
-        let to = shared.find(to)?;
-        let packed = shared.pack(to, function, &args)?;
-        let target = Target::Function(function.into());
-        Ok(shared.post(to, target, packed, timeout))
+        let (to, target, packed) = self.packed(to, function, &args)?;
+        Ok(self.shared().post(to, target, packed, timeout))
     }
 
     fn call<R: Value>(
@@ -430,11 +426,20 @@ impl Agent {
         args: impl Args,
         (timeout, mode): (Duration, Mode),
     ) -> Result<Pending<R>, Error> {
-        let shared = self.shared();
-        let to = shared.find(to)?;
-        let packed = shared.pack(to, function, &args)?;
-        let target = Target::Function(function.into());
-        Ok(shared.start(to, target, packed, timeout, mode))
+        let (to, target, packed) = self.packed(to, function, &args)?;
+        Ok(self.shared().start(to, target, packed, timeout, mode))
+    }
+
+    /// What a call of `function` at the worker `to` consists of.
+    fn packed(
+        &self,
+        to: &str,
+        function: &str,
+        args: &impl Args,
+    ) -> Result<(WorkerId, Target, Packed), Error> {
+        let to = self.shared().find(to)?;
+        let packed = self.shared().pack(to, function, args)?;
+        Ok((to, Target::Function(function.into()), packed))
     }
 
     /// Calls `function` at the worker `to`, and leaves its result there: what is returned refers to it, at once.
