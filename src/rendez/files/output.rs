@@ -195,6 +195,18 @@ impl Output {
         matches!(stats, (Ok(one), Ok(other)) if is_same(&one, &other))
     }
 
+    /// What was written is there, whole, and may be lost with the system: for files that mean nothing without the
+    /// processes that wrote them. It costs no wait for a disk.
+    ///
+    /// # Errors
+    /// What the system says; what was there before is then as it was.
+    pub fn finish_unsynced(self) -> io::Result<()> {
+        match self.draft {
+            Some(mut draft) => draft.publish(&self.file),
+            None => Ok(()),
+        }
+    }
+
     /// What was written is synced, and then it is there.
     ///
     /// # Errors

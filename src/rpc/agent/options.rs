@@ -139,7 +139,8 @@ impl Options {
     }
 
     /// A group that meets through a file: of so many workers, or, with `None`, one that workers join and leave as they
-    /// like. What a group that ended in disorder has left in the file is to be deleted before the next uses it.
+    /// like. All of them must be able to write to its folder: a change is a new file in its place. What a group that
+    /// ended in disorder has left in the file is to be deleted before the next uses it.
     #[must_use]
     pub fn through_file(path: &Path, size: Option<usize>) -> Self {
         Self::of(Meeting::File {

@@ -55,12 +55,18 @@ fn a_file_is_there_when_it_is_finished_and_not_before() {
         assert!(!path.exists());
         drop(output);
         assert!(names(folder.path()).is_empty(), "what was dropped is gone");
-        for text in ["first", "second, and longer"] {
+        type Finish = fn(Output) -> io::Result<()>;
+        let ways: [(&str, Finish); 3] = [
+            ("first", Output::finish),
+            ("second, and longer", Output::finish),
+            ("the third", Output::finish_unsynced),
+        ];
+        for (text, finish) in ways {
             let mut output = open(&path, is_named).expect("opened");
             output.write_all(text.as_bytes()).expect("written");
             let before = fs::read(&path).ok();
             assert_ne!(before.as_deref(), Some(text.as_bytes()));
-            output.finish().expect("finished");
+            finish(output).expect("finished");
             assert_eq!(fs::read(&path).expect("it is there"), text.as_bytes());
             assert_eq!(names(folder.path()), ["a"]);
         }
