@@ -34,7 +34,14 @@ impl Drop for Kept {
 /// Shares that others have handed to this task.
 #[derive(Default)]
 pub(super) struct Shares {
-    taken: Mutex<VecDeque<Taken>>,
+    taken: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    shares: VecDeque<Taken>,
+    /// It is over here: one that another task hands over later is let go at once, for no one would do so afterwards.
+    is_closed: bool,
 }
 
 struct Taken {
@@ -70,9 +77,9 @@ pub(super) fn functions(functions: Functions, journal: &Arc<Journal>) -> Functio
                 let at = u32::from(share.owner().0);
                 let until = Instant::now() + Duration::from_millis(for_ms);
                 let mut taken = take.shares.lock();
-                if taken.len() < TAKEN_MAX {
+                if taken.shares.len() < TAKEN_MAX && !taken.is_closed {
                     take.note(Remote::Holds { value, at });
-                    taken.push_back(Taken {
+                    taken.shares.push_back(Taken {
                         share,
                         value,
                         until,
@@ -84,7 +91,7 @@ pub(super) fn functions(functions: Functions, journal: &Arc<Journal>) -> Functio
 }
 
 impl Shares {
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Taken>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Held> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -94,8 +101,8 @@ impl Shares {
             let is_end = is_over.load(Ordering::Acquire);
             let mut taken = self.lock();
             let is_due = |one: &Taken| is_end || one.until <= Instant::now();
-            let (due, later) = taken.drain(..).partition(is_due);
-            *taken = later;
+            let (due, later) = taken.shares.drain(..).partition(is_due);
+            (taken.shares, taken.is_closed) = (later, is_end);
             drop(taken);
             let due: VecDeque<Taken> = due;
             for Taken { share, value, .. } in due {
