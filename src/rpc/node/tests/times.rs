@@ -28,6 +28,27 @@ fn a_call_is_sent_once_and_a_control_message_until_it_is_acknowledged() {
 }
 
 #[test]
+fn a_repeat_waits_half_as_long_again_up_to_a_bound() {
+    let mut script = Script::new(2);
+    let share = script.value(0, 1);
+    script.drop_share(0, share);
+    let (mut known, mut last, mut gaps) = (script.count("delete", 0, 1), 0, vec![]);
+    for at in 1..1_000_u32 {
+        script.pass(Duration::from_millis(1));
+        let count = script.count("delete", 0, 1);
+        if count > known {
+            gaps.push(at - last);
+            (known, last) = (count, at);
+        }
+    }
+    let wanted = [20, 30, 45, 67, 100, 100, 100];
+    let is_near = |(gap, wanted): (&u32, &u32)| gap.abs_diff(*wanted) <= 1;
+    assert!(gaps.iter().zip(&wanted).all(is_near), "{gaps:?}");
+    assert!(gaps.len() > wanted.len(), "{gaps:?}");
+    assert_eq!(Limits::default().retry_max, Duration::from_secs(30));
+}
+
+#[test]
 fn no_limit_is_no_limit() {
     let mut script = Script::new(2);
     let job = script.call(0, 1, &[]);
