@@ -1,8 +1,8 @@
 //! Remote calls between two processes: how long they take, how many there are in a second, how soon a group is there,
 //! and how soon the death of a worker is told. Beside it a raw ping-pong of cache lines, in the same run.
 //!
-//! `cargo bench -p rendez-autograd --bench rpc` measures all; `-- calls`, `-- init` or `-- death` a part, and `-- passes`
-//! of the first the passes alone.
+//! `cargo bench -p rendez-autograd --bench rpc` measures all; `-- calls`, `-- init` or `-- death` a part, and
+//! `-- passes` of the first the passes alone.
 //! `bench/rpc.py` pairs it with PyTorch's TensorPipe agent, in turns.
 
 #[path = "rpc/calls.rs"]

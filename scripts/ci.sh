@@ -129,6 +129,7 @@ step_sim() {
 step_counts() {
     cargo test --locked --release --test verbs_counts -- --ignored --nocapture
     cargo test --locked --release -p rendez-rpc --test rpc_cost -- --ignored --nocapture
+    cargo test --locked --release -p rendez-autograd --test pass_cost -- --ignored --nocapture
     local bytes
     bytes="$(stat -c %s target/release/rendez)"
     echo "target/release/rendez: $bytes bytes"
