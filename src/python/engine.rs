@@ -5,13 +5,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyList};
+use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList};
 use rendez::ground::faults;
 use rendez::{Address, DType, Engine as Inner, PendingWhat, ShardStats, TaskName, WeakEngine};
 
 use super::dtypes::dtype_of;
 use super::errors::{Failure, Outcome};
 use super::operation::Recv;
+use super::services::Table;
 use super::settings::config_of;
 use super::step::Step;
 use super::writable::{Room, TensorMut};
@@ -29,6 +30,7 @@ pub(crate) struct Engine {
     tcp_address: Option<String>,
     drain: Duration,
     shares_secret: bool,
+    services: Table,
 }
 
 impl Engine {
@@ -65,7 +67,10 @@ impl Engine {
         let drain = config.drain_timeout;
         let shares_secret =
             config.cluster_secret_file.is_some() || config.cluster_secret_fd.is_some();
-        let inner = py.detach(|| Inner::start(config)).map_err(Failure::from)?;
+        let services = Table::default();
+        let offered = services.services();
+        let started = py.detach(|| Inner::start_with(config, offered));
+        let inner = started.map_err(Failure::from)?;
         let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         running.retain(|engine| engine.upgrade().is_some());
         running.push(inner.downgrade());
@@ -78,6 +83,7 @@ impl Engine {
             inner: Mutex::new(Some(inner)),
             drain,
             shares_secret,
+            services,
         })
     }
 
@@ -277,6 +283,7 @@ impl Engine {
         if let Some(inner) = inner {
             py.detach(move || inner.shutdown(patience));
         }
+        self.services.clear();
         errands::run(py);
         Ok(())
     }
@@ -310,6 +317,40 @@ impl Engine {
     ) -> PyResult<Bound<'py, PyAny>> {
         let waits = slf.py().import("rendez._waits")?;
         waits.getattr("in_thread")?.call1((slf.getattr("close")?,))
+    }
+
+    /// Whether it was given the cluster's secret.
+    #[getter]
+    fn _shares_secret(&self) -> bool {
+        self.shares_secret
+    }
+
+    /// Has `function` answer other tasks' calls of `method`: it gets the caller's task and bytes, and gives bytes.
+    fn _serve(&self, method: u32, function: Option<Py<PyAny>>) -> Outcome<()> {
+        self.services.set(method, function)
+    }
+
+    /// Calls a service of another task, and waits for its answer.
+    #[pyo3(signature = (task, method, payload, *, timeout = 10.0))]
+    fn _call<'py>(
+        &self,
+        py: Python<'py>,
+        task: &str,
+        method: u32,
+        payload: Vec<u8>,
+        timeout: f64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let engine = self.running()?;
+        let task = TaskName::parse(task).map_err(Failure::from)?;
+        let patience = arguments::patience(Some(timeout), "timeout")?;
+        let patience = patience.unwrap_or(Duration::from_secs(3600));
+        let answer = py.detach(|| {
+            // A call waits for a connection, and makes none.
+            engine.reach(&task, patience)?;
+            let answer = engine.call(&task, method, &payload, patience);
+            answer.map_err(|status| engine.with_cause(&task, status))
+        });
+        Ok(PyBytes::new(py, &answer.map_err(Failure::from)?))
     }
 
     /// The C library's handle of this engine, for other extensions: a capsule `rendez.engine`.

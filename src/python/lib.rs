@@ -21,6 +21,7 @@ mod key;
 mod logs;
 mod operation;
 mod room;
+mod services;
 mod settings;
 mod source;
 mod step;

@@ -12,7 +12,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 use rendez::ground::catalogue;
-use rendez::{DType, PrivateTensor, Status, Tensor, TensorBuilder, TensorMeta};
+use rendez::{DType, Path, PrivateTensor, Status, Tensor, TensorBuilder, TensorMeta};
 
 use super::buffer::{self, Shown};
 use super::convert::freed;
@@ -148,6 +148,12 @@ impl TensorMut {
             room: Mutex::new(Some(self.shared()?)),
             meta: meta.map_err(|error| argument(error.to_string()))?,
         })
+    }
+
+    /// The tensor, written no more: it may be sent any number of times.
+    fn freeze(&self) -> Outcome<super::tensor::Tensor> {
+        let inner = self.finish()?;
+        Ok(super::tensor::Tensor::new(inner, Path::Local, false))
     }
 
     /// Gives the memory back. Views of it stay valid until they are gone.

@@ -153,6 +153,18 @@ catalogue! {
     PYTHON_PENDING: FailedPrecondition,
         "A Python program asked an operation that has not ended for its result.",
         "Await it or call `wait`; `done` says whether it has ended.";
+    CHECKPOINT_UNKNOWN: NotFound,
+        "A task that was asked for a checkpoint holds none of that name, or none yet.",
+        "Check the name and the task; the message says what it holds.";
+    CHECKPOINT_MALFORMED: DataLoss,
+        "What a task said of a checkpoint, or sent of it, does not fit together.",
+        "Use the same release at both ends; save the checkpoint again.";
+    CHECKPOINT_PICKLE: PermissionDenied,
+        "A checkpoint has an object that only pickle can read, and pickle is not allowed between these tasks.",
+        "Give the reader allow_pickle=True if the task may run code here, or share the cluster's secret.";
+    CHECKPOINT_UNSUPPORTED: Unimplemented,
+        "A checkpoint was saved in a way that cannot be held or handed over.",
+        "The message says which part, and what works instead.";
     SHUTDOWN: Aborted,
         "This process is shutting down.",
         "Nothing: it was told to.";
