@@ -209,7 +209,7 @@ impl Engine {
 
     /// As `Step.send_dead`, in step 0.
     fn send_dead(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.common()?.send_dead(py, key)
+        self.common()?.send_dead(py, key, None)
     }
 
     /// As `Step.recv`, in step 0.

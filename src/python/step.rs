@@ -79,13 +79,21 @@ impl Step {
         sending(py, &self.engine, send.start())
     }
 
-    /// Tells the receiver that no value will come.
-    #[pyo3(signature = (key))]
-    pub(crate) fn send_dead(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// Tells the receiver that no value will come; `why` is what it gets in its place.
+    #[pyo3(signature = (key, why = None))]
+    pub(crate) fn send_dead(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        why: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         errands::run(py);
         let key = key_of(key)?;
-        let nothing = Value::from_slice::<u8>(&[], Shape::from([0])).map_err(Failure::from)?;
-        self.inner.send_dead(&key, nothing).map_err(Failure::from)?;
+        let dead = match why {
+            Some(why) => self.value(why, None, None)?,
+            None => Value::from_slice::<u8>(&[], Shape::from([0])).map_err(Failure::from)?,
+        };
+        self.inner.send_dead(&key, dead).map_err(Failure::from)?;
         Ok(())
     }
 

@@ -1,9 +1,12 @@
 """`rendez.torch.checkpoint`: what some processes save is what others load, in other numbers and layouts."""
 
+import array
 import json
 import os
 import pathlib
+import re
 import shutil
+import socket
 import subprocess
 import sys
 import textwrap
@@ -340,3 +343,151 @@ def test_a_holder_that_dies_is_named(world):
         group=False,
         expect=[0, -9],
     )
+
+
+def command():
+    """The command `rendez`: RENDEZ_COMMAND, what this repository has built, or the one that is installed."""
+    target = pathlib.Path(__file__).parents[3] / "target"
+    for found in (os.environ.get("RENDEZ_COMMAND"), target / "release/rendez", target / "debug/rendez"):
+        if found and pathlib.Path(found).exists():
+            return str(found)
+    return shutil.which("rendez") or pytest.skip("there is no command `rendez`: cargo build, or RENDEZ_COMMAND=…")
+
+
+def safetensors(path, tensors):
+    """Writes a file of weights by hand: names, safetensors' types, shapes and bytes."""
+    header, data = {"__metadata__": {"made": "by a test"}}, b""
+    for name, (kind, shape, content) in tensors.items():
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def ports(count):
+    socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [sock.getsockname()[1] for sock in socks]
+    finally:
+        [sock.close() for sock in socks]
+
+
+def run_command(*arguments):
+    return subprocess.Popen(
+        [command(), *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def ended(process):
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    return said
+
+
+def test_what_the_command_pushes_is_a_flat_state(world):
+    """`rendez push` to a task that loads, of one file and of a model in two, and by a holder for several processes."""
+    half = bytes(range(256)) * 4
+    safetensors(world.folder / "one.safetensors", {
+        "a.weight": ("F32", [16, 16], half), "a.bias": ("BF16", [512], half), "f8": ("F8_E4M3", [32, 32], half),
+        "scalar": ("I64", [], (7).to_bytes(8, "little")), "empty": ("F16", [0, 4], b""),
+    })
+    (world.folder / "two").mkdir()
+    safetensors(world.folder / "two/model-1.safetensors", {"x": ("I32", [256], half)})
+    safetensors(world.folder / "two/model-2.safetensors", {"y": ("U8", [4, 256], half)})
+    index = {"metadata": {"total_size": 2048}, "weight_map": {"x": "model-1.safetensors", "y": "model-2.safetensors"}}
+    (world.folder / "two/model.safetensors.index.json").write_text(json.dumps(index))
+    a, b = ports(2)
+    cluster = f"a=127.0.0.1:{a};b=127.0.0.1:{b}"
+    pushes = [
+        run_command("push", world.folder / name, "--to", "/job:b/task:0", "--cluster", cluster, "--job", "a", "--task",
+                    "0", "--patience", "40s")
+        for name in ["one.safetensors"]
+    ]
+    world.run(
+        script("""
+        engine = rendez.Engine("/job:b/task:0", listen=os.environ["B"])
+        source = "/job:a/task:0"
+        half = torch.tensor(list(range(256)) * 4, dtype=torch.uint8)
+        state = {"a.weight": torch.zeros(16, 16), "a.bias": torch.zeros(512, dtype=torch.bfloat16),
+                 "f8": torch.zeros(32, 32).to(torch.float8_e4m3fn), "scalar": torch.tensor(0), "empty": torch.ones(0, 4).half()}
+        dcp.load(state, storage_reader=RendezReader(source, address=os.environ["A"], engine=engine, patience=30))
+        for name in ("a.weight", "a.bias", "f8"):
+            assert torch.equal(state[name].flatten().view(torch.uint8), half), name
+        assert state["scalar"] == 7
+        # It is a checkpoint of this process's now, for others too.
+        holder = Holder.of(engine)
+        assert holder.checkpoints == ["one"], holder.checkpoints
+        import subprocess
+        push = subprocess.Popen(os.environ["SECOND"].split("|"))
+        assert holder.pull(source, patience=30) == "two"
+        assert push.wait(30) == 0
+        flat = {"x": torch.zeros(256, dtype=torch.int32), "y": torch.zeros(4, 256, dtype=torch.uint8)}
+        dcp.load(flat, storage_reader=RendezReader(holder.place, engine=engine, checkpoint_id="two"))
+        assert torch.equal(flat["x"].view(torch.uint8), half) and torch.equal(flat["y"].flatten(), half)
+        engine.close()
+        """),
+        size=1,
+        group=False,
+        A=f"127.0.0.1:{a}",
+        B=f"127.0.0.1:{b}",
+        SECOND="|".join([command(), "push", str(world.folder / "two"), "--to", "/job:b/task:0", "--cluster", cluster,
+                         "--job", "a", "--task", "0", "--patience", "40s"]),
+    )
+    for push in pushes:
+        assert "kept in no file there" in ended(push)
+
+
+def test_the_command_pulls_what_was_saved(world):
+    """`rendez pull` at the coordinator's task: shards of two ranks are one file of weights."""
+    a, b = ports(2)
+    out = world.folder / "pulled.safetensors"
+    pull = run_command("pull", "--from", "/job:a/task:0", "--out", out, "--cluster",
+                       f"a=127.0.0.1:{a};b=127.0.0.1:{b}", "--job", "b", "--task", "0", "--patience", "40s", "--json")
+    world.run(
+        script("""
+        join("all", [0, 1])
+        engine = rendez.Engine("/job:a/task:0", listen=os.environ["A"]) if rank == 0 else None
+        mesh = init_device_mesh("cpu", (2,))
+        writer = RendezWriter("step 3", engine=engine)
+        state = {"model": {"w": distribute_tensor(torch.arange(35.0).reshape(7, 5), mesh, [Shard(0)]),
+                           "b": torch.full((3,), 2, dtype=torch.int16), "f8": torch.ones(4).to(torch.float8_e5m2)},
+                 "epoch": 9}
+        dcp.save(state, storage_writer=writer)
+        if rank == 0:
+            until = time.monotonic() + 60
+            while not os.path.exists(os.environ["OUT"]) and time.monotonic() < until:
+                time.sleep(0.05)
+        dist.barrier()
+        """),
+        size=2,
+        group=False,
+        BACKEND="gloo",
+        A=f"127.0.0.1:{a}",
+        OUT=str(out),
+    )
+    said = [json.loads(line) for line in ended(pull).splitlines() if line.startswith("{")]
+    assert said[-1]["files"][0]["file"] == "step 3.safetensors" and said[-1]["is_written"], said
+    content = out.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header.pop("__metadata__")
+    got = {}
+    for name, about in header.items():
+        begin, end = about["data_offsets"]
+        got[name] = (about["dtype"], about["shape"], content[8 + size + begin : 8 + size + end])
+    assert got == {
+        "model.b": ("I16", [3], array.array("h", [2] * 3).tobytes()),
+        "model.f8": ("F8_E5M2", [4], bytes([0x3C] * 4)),
+        "model.w": ("F32", [7, 5], array.array("f", range(35)).tobytes()),
+    }
+
+
+def test_the_page_of_the_book(tmp_path):
+    page = pathlib.Path(__file__).parents[2] / "book/howto/checkpoints.md"
+    if not page.exists():
+        pytest.skip("the book is not here")
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    program = tmp_path / "program.py"
+    program.write_text("\n\n".join(blocks))
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout == "['step 7']\n", done.stdout + done.stderr

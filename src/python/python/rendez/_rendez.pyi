@@ -168,8 +168,8 @@ class Step:
         on_release: Callable[[], object] | None = None,
     ) -> Sending:
         """The same, and waits for room where `send` is refused: await it, or call `wait`."""
-    def send_dead(self, key: KeyLike) -> None:
-        """Tells the receiver that no value will come."""
+    def send_dead(self, key: KeyLike, why: TensorLike | None = None) -> None:
+        """Tells the receiver that no value will come; `why` is what it gets in its place."""
     def recv(self, key: KeyLike, *, timeout: float | None = None) -> Recv[Tensor]:
         """The next value of a key: await it, or call `wait`. It begins then, or by `start`."""
     def recv_into(self, key: KeyLike, out: TensorLike, *, timeout: float | None = None) -> Recv[Filled]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import os
 import re
 
@@ -9,6 +10,8 @@ import torch
 
 from ... import Key
 from ..._errors import DataLoss, InvalidArgument, RendezError, Unimplemented
+
+log = logging.getLogger("rendez.torch.checkpoint")
 
 # Services of a holder; 48 to 51 are those of the command's pushes.
 FIND_PUSH, TAKE_PUSH = 49, 50
@@ -124,7 +127,7 @@ def call(engine, task, method, said, patience):
         if task in error.message:
             raise
         raise type(error)(f"{task}: {error.message}", error.reason) from None
-    return read(answer, task)
+    return read(answer, task) if answer else {}
 
 
 def unsupported(message):
