@@ -1,34 +1,52 @@
 #!/usr/bin/env bash
-# Runs PyTorch's own suites over rendez, each ends with a line "NAME: N passed, N failed, N skipped", and fails if one
-# falls short of what is expected of it.
+# Runs PyTorch's own suites over rendez. Each ends with a line "NAME: N passed, N failed, N skipped", and the script
+# fails if one falls short of what is expected of it.
 #
-#   scripts/torch-suites.sh small              a part that takes minutes
-#   scripts/torch-suites.sh all                everything
-#   scripts/torch-suites.sh rpc group ...      these: tests rpc rpc-tcp tensorpipe group gloo-name
+#   scripts/torch-suites.sh                    a part that takes minutes: what CI runs
+#   scripts/torch-suites.sh all                everything: what the nightly runs
+#   scripts/torch-suites.sh rpc group ...      these: tests rpc rpc-tcp tensorpipe faulty group gloo-name small
 #
 # The environment with PyTorch is made once, outside the tree: RENDEZ_TORCH_ENV, by default
-# ~/.cache/rendez/torch-<version>. RENDEZ_TORCH_VERSION says which PyTorch; RENDEZ_TORCH_PYTHON which Python.
+# ~/.cache/rendez/torch-<version>; some 5 GB are fetched for it. RENDEZ_TORCH_VERSION says which PyTorch,
+# RENDEZ_TORCH_PYTHON which Python, SUITE_SECONDS how long one suite may take.
+#
+# Exits with 1 where a suite falls short, and with 3 where what it needs is unavailable: then nothing was tested.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+here=$PWD
 
 version=${RENDEZ_TORCH_VERSION:-2.15.0}
 python=${RENDEZ_TORCH_PYTHON:-python3}
 environment=${RENDEZ_TORCH_ENV:-$HOME/.cache/rendez/torch-$version}
+seconds=${SUITE_SECONDS:-3600}
 reports=$(mktemp -d)
 trap 'rm -rf "$reports"' EXIT
 export RENDEZ_TORCH_OPTIMIZE=${RENDEZ_TORCH_OPTIMIZE:--O2} OMP_NUM_THREADS=1
 export DISTRIBUTED_TESTS_DEFAULT_TIMEOUT=${DISTRIBUTED_TESTS_DEFAULT_TIMEOUT:-120}
 
+cannot() {
+    echo "torch-suites: NOTHING WAS TESTED: $*" >&2
+    exit 3
+}
+
 prepare() {
-    if ! "$environment/bin/python" -c 'import torch, pytest' 2>/dev/null; then
-        echo "making $environment with PyTorch $version: some gigabytes are fetched, once"
-        "$python" -m venv "$environment"
-        "$environment/bin/pip" install --quiet "torch==$version" numpy pytest expecttest hypothesis "setuptools>=77" ninja
+    command -v "$python" >/dev/null || cannot "there is no $python"
+    command -v g++ >/dev/null || cannot "there is no g++"
+    if ! "$environment/bin/python" -c 'import torch, pytest, expecttest, ninja' 2>/dev/null; then
+        echo "making $environment with PyTorch $version: some 5 GB are fetched, once"
+        "$python" -m venv "$environment" || cannot "$python makes no environments (Debian: apt-get install python3-venv)"
+        "$environment/bin/pip" install --quiet --disable-pip-version-check "torch==$version" numpy pytest expecttest \
+            hypothesis "setuptools>=77" ninja || cannot "PyTorch $version cannot be fetched"
     fi
     # The wheel, with `rendez.torch`; and its extension, built against this PyTorch.
-    "$environment/bin/pip" install --quiet ./src/python
-    (cd src/torch && PATH=$environment/bin:$PATH python setup.py --quiet build_ext --inplace)
-    export PYTHONPATH=$PWD/src/torch:$PWD/src/torch/suites
+    PYTHON=$python PROFILE=${PROFILE:-release} scripts/python.sh wheel >/dev/null || cannot "the wheel was not built"
+    "$environment/bin/pip" install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall \
+        target/python/wheels/rendez-*.whl
+    (cd src/torch && PATH=$environment/bin:$PATH python setup.py --quiet build_ext --inplace >"$reports/build.log" 2>&1) || {
+        cat "$reports/build.log"
+        exit 1
+    }
+    export PYTHONPATH=$here/src/torch:$here/src/torch/suites
 }
 
 status=0
@@ -36,14 +54,16 @@ status=0
 run() {
     local name=$1 passed=$2 failed=$3 suite=$4
     shift 4
-    (cd "$reports" && "$environment/bin/python" -m pytest -q -p no:cacheprovider --junitxml="$reports/$name.xml" \
-        "$OLDPWD/src/torch/$suite" "$@" >"$reports/$name.log" 2>&1) || tail -n 60 "$reports/$name.log"
-    "$environment/bin/python" src/torch/suites/counts.py "$reports/$name.xml" "$name" "$passed" "$failed" || status=1
+    local began=$SECONDS
+    (cd "$reports" && COUNTS=$reports/$name timeout "$seconds" "$environment/bin/python" -m pytest -q -p counts \
+        -p no:cacheprovider "$here/src/torch/$suite" "$@" >"$reports/$name.log" 2>&1) || tail -n 60 "$reports/$name.log"
+    echo "$name took $((SECONDS - began)) s"
+    "$environment/bin/python" src/torch/suites/counts.py "$reports/$name" "$name" "$passed" "$failed" || status=1
 }
 
 suite() {
     case $1 in
-    tests) run tests 30 0 tests ;;
+    tests) run tests 40 0 tests ;;
     rpc) SUITE=generic run rpc 365 0 suites/rpc_suite.py ;;
     rpc-tcp) RENDEZ_REQUIRE=tcp RENDEZ_LISTEN=127.0.0.1:0 SUITE=generic run rpc-tcp 365 0 suites/rpc_suite.py ;;
     tensorpipe) SUITE=tensorpipe run tensorpipe 63 6 suites/rpc_suite.py ;;
@@ -51,8 +71,10 @@ suite() {
     group) NAME=rendez run group 65 1 suites/group_suite.py ;;
     gloo-name) NAME=gloo run gloo-name 91 0 suites/group_suite.py ;;
     small)
-        SUITE=generic run rpc-small 20 0 suites/rpc_suite.py -k 'RendezRpcTest and (test_add or test_py_ or test_nested or timeout)'
-        NAME=rendez run group-small 12 0 suites/group_suite.py -k 'all_reduce_sum or broadcast or all_gather or barrier or test_send_recv'
+        SUITE=generic run rpc-small 20 0 suites/rpc_suite.py \
+            -k 'RendezRpcTest and (test_add or test_py_ or test_nested or timeout)'
+        NAME=rendez run group-small 12 0 suites/group_suite.py \
+            -k 'all_reduce_sum or broadcast or all_gather or barrier or test_send_recv'
         ;;
     *)
         echo "there is no suite \`$1\`: tests rpc rpc-tcp tensorpipe group gloo-name small all" >&2

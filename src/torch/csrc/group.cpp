@@ -80,6 +80,7 @@ std::shared_ptr<Group> Group::meet(const c10::intrusive_ptr<c10d::Store> &store,
     for (int other = 0; other < size; ++other) {
         if (other != rank) {
             group->answer_when_asked(other);
+            group->settle_when_answered(other);
         }
     }
     return group;
@@ -243,8 +244,29 @@ void Group::answer_when_asked(int from) {
     });
 }
 
+// From the beginning, so that it also ends if the peer is lost before it is asked: a receive that begins after that
+// waits for another life of the peer.
+void Group::settle_when_answered(int from) {
+    std::weak_ptr<Group> weak = weak_from_this();
+    begin_recv(engine(), step_, *peer(from).answered, [weak, from](rendez_status *status, rendez_tensor *value) {
+        rendez::api().status_free(status);
+        rendez::api().tensor_free(value);
+        if (auto group = weak.lock()) {
+            std::lock_guard<std::mutex> guard(group->settled_lock_);
+            group->peer(from).is_settled = true;
+            group->settled_.notify_all();
+        }
+    });
+}
+
 void Group::answer(Peer &peer) {
     if (peer.wanted.exchange(0) != 0) {
+        tell(peer);
+    }
+}
+
+void Group::tell(Peer &peer) {
+    if (!peer.is_told.exchange(true)) {
         auto *status =
             rendez::api().send(engine(), step_, peer.answer->get(), small_value(engine(), peer.received.load()), 0);
         // The peer has gone, and needs no answer.
@@ -257,29 +279,32 @@ void Group::leave(std::chrono::milliseconds patience) {
         return;
     }
     auto until = Until::after(patience, "leaving the group");
-    auto quiet = [](rendez_status *status) {
-        bool is_well = status == nullptr;
-        rendez::api().status_free(status);
-        return is_well;
-    };
     if (!is_failed_.load()) {
-        std::vector<Peer *> asked;
         for (int other = 0; other < size_; ++other) {
             uint64_t sent = other == rank_ ? 0 : peer(other).sent.load();
-            if (sent != 0 &&
-                quiet(rendez::api().send(engine(), step_, peer(other).ask->get(), small_value(engine(), sent), 0))) {
-                asked.push_back(&peer(other));
+            if (sent != 0) {
+                // One that has gone needs nothing of ours.
+                auto ask = peer(other).ask->get();
+                rendez::api().status_free(rendez::api().send(engine(), step_, ask, small_value(engine(), sent), 0));
             }
         }
-        for (Peer *peer : asked) {
-            rendez_value value = {};
-            // A peer that has gone, or left the group, needs nothing of ours.
-            if (quiet(rendez::api().recv(engine(), step_, peer->answered->get(), until.patience(), &value))) {
-                rendez::api().tensor_free(value.tensor);
+        std::unique_lock<std::mutex> guard(settled_lock_);
+        settled_.wait_until(guard, until.deadline, [&] {
+            for (int other = 0; other < size_; ++other) {
+                if (other != rank_ && peer(other).sent.load() != 0 && !peer(other).is_settled) {
+                    return false;
+                }
             }
+            return true;
+        });
+    }
+    // Who leaves later does not wait for a receipt of this rank.
+    for (int other = 0; other < size_; ++other) {
+        if (other != rank_) {
+            tell(peer(other));
         }
     }
-    quiet(rendez::api().step_finish(engine(), step_));
+    rendez::api().status_free(rendez::api().step_finish(engine(), step_));
 }
 
 } // namespace rendez_torch

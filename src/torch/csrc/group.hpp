@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -82,11 +83,17 @@ private:
         std::atomic<uint64_t> sent{0}, received{0};
         // How many values the peer wants to hear the receipt of; 0 for none.
         std::atomic<uint64_t> wanted{0};
+        // It has what was sent to it, or needs it no more, as it has left or is lost; under `settled_lock_`.
+        bool is_settled = false;
+        // It was told the same of this rank.
+        std::atomic<bool> is_told{false};
     };
 
     Group(int rank, int size) : rank_(rank), size_(size), peers_(static_cast<size_t>(size)) {}
     void make_keys(Peer &peer, const std::string &task) const;
     void answer_when_asked(int from);
+    void settle_when_answered(int from);
+    void tell(Peer &peer);
     void answer(Peer &peer);
     Peer &peer(int rank) { return *peers_.at(static_cast<size_t>(rank)); }
     const Peer &peer(int rank) const { return *peers_.at(static_cast<size_t>(rank)); }
@@ -95,7 +102,8 @@ private:
     std::shared_ptr<Node> node_;
     uint64_t step_ = 0;
     std::vector<std::unique_ptr<Peer>> peers_;
-    std::mutex tags_lock_;
+    std::mutex tags_lock_, settled_lock_;
+    std::condition_variable settled_;
     mutable std::mutex failed_lock_;
     std::atomic<bool> is_failed_{false};
     std::string why_failed_;

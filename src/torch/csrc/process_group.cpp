@@ -67,8 +67,9 @@ void check_multiple(const at::Tensor &large, const at::Tensor &small, int ranks,
 
 ProcessGroupRendez::ProcessGroupRendez(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
                                        Milliseconds timeout, std::string name)
-    : Backend(rank, size), name_(std::move(name)), timeout_(timeout), group_(Group::meet(store, rank, size)),
-      inbox_(std::make_shared<Inbox>(group_)), queue_(std::make_unique<Queue>()) {
+    : Backend(rank, size), options_of_gloo_(c10::make_intrusive<GlooOptions>(name, timeout)), name_(std::move(name)),
+      timeout_(timeout), group_(Group::meet(store, rank, size)), inbox_(std::make_shared<Inbox>(group_)),
+      queue_(std::make_unique<Queue>()) {
     init();
 }
 

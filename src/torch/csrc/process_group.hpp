@@ -84,6 +84,16 @@ private:
     WorkPtr remember(WorkPtr work);
     const char *title(const char *what) const;
 
+    // The log of DDP takes any group that goes by gloo's name for a ProcessGroupGloo, and reads from its options how
+    // many threads it has: so these lie where that class has them, behind a store. torch's suites use that name.
+    struct GlooOptions : Options {
+        using Options::Options;
+        std::vector<std::shared_ptr<void>> devices;
+        int threads = 2;
+    };
+    const std::shared_ptr<void> store_of_gloo_;
+    const c10::intrusive_ptr<GlooOptions> options_of_gloo_;
+
     const std::string name_;
     Milliseconds timeout_;
     std::shared_ptr<Group> group_;
