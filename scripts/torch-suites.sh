@@ -66,6 +66,7 @@ suite() {
     tests) run tests 40 0 tests ;;
     rpc) SUITE=generic run rpc 365 0 suites/rpc_suite.py ;;
     rpc-tcp) RENDEZ_REQUIRE=tcp RENDEZ_LISTEN=127.0.0.1:0 SUITE=generic run rpc-tcp 365 0 suites/rpc_suite.py ;;
+    faulty) SUITE=faulty run faulty 28 0 suites/rpc_suite.py ;;
     tensorpipe) SUITE=tensorpipe run tensorpipe 63 6 suites/rpc_suite.py ;;
     # Without gloo's name torch writes `custom` into the log that one test reads.
     group) NAME=rendez run group 65 1 suites/group_suite.py ;;
@@ -85,7 +86,7 @@ suite() {
 
 wanted=("$@")
 [ ${#wanted[@]} -gt 0 ] || wanted=(small)
-[ "${wanted[0]}" != all ] || wanted=(tests rpc rpc-tcp tensorpipe group gloo-name)
+[ "${wanted[0]}" != all ] || wanted=(tests rpc rpc-tcp tensorpipe faulty group gloo-name)
 prepare
 for name in "${wanted[@]}"; do
     suite "$name"

@@ -37,6 +37,8 @@ private:
 class Room {
 public:
     Room(rendez_engine *engine, size_t size, bool is_paged = false);
+    // What lies in the engine's memory already, and is not written any more.
+    Room(rendez::TensorHandle written, size_t size) : handle_(std::move(written)), size_(size) {}
     char *data() const { return data_; }
     size_t size() const { return size_; }
     // Another handle of it, to be sent. It is not written from the first one on.

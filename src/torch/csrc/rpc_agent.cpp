@@ -104,6 +104,7 @@ c10::intrusive_ptr<JitFuture> RendezAgent::send(const WorkerInfo &to, c10::intru
     call->to = to.id_;
     call->timeout = timeout == rpc::kUnsetRpcTimeout ? getRpcTimeout() : milliseconds(timeout);
     int64_t id = next_id_++;
+    auto type = message->type();
     // Throws for what cannot travel, before anything is counted.
     Outgoing out = pack(node_->engine(), *message, id);
     std::string lost;
@@ -119,6 +120,7 @@ c10::intrusive_ptr<JitFuture> RendezAgent::send(const WorkerInfo &to, c10::intru
     count(client_calls_, 1);
     try {
         TORCH_CHECK(lost.empty(), lost);
+        before_post(type);
         post(peer, std::move(out));
     } catch (const c10::Error &error) {
         if (auto taken = take(id)) {

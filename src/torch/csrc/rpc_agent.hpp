@@ -44,6 +44,10 @@ public:
     std::unordered_map<std::string, std::string> getMetrics() override;
     void addGilWaitTime(const std::chrono::microseconds wait) override;
 
+protected:
+    // Before a request is sent, when its time runs already.
+    virtual void before_post(rpc::MessageType) {}
+
 private:
     using When = rpc::steady_clock_time_point;
     // Another worker: its keys, and whether it can be reached.

@@ -3,18 +3,19 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_set>
 
 #include <torch/csrc/distributed/rpc/utils.h>
 #include <torch/csrc/jit/serialization/pickler.h>
 #include <torch/csrc/jit/serialization/unpickler.h>
+
+#include "arena.hpp"
 
 namespace rendez_torch {
 namespace {
 
 // Storages up to so many bytes travel in the head.
 constexpr uint64_t kInline = 4096;
-// Storages from so many bytes on own their pages, so that their receiver maps them instead of copying them.
-constexpr size_t kPaged = 128 << 10;
 // No message has so many storages: a head that says so is malformed.
 constexpr uint32_t kStoragesMax = 1 << 20;
 
@@ -100,6 +101,13 @@ Room room_of(rendez_engine *engine, const void *data, size_t size) {
 
 Outgoing pack(rendez_engine *engine, const rpc::Message &message, int64_t id) {
     std::string pickle;
+    // What nobody else can write to any more is sent as it lies.
+    std::unordered_set<const void *> only;
+    for (const at::Tensor &tensor : message.tensors()) {
+        if (is_only_holder(tensor)) {
+            only.insert(tensor.storage().data());
+        }
+    }
     auto tensors = rpc::cloneSparseTensors(message.tensors()).vec();
     torch::jit::Pickler pickler([&](const char *data, size_t size) { pickle.append(data, size); }, nullptr, nullptr,
                                 nullptr, nullptr, false);
@@ -136,7 +144,8 @@ Outgoing pack(rendez_engine *engine, const rpc::Message &message, int64_t id) {
         if (sizes[i] <= kInline) {
             put(data, sizes[i]);
         } else {
-            out.values.push_back(room_of(engine, data, sizes[i]));
+            auto lent = only.count(data) != 0 ? lend(storages[i].storage()) : rendez::TensorHandle();
+            out.values.push_back(lent ? Room(std::move(lent), sizes[i]) : room_of(engine, data, sizes[i]));
         }
     }
     return out;

@@ -32,8 +32,9 @@ _rendez_torch.check_version()
 from rendez_torch import _native  # noqa: E402
 
 from . import _library  # noqa: E402
+from ._arena import arena_counts, use_arena  # noqa: E402
 
-__all__ = ["use_engine"]
+__all__ = ["arena_counts", "use_arena", "use_engine"]
 
 #: Groups that live: ended at exit, so that what they sent arrives.
 _groups = _weakref.WeakSet()
