@@ -4,6 +4,7 @@
 #
 #   scripts/torch-suites.sh                    a part that takes minutes: what CI runs
 #   scripts/torch-suites.sh all                everything: what the nightly runs
+#   scripts/torch-suites.sh prepare            nothing: makes the environment, and builds
 #   scripts/torch-suites.sh rpc group ...      these: tests rpc rpc-tcp tensorpipe faulty group gloo-name small
 #
 # The environment with PyTorch is made once, outside the tree: RENDEZ_TORCH_ENV, by default
@@ -67,7 +68,8 @@ suite() {
     rpc) SUITE=generic run rpc 365 0 suites/rpc_suite.py ;;
     rpc-tcp) RENDEZ_REQUIRE=tcp RENDEZ_LISTEN=127.0.0.1:0 SUITE=generic run rpc-tcp 365 0 suites/rpc_suite.py ;;
     faulty) SUITE=faulty run faulty 28 0 suites/rpc_suite.py ;;
-    tensorpipe) SUITE=tensorpipe run tensorpipe 63 6 suites/rpc_suite.py ;;
+    # Two ask for TensorPipe's options by type.
+    tensorpipe) SUITE=tensorpipe run tensorpipe 67 2 suites/rpc_suite.py ;;
     # Without gloo's name torch writes `custom` into the log that one test reads.
     group) NAME=rendez run group 65 1 suites/group_suite.py ;;
     gloo-name) NAME=gloo run gloo-name 91 0 suites/group_suite.py ;;
@@ -76,9 +78,13 @@ suite() {
             -k 'RendezRpcTest and (test_add or test_py_ or test_nested or timeout)'
         NAME=rendez run group-small 12 0 suites/group_suite.py \
             -k 'all_reduce_sum or broadcast or all_gather or barrier or test_send_recv'
+        NAME=gloo run gloo-name-small 3 0 suites/group_suite.py -k 'test_DistributedDataParallelCPU or logging_data_cpu'
+        SUITE=faulty run faulty-small 3 0 suites/rpc_suite.py -k 'dropped_pickle or context_cleanup'
+        run tests-small 4 0 tests -k 'arena or errors_say or join_and_leave'
         ;;
+    prepare) ;;
     *)
-        echo "there is no suite \`$1\`: tests rpc rpc-tcp tensorpipe group gloo-name small all" >&2
+        echo "there is no suite \`$1\`: tests rpc rpc-tcp tensorpipe faulty group gloo-name small all prepare" >&2
         exit 2
         ;;
     esac

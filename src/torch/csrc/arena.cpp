@@ -132,7 +132,8 @@ rendez::TensorHandle lend(const c10::Storage &storage) {
     return lent;
 }
 
-// Torch's Python object of a tensor holds it, and is held by it: where no one else holds that object, it does not count.
+// Torch's Python object of a tensor holds it, and is held by it: where no one else holds that object, it does not
+// count.
 template <class Slot> bool is_held_by_python_alone(const Slot &slot) {
     if constexpr (requires { slot.has_unique_reference(); }) {
         return slot.has_unique_reference();

@@ -70,7 +70,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
             [](const rt::RendezAgent &agent, const std::string &name) { return agent.getWorkerInfo(name); }, Released())
         .def(
             "get_worker_info", [](const rt::RendezAgent &agent, rt::worker_id_t id) { return agent.getWorkerInfo(id); },
-            Released());
+            Released())
+        .def_property_readonly("is_static_group", &rt::RendezAgent::is_static)
+        .def("announce", &rt::RendezAgent::announce, py::arg("is_join"), Released());
 
     py::class_<rt::FaultyAgent, rt::RendezAgent, std::shared_ptr<rt::FaultyAgent>>(m, "FaultyAgent")
         .def(py::init([](const c10::intrusive_ptr<c10d::Store> &store, std::string name, rt::worker_id_t rank,

@@ -2,6 +2,7 @@
 #include "rpc_agent.hpp"
 
 #include <random>
+#include <sstream>
 
 #include <torch/csrc/distributed/rpc/agent_utils.h>
 #include <torch/csrc/distributed/rpc/request_callback_impl.h>
@@ -19,6 +20,9 @@ std::chrono::milliseconds milliseconds(float seconds) {
 // How long a message waits for room before it fails: senders that outrun a receiver are slowed down by this.
 constexpr uint64_t kPatienceForRoom = 10'000'000'000;
 
+// How often the store is asked whether a dynamic group has changed.
+constexpr std::chrono::milliseconds kBetweenLooks{20};
+
 } // namespace
 
 RendezAgent::RendezAgent(const c10::intrusive_ptr<c10d::Store> &store, std::string name, worker_id_t id, int world_size,
@@ -26,10 +30,110 @@ RendezAgent::RendezAgent(const c10::intrusive_ptr<c10d::Store> &store, std::stri
     : RpcAgent(WorkerInfo(std::move(name), id), std::make_unique<rpc::RequestCallbackImpl>(), milliseconds(timeout)),
       names_("names", store), cards_("cards", store), shutdown_("shutdown", store), world_size_(world_size),
       node_(Node::get()), pool_(threads), gate_(std::make_shared<Gate>()) {
-    for (auto &[known, number] : rpc::collectNames(names_, id, workerInfo_.name_, world_size)) {
-        auto peer = std::make_unique<Peer>(WorkerInfo(known, number));
-        by_name_.emplace(known, number);
-        peers_.emplace(number, std::move(peer));
+    std::string own = is_static() ? "static" : "dynamic";
+    auto kind = names_.compareSet("kind", {}, std::vector<uint8_t>(own.begin(), own.end()));
+    TORCH_CHECK(std::string(kind.begin(), kind.end()) == own,
+                "RPC group mixes statically and dynamically initialized members which is not supported.");
+    if (is_static()) {
+        for (auto &[known, number] : rpc::collectNames(names_, id, workerInfo_.name_, world_size)) {
+            add(WorkerInfo(known, number));
+        }
+        return;
+    }
+    next_change_ = names_.add("changes", 0) + 1;
+    auto workers = listed();
+    for (const WorkerInfo &worker : workers) {
+        TORCH_CHECK(worker.name_ != workerInfo_.name_ && worker.id_ != id, "rendez: the group has a worker ",
+                    worker.name_, " of rank ", worker.id_, " already, so ", workerInfo_.name_, " of rank ", id,
+                    " cannot join");
+        add(worker);
+    }
+    add(workerInfo_);
+    workers.push_back(workerInfo_);
+    list(workers);
+}
+
+void RendezAgent::add(WorkerInfo worker) {
+    std::lock_guard<std::mutex> guard(members_lock_);
+    by_name_[worker.name_] = worker.id_;
+    auto &place = peers_[worker.id_];
+    if (place != nullptr) {
+        gone_.push_back(std::move(place));
+    }
+    place = std::make_unique<Peer>(std::move(worker));
+}
+
+// The workers of a dynamic group, as the store has them: a line for each. One worker at a time reads and writes it.
+std::vector<WorkerInfo> RendezAgent::listed() {
+    std::vector<WorkerInfo> workers;
+    if (names_.check({"workers"})) {
+        auto text = names_.get("workers");
+        std::istringstream lines(std::string(text.begin(), text.end()));
+        std::string name;
+        for (int64_t id = 0; lines >> id && lines.get() && std::getline(lines, name);) {
+            workers.emplace_back(name, id);
+        }
+    }
+    return workers;
+}
+
+void RendezAgent::list(const std::vector<WorkerInfo> &workers) {
+    std::string text;
+    for (const WorkerInfo &worker : workers) {
+        text += c10::str(worker.id_, " ", worker.name_, "\n");
+    }
+    names_.set("workers", std::vector<uint8_t>(text.begin(), text.end()));
+}
+
+void RendezAgent::announce(bool is_join) {
+    auto change = c10::str("change/", names_.add("changes", 1));
+    auto said = c10::str(is_join ? "join " : "leave ", workerInfo_.id_, " ", workerInfo_.name_);
+    names_.set(change, std::vector<uint8_t>(said.begin(), said.end()));
+    auto until = std::chrono::steady_clock::now() + getRpcTimeout();
+    for (const WorkerInfo &worker : getWorkerInfos()) {
+        while (worker.id_ != workerInfo_.id_ && !names_.check({c10::str(change, "/", worker.id_)})) {
+            TORCH_CHECK(std::chrono::steady_clock::now() < until, "rendez: worker ", worker.name_, " did not hear in ",
+                        getRpcTimeout().count(), " ms that ", workerInfo_.name_, is_join ? " joins" : " leaves");
+            std::this_thread::sleep_for(kBetweenLooks);
+        }
+    }
+}
+
+void RendezAgent::watch() {
+    while (rpcAgentRunning_.load()) {
+        auto change = c10::str("change/", next_change_);
+        if (!names_.check({change})) {
+            std::this_thread::sleep_for(kBetweenLooks);
+            continue;
+        }
+        auto text = names_.get(change);
+        std::istringstream said(std::string(text.begin(), text.end()));
+        std::string what, name;
+        int64_t id = -1;
+        said >> what >> id &&said.get() && std::getline(said, name);
+        WorkerInfo worker(name, id);
+        if (worker.id_ != workerInfo_.id_) {
+            what == "join" ? joined(worker) : left(worker);
+        }
+        names_.set(c10::str(change, "/", workerInfo_.id_), std::vector<uint8_t>{1});
+        ++next_change_;
+    }
+}
+
+void RendezAgent::joined(const WorkerInfo &worker) {
+    add(worker);
+    Peer &peer = this->peer(worker.id_);
+    meet(peer);
+    listen(peer);
+}
+
+void RendezAgent::left(const WorkerInfo &worker) {
+    std::lock_guard<std::mutex> guard(members_lock_);
+    auto found = peers_.find(worker.id_);
+    if (found != peers_.end() && found->second->info.name_ == worker.name_) {
+        gone_.push_back(std::move(found->second));
+        peers_.erase(found);
+        by_name_.erase(worker.name_);
     }
 }
 
@@ -42,6 +146,15 @@ void RendezAgent::startImpl() {
         listen(*peer);
     }
     timer_thread_ = std::thread([this] { expire(); });
+    if (!is_static()) {
+        watch_thread_ = std::thread([this] {
+            try {
+                watch();
+            } catch (const std::exception &error) {
+                TORCH_WARN("rendez: ", workerInfo_.name_, " hears no more who joins and leaves: ", error.what());
+            }
+        });
+    }
 }
 
 // One step for all workers: who is first says which.
@@ -53,16 +166,20 @@ void RendezAgent::meet() {
     auto card = node_->card();
     cards_.set(workerInfo_.name_, std::vector<uint8_t>(card.begin(), card.end()));
     for (auto &[id, peer] : peers_) {
-        auto theirs = cards_.get(peer->info.name_);
-        auto task = node_->meet(std::string(theirs.begin(), theirs.end()));
-        auto make = [&](const std::string &from, const std::string &to, const char *edge) {
-            return std::make_unique<rendez::Key>(key(from, to, edge));
-        };
-        peer->to_head = make(node_->task(), task, "rpc");
-        peer->to_part = make(node_->task(), task, "rpc.part");
-        peer->from_head = make(task, node_->task(), "rpc");
-        peer->from_part = make(task, node_->task(), "rpc.part");
+        meet(*peer);
     }
+}
+
+void RendezAgent::meet(Peer &peer) {
+    auto theirs = cards_.get(peer.info.name_);
+    auto task = node_->meet(std::string(theirs.begin(), theirs.end()));
+    auto make = [&](const std::string &from, const std::string &to, const char *edge) {
+        return std::make_unique<rendez::Key>(key(from, to, edge));
+    };
+    peer.to_head = make(node_->task(), task, "rpc");
+    peer.to_part = make(node_->task(), task, "rpc.part");
+    peer.from_head = make(task, node_->task(), "rpc");
+    peer.from_part = make(task, node_->task(), "rpc.part");
 }
 
 void RendezAgent::shutdownImpl() {
@@ -72,6 +189,9 @@ void RendezAgent::shutdownImpl() {
     }
     if (timer_thread_.joinable()) {
         timer_thread_.join();
+    }
+    if (watch_thread_.joinable()) {
+        watch_thread_.join();
     }
     {
         std::lock_guard<std::mutex> guard(gate_->lock);
@@ -85,6 +205,7 @@ void RendezAgent::shutdownImpl() {
 }
 
 RendezAgent::Peer &RendezAgent::peer(worker_id_t id) {
+    std::lock_guard<std::mutex> guard(members_lock_);
     auto found = peers_.find(id);
     TORCH_CHECK(found != peers_.end(), "Unknown destination worker ", id);
     return *found->second;
@@ -101,7 +222,7 @@ c10::intrusive_ptr<JitFuture> RendezAgent::send(const WorkerInfo &to, c10::intru
     Peer &peer = this->peer(to.id_);
     auto call = std::make_shared<Call>();
     call->future = c10::make_intrusive<JitFuture>(at::AnyClassType::get(), getDevices());
-    call->to = to.id_;
+    call->to = &peer;
     call->timeout = timeout == rpc::kUnsetRpcTimeout ? getRpcTimeout() : milliseconds(timeout);
     int64_t id = next_id_++;
     auto type = message->type();
@@ -299,7 +420,7 @@ void RendezAgent::fail_all(const Peer *peer, const std::string &why) {
     {
         std::lock_guard<std::mutex> guard(calls_lock_);
         for (auto it = calls_.begin(); it != calls_.end();) {
-            if (peer == nullptr || it->second->to == peer->info.id_) {
+            if (peer == nullptr || it->second->to == peer) {
                 all.push_back(it->second);
                 it = calls_.erase(it);
             } else {
@@ -344,6 +465,20 @@ void RendezAgent::join(bool shutdown, float) {
     if (!rpcAgentRunning_.load()) {
         return;
     }
+    if (!is_static()) {
+        {
+            // The others know that this worker leaves, and call it no more.
+            std::unique_lock<std::mutex> guard(count_lock_);
+            counted_.wait(guard, [&] { return client_calls_ == 0 && server_calls_ == 0; });
+        }
+        std::vector<WorkerInfo> others;
+        for (const WorkerInfo &worker : listed()) {
+            if (worker.id_ != workerInfo_.id_) {
+                others.push_back(worker);
+            }
+        }
+        return list(others);
+    }
     for (;;) {
         {
             std::unique_lock<std::mutex> guard(count_lock_);
@@ -373,18 +508,21 @@ void RendezAgent::count(int &counter, int change) {
 }
 
 const WorkerInfo &RendezAgent::getWorkerInfo(const std::string &name) const {
+    std::lock_guard<std::mutex> guard(members_lock_);
     auto found = by_name_.find(name);
     TORCH_CHECK(found != by_name_.end(), "could not find destination ", name);
-    return getWorkerInfo(found->second);
+    return peers_.at(found->second)->info;
 }
 
 const WorkerInfo &RendezAgent::getWorkerInfo(worker_id_t id) const {
+    std::lock_guard<std::mutex> guard(members_lock_);
     auto found = peers_.find(id);
     TORCH_CHECK(found != peers_.end(), "could not find destination ", id);
     return found->second->info;
 }
 
 std::vector<WorkerInfo> RendezAgent::getWorkerInfos() const {
+    std::lock_guard<std::mutex> guard(members_lock_);
     std::vector<WorkerInfo> all;
     for (auto &[id, peer] : peers_) {
         all.push_back(peer->info);

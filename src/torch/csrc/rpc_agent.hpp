@@ -28,6 +28,7 @@ using rpc::WorkerInfo;
 
 class RendezAgent : public rpc::RpcAgent {
 public:
+    // Without a `world_size` the group is dynamic: workers join and leave, one at a time, and tell the others.
     RendezAgent(const c10::intrusive_ptr<c10d::Store> &store, std::string name, worker_id_t id, int world_size,
                 float timeout, int threads);
     ~RendezAgent() override;
@@ -43,6 +44,11 @@ public:
     std::vector<WorkerInfo> getWorkerInfos() const override;
     std::unordered_map<std::string, std::string> getMetrics() override;
     void addGilWaitTime(const std::chrono::microseconds wait) override;
+
+    bool is_static() const { return world_size_ > 0; }
+    // Tells all others of the dynamic group that this worker has joined it, or is about to leave; returns when they
+    // know. Throws if one does not hear it in time.
+    void announce(bool is_join);
 
 protected:
     // Before a request is sent, when its time runs already.
@@ -61,7 +67,7 @@ private:
     };
     struct Call {
         c10::intrusive_ptr<JitFuture> future;
-        worker_id_t to;
+        const Peer *to;
         std::chrono::milliseconds timeout;
     };
     using CallPtr = std::shared_ptr<Call>;
@@ -78,6 +84,13 @@ private:
     };
 
     void meet();
+    void meet(Peer &peer);
+    void add(WorkerInfo worker);
+    std::vector<WorkerInfo> listed();
+    void list(const std::vector<WorkerInfo> &workers);
+    void watch();
+    void joined(const WorkerInfo &worker);
+    void left(const WorkerInfo &worker);
     void listen(Peer &peer);
     void head_arrived(Peer &peer, Bytes head);
     void arrived(Peer &peer, const std::shared_ptr<Arriving> &message);
@@ -103,8 +116,15 @@ private:
     uint64_t step_ = 0;
     c10::ThreadPool pool_;
     std::shared_ptr<Gate> gate_;
+    // Guards who is in the group; a peer itself stays until the agent ends, as calls and receives know it.
+    mutable std::mutex members_lock_;
     std::unordered_map<worker_id_t, std::unique_ptr<Peer>> peers_;
     std::unordered_map<std::string, worker_id_t> by_name_;
+    std::vector<std::unique_ptr<Peer>> gone_;
+    // Of a dynamic group: the next change of it, and who hears of them. A receive names its source, so that no worker
+    // hears a newcomer by a message: they find each other by the store.
+    int64_t next_change_ = 0;
+    std::thread watch_thread_;
 
     std::atomic<int64_t> next_id_{1};
     std::mutex calls_lock_;

@@ -42,6 +42,7 @@ def main(file, name, wanted, allowed=0):
     is_whole = ["all"] in said
     is_short = counts["passed"] < wanted or counts["failed"] > allowed or not is_whole
     why = f"; at least {wanted} are to pass" if counts["passed"] < wanted else ""
+    why += f"; at most {allowed} are to fail" if counts["failed"] > allowed else ""
     why += "" if is_whole else "; it was stopped before its end"
     told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
     print(f"{name}: {told}" + (f" (short{why})" if is_short else ""))

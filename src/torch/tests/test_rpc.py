@@ -112,7 +112,6 @@ def test_backend_by_its_options_and_tensorpipe_beside_it(world):
     "call, says",
     [
         ("rendez.torch.RendezRpcBackendOptions(device_maps={'w1': {0: 0}})", "device_maps"),
-        ("rpc.init_rpc('w0', backend=rpc.BackendType.RENDEZ, rank=0)", "world_size"),
         ("rpc.init_rpc('w0', backend='RENDEZ', rank=0, world_size=1)", "BackendType"),
     ],
 )
@@ -125,4 +124,71 @@ def test_what_is_unavailable_is_refused_by_name(world, call, says):
         """,
         size=1,
         group=False,
+    )
+
+
+def test_workers_join_and_leave(world, path):
+    """A dynamic group: the second worker joins later, leaves, and another takes its rank."""
+    world.run(
+        """
+import torch.distributed.rpc as rpc
+store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]) + 1, None, rank == 0, wait_for_workers=False)
+options = rpc.backend_registry.construct_rpc_backend_options(
+    rpc.BackendType.RENDEZ, init_method=f"tcp://127.0.0.1:{os.environ['MASTER_PORT']}")
+
+def join(name, rank):
+    rpc.init_rpc(name, rank=rank, backend=rpc.BackendType.RENDEZ, rpc_backend_options=options)
+
+def names():
+    return sorted(worker.name for worker in rpc.api._get_current_rpc_agent().get_worker_infos())
+
+def fails(work, text):
+    try:
+        work()
+    except Exception as error:
+        assert text in str(error), error
+    else:
+        raise SystemExit(f"it worked, and should have said {text}")
+
+if rank == 0:
+    join("first", 0)
+    assert names() == ["first"], names()
+    store.set("first", "1")
+    store.wait(["second"])
+    assert names() == ["first", "second"], names()
+    assert rpc.rpc_sync("second", torch.add, args=(torch.ones(1 << 18), 1)).sum() == 2 << 18
+    rref = rpc.remote("second", torch.mul, args=(torch.ones(3), 3))
+    assert rref.to_here().sum() == 9
+    del rref
+    store.set("leave", "1")
+    store.wait(["left"])
+    assert names() == ["first"], names()
+    fails(lambda: rpc.rpc_sync("second", torch.add, args=(1, 1)), "could not find destination")
+    store.set("third", "1")
+    store.wait(["joined"])
+    assert names() == ["first", "third"], names()
+    assert rpc.rpc_sync("third", torch.add, args=(torch.ones(2), 1)).sum() == 4
+    store.set("done", "1")
+    store.wait(["gone"])
+    rpc.shutdown()
+elif rank == 1:
+    store.wait(["first"])
+    join("second", 1)
+    assert names() == ["first", "second"], names()
+    assert rpc.rpc_sync("first", names) == ["first", "second"]
+    store.set("second", "1")
+    store.wait(["leave"])
+    rpc.shutdown()
+    store.set("left", "1")
+else:
+    store.wait(["third"])
+    join("third", 1)
+    store.set("joined", "1")
+    store.wait(["done"])
+    rpc.shutdown()
+    store.set("gone", "1")
+""",
+        size=3,
+        group=False,
+        **path,
     )
