@@ -409,7 +409,8 @@ def test_what_the_command_pushes_is_a_flat_state(world):
         source = "/job:a/task:0"
         half = torch.tensor(list(range(256)) * 4, dtype=torch.uint8)
         state = {"a.weight": torch.zeros(16, 16), "a.bias": torch.zeros(512, dtype=torch.bfloat16),
-                 "f8": torch.zeros(32, 32).to(torch.float8_e4m3fn), "scalar": torch.tensor(0), "empty": torch.ones(0, 4).half()}
+                 "f8": torch.zeros(32, 32).to(torch.float8_e4m3fn), "scalar": torch.tensor(0),
+                 "empty": torch.ones(0, 4).half()}
         dcp.load(state, storage_reader=RendezReader(source, address=os.environ["A"], engine=engine, patience=30))
         for name in ("a.weight", "a.bias", "f8"):
             assert torch.equal(state[name].flatten().view(torch.uint8), half), name
