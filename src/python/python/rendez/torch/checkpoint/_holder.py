@@ -14,7 +14,7 @@ import weakref
 import torch
 
 from ... import Engine
-from ..._errors import AlreadyExists, NotFound
+from ..._errors import InvalidArgument, NotFound
 from . import _files, _words
 from ._words import ABOUT, BEGIN, COMMIT, FETCH, FIND_PUSH, PUT, STEP, TAKE_PUSH
 
@@ -75,7 +75,7 @@ class Holder:
         self._files = _files.Giver(self)
         with _lock:
             if self.engine in _holders:
-                raise AlreadyExists(f"{self.engine.task} has a holder already: Holder.of(engine)", "PYTHON_ARGUMENT")
+                raise InvalidArgument(f"{self.engine.task} has a holder already: Holder.of(engine)", "PYTHON_ARGUMENT")
             _holders[self.engine] = weakref.ref(self)
         for method, answer in (
             (ABOUT, self._about),

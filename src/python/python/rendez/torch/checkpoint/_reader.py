@@ -11,7 +11,7 @@ from torch.distributed.checkpoint.planner import LoadItemType
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from ..._errors import Aborted, NotFound, PermissionDenied, Unavailable, Unimplemented
+from ..._errors import NotFound, PermissionDenied, Unavailable, Unimplemented
 from . import _metadata, _words
 from ._holder import PATIENCE, Holder, own_engine
 from ._words import ABOUT, FETCH, STEP
@@ -155,7 +155,7 @@ class RendezReader(StorageReader):
 
     def prepare_global_plan(self, plans):
         if len({plan.storage_data for plan in plans}) > 1:
-            raise Aborted(
+            raise NotFound(
                 "the checkpoint was replaced while ranks began to load it: load again, or by its checkpoint_id",
                 "CHECKPOINT_UNKNOWN",
             )
