@@ -64,7 +64,7 @@ run() {
 
 suite() {
     case $1 in
-    tests) run tests 40 0 tests ;;
+    tests) run tests 48 0 tests ;;
     rpc) SUITE=generic run rpc 365 0 suites/rpc_suite.py ;;
     rpc-tcp) RENDEZ_REQUIRE=tcp RENDEZ_LISTEN=127.0.0.1:0 SUITE=generic run rpc-tcp 365 0 suites/rpc_suite.py ;;
     faulty) SUITE=faulty run faulty 28 0 suites/rpc_suite.py ;;
