@@ -7,10 +7,7 @@
 //! --tool=callgrind --toggle-collect='*counted::counted*'` with `target/release/deps/pass_cost-… --exact child
 //! --ignored` behind it.
 
-use std::time::Duration;
-
-use rendez::drive::Driver;
-use rendez::engine::{Config, Engine};
+use rendez::engine::Engine;
 use rendez::ground::Shape;
 use rendez::memory::Tensor;
 use rendez_autograd::autograd::Options as PassOptions;
@@ -22,23 +19,18 @@ use rendez_rpc::{Agent, Error, Functions, Options, Worker};
 
 #[path = "cost/counted.rs"]
 mod counted;
+#[path = "cost/pair.rs"]
+mod pair;
 
 use counted::{ROLE, counted};
+use pair::TASKS;
 
 /// Passes that are counted, after as many that are not.
 const PASSES: u64 = 500;
-const TASKS: [&str; 2] = ["/job:a/task:0", "/job:b/task:0"];
 
 /// What was counted when this was written, and how far from it the test still passes.
 const INSTRUCTIONS: f64 = 299_000.0;
 const WITHIN: f64 = 0.10;
-
-fn engine(task: &str) -> Engine {
-    let mut config = Config::new(task);
-    (config.shards, config.share_cores, config.control) = (1, true, false);
-    (config.drive, config.arena.segment_bytes) = (Driver::Caller, 4 << 20);
-    Engine::start(config).expect("an engine")
-}
 
 fn start(engine: &Engine, at: u16) -> (Agent, Autograd<Tape>) {
     let joining = Joining::new(at, Tape::with(executor::home(engine.downgrade())));
@@ -62,8 +54,7 @@ struct Pair {
 
 impl Pair {
     fn start() -> Self {
-        let engines = TASKS.map(engine);
-        engines[0].connect_local(&engines[1]).expect("a connection");
+        let engines = pair::engines();
         let there = std::thread::spawn({
             let engine = engines[1].clone();
             move || start(&engine, 1)
@@ -85,9 +76,7 @@ impl Pair {
     }
 
     fn turn(&self) {
-        self.engines.iter().rev().for_each(|engine| {
-            engine.progress();
-        });
+        pair::turn(&self.engines);
     }
 
     fn pass(&self) {
@@ -116,12 +105,7 @@ impl Pair {
     }
 
     fn end(self) {
-        let [here, there] = self.agents;
-        here.shutdown_local();
-        there.shutdown_local();
-        for engine in self.engines {
-            engine.shutdown(Duration::from_secs(1));
-        }
+        pair::end(self.engines, self.agents);
     }
 }
 

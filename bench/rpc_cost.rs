@@ -7,37 +7,29 @@
 //! `RENDEZ_COST=1 valgrind --tool=callgrind --toggle-collect='*counted::counted*'` with
 //! `target/release/deps/rpc_cost-… --exact child --ignored` behind it; `RENDEZ_COST=many` has 200 calls under way.
 
-use std::time::Duration;
-
-use rendez::drive::Driver;
-use rendez::engine::{Config, Engine};
+use rendez::engine::Engine;
 use rendez_rpc::{Agent, Functions, Options, Worker};
 
 #[path = "cost/counted.rs"]
 mod counted;
 #[path = "../tests/counting/mod.rs"]
 mod counting;
+#[path = "cost/pair.rs"]
+mod pair;
 
 use counted::{ROLE, counted};
+use pair::TASKS;
 
 /// Calls that are counted, after as many that are not.
 const CALLS: u64 = 2_000;
 /// Calls that are under way at once, where they are many.
 const IN_FLIGHT: u64 = 200;
-const TASKS: [&str; 2] = ["/job:a/task:0", "/job:b/task:0"];
 
 /// What was counted when this was written, of a call of 4 bytes whose function runs in the shard, and how far from it
 /// the test still passes.
 const INSTRUCTIONS: f64 = 17_300.0;
 const HEAP_CALLS: f64 = 14.06;
 const WITHIN: f64 = 0.10;
-
-fn engine(task: &str) -> Engine {
-    let mut config = Config::new(task);
-    (config.shards, config.share_cores, config.control) = (1, true, false);
-    (config.drive, config.arena.segment_bytes) = (Driver::Caller, 4 << 20);
-    Engine::start(config).expect("an engine")
-}
 
 /// Two workers whose shards no thread turns but this one.
 struct Pair {
@@ -47,8 +39,7 @@ struct Pair {
 
 impl Pair {
     fn start() -> Self {
-        let engines = TASKS.map(engine);
-        engines[0].connect_local(&engines[1]).expect("a connection");
+        let engines = pair::engines();
         let options = || {
             let functions = Functions::new().add_in_shard("shard", |value: u32| value);
             let workers = ["a", "b"].into_iter().zip(TASKS);
@@ -73,9 +64,7 @@ impl Pair {
     }
 
     fn turn(&self) {
-        self.engines.iter().rev().for_each(|engine| {
-            engine.progress();
-        });
+        pair::turn(&self.engines);
     }
 
     /// A call there and its answer back.
@@ -103,12 +92,7 @@ impl Pair {
     }
 
     fn end(self) {
-        let [here, there] = self.agents;
-        here.shutdown_local();
-        there.shutdown_local();
-        for engine in self.engines {
-            engine.shutdown(Duration::from_secs(1));
-        }
+        pair::end(self.engines, self.agents);
     }
 }
 
