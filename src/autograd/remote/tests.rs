@@ -14,7 +14,7 @@ use rendez::engine::{Config, Engine};
 use rendez::ground::{Shape, Status, catalogue};
 use rendez::memory::Tensor;
 use rendez_dataflow::server::executor;
-use rendez_rpc::{Agent, Context, Error, Functions, Options, RRef};
+use rendez_rpc::{Agent, Context, Error, Functions, Options, Pending, RRef};
 
 mod contexts;
 mod references;

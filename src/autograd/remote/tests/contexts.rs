@@ -130,27 +130,33 @@ fn a_call_in_a_context_of_a_worker_that_died_says_so() {
     group.leave();
 }
 
+/// A worker that takes one call at a time.
+fn busy(mut options: Options) -> Options {
+    options.serving = 1;
+    options
+}
+
+/// A call that keeps such a worker busy until the group is open.
+fn occupied(agent: &Agent, to: &str) -> Pending<()> {
+    let held = agent.rpc_async(to, "wait", ()).expect("it sets out");
+    let is_busy = || {
+        let weights = agent.rpc_sync::<Tensor>(to, "weights", ());
+        weights.is_err_and(|error| error.reason() == catalogue::RPC_BUSY)
+    };
+    assert!(Group::until(is_busy));
+    held
+}
+
 /// Its messages are refused by a worker that is busy, and the program does not wait for that.
 #[test]
 fn a_pass_ends_when_its_own_worker_leaves() {
-    let busy = |mut options: Options| {
-        options.serving = 1;
-        options
-    };
     let mut group = Group::start_with("leaves", 2, busy);
     let (agent, worker) = (group.agents.remove(0), group.workers[0].clone());
     let x = worker.engine().leaf(row(&[1.0, 3.0]));
     let scope = worker.scope().expect("a context");
     let y: Var = agent.rpc_sync("w1", "scale", (x,)).expect("a call");
     let loss = y.total().expect("a sum");
-    let held = agent
-        .rpc_async::<()>("w1", "wait", ())
-        .expect("it sets out");
-    let is_busy = || {
-        let weights = agent.rpc_sync::<Tensor>("w1", "weights", ());
-        weights.is_err_and(|error| error.reason() == catalogue::RPC_BUSY)
-    };
-    assert!(Group::until(is_busy));
+    let held = occupied(&agent, "w1");
     let pass = worker.begin_backward(scope.id(), &[loss], PassOptions::default());
     let pass = pass.expect("it begins");
     let waits = std::thread::spawn(move || pass.wait());
@@ -169,10 +175,6 @@ fn a_pass_ends_when_its_own_worker_leaves() {
 /// hear of their own worker's end.
 #[test]
 fn a_pass_ends_when_its_own_worker_leaves_though_nothing_of_it_is_under_way() {
-    let busy = |mut options: Options| {
-        options.serving = 1;
-        options
-    };
     let mut group = Group::start_with("observers", 3, busy);
     let (agent, worker) = (group.agents.remove(0), group.workers[0].clone());
     let x = worker.engine().leaf(row(&[1.0, 3.0]));
@@ -183,14 +185,7 @@ fn a_pass_ends_when_its_own_worker_leaves_though_nothing_of_it_is_under_way() {
     let loss = y.total().expect("a sum");
     // Worker 1 cannot tell worker 2 of the pass, and says so again and again.
     let between = &group.agents[0];
-    let held = between
-        .rpc_async::<()>("w2", "wait", ())
-        .expect("it sets out");
-    let is_busy = || {
-        let weights = between.rpc_sync::<Tensor>("w2", "weights", ());
-        weights.is_err_and(|error| error.reason() == catalogue::RPC_BUSY)
-    };
-    assert!(Group::until(is_busy));
+    let held = occupied(between, "w2");
     let pass = worker.begin_backward(scope.id(), &[loss], PassOptions::default());
     let pass = pass.expect("it begins");
     let is_at_rest = || {
@@ -306,14 +301,7 @@ fn a_pass_that_takes_too_long_is_given_up_everywhere() {
         .rpc_sync("w1", "relay", (way(&["w2"]), x))
         .expect("a call");
     let loss = y.total().expect("a sum");
-    let held = between
-        .rpc_async::<()>("w2", "wait", ())
-        .expect("it sets out");
-    let is_busy = || {
-        let weights = between.rpc_sync::<Tensor>("w2", "weights", ());
-        weights.is_err_and(|error| error.reason() == catalogue::RPC_BUSY)
-    };
-    assert!(Group::until(is_busy));
+    let held = occupied(between, "w2");
     let retained = PassOptions {
         retain: true,
         ..PassOptions::default()
