@@ -143,7 +143,7 @@ impl Step {
                 how.into_iter().eq(dims.map(u64::cast_signed))
             }
             Idles::ByAxes => how.is_empty(),
-            Idles::ByTimes => how.iter().all(|&times| times == 1),
+            Idles::ByTimes => how.len() == of.shape().rank() && how.iter().all(|&times| times == 1),
         };
         is_idle.then(|| of.shape())
     }
@@ -258,10 +258,13 @@ impl Back {
             turns,
         };
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        if plans.len() == PLANS_MAX {
-            plans.remove(0);
+        // Another thread may have been at the same.
+        if plans.iter().all(|other| other.operands != plan.operands) {
+            if plans.len() == PLANS_MAX {
+                plans.remove(0);
+            }
+            plans.push(Arc::new(plan));
         }
-        plans.push(Arc::new(plan));
         Ok(())
     }
 
