@@ -240,14 +240,20 @@ step_deny() {
     fi
 }
 
-if [ $# -gt 0 ]; then steps=("$@"); is_asked=yes; fi
+if [ $# -gt 0 ]; then
+    steps=("$@"); is_asked=yes
+else
+    # Each thing is built once: what a compiler would keep for the next build is a gigabyte that nothing reads.
+    export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
+fi
 for step in "${steps[@]}"; do
     case "$step" in
         tools | fmt | clippy | test | capi | python | torch | doc | book | sim | counts | nemesis | metrics | soft-roce | fuzz | deny | sanitize | mutants) ;;
         *) echo "ci: no such step: $step" >&2; exit 2 ;;
     esac
     current="$step"
-    printf '\n== %s\n' "$step"
+    # Linkers that find no room die of a bus error, which says nothing.
+    printf '\n== %s (free here: %d MB)\n' "$step" "$(df -Pm . | awk 'NR == 2 { print $4 }')"
     began=$SECONDS
     "step_$step"
     timings+="$(printf '  %-9s %4d s' "$step" $((SECONDS - began)))"$'\n'
