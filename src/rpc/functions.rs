@@ -103,7 +103,7 @@ impl<T: Any + Send + Sync> Kept for Stays<T> {
 
 /// The digest of a result's type.
 pub(crate) fn types_of<T: Value>() -> u32 {
-    digest_of(T::name)
+    digest_of::<T>(T::name)
 }
 
 /// What becomes of a result.
@@ -126,7 +126,7 @@ pub(crate) enum Ended {
 pub(crate) type Work = Result<Ended, Fault>;
 type Later = Pin<Box<dyn Future<Output = Work> + Send>>;
 pub(crate) type Run = dyn Fn(Unpacker, Wish, &dyn Fn(Stage)) -> Work + Send + Sync;
-type Begin = dyn Fn(Unpacker, Wish, Hook) -> Result<Later, Fault> + Send + Sync;
+pub(crate) type Begin = dyn Fn(Unpacker, Wish, Hook) -> Result<Later, Fault> + Send + Sync;
 
 /// Who is told how far a call is.
 pub(crate) type Hook = Arc<dyn Fn(Stage) + Send + Sync>;

@@ -1,6 +1,6 @@
 //! Messages between two workers, as values. What a payload is only the driver knows: here it is opaque.
 
-use std::sync::Arc;
+use smol_str::SmolStr;
 
 use crate::id::{CallId, ForkId, RRefId, WorkerId};
 
@@ -89,11 +89,11 @@ pub struct Call<P> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
     /// A function: its result is the answer.
-    Function(Arc<str>),
+    Function(SmolStr),
     /// A function: its result stays where it is, under this reference.
     Remote {
         /// The function.
-        function: Arc<str>,
+        function: SmolStr,
         /// The reference.
         rref: RRefId,
         /// The caller's share of it.

@@ -1,6 +1,8 @@
 //! The payload of calls and replies: what of it travels in the head, and the tensors that travel beside it.
 
-use std::cell::RefCell;
+use std::any::TypeId;
+use std::cell::Cell;
+use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
 
 use rendez::memory::Tensor;
@@ -118,17 +120,48 @@ impl OnWire for Payload {
     }
 }
 
+/// Types whose digests a thread knows.
+const KNOWN: usize = 64;
+
 std::thread_local! {
-    /// Where names are written to be digested.
-    static NAMES: RefCell<String> = const { RefCell::new(String::new()) };
+    /// Types and their digests, each where its number says: of two with one place the later.
+    static DIGESTS: [Cell<Option<(TypeId, u32)>>; KNOWN] = const { [const { Cell::new(None) }; KNOWN] };
 }
 
-/// The digest of the names that `write` writes.
-pub(crate) fn digest_of(write: impl FnOnce(&mut String)) -> u32 {
-    NAMES.with_borrow_mut(|names| {
-        names.clear();
-        write(names);
-        digest(names)
+/// The number of a type, which its [`TypeId`] gives a hasher.
+#[derive(Default)]
+struct Number(u64);
+
+impl Hasher for Number {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let add = |number: u64, &byte: &u8| number.rotate_left(8) ^ u64::from(byte);
+        self.0 = bytes.iter().fold(self.0, add);
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}
+
+/// The digest of the names that `write` writes, which are the same for one `T` each time: they are written once.
+pub(crate) fn digest_of<T: 'static>(write: impl FnOnce(&mut String)) -> u32 {
+    let id = TypeId::of::<T>();
+    let mut number = Number::default();
+    id.hash(&mut number);
+    let place = number.0 as usize % KNOWN;
+    DIGESTS.with(|digests| match digests[place].get() {
+        Some((of, digest)) if of == id => digest,
+        _ => {
+            let mut names = String::new();
+            write(&mut names);
+            let digest = digest(&names);
+            digests[place].set(Some((id, digest)));
+            digest
+        }
     })
 }
 
@@ -137,4 +170,43 @@ pub(crate) fn digest_of(write: impl FnOnce(&mut String)) -> u32 {
 pub fn digest(names: &str) -> u32 {
     let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     names.bytes().fold(0x811c_9dc5, step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cell, digest, digest_of};
+
+    /// As many types as there are numbers.
+    struct Kind<const NUMBER: usize>;
+
+    #[test]
+    fn each_type_has_its_own_digest_wherever_it_is_kept() {
+        fn kind<const NUMBER: usize>(written: &Cell<u32>) {
+            let name = format!("kind {NUMBER}");
+            let write = |names: &mut String| {
+                written.set(written.get() + 1);
+                names.push_str(&name);
+            };
+            assert_eq!(digest_of::<Kind<NUMBER>>(write), digest(&name));
+        }
+        macro_rules! kinds {
+            ($written:expr; $($a:literal)*) => {$(
+                kind::<{ $a }>($written);
+                kind::<{ $a + 1 }>($written);
+                kind::<{ $a + 2 }>($written);
+                kind::<{ $a + 3 }>($written);
+            )*};
+        }
+        let written = Cell::new(0);
+        for _ in 0..3 {
+            // More than are kept.
+            kinds!(&written; 0 4 8 12 16 20 24 28 32 36 40 44 48 52 56 60 64 68 72 76);
+        }
+        assert!(
+            written.get() < 3 * 80,
+            "none was kept: {} of {}",
+            written.get(),
+            3 * 80
+        );
+    }
 }

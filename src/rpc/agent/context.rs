@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Waker;
 
 use rendez::ground::{Nanos, Traceparent, catalogue};
+use smol_str::SmolStr;
 
 use super::Agent;
 use super::shared::Shared;
@@ -72,7 +73,7 @@ impl Gate {
 pub struct Context {
     pub(crate) shared: Arc<Shared>,
     pub(crate) caller: WorkerId,
-    pub(crate) function: Arc<str>,
+    pub(crate) function: SmolStr,
     /// `None` for a function that runs at once and cannot be stopped.
     pub(crate) gate: Option<Arc<Gate>>,
     pub(crate) header: Option<Arc<[u8]>>,

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use rendez::ground::{Nanos, Status, StepId, TaskName, catalogue};
 use rendez::shard::{Task, TaskContext, TaskEvent};
+use smol_str::SmolStr;
 
 use super::context::Gate;
 use super::faulty::Faults;
@@ -43,13 +44,15 @@ pub(crate) struct View<'a> {
 /// A function that is carried out.
 pub(crate) struct Running {
     gate: Arc<Gate>,
-    pub(crate) function: Arc<str>,
+    pub(crate) function: SmolStr,
     pub(crate) began: Nanos,
 }
 
 /// See the module.
 pub(crate) struct Desk {
     shared: Arc<Shared>,
+    /// The same, for the next call that is carried out here: lent and given back, it is counted once.
+    lent: Option<Arc<Shared>>,
     node: Node<Payload, Token>,
     lanes: Lanes,
     timer: Option<Arc<Timer>>,
@@ -69,6 +72,7 @@ impl Desk {
         let faults = shared.options.faulty.clone().map(Faults::new);
         Self {
             faults,
+            lent: Some(Arc::clone(&shared)),
             shared,
             node,
             lanes,
@@ -420,6 +424,9 @@ impl Task for Desk {
                 let outcome = outcome.map(|received| received.tensor);
                 let brought = self.lanes.brought(token, outcome, context);
                 self.heard(brought);
+                // The answer goes first.
+                self.pump(context);
+                self.lanes.listen_on(context);
             }
             TaskEvent::Stopping => return self.stop(context),
             _ => {}

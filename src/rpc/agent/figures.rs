@@ -1,6 +1,7 @@
 //! What an agent counts and times: calls by how they ended, and how long they took.
 //!
-//! Counters are written by the desk, times also by the threads of the pool: relaxed atomics, nothing more.
+//! Counters are written by the desk alone, and so are its times: relaxed loads and stores. Threads of the pool have
+//! times of their own, and lock what they add to.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -56,7 +57,10 @@ pub(crate) struct Figures {
 #[derive(Debug, Default)]
 struct Times {
     whole: Histogram,
-    stages: [Histogram; STAGES.len()],
+    /// Of functions that the desk carries out.
+    of_desk: [Histogram; STAGES.len()],
+    /// Of those of the pool.
+    of_pool: [Histogram; STAGES.len()],
 }
 
 const fn of_kind(kind: FaultKind) -> usize {
@@ -90,7 +94,7 @@ impl Figures {
         };
         count_one(&self.ended[outcome]);
         if let Some(times) = &self.times {
-            times.whole.record(now().0.saturating_sub(began.0));
+            times.whole.record_alone(now().0.saturating_sub(began.0));
         }
     }
 
@@ -118,14 +122,25 @@ impl Figures {
         self.times.is_some()
     }
 
-    /// A stage of a call that is served here took from `from` until `to`.
+    /// A stage of a call that a thread of the pool serves took from `from` until `to`.
     pub(crate) fn stage(&self, stage: usize, from: Nanos, to: Nanos) {
-        if let Some(histogram) = self
+        let histogram = self
             .times
             .as_ref()
-            .and_then(|times| times.stages.get(stage))
-        {
+            .and_then(|times| times.of_pool.get(stage));
+        if let Some(histogram) = histogram {
             histogram.record(to.0.saturating_sub(from.0));
+        }
+    }
+
+    /// The same of a call that the desk serves.
+    pub(crate) fn stage_at_desk(&self, stage: usize, from: Nanos, to: Nanos) {
+        let histogram = self
+            .times
+            .as_ref()
+            .and_then(|times| times.of_desk.get(stage));
+        if let Some(histogram) = histogram {
+            histogram.record_alone(to.0.saturating_sub(from.0));
         }
     }
 
@@ -148,9 +163,24 @@ impl Figures {
 
     /// The same of each stage.
     pub(crate) fn stages(&self) -> impl Iterator<Item = (&'static str, Recorded)> + '_ {
-        let all = self.times.iter().flat_map(|times| times.stages.iter());
-        STAGES.into_iter().zip(all.map(Histogram::times))
+        let both = |times: &'_ Times| {
+            let pairs = times.of_desk.iter().zip(&times.of_pool);
+            pairs
+                .map(|(desk, pool)| merged(desk.times(), pool.times()))
+                .collect::<Vec<_>>()
+        };
+        let all = self.times.iter().flat_map(move |times| both(times));
+        STAGES.into_iter().zip(all)
     }
+}
+
+/// Both, in order.
+fn merged(one: Recorded, other: Recorded) -> Recorded {
+    let mut counts = std::collections::BTreeMap::new();
+    for (time, count) in one.1.into_iter().chain(other.1) {
+        *counts.entry(time).or_insert(0) += count;
+    }
+    (one.0.wrapping_add(other.0), counts.into_iter().collect())
 }
 
 /// One more, where the desk alone counts.
@@ -200,6 +230,20 @@ mod tests {
             .collect();
         assert_eq!(twice, ["timeout", "cancelled", "busy", "shutdown"]);
         assert!(figures.whole().is_none() && figures.stages().count() == 0);
+    }
+
+    #[test]
+    fn stages_of_desk_and_pool_are_told_together() {
+        let figures = Figures::new(true);
+        for (from, to) in [(0, 40), (0, 1000)] {
+            figures.stage_at_desk(RUN, Nanos(from), Nanos(to));
+        }
+        figures.stage(RUN, Nanos(0), Nanos(40));
+        let stages: Vec<_> = figures.stages().collect();
+        assert_eq!(stages[QUEUED], ("queued", (0, Vec::new())));
+        let (sum_ns, times) = &stages[RUN].1;
+        let counts: Vec<u64> = times.iter().map(|(_, count)| *count).collect();
+        assert_eq!((*sum_ns, counts), (1080, vec![2, 1]));
     }
 
     #[test]

@@ -96,6 +96,8 @@ pub(crate) struct Lanes {
     scratch: Vec<u8>,
     /// Some outbox is not empty, perhaps.
     has_waiting: bool,
+    /// The lane whose head has just come, and whose next one is not waited for yet.
+    heard: Option<usize>,
 }
 
 impl Lanes {
@@ -110,6 +112,7 @@ impl Lanes {
             next_partial: 0,
             scratch: Vec::new(),
             has_waiting: false,
+            heard: None,
         }
     }
 
@@ -224,6 +227,19 @@ impl Lanes {
         Ok(())
     }
 
+    /// Waits for the next head where one has come: after that is handled, so that an answer does not wait for it.
+    pub(crate) fn listen_on(&mut self, context: &mut TaskContext<'_>) {
+        let lane = self
+            .heard
+            .take()
+            .and_then(|at| Some((at, self.lanes.get(at)?)));
+        if let Some((at, lane)) = lane
+            && let Some(heads) = lane.back[0]
+        {
+            context.recv(self.step, heads, at as u64);
+        }
+    }
+
     /// Sends a message. What finds no room waits in the outbox, and goes with [`Lanes::flush`]. Its tensors are taken.
     pub(crate) fn send(
         &mut self,
@@ -333,10 +349,8 @@ impl Lanes {
                 };
             }
         };
-        if let Some(heads) = lane.back[0] {
-            context.recv(self.step, heads, token);
-        }
-        if self.lanes[at].is_free {
+        self.heard = Some(at);
+        if lane.is_free {
             return Brought::Nothing;
         }
         let message = match head.host().map_err(|error| error.to_string()) {

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::id::WorkerId;
 use crate::message::{Reference, Standing};
 use crate::observer::Leg;
-use crate::payload::{Parts, Payload, digest_of};
+use crate::payload::{Parts, Payload};
 use crate::value::Packer;
 
 /// A call that is packed.
@@ -51,7 +51,7 @@ impl Shared {
             let message = format!("the arguments of '{function}' cannot travel: {error}");
             Error::of(error.reason(), message)
         })?;
-        let types = digest_of(|names| args.names(names));
+        let types = args.types();
         let header = self.header(leg, &packer);
         self.packed(types, header, packer)
     }

@@ -58,10 +58,6 @@ impl<R> Pending<R> {
         }
     }
 
-    pub(super) fn slot(&self) -> &Slot<Answer> {
-        &self.ticket.slot
-    }
-
     /// True once the call has ended.
     #[must_use]
     pub fn is_done(&self) -> bool {
@@ -115,11 +111,14 @@ impl<R> Pending<R> {
     }
 }
 
-impl<R> Pending<R> {
-    /// The result, packed.
-    fn payload(&self, answer: Option<Answer>) -> Result<(Payload, WorkerId, Vec<Handle>), Error> {
-        let shared = &self.shared;
-        let worker = || shared.name_of(self.to);
+impl Shared {
+    /// The result of a call at `to`, packed.
+    fn payload(
+        &self,
+        to: WorkerId,
+        answer: Option<Answer>,
+    ) -> Result<(Payload, WorkerId, Vec<Handle>), Error> {
+        let worker = || self.name_of(to);
         let Some(answer) = answer else {
             return Err(Error::of(
                 catalogue::RPC_CANCELLED,
@@ -136,11 +135,53 @@ impl<R> Pending<R> {
             Ending::Answered(Outcome::Fault(fault)) => {
                 return Err(Error::remote(fault, &worker(), at));
             }
-            ending => return Err(Error::ended(&ending, &worker(), shared.options.waiting)),
+            ending => return Err(Error::ended(&ending, &worker(), self.options.waiting)),
         };
         Ok((payload, at, handles))
     }
 
+    /// The result of a call at `to` that has ended.
+    pub(super) fn unpack<R: Value>(
+        &self,
+        to: WorkerId,
+        ticket: &Ticket,
+        answer: Option<Answer>,
+    ) -> Result<R, Error> {
+        let (mut payload, at, handles) = self.payload(to, answer)?;
+        let function = &*ticket.function;
+        if payload.types != types_of::<R>() {
+            let wanted = crate::value::name_of::<R>();
+            let message = format!(
+                "the result of '{function}' at '{}' is no {wanted}",
+                self.name_of(to)
+            );
+            return Err(Error::of(catalogue::RPC_ARGUMENTS, message));
+        }
+        let leg = Leg {
+            is_reply: true,
+            me: self.me,
+            peer: at,
+            function,
+        };
+        let observers = &self.options.observers;
+        let header = payload.header.as_deref();
+        observers
+            .iter()
+            .for_each(|one| one.receiving(leg, header, &payload.tensors));
+        let mut from = payload.unpacker(handles);
+        let value = R::take(&mut from).and_then(|value| from.end().map(|()| value));
+        observers.iter().for_each(|one| one.received(leg));
+        value.map_err(|error| {
+            let message = format!(
+                "the result of '{function}' at '{}' cannot be read: {error}",
+                self.name_of(to)
+            );
+            Error::of(error.reason(), message)
+        })
+    }
+}
+
+impl<R> Pending<R> {
     /// Waits until it has ended, for at most `patience`; false if it has not. Then as [`Pending::wait`].
     pub(super) fn look(&mut self, patience: Option<Duration>) -> Result<bool, Error> {
         if self.ticket.slot.is_filled() {
@@ -174,7 +215,7 @@ impl<R> Pending<R> {
 
     fn unpack_raw(&mut self, types: u32, answer: Option<Answer>) -> Result<Unpacker, Error> {
         self.is_over = true;
-        let (mut payload, _, handles) = self.payload(answer)?;
+        let (mut payload, _, handles) = self.shared.payload(self.to, answer)?;
         match payload.types == types {
             true => Ok(payload.unpacker(handles)),
             false => {
@@ -237,39 +278,7 @@ impl<R: Value> Pending<R> {
     }
 
     fn unpack(&self, answer: Option<Answer>) -> Result<R, Error> {
-        let (mut payload, at, handles) = self.payload(answer)?;
-        let shared = &self.shared;
-        let worker = || shared.name_of(self.to);
-        let function = &*self.ticket.function;
-        if payload.types != types_of::<R>() {
-            let wanted = crate::value::name_of::<R>();
-            let message = format!(
-                "the result of '{function}' at '{}' is no {wanted}",
-                worker()
-            );
-            return Err(Error::of(catalogue::RPC_ARGUMENTS, message));
-        }
-        let leg = Leg {
-            is_reply: true,
-            me: shared.me,
-            peer: at,
-            function,
-        };
-        let observers = &shared.options.observers;
-        let header = payload.header.as_deref();
-        observers
-            .iter()
-            .for_each(|one| one.receiving(leg, header, &payload.tensors));
-        let mut from = payload.unpacker(handles);
-        let value = R::take(&mut from).and_then(|value| from.end().map(|()| value));
-        observers.iter().for_each(|one| one.received(leg));
-        value.map_err(|error| {
-            let message = format!(
-                "the result of '{function}' at '{}' cannot be read: {error}",
-                worker()
-            );
-            Error::of(error.reason(), message)
-        })
+        self.shared.unpack(self.to, &self.ticket, answer)
     }
 }
 

@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::functions::{Stays, Travels};
 use crate::id::{ForkId, RRefId, WorkerId};
 use crate::message::Target;
+use crate::payload::digest_of;
 use crate::value::{Args, Packer, Value};
 
 /// A share of a reference that this program holds; the last clone dropped ends it.
@@ -304,13 +305,17 @@ struct First<'a, T, A>(&'a RRef<T>, A);
 
 /// Arguments by reference: what is needed to pack them.
 pub(crate) trait Pack {
-    fn names(&self, to: &mut String);
+    /// The digest of the names of their types.
+    fn types(&self) -> u32;
     fn put(&self, to: &mut Packer) -> Result<(), crate::value::ValueError>;
 }
 
+/// A list of arguments, which is not the tuple that it looks like: that has another name.
+struct Listed<A>(std::marker::PhantomData<A>);
+
 impl<A: Args> Pack for A {
-    fn names(&self, to: &mut String) {
-        A::names(to);
+    fn types(&self) -> u32 {
+        digest_of::<Listed<A>>(A::names)
     }
 
     fn put(&self, to: &mut Packer) -> Result<(), crate::value::ValueError> {
@@ -319,10 +324,12 @@ impl<A: Args> Pack for A {
 }
 
 impl<T: Any + Send + Sync, A: Args> Pack for First<'_, T, A> {
-    fn names(&self, to: &mut String) {
-        <RRef<T> as Value>::name(to);
-        to.push(',');
-        A::names(to);
+    fn types(&self) -> u32 {
+        digest_of::<First<'static, T, A>>(|names| {
+            <RRef<T> as Value>::name(names);
+            names.push(',');
+            A::names(names);
+        })
     }
 
     fn put(&self, to: &mut Packer) -> Result<(), crate::value::ValueError> {

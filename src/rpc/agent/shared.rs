@@ -10,6 +10,7 @@ use rendez::engine::{Engine, Offer};
 use rendez::ground::{Nanos, TaskName, catalogue};
 use rendez::mail::wait::Awaited;
 use rendez::shard::TaskWaker;
+use smol_str::SmolStr;
 
 use super::figures::Figures;
 use super::guests::Guest;
@@ -42,7 +43,7 @@ pub(crate) struct Answer {
 pub(crate) struct Ticket {
     pub(crate) slot: Slot<Answer>,
     /// Empty for the fetch of a value.
-    pub(crate) function: Arc<str>,
+    pub(crate) function: SmolStr,
     pub(crate) began: Nanos,
 }
 
@@ -365,9 +366,9 @@ impl Shared {
         timeout: Duration,
         mode: Mode,
     ) -> Pending<R> {
-        let call = self.queue(to, target, packed, timeout, mode);
+        let ticket = self.queue(to, target, packed, timeout, mode);
         self.tell();
-        call
+        Pending::new(Arc::clone(self), to, ticket)
     }
 
     /// Starts a call whose answer need not be heard before this thread waits, or soon.
@@ -378,39 +379,40 @@ impl Shared {
         packed: Packed,
         timeout: Duration,
     ) -> Pending<()> {
-        let call = self.queue(to, target, packed, timeout, Mode::Async);
+        let ticket = self.queue(to, target, packed, timeout, Mode::Async);
         self.nudge();
-        call
+        Pending::new(Arc::clone(self), to, ticket)
     }
 
     /// Makes a call, and waits for its result: the thread that waits is the one that sends and receives.
     pub(crate) fn call<R: Value>(
-        self: &Arc<Self>,
+        &self,
         to: WorkerId,
         target: Target,
         packed: Packed,
         timeout: Duration,
     ) -> Result<R, Error> {
         super::context::may_wait()?;
-        let call = self.queue::<R>(to, target, packed, timeout, Mode::Sync);
-        if !call.is_done() {
-            self.tell_and_wait(call.slot());
+        let ticket = self.queue(to, target, packed, timeout, Mode::Sync);
+        let slot = &ticket.slot;
+        if !slot.is_filled() && !self.tell_and_wait(slot) && !slot.is_filled() {
+            return Err(Error::local(crate::error::shut_down()));
         }
-        call.wait()
+        self.unpack(to, &ticket, slot.take())
     }
 
     /// A call that the desk is yet to be told of.
-    fn queue<R>(
-        self: &Arc<Self>,
+    fn queue(
+        &self,
         to: WorkerId,
         target: Target,
         mut packed: Packed,
         timeout: Duration,
         mode: Mode,
-    ) -> Pending<R> {
-        let function: Arc<str> = match &target {
-            Target::Function(function) | Target::Remote { function, .. } => Arc::clone(function),
-            Target::Fetch(_) => Arc::default(),
+    ) -> Arc<Ticket> {
+        let function = match &target {
+            Target::Function(function) | Target::Remote { function, .. } => function.clone(),
+            Target::Fetch(_) => SmolStr::default(),
         };
         let began = self.engine.clock().stamp();
         let deadline = match timeout.is_zero() {
@@ -451,7 +453,7 @@ impl Shared {
             };
             self.queue.push(command);
         }
-        Pending::new(Arc::clone(self), to, ticket)
+        ticket
     }
 
     /// Asks for a value to be made at `owner`, and left there.

@@ -11,8 +11,8 @@ use rendez::ground::Nanos;
 
 use super::context::Context;
 use super::figures::{QUEUED, RUN};
-use super::shared::{Command, Done};
-use crate::functions::{Body, Ended, Kept, Stage, Wish};
+use super::shared::{Command, Done, Shared};
+use crate::functions::{Begin, Body, Ended, Kept, Run, Stage, Wish};
 use crate::id::{CallId, RRefId};
 use crate::message::{Fault, FaultKind};
 use crate::payload::Payload;
@@ -24,7 +24,6 @@ pub(crate) struct Work {
     pub(crate) id: CallId,
     /// Where its result is kept; else it travels.
     pub(crate) rref: Option<RRefId>,
-    pub(crate) body: Body,
     pub(crate) payload: Payload,
     pub(crate) handles: Vec<super::rref::Handle>,
     /// When it could begin.
@@ -33,7 +32,7 @@ pub(crate) struct Work {
     pub(crate) began: Option<Nanos>,
 }
 
-type Run = Result<Ended, Fault>;
+type Ran = Result<Ended, Fault>;
 
 impl Work {
     const fn wish(&self) -> Wish {
@@ -43,7 +42,7 @@ impl Work {
         }
     }
 
-    fn done(&self, result: Run, header: Option<Vec<u8>>) -> Done {
+    fn done(&self, result: Ran, header: Option<Vec<u8>>) -> Done {
         let context = &self.context;
         let recording = context.recording.as_ref().zip(self.began);
         let is_error = result.is_err();
@@ -57,14 +56,25 @@ impl Work {
         }
     }
 
-    /// Carries it out in this thread, in which it may not wait.
-    pub(crate) fn run_in_shard(mut self) -> Done {
-        let (result, header) = super::context::in_shard(|| guarded(|| self.run_now()));
-        self.done(result, header)
+    /// Carries it out in this thread, in which it may not wait. It begins when it could. The agent comes back.
+    pub(crate) fn run_in_shard(mut self, run: &Run) -> (Done, Arc<Shared>) {
+        let since = self.since;
+        self.began = Some(since);
+        let recording = self.context.recording.iter();
+        recording.for_each(|one| one.queued((since, since)));
+        let ran = super::context::in_shard(|| guarded(|| self.run_now(run)));
+        let figures = &self.context.shared.figures;
+        if figures.is_timed() {
+            let over = self.context.shared.engine.clock().stamp();
+            figures.stage_at_desk(QUEUED, since, since);
+            figures.stage_at_desk(RUN, since, over);
+        }
+        let done = self.done(ran.0, ran.1);
+        (done, self.context.shared)
     }
 
     /// Carries it out in a thread of the pool, and tells the desk. A function that returns a future begins here.
-    pub(crate) fn run_in_pool(mut self) {
+    pub(crate) fn run_in_pool(mut self, body: &Body) {
         if !self.context.gate.as_ref().is_none_or(|gate| gate.begin()) {
             let fault = Fault::new(
                 FaultKind::Cancelled,
@@ -73,30 +83,27 @@ impl Work {
             let done = self.done(Err(fault), None);
             return self.context.shared.push(Command::Done(Box::new(done)));
         }
-        if let Body::Async(_) = self.body {
-            return self.begin();
-        }
-        let (result, header) = guarded(|| self.run_now());
+        let run = match body {
+            Body::Async(begin) => return self.begin(&**begin),
+            Body::Pool(run) | Body::Shard(run) => &**run,
+        };
+        let (result, header) = guarded(|| {
+            self.begins();
+            let ended = self.run_now(run);
+            self.ends();
+            ended
+        });
         let done = self.done(result, header);
         self.context.shared.push(Command::Done(Box::new(done)));
     }
 
-    fn run_now(&mut self) -> (Run, Option<Vec<u8>>) {
-        self.begins();
+    fn run_now(&mut self, run: &Run) -> (Ran, Option<Vec<u8>>) {
         let (unpacker, wish) = (self.unpacker(), self.wish());
         let context = &self.context;
-        let (Body::Pool(run) | Body::Shard(run)) = &self.body else {
-            return (
-                Err(Fault::new(FaultKind::Function, "it returns a future")),
-                None,
-            );
-        };
-        let ended = context.within(|| {
+        context.within(|| {
             let run = || run(unpacker, wish, &|stage| look(context, stage));
             settle(context, catch_unwind(AssertUnwindSafe(run)))
-        });
-        self.ends();
-        ended
+        })
     }
 
     /// It begins now: how long it was queued is known, if that is asked for.
@@ -134,10 +141,7 @@ impl Work {
     }
 
     /// Begins a function that returns a future.
-    fn begin(mut self) {
-        let Body::Async(begin) = self.body.clone() else {
-            return;
-        };
+    fn begin(mut self, begin: &Begin) {
         self.begins();
         let wish = self.wish();
         let context = self.context.clone();
@@ -211,7 +215,7 @@ impl Work {
 pub(crate) fn give(
     context: &Context,
     value: Result<Arc<dyn Kept>, Fault>,
-) -> (Run, Option<Vec<u8>>) {
+) -> (Ran, Option<Vec<u8>>) {
     guarded(|| {
         let (leg, header) = (context.leg(false), context.header.as_deref());
         let observers = &context.shared.options.observers;
@@ -227,12 +231,12 @@ pub(crate) fn give(
 }
 
 /// What a run comes to; the panic of an observer is the call's.
-fn guarded(run: impl FnOnce() -> (Run, Option<Vec<u8>>)) -> (Run, Option<Vec<u8>>) {
+fn guarded(run: impl FnOnce() -> (Ran, Option<Vec<u8>>)) -> (Ran, Option<Vec<u8>>) {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| (Err(panicked(&*panic)), None))
 }
 
 /// Writes the value of a reference, if it can travel.
-pub(crate) fn put(value: Result<Arc<dyn Kept>, Fault>) -> Run {
+pub(crate) fn put(value: Result<Arc<dyn Kept>, Fault>) -> Ran {
     let (value, mut packer) = (value?, Packer::default());
     let put = catch_unwind(AssertUnwindSafe(|| value.put(&mut packer)))
         .unwrap_or_else(|panic| Err(ValueError::new(panicked(&*panic).message)));
@@ -256,7 +260,7 @@ fn look(context: &Context, stage: Stage) {
 }
 
 /// What a run came to, and what observers add to it.
-fn settle(context: &Context, run: std::thread::Result<Run>) -> (Run, Option<Vec<u8>>) {
+fn settle(context: &Context, run: std::thread::Result<Ran>) -> (Ran, Option<Vec<u8>>) {
     let run = run.unwrap_or_else(|panic| Err(panicked(&*panic)));
     let header = match &run {
         Ok(Ended::Packed(_, packer)) => context.shared.header(context.leg(true), packer),

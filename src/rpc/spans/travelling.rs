@@ -142,7 +142,7 @@ impl Shared {
             };
             commands.extend(pack(self, &report).map(|packed| Command::Call {
                 to: home.worker,
-                target: Target::Function(Arc::clone(&ticket.function)),
+                target: Target::Function(ticket.function.clone()),
                 deadline: now.after(PATIENCE),
                 packed,
                 ticket: Arc::new(ticket),

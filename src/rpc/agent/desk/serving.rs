@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use rendez::ground::Nanos;
 
 use super::{Desk, Running};
-use crate::agent::context::{Context, in_shard};
+use crate::agent::context::{Context, Gate, in_shard};
 use crate::agent::packed::{Packed, Shares};
 use crate::agent::shared::{Command, Done};
 use crate::agent::work::{Work, give, put};
@@ -122,38 +122,43 @@ impl Desk {
             );
             return self.done(done(Err(Fault::new(FaultKind::Arguments, message))), now);
         }
-        let body = entry.body.clone();
         // What runs at once cannot be stopped.
-        let running = (!matches!(body, Body::Shard(_))).then(|| Running {
-            gate: Arc::default(),
-            function: Arc::clone(&function),
-            began: now,
-        });
+        let gate = (!matches!(entry.body, Body::Shard(_))).then(Arc::<Gate>::default);
         let trace = payload.trace.take();
+        let shared = self.lent.take();
         let work = Work {
             context: Context {
-                shared: Arc::clone(&self.shared),
+                recording: trace.map(|trace| ServedSpan::new(&self.shared, from, &trace)),
+                shared: shared.unwrap_or_else(|| Arc::clone(&self.shared)),
                 caller: from,
                 function,
-                gate: running.as_ref().map(|running| Arc::clone(&running.gate)),
+                gate,
                 header: payload.header.take().map(Into::into),
                 deadline,
-                recording: trace.map(|trace| ServedSpan::new(&self.shared, from, &trace)),
             },
             id,
             rref,
-            body,
             payload,
             handles,
             since: now,
             began: None,
         };
-        let Some(running) = running else {
-            let ended = work.run_in_shard();
+        if let Body::Shard(run) = &entry.body {
+            let (ended, shared) = work.run_in_shard(&**run);
+            self.lent = Some(shared);
             return self.done(ended, now);
-        };
-        self.running.insert((from, id), running);
-        self.shared.pool.push(Box::new(move || work.run_in_pool()));
+        }
+        let body = entry.body.clone();
+        if let Some(gate) = &work.context.gate {
+            let running = Running {
+                gate: Arc::clone(gate),
+                function: work.context.function.clone(),
+                began: now,
+            };
+            self.running.insert((from, id), running);
+        }
+        let job = move || work.run_in_pool(&body);
+        self.shared.pool.push(Box::new(job));
     }
 
     /// A worker wants the value of a reference. With observers it is given as a function gives its result; with a
