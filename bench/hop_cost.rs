@@ -8,7 +8,7 @@ extern crate rendez_core as rendez;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rendez::channel::Rules;
 use rendez::drive::{Drive, Driver, PollPolicy, Running};
@@ -280,6 +280,7 @@ fn of_a_driven_ping() {
         let running = Running {
             driver: Driver::Caller,
             policy: PollPolicy::Adaptive,
+            spin: Duration::ZERO,
             is_shared: true,
         };
         let mut solos = pair();

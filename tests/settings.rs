@@ -88,6 +88,7 @@ const FIELDS: &[Field] = &[
         50_000_000,
         DAY,
     ),
+    field("spin", |c, v| c.spin = time(v), 0, DAY),
     field("drain_timeout", |c, v| c.drain_timeout = time(v), 0, DAY),
     field(
         "tcp_user_timeout",

@@ -40,6 +40,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::thread::Thread;
+use std::time::Duration;
 
 pub use thread::{PollPolicy, is_shard_thread};
 pub use waiting::wait_aside;
@@ -99,6 +100,8 @@ pub struct Running {
     pub driver: Driver,
     /// How it waits for work.
     pub policy: PollPolicy,
+    /// How long it finds nothing before it sleeps, where it spins a while.
+    pub spin: Duration,
     /// Other threads of ours run on its core: yield it.
     pub is_shared: bool,
 }

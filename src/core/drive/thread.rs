@@ -23,7 +23,7 @@ use crate::sync::Ordering;
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum PollPolicy {
-    /// Spin for a while, then sleep until the doorbell rings.
+    /// Spin for a while ([`Running::spin`]), then sleep until the doorbell rings.
     #[default]
     Adaptive = 0,
     /// Spin for ever: dedicated cores and benches.
@@ -39,11 +39,11 @@ impl PollPolicy {
         !matches!(self, Self::Busy)
     }
 
-    /// Nanoseconds of empty turns before sleep, or none. `adaptive` spins for half a millisecond, twenty times what a
-    /// sleep costs to end: of time and not of turns, for a turn over sixty peers is ten times as long as one over two.
-    const fn patience_ns(self) -> Option<u64> {
+    /// Nanoseconds of empty turns before sleep, or none: of time and not of turns, for a turn over sixty peers is ten
+    /// times as long as one over two.
+    fn patience_ns(self, spin: Duration) -> Option<u64> {
         match self {
-            Self::Adaptive => Some(500_000),
+            Self::Adaptive => Some(u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX)),
             Self::Busy => None,
             Self::Park => Some(0),
         }
@@ -154,7 +154,7 @@ pub(super) enum Idle {
 impl Patience {
     pub(super) fn new(running: &Running) -> Self {
         Self {
-            patience_ns: running.policy.patience_ns(),
+            patience_ns: running.policy.patience_ns(running.spin),
             watch: Watch {
                 is_shared: running.is_shared,
                 ..Watch::default()

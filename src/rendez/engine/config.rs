@@ -52,6 +52,9 @@ pub struct Config {
     pub share_cores: bool,
     /// How shards wait for work.
     pub poll: PollPolicy,
+    /// With [`PollPolicy::Adaptive`]: how long a shard finds nothing to do before it sleeps. Longer costs processor
+    /// time; shorter costs what waking it takes, some tens of microseconds, more often.
+    pub spin: Duration,
     /// Which threads turn the shards.
     pub drive: Driver,
     /// Start a control plane: without one only `connect_local` connects.
@@ -165,6 +168,8 @@ impl Config {
             cores: Vec::new(),
             share_cores: false,
             poll: PollPolicy::default(),
+            // Some twenty times what it costs to end a sleep.
+            spin: Duration::from_micros(500),
             drive: Driver::default(),
             control: true,
             runtime: None,

@@ -62,6 +62,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
     let running = Running {
         driver: config.drive,
         policy: config.poll,
+        spin: config.spin,
         is_shared,
     };
     let drives: Vec<_> = mailboxes

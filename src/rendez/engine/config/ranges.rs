@@ -110,6 +110,7 @@ const RANGES: &[Range] = &[
     range("recorder_bytes", 0, RECORDER_BYTES_MAX as u64, Bytes, |c| {
         Some(c.recorder_bytes)
     }),
+    range("spin", 0, DAY, Time, |c| time(c.spin)),
     range("connect_timeout", MILLI, DAY, Time, |c| {
         time(c.connect_timeout)
     }),

@@ -149,6 +149,7 @@ settings! {
         "Let shards share a core: they yield it. Without it more shards than cores are refused.";
     poll: Choice poll, Engine,
         "How shards wait for work: spin a while and then sleep, spin for ever, or sleep at once.";
+    spin: Time spin, Engine, "How long a shard with `poll = \"adaptive\"` finds nothing to do before it sleeps.";
     drive: Choice drive, Engine,
         "Who turns a shard: whichever thread sends or waits, and the shard's own when none does; its own alone; or \
          callers alone, without a thread. A shard that has in-shard tasks is turned by its own thread, and so is one \

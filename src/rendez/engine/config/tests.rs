@@ -13,6 +13,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("cores", "[0, 3]"),
     ("share_cores", "true"),
     ("poll", "\"park\""),
+    ("spin", "\"2ms\""),
     ("drive", "\"thread\""),
     ("runtime", "\"poll\""),
     ("huge_pages", "\"off\""),
