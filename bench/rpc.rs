@@ -7,6 +7,8 @@
 
 #[path = "rpc/calls.rs"]
 mod calls;
+#[path = "rpc/cores.rs"]
+mod cores;
 #[path = "rpc/death.rs"]
 mod death;
 #[path = "rpc/figures.rs"]

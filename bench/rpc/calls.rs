@@ -15,6 +15,7 @@ use rendez_dataflow::server::executor;
 use rendez_rpc::{Agent, Error, Functions, Options, Worker, wait_all};
 
 use super::Failure;
+use super::cores::{self, Side};
 use super::figures::{Figure, Figures};
 use super::process::{Other, say};
 
@@ -31,6 +32,8 @@ const LONG: Duration = Duration::from_secs(60);
 fn engine(task: &str) -> Result<Engine, Failure> {
     let mut config = Config::new(task);
     (config.shards, config.share_cores) = (1, true);
+    // Longer than it takes to read what is passed: as one would set it who passes such values.
+    config.spin = Duration::from_millis(2);
     config.arena.segment_bytes = 64 << 20;
     Ok(Engine::start(config)?)
 }
@@ -83,6 +86,7 @@ fn start(
 
 /// The process that is called.
 pub(crate) fn callee(first: &str, second: &str) -> Result<(), Failure> {
+    cores::pin(Side::Callee)?;
     let engine = engine(second)?;
     let address = engine.address().ok_or("it does not listen")?;
     say(&address.to_string())?;
@@ -108,6 +112,7 @@ impl Caller {
         );
         let mut callee = Other::start(&["callee", &first, &second])?;
         let address: Address = callee.line()?.parse()?;
+        cores::pin(Side::Caller)?;
         let engine = engine(&first)?;
         let (agent, autograd) = start(&engine, 0, [&first, &second], Some(address))?;
         Ok(Self {
@@ -245,6 +250,7 @@ fn ping_pong() -> Figure {
     };
     let took = std::thread::scope(|scope| {
         scope.spawn(|| {
+            cores::pin(Side::Callee).expect("a core of those it was given");
             for turn in 1..=PINGS {
                 await_turn(&there, turn);
                 back.0.store(turn, Ordering::Release);

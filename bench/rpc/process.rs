@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use super::Failure;
+use super::{Failure, cores};
 
 const ROLE: &str = "RENDEZ_BENCH_RPC_ROLE";
 
@@ -29,11 +29,12 @@ pub(crate) struct Other {
 
 impl Other {
     pub(crate) fn start(role: &[&str]) -> Result<Self, Failure> {
-        let mut child = Command::new(std::env::current_exe()?)
+        let mut program = Command::new(std::env::current_exe()?);
+        program
             .env(ROLE, role.join(" "))
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
+            .stdout(Stdio::piped());
+        let mut child = cores::unpinned(move || program.spawn())??;
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().ok_or("it has no output")?);
         Ok(Self {
