@@ -62,9 +62,29 @@ run() {
     "$environment/bin/python" src/torch/suites/counts.py "$reports/$name" "$name" "$passed" "$failed" || status=1
 }
 
+# True if the PyTorch is older than that.
+before() {
+    [ "$version" != "$1" ] && [ "$(printf '%s\n' "$1" "$version" | sort -V | head -n 1)" = "$version" ]
+}
+
+# Tests that older versions cannot pass skip themselves: PyTorch 2.12 lends `monitored_barrier` to no backend but gloo, and
+# 2.9 tells no reason why a checkpoint cannot be read.
+tests=58
+if before 2.15; then tests=57; fi
+if before 2.12; then tests=54; fi
+
+# Under gloo's name PyTorch's own code looks for options that only the newest lets a backend of another have.
+gloo_name() {
+    if before 2.15; then
+        echo "$1: left out: PyTorch $version lends no other backend the name of gloo"
+        return
+    fi
+    NAME=gloo run "$@"
+}
+
 suite() {
     case $1 in
-    tests) run tests 48 0 tests ;;
+    tests) run tests "$tests" 0 tests ;;
     rpc) SUITE=generic run rpc 365 0 suites/rpc_suite.py ;;
     rpc-tcp) RENDEZ_REQUIRE=tcp RENDEZ_LISTEN=127.0.0.1:0 SUITE=generic run rpc-tcp 365 0 suites/rpc_suite.py ;;
     faulty) SUITE=faulty run faulty 28 0 suites/rpc_suite.py ;;
@@ -72,13 +92,13 @@ suite() {
     tensorpipe) SUITE=tensorpipe run tensorpipe 67 2 suites/rpc_suite.py ;;
     # Without gloo's name torch writes `custom` into the log that one test reads.
     group) NAME=rendez run group 65 1 suites/group_suite.py ;;
-    gloo-name) NAME=gloo run gloo-name 91 0 suites/group_suite.py ;;
+    gloo-name) gloo_name gloo-name 91 0 suites/group_suite.py ;;
     small)
         SUITE=generic run rpc-small 20 0 suites/rpc_suite.py \
             -k 'RendezRpcTest and (test_add or test_py_ or test_nested or timeout)'
         NAME=rendez run group-small 12 0 suites/group_suite.py \
             -k 'all_reduce_sum or broadcast or all_gather or barrier or test_send_recv'
-        NAME=gloo run gloo-name-small 3 0 suites/group_suite.py -k 'test_DistributedDataParallelCPU or logging_data_cpu'
+        gloo_name gloo-name-small 3 0 suites/group_suite.py -k 'test_DistributedDataParallelCPU or logging_data_cpu'
         SUITE=faulty run faulty-small 3 0 suites/rpc_suite.py -k 'dropped_pickle or context_cleanup'
         run tests-small 4 0 tests -k 'arena or errors_say or join_and_leave'
         ;;

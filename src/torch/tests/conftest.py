@@ -20,14 +20,18 @@ import rendez.torch
 torch.set_num_threads(1)
 
 
-def _free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+def since(version, why):
+    """Skips a test under a PyTorch that is older, and cannot pass it."""
+    release = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    return pytest.mark.skipif(release < version, reason=f"before PyTorch {'.'.join(map(str, version))} {why}")
 
 
 class World:
     """Processes that run one text each, with `rank`, `size`, `dist`, `torch` and, unless `group=False`, a group."""
+
+    #: How soon a death must be told, in seconds: enough for a machine that has more to do than cores.
+    FAILURE_DETECTION = 2
+    DETECTION = {"RENDEZ_FAILURE_DETECTION": f"{FAILURE_DETECTION}s"}
 
     PRELUDE = """
         import os, sys, time, datetime, torch, torch.distributed as dist
@@ -44,7 +48,7 @@ class World:
     def run(self, body, size=2, group=True, expect=None, timeout=200, **environment):
         """Runs `body` `size` times; each process must end well, or as `expect` says. Gives what each printed."""
         text = textwrap.dedent(self.PRELUDE) + (textwrap.dedent(self.GROUP) if group else "") + textwrap.dedent(body)
-        environment.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_free_port()), WORLD_SIZE=str(size))
+        environment.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(self.free_port()), WORLD_SIZE=str(size))
         files = [self.folder / f"rank{rank}" for rank in range(size)]
         started = [self._fork(text, {**environment, "RANK": str(rank)}, file) for rank, file in enumerate(files)]
         wanted, ends = dict(enumerate(expect or [0] * size)), {}
@@ -66,6 +70,18 @@ class World:
         outputs = [file.read_text() for file in files]
         assert ends == wanted, f"processes ended so: {ends}\n" + "\n--- next rank\n".join(outputs)
         return outputs
+
+    @staticmethod
+    def free_port():
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            return sock.getsockname()[1]
+
+    def told_in_time(self, outputs, killed):
+        """The last line of each is a time: when one was killed, and when the others had been told."""
+        times = [float(output.split()[-1]) for output in outputs]
+        took = [time - times[killed] for rank, time in enumerate(times) if rank != killed]
+        assert all(0 <= one <= 1.5 * self.FAILURE_DETECTION for one in took), took
 
     @staticmethod
     def _fork(text, environment, file):

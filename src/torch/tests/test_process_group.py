@@ -1,6 +1,7 @@
 """The process group `rendez`: every collective against what torch computes of the same tensors, over both ways."""
 
 import pytest
+from conftest import since
 
 COLLECTIVES = """
 def everyone(make):
@@ -234,6 +235,7 @@ def test_a_receive_that_times_out_takes_no_later_value(world):
     )
 
 
+@since((2, 15), "monitored_barrier is gloo's alone")
 def test_monitored_barrier_names_who_is_missing(world):
     world.run(
         """
@@ -258,18 +260,25 @@ def test_different_calls_are_told_apart(world):
 
 
 @pytest.mark.parametrize("call", ["dist.all_reduce(torch.ones(5_000_000))", "dist.barrier()", "dist.recv(torch.ones(3), 1)"])
-def test_a_rank_that_is_killed_is_named_to_all_others(world, call):
-    world.run(
+def test_a_rank_that_is_killed_is_named_to_all_others(world, path, call):
+    outputs = world.run(
         f"""
         import signal
         dist.barrier()
-        if rank == 1: time.sleep(0.5); os.kill(os.getpid(), signal.SIGKILL)
+        if rank == 1:
+            time.sleep(0.5)
+            print(time.monotonic(), flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
         try: {call}; raise SystemExit("no error")
         except RuntimeError as error: assert "rank 1" in str(error), error
+        print(time.monotonic(), flush=True)
         """,
         size=3,
         expect=[0, -9, 0],
+        **path,
+        **world.DETECTION,
     )
+    world.told_in_time(outputs, killed=1)
 
 
 @pytest.mark.parametrize(
