@@ -18,6 +18,7 @@ mod engine;
 mod errands;
 mod errors;
 mod key;
+mod linger;
 mod logs;
 mod operation;
 mod room;

@@ -350,6 +350,33 @@ impl Operation {
         self.poll(py)
     }
 
+    /// Waits for so many nanoseconds in this thread, in which a loop runs. True if it has ended; else it is to be polled
+    /// again.
+    fn _linger(&self, py: Python<'_>, wakes: &Wakes, nanos: u64) -> PyResult<bool> {
+        let work = match self.take() {
+            Some(work @ Work::Send(_)) => {
+                self.lay_down(work);
+                return Ok(false);
+            }
+            Some(work) => work,
+            None => return Ok(matches!(*self.lock(), State::Ended(_))),
+        };
+        match py.detach(|| work.wait(Duration::from_nanos(nanos))) {
+            Slice::Done(done) => {
+                wakes.linger.has_ended(true);
+                self.finish(py, done);
+                Ok(true)
+            }
+            Slice::Later(work) => {
+                wakes.linger.has_ended(false);
+                self.lay_down(work);
+                // The engine knew this thread alone as who waits: others ask again.
+                self.bell.ring();
+                Ok(matches!(*self.lock(), State::Ended(_)))
+            }
+        }
+    }
+
     fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let waits = slf.py().import("rendez._waits")?;
         waits

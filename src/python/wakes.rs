@@ -14,6 +14,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use super::linger::Linger;
 use super::{arguments, errands};
 
 /// The numbers of what can go on, and the eventfd that says that there are some.
@@ -100,6 +101,7 @@ impl Wake for Bell {
 #[derive(Debug)]
 pub(crate) struct Wakes {
     pub(crate) queue: Arc<Queue>,
+    pub(crate) linger: Linger,
 }
 
 #[pymethods]
@@ -114,7 +116,10 @@ impl Wakes {
             ready: SegQueue::new(),
             is_rung: AtomicBool::new(false),
         });
-        Ok(Self { queue })
+        Ok(Self {
+            queue,
+            linger: Linger::default(),
+        })
     }
 
     fn fileno(&self) -> i32 {
@@ -128,6 +133,11 @@ impl Wakes {
 
     fn ring(&self, token: u64) {
         self.queue.ring(token);
+    }
+
+    /// For how many nanoseconds the next await may linger.
+    fn _patience(&self) -> u64 {
+        self.linger.patience()
     }
 
     /// Sleeps until there is something to drain, without the interpreter's lock.

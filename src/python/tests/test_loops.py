@@ -8,6 +8,7 @@ import time
 import pytest
 
 import rendez
+from rendez._rendez import Wakes
 from conftest import SMALL, key_of, named
 
 anyio = pytest.importorskip("anyio")
@@ -268,3 +269,77 @@ def test_calls(run, engine):
             assert await agent.call_async("one", "double", 4) == 8
 
     run(main)
+
+
+def test_answers_that_come_at_once_starve_no_other_task(run, engine, own):
+    rounds, there, back = 400, own("there"), own("back")
+
+    def echo():
+        for _ in range(rounds):
+            engine.send(back, engine.recv(there).wait())
+
+    async def main():
+        thread, turns = threading.Thread(target=echo), 0
+        thread.start()
+
+        async def turn():
+            nonlocal turns
+            while True:
+                turns += 1
+                await anyio.sleep(0)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(turn)
+            for at in range(rounds):
+                engine.send(there, at)
+                assert (await engine.recv(back)).item() == at
+            group.cancel_scope.cancel()
+        thread.join()
+        # Whether it lingered or slept: a turn for each value at least, but for those that were there at once.
+        assert turns >= rounds // 4, turns
+
+    run(main)
+
+
+def test_cancelling_one_that_lingers_loses_nothing(run, engine, own):
+    key, values = own("key"), 300
+
+    def send():
+        for at in range(values):
+            engine.send(key, at)
+            time.sleep(0.0003 * (at % 3))
+
+    async def main():
+        # All that came before came at once, so those that are given up linger.
+        for at in range(128):
+            engine.send(own("warm"), at)
+            await engine.recv(own("warm"))
+        thread, got = threading.Thread(target=send), []
+        thread.start()
+        while len(got) < values:
+            with anyio.move_on_after(0.0002):
+                got.append((await engine.recv(key)).item())
+        thread.join()
+        assert got == list(range(values))
+
+    run(main)
+
+
+def test_lingering_is_learnt_and_given_up(engine, own):
+    wakes = Wakes()
+
+    def tries():
+        return sum(wakes._patience() > 0 for _ in range(640))
+
+    assert tries() == 10, "one await in many tries"
+    receive = engine.recv(own("key")).start()
+    assert not receive._linger(wakes, 200_000)
+    assert tries() == 10, "and goes on to, when it was in vain"
+    engine.send(own("key"), 1)
+    assert receive._linger(wakes, 200_000) and receive.result().item() == 1
+    receive = engine.recv(own("key")).start()
+    for _ in range(4):
+        assert tries() == 640
+        assert not receive._linger(wakes, 1000)
+    assert tries() == 10
+    receive.cancel()

@@ -24,6 +24,13 @@ async def wait(operation: "Operation[Any]") -> Any:
     hub = _hub()
     number = next(hub.numbers)
     try:
+        patience = hub.wakes._patience()
+        if patience and not operation.done():
+            # The last values came at once: so may this one. Others go first, and nothing is taken that a task which is
+            # cancelled meanwhile could lose.
+            await hub.turn()
+            if operation._linger(hub.wakes, patience):
+                return operation.result()
         if operation._poll(hub.wakes, number):
             await hub.pause()
         else:
@@ -76,6 +83,10 @@ class _AsyncioHub:
     async def pause(self) -> None:
         """Nothing: what is there at once is taken at once, as a full queue's `get` has it."""
 
+    async def turn(self) -> None:
+        """Everything else that can go on does."""
+        await asyncio.sleep(0)
+
 
 class _TrioHub:
     """What waits in one run of trio's."""
@@ -108,6 +119,10 @@ class _TrioHub:
     async def pause(self) -> None:
         """A checkpoint, as trio wants of everything that awaits; the value is taken already."""
         await self._trio.lowlevel.cancel_shielded_checkpoint()
+
+    async def turn(self) -> None:
+        """Everything else that can go on does."""
+        await self._trio.lowlevel.checkpoint()
 
 
 _asyncio_hubs: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _AsyncioHub]" = weakref.WeakKeyDictionary()
