@@ -350,8 +350,8 @@ impl Operation {
         self.poll(py)
     }
 
-    /// Waits for so many nanoseconds in this thread, in which a loop runs. True if it has ended; else it is to be polled
-    /// again.
+    /// Waits for so many nanoseconds in this thread, in which a loop runs. True if it has ended; else it is to be
+    /// polled again.
     fn _linger(&self, py: Python<'_>, wakes: &Wakes, nanos: u64) -> PyResult<bool> {
         let work = match self.take() {
             Some(work @ Work::Send(_)) => {
