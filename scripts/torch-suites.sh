@@ -35,7 +35,8 @@ prepare() {
     command -v g++ >/dev/null || cannot "there is no g++"
     if ! "$environment/bin/python" -c 'import torch, pytest, expecttest, ninja' 2>/dev/null; then
         echo "making $environment with PyTorch $version: some 5 GB are fetched, once"
-        "$python" -m venv "$environment" || cannot "$python makes no environments (Debian: apt-get install python3-venv)"
+        # What is there may be half an environment, or one that something else wrote to: it is made anew.
+        "$python" -m venv --clear "$environment" || cannot "$python makes no environments (Debian: apt-get install python3-venv)"
         "$environment/bin/pip" install --quiet --disable-pip-version-check "torch==$version" numpy pytest expecttest \
             hypothesis "setuptools>=77" ninja || cannot "PyTorch $version cannot be fetched"
     fi
