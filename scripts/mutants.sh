@@ -71,6 +71,8 @@ mutants=(
     "device_region_unchecked         memory::cuda::tests::claims_of_a_peer_are_checked a region beyond its segment of a device is named"
     "device_blocks_freed_before_their_streams memory::cuda::tests::time::a_block_does_not_go_home a device's block comes home though its writer's stream is not past it"
     "device_leases_released_before_streams memory::cuda::tests::time::a_lease_does_not_end a lease ends though its reader's stream is not past it"
+    "device_sources_released_before_copies memory::cuda::tests::copies::a_copy_waits_for_its_source_which_is_kept_until_it_is_over a copy's source comes home though the copy is not over"
+    "device_stamps_unchecked         memory::cuda::tests::copies::an_event_that_was_never_recorded_is_refused a peer's event that was never recorded is waited for"
     "padding_shown                   memory::private who maps a tensor's pages sees what lay there before it"
     "rpc_calls_repeated               node::tests::seeds::each_rule_switched_off_shows_harm a call that comes again is carried out again"
     "rpc_mark_ignored                 node::tests::seeds::each_rule_switched_off_shows_harm numbers that are over are remembered one by one"

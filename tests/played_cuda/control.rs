@@ -96,12 +96,18 @@ extern "C" fn played_pending(stream: usize) -> usize {
     state.streams.pending(stream)
 }
 
-/// Gives the devices an ability, or takes it away: `words`, `descriptors`, `vmm`, `readonly`.
+/// Gives the devices an ability, or takes it away: `words`, `descriptors`, `vmm`, `readonly`, `peers`, `copies`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn played_can(what: *const c_char, can: bool) {
     // SAFETY: null or a C string, as the tests give it.
     let what = unsafe { text(what) };
     lock().devices.set(&what, can);
+}
+
+/// A stream of a context that is no device's primary one.
+#[unsafe(no_mangle)]
+extern "C" fn played_alien_stream() -> usize {
+    lock().streams.make_alien()
 }
 
 /// At most so many bytes can be allocated in all; zero for no such bound.

@@ -172,6 +172,17 @@ unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, what: c_int, device
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn cuDeviceCanAccessPeer(can: *mut c_int, reader: c_int, owner: c_int) -> u32 {
+    call("cuDeviceCanAccessPeer", |state| {
+        state.devices.at(reader)?;
+        state.devices.at(owner)?;
+        let reaches = reader != owner && state.devices.can("peers");
+        // SAFETY: as above.
+        unsafe { put(can, c_int::from(reaches)) }
+    })
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, device: c_int) -> u32 {
     call("cuDevicePrimaryCtxRetain", |state| {
         state.devices.at(device)?.retained += 1;

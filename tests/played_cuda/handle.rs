@@ -79,6 +79,8 @@ told! {
     step => "played_step"(stream: usize, count: u64) -> bool;
     /// How many pieces of work wait in a stream.
     pending => "played_pending"(stream: usize) -> usize;
+    /// A stream of a context that is no device's primary one.
+    alien_stream => "played_alien_stream"() -> usize;
     /// At most so many bytes can be allocated in all; zero for no such bound.
     limit => "played_limit"(bytes: usize) -> ();
     /// How often work met memory that it might not touch, or that was gone.
@@ -151,7 +153,7 @@ impl Played {
         });
     }
 
-    /// Gives the devices an ability, or takes it away: `words`, `descriptors`, `vmm`, `readonly`.
+    /// Gives the devices an ability, or takes it away: `words`, `descriptors`, `vmm`, `readonly`, `peers`, `copies`.
     ///
     /// # Panics
     /// If the library is another.

@@ -7,19 +7,21 @@
 //!
 //! * `calls.rs`: how every call is counted, made to fail, and made to wait.
 //! * `devices.rs`: devices, contexts, attributes.
-//! * `memory.rs`: the virtual memory management calls, host registrations, and access to bytes.
+//! * `memory.rs`: the virtual memory management calls, host registrations, and access to bytes; `foreign.rs`: the calls
+//!   by which other libraries take and fill memory, for tests of what they lend.
 //! * `streams.rs`: streams, events, copies, and words written and awaited.
 //! * `control.rs`: what tests call; none of it is in a real driver. `handle.rs` calls it.
 //!
 //! | variable | means |
 //! |---|---|
 //! | `PLAYED_CUDA_DEVICES` | the visible devices in their order, each the byte its UUID is made of, in hex: `01,02` |
-//! | `PLAYED_CUDA_WITHOUT` | what the devices cannot do: `words`, `descriptors`, `vmm`, `readonly`, with commas |
+//! | `PLAYED_CUDA_WITHOUT` | they lack, with commas: `words`, `descriptors`, `vmm`, `readonly`, `peers`, `copies` |
 //! | `PLAYED_CUDA_FAIL` | `NAME:NTH:CODE`: the call that fails; `*` for any |
 
 mod calls;
 mod control;
 mod devices;
+mod foreign;
 mod handle;
 mod memory;
 mod streams;

@@ -76,6 +76,8 @@ struct Registered {
 pub(crate) struct Memory {
     allocations: BTreeMap<u64, Allocation>,
     reserved: BTreeMap<u64, usize>,
+    /// What `cuMemAlloc` gave.
+    taken: BTreeMap<u64, usize>,
     mapped: BTreeMap<u64, Mapping>,
     registered: BTreeMap<u64, Registered>,
     next: u64,
@@ -176,10 +178,64 @@ impl Memory {
         Ok(())
     }
 
+    /// Memory as `cuMemAlloc` gives it: no descriptor, and no other device's.
+    pub(crate) fn take(&mut self, device: usize, seed: u8, size: usize) -> Result<u64, u32> {
+        if size == 0 {
+            return Err(INVALID_VALUE);
+        }
+        let file = new_file(seed, size)?;
+        let base = reserve(size)?;
+        let mapping = Mapping {
+            size,
+            file: Arc::new(file),
+            offset: 0,
+            device,
+            access: BTreeMap::from([(device, 3)]),
+        };
+        self.taken.insert(base, size);
+        self.mapped.insert(base, mapping);
+        Ok(base)
+    }
+
+    pub(crate) fn give_back(&mut self, base: u64) -> Outcome {
+        let size = self.taken.remove(&base).ok_or(INVALID_VALUE)?;
+        self.mapped.remove(&base);
+        unreserve(base, size)
+    }
+
     fn number(&mut self) -> u64 {
         self.next += 1;
         0xA000 + self.next
     }
+}
+
+/// A file that is memory of the device of that seed.
+fn new_file(seed: u8, size: usize) -> Result<OwnedFd, u32> {
+    let name = format!("{NAME}{seed:02x}");
+    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).map_err(|_| OUT_OF_MEMORY)?;
+    rustix::fs::ftruncate(&file, size as u64).map_err(|_| OUT_OF_MEMORY)?;
+    Ok(file)
+}
+
+/// Addresses that nothing may touch.
+fn reserve(size: usize) -> Result<u64, u32> {
+    // SAFETY: a new mapping at an address of the kernel's choice, which nothing may touch.
+    let base = unsafe {
+        rustix::mm::mmap_anonymous(
+            ptr::null_mut(),
+            size,
+            ProtFlags::empty(),
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        )
+    };
+    Ok(base.map_err(|_| OUT_OF_MEMORY)?.addr() as u64)
+}
+
+fn unreserve(base: u64, size: usize) -> Outcome {
+    // SAFETY: exactly the mapping that `reserve` made, which nothing has ever touched.
+    let unmapped =
+        unsafe { rustix::mm::munmap(ptr::with_exposed_provenance_mut(base as usize), size) };
+    unmapped.map_err(|_| INVALID_VALUE)
 }
 
 /// The device that `prop` names, if it is of a kind that is played.
@@ -230,10 +286,7 @@ unsafe extern "C" fn cuMemCreate(
         if state.memory.limit.is_some_and(|limit| used + size > limit) {
             return Err(OUT_OF_MEMORY);
         }
-        let name = format!("{NAME}{:02x}", state.devices.all[device].seed);
-        let file =
-            rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).map_err(|_| OUT_OF_MEMORY)?;
-        rustix::fs::ftruncate(&file, size as u64).map_err(|_| OUT_OF_MEMORY)?;
+        let file = new_file(state.devices.all[device].seed, size)?;
         let number = state.memory.number();
         let allocation = Allocation {
             file: Arc::new(file),
@@ -267,16 +320,7 @@ unsafe extern "C" fn cuMemAddressReserve(
         if size == 0 || !size.is_multiple_of(GRANULARITY) || flags != 0 {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: a new mapping at an address of the kernel's choice, which nothing may touch.
-        let base = unsafe {
-            rustix::mm::mmap_anonymous(
-                ptr::null_mut(),
-                size,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
-        };
-        let base = base.map_err(|_| OUT_OF_MEMORY)?.addr() as u64;
+        let base = reserve(size)?;
         state.memory.reserved.insert(base, size);
         // SAFETY: valid for a write, as every caller vouches.
         unsafe { put(address, base) }
@@ -291,10 +335,7 @@ extern "C" fn cuMemAddressFree(address: u64, size: usize) -> u32 {
             return Err(INVALID_VALUE);
         }
         state.memory.reserved.remove(&address);
-        // SAFETY: exactly the mapping that `cuMemAddressReserve` made, which nothing has ever touched.
-        let unmapped =
-            unsafe { rustix::mm::munmap(ptr::with_exposed_provenance_mut(address as usize), size) };
-        unmapped.map_err(|_| INVALID_VALUE)
+        unreserve(address, size)
     })
 }
 
@@ -346,21 +387,29 @@ unsafe extern "C" fn cuMemSetAccess(
     count: usize,
 ) -> u32 {
     call("cuMemSetAccess", |state| {
-        if access.is_null() || count != 1 {
+        if access.is_null() || count == 0 {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: not null, and one description, as every caller vouches.
-        let access = unsafe { *access };
-        state.devices.at(access.location.id)?;
-        if access.flags == 1 && !state.devices.can("readonly") {
-            return Err(NOT_SUPPORTED);
+        // SAFETY: not null, and so many descriptions, as every caller vouches.
+        let all = unsafe { std::slice::from_raw_parts(access, count) };
+        let owner = state.memory.of(address).map(|(device, ..)| device);
+        for access in all {
+            state.devices.at(access.location.id)?;
+            let is_far = owner != Some(access.location.id as usize);
+            if access.flags == 1 && !state.devices.can("readonly")
+                || is_far && !state.devices.can("peers")
+            {
+                return Err(NOT_SUPPORTED);
+            }
         }
         let mapping = state.memory.mapped.get_mut(&address);
         let mapping = mapping.filter(|mapping| mapping.size == size);
         let mapping = mapping.ok_or(INVALID_VALUE)?;
-        mapping
-            .access
-            .insert(access.location.id as usize, access.flags);
+        for access in all {
+            mapping
+                .access
+                .insert(access.location.id as usize, access.flags);
+        }
         Ok(())
     })
 }

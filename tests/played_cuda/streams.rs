@@ -6,22 +6,58 @@ use std::slice;
 
 use crate::Outcome;
 use crate::calls::{State, call, lock, put};
-use crate::code::{INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED};
+use crate::code::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED};
 use crate::devices::context_of;
+
+/// Handles up to this one are of no stream that was made: each context has its own of them.
+const DEFAULTS: usize = 2;
+/// Where a context's own streams stand among all; and by which context a stream that is none of a device's is told.
+const OWN: usize = 0x100;
+const ALIEN: usize = 0x2000;
+/// Streams and events that are made have greater handles.
+const FIRST: usize = 0x5000;
 
 /// One piece of work.
 enum Work {
-    ToDevice { to: u64, from: usize, len: usize },
-    ToHost { to: usize, from: u64, len: usize },
-    OnDevice { to: u64, from: u64, len: usize },
-    Write { at: u64, value: u64 },
-    Wait { at: u64, value: u64 },
-    Record { event: usize, ticket: u64 },
-    Await { event: usize, ticket: u64 },
+    ToDevice {
+        to: u64,
+        from: usize,
+        len: usize,
+    },
+    ToHost {
+        to: usize,
+        from: u64,
+        len: usize,
+    },
+    /// The source is memory of that device.
+    OnDevice {
+        to: u64,
+        from: u64,
+        len: usize,
+        source: usize,
+    },
+    Write {
+        at: u64,
+        value: u64,
+    },
+    Wait {
+        at: u64,
+        value: u64,
+    },
+    Record {
+        event: usize,
+        ticket: u64,
+    },
+    Await {
+        event: usize,
+        ticket: u64,
+    },
 }
 
 struct Stream {
     device: usize,
+    /// Its context is no device's primary one.
+    is_alien: bool,
     work: VecDeque<Work>,
     /// Work is done only as far as it is told.
     is_held: bool,
@@ -46,9 +82,11 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Streams and events that are there.
+    /// Streams that were made by the driver's call, and events.
     pub(crate) fn held(&self) -> [usize; 2] {
-        [self.all.len(), self.events.len()]
+        let made = self.all.iter();
+        let made = made.filter(|(name, stream)| **name >= FIRST && !stream.is_alien);
+        [made.count(), self.events.len()]
     }
 
     pub(crate) fn hold(&mut self, stream: usize, is_held: bool) -> bool {
@@ -73,14 +111,58 @@ impl Streams {
         self.all.get(&stream).map_or(0, |stream| stream.work.len())
     }
 
-    fn at(&mut self, stream: *mut c_void) -> Result<&mut Stream, u32> {
-        self.all.get_mut(&stream.addr()).ok_or(INVALID_HANDLE)
+    fn at(&mut self, stream: usize) -> Result<&mut Stream, u32> {
+        self.all.get_mut(&stream).ok_or(INVALID_HANDLE)
+    }
+
+    /// A stream of a context that an application made for itself.
+    pub(crate) fn make_alien(&mut self) -> usize {
+        let number = self.number();
+        let made = Stream {
+            is_alien: true,
+            ..Stream::new(0, false)
+        };
+        self.all.insert(number, made);
+        number
     }
 
     fn number(&mut self) -> usize {
         self.next += 1;
-        0x5000 + self.next * 16
+        FIRST + self.next * 16
     }
+}
+
+impl Stream {
+    const fn new(device: usize, is_held: bool) -> Self {
+        Self {
+            device,
+            is_alien: false,
+            work: VecDeque::new(),
+            is_held,
+            allowed: 0,
+        }
+    }
+}
+
+/// Where a stream stands among all: of the default ones, each device has its own, `0x100` on, and `0x110` on for those
+/// of a thread, of which all threads share one.
+fn named(state: &mut State, stream: *mut c_void) -> Result<usize, u32> {
+    if stream.addr() > DEFAULTS {
+        return Ok(stream.addr());
+    }
+    let device = state.devices.current()?;
+    let name = OWN + device + if stream.addr() == DEFAULTS { 0x10 } else { 0 };
+    state
+        .streams
+        .all
+        .entry(name)
+        .or_insert_with(|| Stream::new(device, false));
+    Ok(name)
+}
+
+fn found(state: &mut State, stream: *mut c_void) -> Result<&mut Stream, u32> {
+    let name = named(state, stream)?;
+    state.streams.at(name)
 }
 
 /// Streams do what they can.
@@ -158,9 +240,18 @@ fn perform(state: &mut State, device: usize, work: &Work) -> Result<(), String> 
             };
             memory.read(from, bytes)
         }
-        Work::OnDevice { to, from, len } => {
+        Work::OnDevice {
+            to,
+            from,
+            len,
+            source,
+        } => {
             may(to, len, true)?;
-            may(from, len, false)?;
+            if !memory.may(source, from, len, false) {
+                return Err(format!(
+                    "a copy reads {len} bytes at {from:#x}, which are no memory of device {source}"
+                ));
+            }
             let mut bytes = vec![0; len];
             memory
                 .read(from, &mut bytes)
@@ -183,7 +274,7 @@ fn perform(state: &mut State, device: usize, work: &Work) -> Result<(), String> 
 }
 
 fn queue(state: &mut State, stream: *mut c_void, work: Work) -> Outcome {
-    state.streams.at(stream)?.work.push_back(work);
+    found(state, stream)?.work.push_back(work);
     Ok(())
 }
 
@@ -192,12 +283,7 @@ unsafe extern "C" fn cuStreamCreate(stream: *mut *mut c_void, _: c_uint) -> u32 
     call("cuStreamCreate", |state| {
         let device = state.devices.current()?;
         let number = state.streams.number();
-        let made = Stream {
-            device,
-            work: VecDeque::new(),
-            is_held: state.streams.holds_new,
-            allowed: 0,
-        };
+        let made = Stream::new(device, state.streams.holds_new);
         state.streams.all.insert(number, made);
         // SAFETY: valid for a write, as every caller of the driver vouches.
         unsafe { put(stream, std::ptr::without_provenance_mut(number)) }
@@ -208,7 +294,7 @@ unsafe extern "C" fn cuStreamCreate(stream: *mut *mut c_void, _: c_uint) -> u32 
 extern "C" fn cuStreamDestroy_v2(stream: *mut c_void) -> u32 {
     let begun = call("cuStreamDestroy_v2", |state| {
         // What is queued is done all the same, as the driver has it.
-        let stream = state.streams.at(stream)?;
+        let stream = state.streams.at(stream.addr())?;
         (stream.is_held, stream.allowed) = (false, 0);
         Ok(())
     });
@@ -227,15 +313,17 @@ extern "C" fn cuStreamDestroy_v2(stream: *mut c_void) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamQuery(stream: *mut c_void) -> u32 {
     call("cuStreamQuery", |state| {
-        let is_idle = state.streams.at(stream)?.work.is_empty();
+        let is_idle = found(state, stream)?.work.is_empty();
         if is_idle { Ok(()) } else { Err(NOT_READY) }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamSynchronize(stream: *mut c_void) -> u32 {
+    let mut name = 0;
     let begun = call("cuStreamSynchronize", |state| {
-        state.streams.at(stream).map(drop)
+        name = named(state, stream)?;
+        state.streams.at(name).map(drop)
     });
     if begun != 0 {
         return begun;
@@ -244,7 +332,7 @@ extern "C" fn cuStreamSynchronize(stream: *mut c_void) -> u32 {
         {
             let mut state = lock();
             pump(&mut state);
-            match state.streams.at(stream) {
+            match state.streams.at(name) {
                 Ok(stream) if stream.work.is_empty() => return 0,
                 Ok(_) => {}
                 Err(code) => return code,
@@ -257,8 +345,13 @@ extern "C" fn cuStreamSynchronize(stream: *mut c_void) -> u32 {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamGetCtx(stream: *mut c_void, context: *mut *mut c_void) -> u32 {
     call("cuStreamGetCtx", |state| {
-        let device = state.streams.at(stream)?.device;
-        let handle = std::ptr::without_provenance_mut(context_of(device));
+        let stream = found(state, stream)?;
+        let of = if stream.is_alien {
+            ALIEN
+        } else {
+            context_of(stream.device)
+        };
+        let handle = std::ptr::without_provenance_mut(of);
         // SAFETY: as above.
         unsafe { put(context, handle) }
     })
@@ -266,7 +359,7 @@ unsafe extern "C" fn cuStreamGetCtx(stream: *mut c_void, context: *mut *mut c_vo
 
 /// Whether a stream's device may touch an address now.
 fn check(state: &mut State, stream: *mut c_void, at: u64, len: usize, writes: bool) -> Outcome {
-    let device = state.streams.at(stream)?.device;
+    let device = found(state, stream)?.device;
     let may = state.memory.may(device, at, len, writes);
     may.then_some(()).ok_or(INVALID_VALUE)
 }
@@ -317,7 +410,7 @@ extern "C" fn cuEventDestroy_v2(event: *mut c_void) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuEventRecord(event: *mut c_void, stream: *mut c_void) -> u32 {
     call("cuEventRecord", |state| {
-        state.streams.at(stream)?;
+        found(state, stream)?;
         let name = event.addr();
         let event = state.streams.events.get_mut(&name).ok_or(INVALID_HANDLE)?;
         event.recorded += 1;
@@ -403,6 +496,52 @@ extern "C" fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, len: usize, stream: *mut 
         state.devices.current()?;
         check(state, stream, to, len, true)?;
         check(state, stream, from, len, false)?;
-        queue(state, stream, Work::OnDevice { to, from, len })
+        let source = found(state, stream)?.device;
+        queue(
+            state,
+            stream,
+            Work::OnDevice {
+                to,
+                from,
+                len,
+                source,
+            },
+        )
+    })
+}
+
+/// Between two devices, also where neither reaches the other's memory: a driver goes by way of the host then.
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyPeerAsync(
+    to: u64,
+    to_context: *mut c_void,
+    from: u64,
+    from_context: *mut c_void,
+    len: usize,
+    stream: *mut c_void,
+) -> u32 {
+    call("cuMemcpyPeerAsync", |state| {
+        if !state.devices.can("copies") {
+            return Err(NOT_SUPPORTED);
+        }
+        let target = state.devices.of_context(to_context.addr())?;
+        let source = state.devices.of_context(from_context.addr())?;
+        if found(state, stream)?.device != target {
+            return Err(INVALID_CONTEXT);
+        }
+        check(state, stream, to, len, true)?;
+        if !state.memory.may(source, from, len, false) {
+            return Err(INVALID_VALUE);
+        }
+        queue(
+            state,
+            stream,
+            Work::OnDevice {
+                to,
+                from,
+                len,
+                source,
+            },
+        )
     })
 }

@@ -9,7 +9,7 @@ use std::fmt::{self, Debug};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use super::MemoryError;
+use super::{DevicePtr, MemoryError};
 use crate::ground::MemoryKind;
 
 /// A device, as its driver describes it.
@@ -27,6 +27,8 @@ pub struct DeviceInfo {
     pub exports: bool,
     /// Its streams can write words and wait for them. Without this the host waits for streams.
     pub has_words: bool,
+    /// Which devices' work reads its memory in place, over the link between the two: a bit for each number.
+    pub readers: u64,
 }
 
 /// A device's identity, by which processes that number devices in their own ways agree on one.
@@ -191,14 +193,17 @@ pub unsafe trait Accelerator: Debug + Send + Sync {
     /// The stream came from `make_stream`, is ended once, and is not used any more.
     unsafe fn end_stream(&self, device: u32, stream: u64);
 
-    /// Which device a stream is of.
+    /// Which device a stream is of; `None` for a handle that means a stream of each, as that of work which names none.
     ///
     /// # Safety
     /// The driver knows the stream.
     ///
     /// # Errors
     /// [`MemoryError::Context`] if it is of a context that is none of this accelerator's.
-    unsafe fn device_of(&self, stream: u64) -> Result<u32, MemoryError>;
+    unsafe fn device_of(&self, stream: u64) -> Result<Option<u32>, MemoryError>;
+
+    /// The handle of the stream of work that names none, at which other libraries' usual streams meet.
+    fn default_stream(&self) -> u64;
 
     /// Queues a write of a word behind all that is queued. All earlier writes of the stream are visible before it.
     ///
@@ -263,6 +268,23 @@ pub unsafe trait Accelerator: Debug + Send + Sync {
         len: usize,
     ) -> Result<(), MemoryError>;
 
+    /// Queues a copy from memory of a device, this one or another. The copy engine does it; where neither device
+    /// reaches the other's memory the driver takes it through the host.
+    ///
+    /// # Safety
+    /// The driver knows the stream; as many bytes as `from` has are of a range at `to`, which no other work touches,
+    /// and `from` is memory of its device, until the copy is over.
+    ///
+    /// # Errors
+    /// As [`Accelerator::allocate`].
+    unsafe fn copy(
+        &self,
+        device: u32,
+        stream: u64,
+        to: u64,
+        from: DevicePtr,
+    ) -> Result<(), MemoryError>;
+
     /// Waits until all that is queued is done.
     ///
     /// # Safety
@@ -275,7 +297,7 @@ pub unsafe trait Accelerator: Debug + Send + Sync {
     /// The allocation that an address of a device lies in, also one that another library made.
     ///
     /// # Errors
-    /// [`MemoryError::Driver`] if it is no memory of a device, or no more.
+    /// [`MemoryError::Pointer`] if it is no memory of a device, or no more.
     fn extent(&self, address: u64) -> Result<DeviceRange, MemoryError>;
 
     /// Counts registrations that are kept until the process ends, since work may touch them still.

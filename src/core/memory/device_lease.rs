@@ -15,7 +15,7 @@ impl Leases {
     /// otherwise.
     ///
     /// # Errors
-    /// As [`Leases::make`]; why the segment could not be imported, if it was not.
+    /// As [`Leases::make`]; why the segment could not be imported, if it was not; [`MemoryError::Unrecorded`].
     pub fn make_on_device(
         &mut self,
         mapped: Arc<MappedSegment>,
@@ -28,6 +28,9 @@ impl Leases {
         let len = usize::try_from(place.size).unwrap_or(usize::MAX);
         tensor::check_len(meta, len)?;
         let stamp = Stamp::read(&times, region.offset);
+        if !stamp.is_recorded() && !mutant!("device_stamps_unchecked") {
+            return Err(MemoryError::Unrecorded);
+        }
         let handle = self.enter(mapped, token)?;
         handle.node().put_on_device(region.offset, stamp.0, times);
         Ok(Tensor::of_device_lease(meta, len, handle))

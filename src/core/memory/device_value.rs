@@ -169,7 +169,12 @@ pub fn order_after(
     if tensor.readiness().is_ready() {
         return Ordered::Ready;
     }
-    let Some(gate) = gates.gate() else {
+    let gate = if keeper.is_closed() {
+        None
+    } else {
+        gates.gate()
+    };
+    let Some(gate) = gate else {
         return Ordered::Host;
     };
     if gate.hold_back(stream).is_err() {
@@ -178,6 +183,36 @@ pub fn order_after(
     }
     keeper.watch(gate, tensor.clone());
     Ordered::Stream
+}
+
+/// The stream waits for a tensor's bytes, or the host does.
+///
+/// # Errors
+/// [`MemoryError::Lost`] if they will never be there, as far as that is known now.
+pub fn await_bytes(
+    tensor: &Tensor,
+    stream: &Stream,
+    gates: &Arc<Times>,
+    keeper: &Keeper,
+) -> Result<(), MemoryError> {
+    let is_lost = || match tensor.readiness() {
+        Readiness::Ready => false,
+        Readiness::After(event) => !event.is_over() && event.is_lost(),
+    };
+    let ordered = order_after(tensor, stream, gates, keeper);
+    let mut looks = 0_u32;
+    while ordered == Ordered::Host && !tensor.readiness().is_ready() && !is_lost() {
+        looks = looks.saturating_add(1);
+        if looks < 1 << 10 {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(std::time::Duration::from_micros(20));
+        }
+    }
+    if is_lost() {
+        return Err(MemoryError::Lost);
+    }
+    Ok(())
 }
 
 /// Lets a tensor go when `stream` has done what is queued on it now: what reads the tensor there may be queued still.
@@ -190,7 +225,12 @@ pub fn release_after(
     gates: &Arc<Times>,
     keeper: &Keeper,
 ) -> Result<(), MemoryError> {
-    match gates.mark(stream) {
+    let marked = if keeper.is_closed() {
+        stream.synchronize().map(|()| None)
+    } else {
+        gates.mark(stream)
+    };
+    match marked {
         Ok(Some(mark)) if !mutant!("device_leases_released_before_streams") => {
             keeper.keep(mark, Held::Tensor(tensor));
             Ok(())

@@ -135,6 +135,14 @@ pub enum MemoryError {
         /// The kind of device.
         kind: MemoryKind,
     },
+    /// An address is no memory of a device, or no more.
+    #[error("{address:#x} is no memory of a {kind} device, or not any more")]
+    Pointer {
+        /// The kind of device.
+        kind: MemoryKind,
+        /// The address.
+        address: u64,
+    },
     /// Memory, a stream or a descriptor is of another device than it must be.
     #[error("it is not of {kind} device {device}, as it must be here")]
     OtherDevice {
@@ -162,6 +170,9 @@ pub enum MemoryError {
     /// The process whose device was to make the bytes is gone.
     #[error("the bytes will never be there: the process whose device was to write them is gone")]
     Lost,
+    /// A peer's memory is to be there after an event that was never recorded.
+    #[error("the bytes are to be there after an event that was never recorded")]
+    Unrecorded,
     /// The driver failed with copies under way, and this copier is used no more.
     #[error("the {kind} driver failed while copies were under way")]
     Broken {
@@ -279,11 +290,13 @@ impl From<MemoryError> for Status {
             },
             MemoryError::Ordinal { .. } => (Code::InvalidArgument, catalogue::DEVICE_ORDINAL),
             MemoryError::Context { .. } => (Code::InvalidArgument, catalogue::DEVICE_CONTEXT),
+            MemoryError::Pointer { .. } => (Code::InvalidArgument, catalogue::DEVICE_POINTER),
             MemoryError::OtherDevice { .. } => (Code::InvalidArgument, catalogue::DEVICE_OTHER),
             MemoryError::Unseen { .. } => (Code::FailedPrecondition, catalogue::DEVICE_UNSEEN),
             MemoryError::Unexportable { .. } => {
                 (Code::FailedPrecondition, catalogue::DEVICE_UNSUPPORTED)
             }
+            MemoryError::Unrecorded => (Code::InvalidArgument, catalogue::DEVICE_EVENT),
             MemoryError::Lost | MemoryError::Broken { .. } => {
                 (Code::Unavailable, catalogue::DEVICE_LOST)
             }

@@ -10,18 +10,19 @@
 //! [`Keeper::turn`] looks at all that is kept. It makes no call of a driver: each look is a load or two.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam::queue::SegQueue;
 
 use super::device::DeviceEvent as _;
-use super::{DeviceBlock, Readiness, Tensor, times::Mark};
+use super::{DeviceBlock, Lane, Readiness, Tensor, times::Mark};
 
 /// What is kept, and by whom it is looked at.
 pub struct Keeper {
     arriving: SegQueue<Kept>,
     count: AtomicUsize,
     quarantined: AtomicU64,
+    is_closed: AtomicBool,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -38,6 +39,8 @@ enum Kept {
 pub(super) enum Held {
     Block(#[allow(dead_code)] DeviceBlock),
     Tensor(#[allow(dead_code)] Tensor),
+    /// What a copy reads, and the lane that it is queued on.
+    Copied(#[allow(dead_code)] Tensor, #[allow(dead_code)] Lane),
 }
 
 /// What one thread of a keeper looks at, turn by turn.
@@ -54,6 +57,7 @@ impl Keeper {
             arriving: SegQueue::new(),
             count: AtomicUsize::new(0),
             quarantined: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
             wake: OnceLock::new(),
         }
     }
@@ -61,6 +65,17 @@ impl Keeper {
     /// Says how the thread that turns it is woken. Once.
     pub fn set_wake(&self, wake: impl Fn() + Send + Sync + 'static) {
         let _ = self.wake.set(Box::new(wake));
+    }
+
+    /// It will not be turned for long any more: from now on streams are waited for by the host.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// True once it is closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 
     /// How much is kept: blocks, tensors and gates.

@@ -40,6 +40,7 @@ mod error;
 mod foreign;
 mod home;
 mod keeper;
+mod lanes;
 mod lease;
 #[cfg(test)]
 #[path = "lease/tests.rs"]
@@ -68,10 +69,11 @@ pub use builder::TensorBuilder;
 pub use device::{DeviceEvent, DeviceMemory, DevicePtr, Readiness, TensorBytes};
 pub use device_arena::{DeviceArena, DeviceSegment, PeerDeviceMemory};
 pub use device_block::DeviceBlock;
-pub use device_value::{DeviceBuffer, Ordered, order_after, release_after};
+pub use device_value::{DeviceBuffer, Ordered, await_bytes, order_after, release_after};
 pub use element::{Bool8, Element};
 pub use error::{MemoryError, TensorError};
 pub use keeper::{Keeper, Watch};
+pub use lanes::{Lane, Lanes};
 pub use lease::Leases;
 pub use mapped::MappedSegment;
 pub use memfd::{ArenaConfig, HugePages, HugePagesReport, Memfd, Segment};

@@ -10,12 +10,12 @@
 use std::sync::Arc;
 
 use super::device::DeviceEvent as _;
-use super::device_value::{DeviceBuffer, Ordered, order_after};
+use super::device_value::{DeviceBuffer, await_bytes};
 use super::keeper::Keeper;
 use super::pinned::Pinned;
 use super::stream::Stream;
 use super::times::{Mark, Times};
-use super::{Accelerator, DevicePtr, MemoryError, Readiness, Tensor, TensorBytes, TensorError};
+use super::{Accelerator, DevicePtr, MemoryError, Tensor, TensorBytes, TensorError};
 
 /// Looks at a mark before the driver is asked to wait: some hundred microseconds.
 const LOOKS: u32 = 1 << 14;
@@ -101,7 +101,7 @@ impl Staging {
                 actual: out.len() as u64,
             }));
         }
-        self.await_bytes(tensor, keeper)?;
+        await_bytes(tensor, &self.stream, &self.marks, keeper)?;
         let done = self.read_all(place, out);
         if done.is_err() {
             self.settle();
@@ -151,22 +151,6 @@ impl Staging {
             kind: place.kind,
             device: place.device,
         })
-    }
-
-    /// The stream waits for the tensor's bytes, or the host does.
-    fn await_bytes(&self, tensor: &Tensor, keeper: &Keeper) -> Result<(), MemoryError> {
-        let is_lost = || match tensor.readiness() {
-            Readiness::Ready => false,
-            Readiness::After(event) => !event.is_over() && event.is_lost(),
-        };
-        let ordered = order_after(tensor, &self.stream, &self.marks, keeper);
-        while ordered == Ordered::Host && !tensor.readiness().is_ready() && !is_lost() {
-            std::thread::yield_now();
-        }
-        if is_lost() {
-            return Err(MemoryError::Lost);
-        }
-        Ok(())
     }
 
     fn read_all(&mut self, place: DevicePtr, out: &mut [u8]) -> Result<(), MemoryError> {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::{Accelerator, MemoryError};
+use super::{Accelerator, DevicePtr, MemoryError};
 
 /// A stream of a device.
 #[derive(Debug)]
@@ -38,19 +38,55 @@ impl Stream {
     /// The driver knows the stream for as long as this lives.
     ///
     /// # Errors
-    /// [`MemoryError::Context`] if it is of a context that is no device's primary one; [`MemoryError::Driver`].
+    /// [`MemoryError::Context`] if it is of a context that is no device's primary one, or a handle that means a stream
+    /// of each device; [`MemoryError::Driver`].
     pub unsafe fn borrowed(
         accelerator: &Arc<dyn Accelerator>,
         raw: u64,
     ) -> Result<Self, MemoryError> {
         // SAFETY: the driver knows the stream, as the caller vouches.
         let device = unsafe { accelerator.device_of(raw) }?;
-        Ok(Self {
+        let kind = accelerator.kind();
+        let device = device.ok_or(MemoryError::Context { kind })?;
+        Ok(Self::of(accelerator, device, raw))
+    }
+
+    /// The same, of a device that its user names: a handle that means a stream of each device is that one's.
+    ///
+    /// # Safety
+    /// As [`Stream::borrowed`].
+    ///
+    /// # Errors
+    /// [`MemoryError::OtherDevice`] if it is of another one; [`MemoryError::Ordinal`] if there is no such device; as
+    /// [`Stream::borrowed`].
+    pub unsafe fn borrowed_on(
+        accelerator: &Arc<dyn Accelerator>,
+        device: u32,
+        raw: u64,
+    ) -> Result<Self, MemoryError> {
+        let (kind, count) = (accelerator.kind(), accelerator.devices().len() as u32);
+        if device >= count {
+            return Err(MemoryError::Ordinal {
+                kind,
+                device,
+                count,
+            });
+        }
+        // SAFETY: the driver knows the stream, as the caller vouches.
+        let found = unsafe { accelerator.device_of(raw) }?;
+        if found.is_some_and(|found| found != device) {
+            return Err(MemoryError::OtherDevice { kind, device });
+        }
+        Ok(Self::of(accelerator, device, raw))
+    }
+
+    fn of(accelerator: &Arc<dyn Accelerator>, device: u32, raw: u64) -> Self {
+        Self {
             accelerator: Arc::clone(accelerator),
             device,
             raw,
             is_ours: false,
-        })
+        }
     }
 
     /// Its driver.
@@ -120,6 +156,17 @@ impl Stream {
     ) -> Result<(), MemoryError> {
         // SAFETY: the driver knows the stream; the rest as the caller vouches.
         unsafe { (self.accelerator).to_device(self.device, self.raw, to, from, len) }
+    }
+}
+
+impl Stream {
+    /// Queues a copy from memory of a device.
+    ///
+    /// # Safety
+    /// As [`Accelerator::copy`].
+    pub(super) unsafe fn copy(&self, to: u64, from: DevicePtr) -> Result<(), MemoryError> {
+        // SAFETY: the driver knows the stream; the rest as the caller vouches.
+        unsafe { (self.accelerator).copy(self.device, self.raw, to, from) }
     }
 }
 

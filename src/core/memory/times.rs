@@ -205,6 +205,11 @@ impl Stamp {
         Self(word.map_or(u64::MAX, |word| word.load(Ordering::Acquire)))
     }
 
+    /// False for one that names no word of the peer's: nothing would ever bring it about.
+    pub(crate) const fn is_recorded(self) -> bool {
+        self.0 == 0 || (self.0 >> SLOT_SHIFT) < DEVICE_MARKS as u64 && self.0 & TICKET_MASK != 0
+    }
+
     /// True if the bytes are there, by the peer's word.
     pub(crate) fn is_over(self, times: &MappedSegment) -> bool {
         if self.0 == 0 {

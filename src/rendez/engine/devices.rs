@@ -4,22 +4,25 @@
 //! to peers as the host's are; `devices/peers.rs` knows what peers offer of theirs. A thread of its own turns the
 //! keeper: it sleeps while nothing is kept.
 
+mod copies;
 mod peers;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::config::Config;
 use super::{Engine, Inner};
-use crate::ground::{Code, Status, TensorMeta, catalogue, faults};
+use crate::ground::device::TaskName;
+use crate::ground::{Code, Status, TensorMeta, catalogue};
 use crate::memory::{
     Accelerator, ArenaConfig, ArenaId, DeviceArena, DeviceBuffer, DeviceInfo, DeviceSegment, House,
-    HugePages, Keeper, MemoryError, Ordered, Pool, PoolStats, Readiness, Staging, Stream, Tensor,
-    TensorBytes, Times, Watch, accelerator, order_after, release_after,
+    HugePages, Keeper, Lanes, MemoryError, Pool, PoolStats, Staging, Stream, Tensor, TensorBytes,
+    Times, Watch, accelerator, await_bytes, release_after,
 };
+pub use copies::DeviceWay;
 use peers::Imported;
 
 /// Arenas of devices are numbered from here on, two for each: its memory, and its times.
@@ -83,7 +86,8 @@ pub(crate) struct Devices {
     keeper: Arc<Keeper>,
     arenas: Mutex<BTreeMap<u32, Arc<Arena>>>,
     imported: Mutex<Vec<Imported>>,
-    is_ending: Arc<AtomicBool>,
+    /// Which of our devices each peer of this machine can import memory of.
+    seen: Mutex<BTreeMap<TaskName, u64>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     staged: AtomicU64,
 }
@@ -95,6 +99,8 @@ struct Arena {
     /// Marks for streams of this process, and gates for them.
     times: Arc<Times>,
     staging: Mutex<Option<Staging>>,
+    /// For copies from device to device that end here.
+    lanes: Lanes,
 }
 
 /// What a device's memory is used for, as counts and bytes.
@@ -134,7 +140,7 @@ impl Devices {
             keeper: Arc::new(Keeper::new()),
             arenas: Mutex::default(),
             imported: Mutex::default(),
-            is_ending: Arc::default(),
+            seen: Mutex::default(),
             thread: Mutex::default(),
             staged: AtomicU64::new(0),
         })
@@ -169,6 +175,7 @@ impl Devices {
             times: Arc::clone(pool.segments()[0].times()),
             pool: Mutex::new(pool),
             staging: Mutex::new(None),
+            lanes: Lanes::new(accelerator, device),
         });
         arenas.insert(device, Arc::clone(&arena));
         Ok(arena)
@@ -180,10 +187,10 @@ impl Devices {
         if thread.is_some() {
             return Ok(());
         }
-        let (keeper, is_ending) = (Arc::clone(&self.keeper), Arc::clone(&self.is_ending));
+        let keeper = Arc::clone(&self.keeper);
         let begun = std::thread::Builder::new()
             .name("rendez-devices".into())
-            .spawn(move || keep(&keeper, &is_ending));
+            .spawn(move || keep(&keeper));
         let begun = begun.map_err(|error| {
             let message = format!("a thread for devices: {error}");
             Status::new(Code::ResourceExhausted, catalogue::CONFIG, message)
@@ -240,7 +247,7 @@ impl Devices {
 
     /// Ends the thread, when what is kept is let go or was given time for it.
     pub(super) fn stop(&self) {
-        self.is_ending.store(true, Ordering::Release);
+        self.keeper.close();
         let thread = lock(&self.thread).take();
         if let Some(thread) = thread {
             thread.thread().unpark();
@@ -252,13 +259,13 @@ impl Devices {
 }
 
 /// Turns the keeper until the engine ends.
-fn keep(keeper: &Keeper, is_ending: &AtomicBool) {
+fn keep(keeper: &Keeper) {
     let mut watch = Watch::default();
     let mut idle = 0_u32;
     let mut looks = 0;
     loop {
         let done = keeper.turn(&mut watch);
-        let is_last = is_ending.load(Ordering::Acquire);
+        let is_last = keeper.is_closed();
         if is_last && (keeper.count() == 0 || looks >= LAST_LOOKS) {
             return;
         }
@@ -372,12 +379,8 @@ impl EngineDevices {
     /// says.
     pub fn order(&self, tensor: &Tensor, stream: &Stream) -> Result<(), Status> {
         let arena = self.all().arena(&self.inner, stream.device())?;
-        let ordered = order_after(tensor, stream, &arena.times, &self.all().keeper);
-        while ordered == Ordered::Host && !tensor.readiness().is_ready() {
-            check_lost(tensor)?;
-            std::thread::sleep(Duration::from_micros(20));
-        }
-        check_lost(tensor)
+        let keeper = &self.all().keeper;
+        Ok(await_bytes(tensor, stream, &arena.times, keeper)?)
     }
 
     /// Lets a tensor go when `stream` has done what is queued on it now. Code that queued work that reads the tensor
@@ -399,12 +402,24 @@ impl EngineDevices {
         self.all().to_host(&self.inner, tensor)
     }
 
-    /// A copy of a tensor of the host's in a device's memory, by way of the pinned pool. Its copies may be under way
-    /// when this returns: the tensor's readiness says when they are over, here and at its receivers.
+    /// A tensor in a device's memory: itself if it lies there, else a copy, by way of the pinned pool from the host's,
+    /// and from another device's as [`EngineDevices::way`] says. The copy may be under way when this returns: the
+    /// tensor's readiness says when it is over, here and at its receivers.
     ///
     /// # Errors
-    /// As [`EngineDevices::buffer`]; `TENSOR_DEVICE` if it is on a device already.
+    /// As [`EngineDevices::buffer`]; as [`EngineDevices::copy`] from another device.
     pub fn to_device(&self, tensor: &Tensor, device: u32) -> Result<Tensor, Status> {
+        if let TensorBytes::Device(place) = tensor.bytes() {
+            return match place.device == device {
+                true => Ok(tensor.clone()),
+                false => self.copy(tensor, self.lane(device)?),
+            };
+        }
+        self.copy_of_host(tensor, device)
+    }
+
+    /// A copy of a tensor of the host's.
+    fn copy_of_host(&self, tensor: &Tensor, device: u32) -> Result<Tensor, Status> {
         let bytes = tensor.host()?;
         let meta = tensor.meta();
         let buffer = self.buffer(device, meta)?;
@@ -446,30 +461,6 @@ impl EngineDevices {
     #[must_use]
     pub fn staged_bytes(&self) -> u64 {
         self.all().staged.load(Ordering::Relaxed)
-    }
-}
-
-fn check_lost(tensor: &Tensor) -> Result<(), Status> {
-    match tensor.readiness() {
-        Readiness::After(event) if !event.is_over() && event.is_lost() => {
-            Err(MemoryError::Lost.into())
-        }
-        _ => Ok(()),
-    }
-}
-
-impl Inner {
-    /// A device's tensor that is not read in place where it goes, as a tensor of the host's.
-    pub(super) fn staged(self: &Arc<Self>, tensor: &Tensor, why: Status) -> Result<Tensor, Status> {
-        let devices = self.wiring.devices();
-        if devices.accelerator.is_err() {
-            return Err(why);
-        }
-        if crate::drive::is_shard_thread() {
-            // The copy waits for the device.
-            return Err(faults::device_value(None, tensor));
-        }
-        devices.to_host(self, tensor)
     }
 }
 

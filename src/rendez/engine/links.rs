@@ -47,16 +47,16 @@ pub(super) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), 
         locals.push(Arc::downgrade(there));
         drop(locals);
         let segments = there.mapped_for_local(here)?;
+        let devices = here.wiring.devices();
+        let seen = devices.seen_by(&there.wiring.devices().features());
+        devices.note_seen(&there.task, seen, true);
         for (mailbox, links) in here.mailboxes.iter().zip(links) {
             mailbox.call(Call::PeerUp(Box::new(ShardPeerUp {
                 task: there.task.clone(),
                 incarnation: there.incarnation,
                 shards: there.mailboxes.len() as u16,
                 read_domain: true,
-                devices: here
-                    .wiring
-                    .devices()
-                    .seen_by(&there.wiring.devices().features()),
+                devices: seen,
                 connection: u32::MAX,
                 segments: segments.clone(),
                 links,

@@ -298,7 +298,7 @@ impl Step {
         if why.reason() != catalogue::TENSOR_DEVICE {
             return Err(why);
         }
-        let staged = self.engine.staged(&kept, why)?;
+        let staged = self.engine.staged(key, &kept, why)?;
         drop(kept);
         self.send_value(key, staged, is_dead)
     }

@@ -470,6 +470,7 @@ impl Wiring {
         }
         let peer = up.peer;
         let devices = self.devices.seen_by(&up.hello.features);
+        (self.devices).note_seen(&task, devices, connected.read_domain);
         let exit_provable = up.exit_provable;
         let transport = self.transports.of(up.path).ok_or_else(gone)?;
         let (segments, links) = transport.links(&engine, up, made)?;

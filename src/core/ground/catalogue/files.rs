@@ -25,6 +25,12 @@ catalogue! {
     DEVICE_CONTEXT: InvalidArgument,
         "A stream or memory is of a context that is not the primary one of any device.",
         "Make it in the device's primary context, as the device's runtime libraries do.";
+    DEVICE_POINTER: InvalidArgument,
+        "An address is no memory of a device, or not any more: freed, or the host's, or another process's.",
+        "Keep the memory until what was lent is given back; the message has the address.";
+    DEVICE_EVENT: InvalidArgument,
+        "A peer says that its bytes are there after an event that was never recorded.",
+        "Bring both tasks to one version; the peer's memory of events does not say what it must.";
     DEVICE_OTHER: InvalidArgument,
         "Memory, a stream or a descriptor is of another device than it must be.",
         "Use a stream of the device that the memory lies on.";
@@ -32,7 +38,7 @@ catalogue! {
         "A peer's memory is of a device that this process does not see.",
         "Let both processes see the device: containers and the driver's own variables hide some.";
     DEVICE_ARGUMENT: InvalidArgument,
-        "The device's driver refused what it was given: a pointer that is freed or no device's, or a wrong handle.",
+        "The device's driver refused what it was given: a wrong handle, stream or length.",
         "The message names the call; check that the memory or the stream is still there.";
     DEVICE_FULL: ResourceExhausted,
         "The device's memory, or what may be pinned of the host's, is full.",

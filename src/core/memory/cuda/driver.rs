@@ -4,15 +4,18 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_uint};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::error::check;
+use super::mapping::prop;
 use super::sys::*;
 use crate::ground::MemoryKind;
-use crate::memory::{Accelerator, DeviceInfo, DeviceRange, DeviceUuid, HostMemory, MemoryError};
+use crate::memory::{
+    Accelerator, DeviceInfo, DevicePtr, DeviceRange, DeviceUuid, HostMemory, MemoryError,
+};
 
 /// What is loaded where no library is named: the driver, with the number of its binary interface.
 const LIBRARY: &str = "libcuda.so.1";
@@ -22,15 +25,15 @@ const DEVICES_MAX: c_int = 64;
 /// A CUDA driver that was found, and its devices.
 #[derive(Debug)]
 pub struct Driver {
-    table: Table,
+    pub(super) table: Table,
     devices: Vec<Device>,
     infos: Vec<DeviceInfo>,
     unreleased: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Device {
-    handle: CUdevice,
+pub(super) struct Device {
+    pub(super) handle: CUdevice,
     /// Its primary context, once it was needed: a pointer, as its address.
     context: OnceLock<usize>,
 }
@@ -63,6 +66,9 @@ impl Driver {
         };
         for ordinal in 0..count.min(DEVICES_MAX) {
             driver.add(ordinal)?;
+        }
+        for owner in 0..driver.devices.len() {
+            driver.infos[owner].readers = driver.readers(owner)?;
         }
         Ok(driver)
     }
@@ -103,12 +109,47 @@ impl Driver {
             bytes: bytes as u64,
             exports: has_vmm && exports,
             has_words,
+            readers: 0,
         });
         self.devices.push(Device {
             handle,
             context: OnceLock::new(),
         });
         Ok(())
+    }
+
+    /// Which devices' work reads a device's memory in place.
+    fn readers(&self, owner: usize) -> Result<u64, MemoryError> {
+        let mut readers = 0;
+        for (number, reader) in self.devices.iter().enumerate() {
+            if number == owner {
+                continue;
+            }
+            let mut can = 0;
+            let (reader, owner) = (reader.handle, self.devices[owner].handle);
+            // SAFETY: the place is valid for the answer.
+            let code = unsafe { (self.table.device_reaches)(&raw mut can, reader, owner) };
+            check("cuDeviceCanAccessPeer", code)?;
+            readers |= u64::from(can != 0) << number;
+        }
+        Ok(readers)
+    }
+
+    /// What lets other devices' work read memory of a device.
+    pub(super) fn readers_of(&self, device: &Device) -> Vec<CUmemAccessDesc> {
+        let owner = self.devices.iter().zip(&self.infos);
+        let mut owner = owner.filter(|(one, _)| one.handle == device.handle);
+        let readers = owner.next().map_or(0, |(_, info)| info.readers);
+        let others = self.devices.iter().enumerate();
+        let others = others.filter(|(number, _)| readers >> number & 1 == 1);
+        let description = |(_, other): (usize, &Device)| CUmemAccessDesc {
+            location: CUmemLocation {
+                kind: CU_MEM_LOCATION_TYPE_DEVICE,
+                id: other.handle,
+            },
+            flags: CU_MEM_ACCESS_FLAGS_PROT_READ,
+        };
+        others.map(description).collect()
     }
 
     fn has(&self, device: CUdevice, attribute: c_int) -> Result<bool, MemoryError> {
@@ -167,109 +208,10 @@ impl Driver {
     }
 
     /// Counts what the driver would not take back.
-    fn note(&self, code: CUresult) {
+    pub(super) fn note(&self, code: CUresult) {
         if code != CUDA_SUCCESS && code != CUDA_ERROR_DEINITIALIZED {
             self.unreleased.fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    fn whole(&self, prop: &CUmemAllocationProp, len: usize) -> Result<usize, MemoryError> {
-        let mut unit = 0_usize;
-        // SAFETY: both places are valid.
-        let code = unsafe {
-            (self.table.granularity)(&raw mut unit, prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM)
-        };
-        check("cuMemGetAllocationGranularity", code)?;
-        let whole = len.checked_next_multiple_of(unit.max(1));
-        whole.filter(|whole| *whole > 0).ok_or(MemoryError::Unfit {
-            asked: len as u64,
-            limit: usize::MAX as u64,
-        })
-    }
-
-    /// Maps all of a handle's memory for the work of its device. The handle stays.
-    fn map(
-        &self,
-        device: &Device,
-        handle: CUmemGenericAllocationHandle,
-        len: usize,
-        flags: u32,
-    ) -> Result<CUdeviceptr, MemoryError> {
-        let mut address = 0;
-        // SAFETY: the place is valid for the answer.
-        let code = unsafe { (self.table.reserve)(&raw mut address, len, 0, 0, 0) };
-        check("cuMemAddressReserve", code)?;
-        // SAFETY: the range was just reserved, and nothing is mapped there.
-        let code = unsafe { (self.table.map)(address, len, 0, handle, 0) };
-        if let Err(error) = check("cuMemMap", code) {
-            // SAFETY: the range was just reserved, and nothing is mapped there.
-            self.note(unsafe { (self.table.free)(address, len) });
-            return Err(error);
-        }
-        let access = CUmemAccessDesc {
-            location: CUmemLocation {
-                kind: CU_MEM_LOCATION_TYPE_DEVICE,
-                id: device.handle,
-            },
-            flags,
-        };
-        // SAFETY: the range is mapped, and one description is given.
-        let code = unsafe { (self.table.set_access)(address, len, &raw const access, 1) };
-        if let Err(error) = check("cuMemSetAccess", code) {
-            self.unmap(address, len);
-            return Err(error);
-        }
-        Ok(address)
-    }
-
-    fn unmap(&self, address: CUdeviceptr, len: usize) {
-        // SAFETY: the range is a whole mapping of ours, and its last user is gone: `release` asks that of its callers,
-        // and `map` has shown it to none.
-        let code = unsafe { (self.table.unmap)(address, len) };
-        if code != CUDA_SUCCESS {
-            return self.note(code);
-        }
-        // SAFETY: the range is a whole reservation of ours, and nothing is mapped there.
-        self.note(unsafe { (self.table.free)(address, len) });
-    }
-
-    fn drop_handle(&self, handle: CUmemGenericAllocationHandle) {
-        // SAFETY: the handle is ours and released once; what is mapped of it stays.
-        self.note(unsafe { (self.table.release)(handle) });
-    }
-
-    fn export(&self, handle: CUmemGenericAllocationHandle) -> Result<OwnedFd, MemoryError> {
-        let mut fd: c_int = -1;
-        let kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-        // SAFETY: for this kind of handle the answer is a descriptor, and the place is valid for one.
-        let code = unsafe { (self.table.export)((&raw mut fd).cast(), handle, kind, 0) };
-        check("cuMemExportToShareableHandle", code)?;
-        if fd < 0 {
-            return Err(MemoryError::system(
-                "cuMemExportToShareableHandle",
-                rustix::io::Errno::BADF,
-            ));
-        }
-        // SAFETY: the driver has made this descriptor for us to own.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-    }
-}
-
-const fn prop(device: CUdevice) -> CUmemAllocationProp {
-    CUmemAllocationProp {
-        kind: CU_MEM_ALLOCATION_TYPE_PINNED,
-        handle_types: CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-        location: CUmemLocation {
-            kind: CU_MEM_LOCATION_TYPE_DEVICE,
-            id: device,
-        },
-        win32: ptr::null_mut(),
-        flags: CUmemAllocationFlags {
-            compression: 0,
-            gpu_direct_rdma: 0,
-            usage: 0,
-            reserved: [0; 4],
-        },
     }
 }
 
@@ -421,14 +363,21 @@ unsafe impl Accelerator for Driver {
         }
     }
 
-    unsafe fn device_of(&self, stream: u64) -> Result<u32, MemoryError> {
+    fn default_stream(&self) -> u64 {
+        CU_STREAM_LEGACY
+    }
+
+    unsafe fn device_of(&self, stream: u64) -> Result<Option<u32>, MemoryError> {
+        if stream <= CU_STREAM_PER_THREAD.max(CU_STREAM_LEGACY) {
+            return Ok(None);
+        }
         let mut context = ptr::null_mut();
         // SAFETY: the driver knows the stream, as the caller vouches; the place is valid for the answer.
         let code = unsafe { (self.table.stream_context)(stream_of(stream), &raw mut context) };
         check("cuStreamGetCtx", code)?;
         for (number, device) in self.devices.iter().enumerate() {
             if self.context(device)? == context.addr() {
-                return Ok(number as u32);
+                return Ok(Some(number as u32));
             }
         }
         Err(MemoryError::Context {
@@ -496,6 +445,31 @@ unsafe impl Accelerator for Driver {
         })
     }
 
+    unsafe fn copy(
+        &self,
+        device: u32,
+        stream: u64,
+        to: u64,
+        from: DevicePtr,
+    ) -> Result<(), MemoryError> {
+        let source = self.context(self.device(from.device)?)?;
+        let (address, len) = (from.address, from.size as usize);
+        self.within(device, |target| {
+            let stream = stream_of(stream);
+            if device == from.device {
+                // SAFETY: stream and both sides are as the caller vouches.
+                let code = unsafe { (self.table.on_device)(to, address, len, stream) };
+                return check("cuMemcpyDtoDAsync_v2", code);
+            }
+            let target = ptr::with_exposed_provenance_mut(self.context(target)?);
+            let source = ptr::with_exposed_provenance_mut(source);
+            let call = self.table.between_devices;
+            // SAFETY: as above, and each side is of the context that is given with it.
+            let code = unsafe { call(to, target, address, source, len, stream) };
+            check("cuMemcpyPeerAsync", code)
+        })
+    }
+
     unsafe fn synchronize(&self, device: u32, stream: u64) -> Result<(), MemoryError> {
         self.within(device, |_| {
             // SAFETY: the driver knows the stream, as the caller vouches.
@@ -510,6 +484,10 @@ unsafe impl Accelerator for Driver {
         let what = CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
         // SAFETY: the answer is an ordinal, and the place valid for one; any address may be asked about.
         let code = unsafe { (table.pointer_attribute)((&raw mut device).cast(), what, address) };
+        if code == CUDA_ERROR_INVALID_VALUE {
+            let kind = MemoryKind::Cuda;
+            return Err(MemoryError::Pointer { kind, address });
+        }
         check("cuPointerGetAttribute", code)?;
         let what = CU_POINTER_ATTRIBUTE_RANGE_START_ADDR;
         // SAFETY: as above; the answer is an address.

@@ -7,9 +7,9 @@
 //! |---|---|
 //! | `allocate` | granularity, `cuMemCreate`, `cuMemExportToShareableHandle`, then as a mapping, `cuMemRelease` |
 //! | `import` | granularity, `cuMemImportFromShareableHandle`, properties, then as a mapping, `cuMemRelease` |
-//! | a mapping | `cuMemAddressReserve`, `cuMemMap`, `cuMemSetAccess` |
+//! | a mapping | `cuMemAddressReserve`, `cuMemMap`, `cuMemSetAccess`; once more for devices that read it in place |
 //! | `release` | `cuMemUnmap`, `cuMemAddressFree` |
-//! | `write_word`, `await_word`, a copy | the one call |
+//! | `write_word`, `await_word`, a copy | the one call; between two devices `cuMemcpyPeerAsync` |
 //!
 //! each between a push and a pop of the device's primary context, which is retained when a device is first used. Memory
 //! of a mapping outlives its handle, so a handle is released as soon as it is mapped and exported: what is left to give
@@ -17,6 +17,7 @@
 
 mod driver;
 mod error;
+mod mapping;
 pub mod sys;
 
 pub use driver::{Driver, OpenError};

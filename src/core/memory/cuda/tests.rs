@@ -1,6 +1,7 @@
 //! Tests of the driver as an accelerator, over a played one: memory, time, copies, bad input; and every call failing.
 #![allow(unsafe_code)]
 
+mod copies;
 mod faults;
 mod time;
 
@@ -11,8 +12,8 @@ use rendez_played_cuda::{Held, Played, path};
 
 use super::super::{
     Accelerator, Arena as _, ArenaConfig, ArenaId, ArenaSegment as _, DeviceArena, DeviceBuffer,
-    Export, House, HugePages, Keeper, Leases, MappedSegment, MemoryError, Pool, Staging, Stream,
-    Tensor, TensorBytes, Times, Watch, accelerator,
+    Export, House, HugePages, Keeper, Lanes, Leases, MappedSegment, MemoryError, Pool, Staging,
+    Stream, Tensor, TensorBytes, Times, Watch, accelerator,
 };
 use super::*;
 use crate::ground::{DType, MemoryKind, Region, Shape, Status, TensorMeta, catalogue};
@@ -39,7 +40,7 @@ fn alone() -> Alone {
     played.heal();
     played.hold_new(false);
     played.limit(0);
-    for what in ["words", "descriptors", "vmm", "readonly"] {
+    for what in ["words", "descriptors", "vmm", "readonly", "peers", "copies"] {
         played.can(what, true);
     }
     Alone {
@@ -55,11 +56,31 @@ impl Alone {
         accelerator::open(Some(&path())).expect("a driver")
     }
 
+    /// Holds a stream's work up until what is returned is dropped, also where the test fails.
+    fn hold(&self, stream: usize) -> HeldUp<'_> {
+        assert!(self.played.hold(stream, true));
+        HeldUp {
+            played: &self.played,
+            stream,
+        }
+    }
+
     /// All that was taken since it was made is given back, and no work met memory that was gone.
     #[track_caller]
     fn assert_clean(&self) {
         assert_eq!(self.played.held(), self.held);
         assert_eq!(self.played.violations(), self.violations);
+    }
+}
+
+struct HeldUp<'a> {
+    played: &'a Played,
+    stream: usize,
+}
+
+impl Drop for HeldUp<'_> {
+    fn drop(&mut self) {
+        let _known = self.played.hold(self.stream, false);
     }
 }
 
@@ -79,6 +100,7 @@ struct Side {
     pool: Pool<DeviceArena>,
     keeper: Arc<Keeper>,
     watch: Watch,
+    lanes: Lanes,
     accelerator: Arc<dyn Accelerator>,
 }
 
@@ -92,6 +114,7 @@ impl Side {
             pool,
             keeper: Arc::new(Keeper::new()),
             watch: Watch::default(),
+            lanes: Lanes::new(&accelerator, 0),
             accelerator,
         })
     }
@@ -400,14 +423,14 @@ fn bad_input_has_each_its_own_error() {
     for address in [0, (&raw const local).addr() as u64] {
         assert_eq!(
             reason(side.accelerator.extent(address).unwrap_err()),
-            "DEVICE_ARGUMENT"
+            "DEVICE_POINTER"
         );
     }
     let accelerator = Arc::clone(&side.accelerator);
     drop((tensor, side));
     assert_eq!(
         reason(accelerator.extent(place.address).unwrap_err()),
-        "DEVICE_ARGUMENT"
+        "DEVICE_POINTER"
     );
     // A stream that is none.
     // SAFETY: the played driver looks every stream up.
@@ -416,6 +439,24 @@ fn bad_input_has_each_its_own_error() {
     // SAFETY: as above, and it lives until `other` is dropped.
     let borrowed = unsafe { Stream::borrowed(&accelerator, other.handle()) }.unwrap();
     assert_eq!(borrowed.device(), 1);
+    // One of another device than it is said to be; one of a context of the application's own; those that each has.
+    // SAFETY: as above.
+    let on = |device, raw| unsafe { Stream::borrowed_on(&accelerator, device, raw) };
+    assert_eq!(
+        reason(on(0, other.handle()).unwrap_err()),
+        catalogue::DEVICE_OTHER
+    );
+    assert_eq!(reason(on(2, 1).unwrap_err()), catalogue::DEVICE_ORDINAL);
+    let alien = alone.played.alien_stream() as u64;
+    assert_eq!(reason(on(0, alien).unwrap_err()), catalogue::DEVICE_CONTEXT);
+    for raw in [accelerator.default_stream(), 2] {
+        let usual = on(1, raw).unwrap();
+        assert_eq!((usual.device(), usual.handle()), (1, raw));
+        usual.synchronize().unwrap();
+        // SAFETY: as above.
+        let of_any = unsafe { Stream::borrowed(&accelerator, raw) };
+        assert_eq!(reason(of_any.unwrap_err()), catalogue::DEVICE_CONTEXT);
+    }
     drop((borrowed, other, accelerator));
     alone.assert_clean();
 }

@@ -47,6 +47,15 @@ impl Devices {
         seen.fold(0, |mask, info| mask | 1 << info.number)
     }
 
+    /// Notes which of our devices a peer can import memory of, and whether it may.
+    pub(in crate::engine) fn note_seen(&self, task: &TaskName, seen: u64, may: bool) {
+        if seen == 0 || !may {
+            lock(&self.seen).remove(task);
+        } else {
+            lock(&self.seen).insert(task.clone(), seen);
+        }
+    }
+
     /// A peer's segment of a device, mapped if it can be.
     pub(in crate::engine) fn import(&self, offer: SegmentOffer) -> Arc<MappedSegment> {
         let SegmentOffer {

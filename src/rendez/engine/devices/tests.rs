@@ -1,5 +1,7 @@
 //! Tests of device memory between engines, over a played driver: in place, through the host, in time, over deaths.
 
+mod copies;
+
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -323,21 +325,23 @@ fn child() {
         address.parse().unwrap(),
     );
     let devices = engine.devices().unwrap();
-    let uuid = devices.list()[1].uuid.0[0];
-    assert_eq!(uuid, 1, "the parent's device 0 is ours of another number");
+    if role != "stranger" {
+        let uuid = devices.list()[1].uuid.0[0];
+        assert_eq!(uuid, 1, "the parent's device 0 is ours of another number");
+    }
     for edge in 0..8 {
         let up = key("b", "a", &format!("up{edge}"));
         engine.step(STEP).send(&up, Tensor::scalar(1_u8)).unwrap();
     }
     let mut kept = Vec::new();
     let mut streams = Vec::new();
-    if role == "reader" {
+    if role == "reader" || role == "stranger" {
         let got = received(&engine, &key("a", "b", "value")).tensor;
         assert!(got.is_leased());
         let TensorBytes::Device(place) = got.bytes() else {
             panic!("it lies on the device");
         };
-        assert_eq!(place.device, 1);
+        assert_eq!(place.device, u32::from(role == "reader"));
         let back = devices.to_host(&got).unwrap();
         assert_eq!(back.host().unwrap(), host(50_000, 4).host().unwrap());
         kept.push(got);
@@ -365,11 +369,13 @@ struct Other(Child);
 
 impl Other {
     fn new(role: &str, engine: &Engine) -> Self {
+        // All the parent's, the other way round; or its second one alone.
+        let sees = if role == "stranger" { "02" } else { "02,01" };
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["engine::devices::tests::child", "--exact", "--nocapture"])
             .env(ROLE, role)
             .env(ADDRESS, engine.address().unwrap().to_string())
-            .env("PLAYED_CUDA_DEVICES", "02,01")
+            .env("PLAYED_CUDA_DEVICES", sees)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn();

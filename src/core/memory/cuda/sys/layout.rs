@@ -122,6 +122,7 @@ sizes!(two: A, B);
 sizes!(three: A, B, C);
 sizes!(four: A, B, C, D);
 sizes!(five: A, B, C, D, E);
+sizes!(six: A, B, C, D, E, F);
 
 #[test]
 fn functions_take_what_cudarcs_take() {
@@ -132,6 +133,10 @@ fn functions_take_what_cudarcs_take() {
         ("cuDeviceGetUuid_v2", two(theirs::cuDeviceGetUuid_v2)),
         ("cuDeviceGetName", three(theirs::cuDeviceGetName)),
         ("cuDeviceTotalMem_v2", two(theirs::cuDeviceTotalMem_v2)),
+        (
+            "cuDeviceCanAccessPeer",
+            three(theirs::cuDeviceCanAccessPeer),
+        ),
         ("cuDeviceGetAttribute", three(theirs::cuDeviceGetAttribute)),
         (
             "cuDevicePrimaryCtxRetain",
@@ -191,6 +196,7 @@ fn functions_take_what_cudarcs_take() {
         ("cuMemcpyHtoDAsync_v2", four(theirs::cuMemcpyHtoDAsync_v2)),
         ("cuMemcpyDtoHAsync_v2", four(theirs::cuMemcpyDtoHAsync_v2)),
         ("cuMemcpyDtoDAsync_v2", four(theirs::cuMemcpyDtoDAsync_v2)),
+        ("cuMemcpyPeerAsync", six(theirs::cuMemcpyPeerAsync)),
     ];
     assert_eq!(theirs.len(), SYMBOLS.len());
     for ((name, theirs), (symbol, ours)) in theirs.iter().zip(SYMBOLS) {

@@ -17,6 +17,7 @@ macro_rules! for_each_function {
             device_uuid: cuDeviceGetUuid_v2(*mut CUuuid, CUdevice);
             device_name: cuDeviceGetName(*mut c_char, c_int, CUdevice);
             device_memory: cuDeviceTotalMem_v2(*mut usize, CUdevice);
+            device_reaches: cuDeviceCanAccessPeer(*mut c_int, CUdevice, CUdevice);
             device_attribute: cuDeviceGetAttribute(*mut c_int, c_int, CUdevice);
             context_retain: cuDevicePrimaryCtxRetain(*mut CUcontext, CUdevice);
             context_release: cuDevicePrimaryCtxRelease_v2(CUdevice);
@@ -54,6 +55,9 @@ macro_rules! for_each_function {
             to_device: cuMemcpyHtoDAsync_v2(CUdeviceptr, *const c_void, usize, CUstream);
             to_host: cuMemcpyDtoHAsync_v2(*mut c_void, CUdeviceptr, usize, CUstream);
             on_device: cuMemcpyDtoDAsync_v2(CUdeviceptr, CUdeviceptr, usize, CUstream);
+            between_devices: cuMemcpyPeerAsync(
+                CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, usize, CUstream
+            );
         }
     };
 }

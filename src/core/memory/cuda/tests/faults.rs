@@ -82,7 +82,20 @@ fn hand_over(played: &Played, side: &mut Side) -> Result<(), MemoryError> {
     side.turn();
     let read = side.read(&leased)?;
     assert!(read == sent, "what came is what was sent");
-    release_after(leased, &reader, &times(&side.pool), &side.keeper)?;
+    // Once more, as a copy on the device.
+    let words = times(&side.pool);
+    let mut lane = side.lanes.take()?;
+    lane.follow(&reader, &words)?;
+    let copy = lane.copy(
+        leased.clone(),
+        side.buffer(sent.len())?,
+        &words,
+        &side.keeper,
+    )?;
+    let read = side.read(&copy)?;
+    assert!(read == sent, "what is copied is what was sent");
+    drop(copy);
+    release_after(leased, &reader, &words, &side.keeper)?;
     while side.keeper.count() > 0 {
         side.turn();
     }

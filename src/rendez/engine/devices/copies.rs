@@ -1,0 +1,181 @@
+//! Copies from device to device: which way they go, on streams of their own, and when one is made before a value
+//! leaves.
+//!
+//! Knows accelerators by their trait. A peer that cannot import a value's memory may see another of our devices, or the
+//! same one: then a copy in our arena is lent to it, and nothing goes through the host.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{EngineDevices, lock};
+use crate::engine::Inner;
+use crate::ground::{Key, Status, catalogue, faults};
+use crate::memory::{Accelerator, DevicePtr, Lane, MemoryError, Stream, Tensor, TensorBytes};
+
+/// How bytes go from one device to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum DeviceWay {
+    /// They lie there.
+    Here,
+    /// The device reads the other's memory in place, and its copy engine goes over the link between them.
+    Peer,
+    /// The copy engine, by way of the host where the driver has no other.
+    CopyEngine,
+}
+
+impl fmt::Display for DeviceWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Here => "the same device: nothing is copied",
+            Self::Peer => "peer mapping: read in place over the link between the two; copies by the copy engine",
+            Self::CopyEngine => {
+                "copy engine: the devices do not reach each other's memory, and the driver takes copies its own way"
+            }
+        })
+    }
+}
+
+impl EngineDevices {
+    /// How bytes of device `from` get to device `to`.
+    ///
+    /// # Errors
+    /// `DEVICE_ORDINAL` if there is no such device.
+    pub fn way(&self, from: u32, to: u32) -> Result<DeviceWay, Status> {
+        let accelerator = self.all().accelerator()?;
+        let devices = accelerator.devices();
+        let (kind, count) = (accelerator.kind(), devices.len() as u32);
+        let info = |device: u32| {
+            let found = devices.get(device as usize);
+            found.ok_or(MemoryError::Ordinal {
+                kind,
+                device,
+                count,
+            })
+        };
+        let (from, to) = (info(from)?, info(to)?);
+        Ok(match () {
+            () if from.number == to.number => DeviceWay::Here,
+            () if from.readers >> to.number & 1 == 1 => DeviceWay::Peer,
+            () => DeviceWay::CopyEngine,
+        })
+    }
+
+    /// A stream of a device to copy by: other libraries order their work before it.
+    ///
+    /// # Errors
+    /// `DEVICE_ORDINAL`; `DEVICE_UNSUPPORTED`; what the driver says.
+    pub fn lane(&self, device: u32) -> Result<Lane, Status> {
+        Ok(self.all().arena(&self.inner, device)?.lanes.take()?)
+    }
+
+    /// Lets what a lane does next wait for all that is queued on `stream` now.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn follow(&self, lane: &mut Lane, stream: &Stream) -> Result<(), Status> {
+        let arena = self.all().arena(&self.inner, lane.stream().device())?;
+        Ok(lane.follow(stream, &arena.times)?)
+    }
+
+    /// A copy of a device's tensor in the memory of the lane's device, which peers read in place. The host does not
+    /// wait; the tensor, of whatever library, is kept until the copy is over.
+    ///
+    /// # Errors
+    /// As [`EngineDevices::buffer`]; `DEVICE_POINTER` if the tensor's bytes are no memory of a device, `REGION_OUTSIDE`
+    /// if they are more than its allocation has, `DEVICE_OTHER` if they are another device's than the tensor says;
+    /// `DEVICE_LOST` if they will never be there; `TENSOR_DEVICE` for one of the host's; what the driver says.
+    pub fn copy(&self, tensor: &Tensor, lane: Lane) -> Result<Tensor, Status> {
+        let TensorBytes::Device(place) = tensor.bytes() else {
+            let message = "it lies in the host's memory, and is to be copied from a device's";
+            return Err(Status::of(catalogue::TENSOR_DEVICE, message));
+        };
+        let all = self.all();
+        let device = lane.stream().device();
+        let arena = all.arena(&self.inner, device)?;
+        if tensor.house().is_none() && !tensor.is_leased() {
+            check(all.accelerator()?.as_ref(), place)?;
+        }
+        let buffer = self.buffer(device, tensor.meta())?;
+        let copied = lane.copy(tensor.clone(), buffer, &arena.times, &all.keeper);
+        let is_far = place.device != device;
+        match copied.map_err(Status::from) {
+            Err(status) if is_far && status.reason() == catalogue::DEVICE_UNSUPPORTED => {
+                // Each device has a way to the host.
+                self.copy_of_host(&self.to_host(tensor)?, device)
+            }
+            copied => copied,
+        }
+    }
+}
+
+/// Whether another library's memory is what it is said to be.
+fn check(accelerator: &dyn Accelerator, place: DevicePtr) -> Result<(), MemoryError> {
+    if place.size == 0 {
+        return Ok(());
+    }
+    let extent = accelerator.extent(place.address)?;
+    if extent.device != place.device {
+        let (kind, device) = (place.kind, place.device);
+        return Err(MemoryError::OtherDevice { kind, device });
+    }
+    let (offset, segment_len) = (place.address - extent.address, extent.len as u64);
+    if offset
+        .checked_add(place.size)
+        .is_none_or(|end| end > segment_len)
+    {
+        return Err(MemoryError::Outside {
+            offset,
+            len: place.size,
+            segment_len,
+        });
+    }
+    Ok(())
+}
+
+impl Inner {
+    /// A device's tensor that is not read in place where it goes, as one that can go there: a copy on a device that the
+    /// receiver sees, or one in the host's memory.
+    pub(in crate::engine) fn staged(
+        self: &Arc<Self>,
+        key: &Key,
+        tensor: &Tensor,
+        why: Status,
+    ) -> Result<Tensor, Status> {
+        let devices = self.wiring.devices();
+        if devices.accelerator.is_err() {
+            return Err(why);
+        }
+        if crate::drive::is_shard_thread() {
+            // The copy waits for the device.
+            return Err(faults::device_value(None, tensor));
+        }
+        if let Some(device) = self.lendable(key, tensor) {
+            let all = EngineDevices {
+                inner: Arc::clone(self),
+            };
+            match all.lane(device).and_then(|lane| all.copy(tensor, lane)) {
+                Ok(copied) => return Ok(copied),
+                Err(status) => {
+                    tracing::debug!(%status, "a value for a peer of this machine goes by way of the host");
+                }
+            }
+        }
+        devices.to_host(self, tensor)
+    }
+
+    /// The device on which a copy of a tensor could be read in place by the key's receiver; none if the tensor is such
+    /// a copy, or there is no such device.
+    fn lendable(&self, key: &Key, tensor: &Tensor) -> Option<u32> {
+        let TensorBytes::Device(place) = tensor.bytes() else {
+            return None;
+        };
+        let seen = *lock(&self.wiring.devices().seen).get(key.destination_task())?;
+        let is_seen = place.device < u64::BITS && seen >> place.device & 1 == 1;
+        if is_seen {
+            let is_ours = tensor.house() == Some(self.wiring.devices().house);
+            return (!is_ours).then_some(place.device);
+        }
+        (seen != 0).then(|| seen.trailing_zeros())
+    }
+}
