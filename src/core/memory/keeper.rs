@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam::queue::SegQueue;
 
-use super::device::DeviceEvent as _;
+use super::device::{DeviceEvent as _, DeviceMemory};
 use super::{DeviceBlock, Lane, Readiness, Tensor, times::Mark};
 
 /// What is kept, and by whom it is looked at.
@@ -41,6 +41,8 @@ pub(super) enum Held {
     Tensor(#[allow(dead_code)] Tensor),
     /// What a copy reads, and the lane that it is queued on.
     Copied(#[allow(dead_code)] Tensor, #[allow(dead_code)] Lane),
+    /// Another library's memory, which work of its own still writes.
+    Loan(#[allow(dead_code)] Box<dyn DeviceMemory>),
 }
 
 /// What one thread of a keeper looks at, turn by turn.

@@ -5,6 +5,7 @@
 //! keeper: it sleeps while nothing is kept.
 
 mod copies;
+mod loans;
 mod peers;
 
 use std::collections::BTreeMap;

@@ -7,10 +7,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::loans::check;
 use super::{EngineDevices, lock};
 use crate::engine::Inner;
 use crate::ground::{Key, Status, catalogue, faults};
-use crate::memory::{Accelerator, DevicePtr, Lane, MemoryError, Stream, Tensor, TensorBytes};
+use crate::memory::{Lane, MemoryError, Stream, Tensor, TensorBytes};
 
 /// How bytes go from one device to another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,30 +108,6 @@ impl EngineDevices {
             copied => copied,
         }
     }
-}
-
-/// Whether another library's memory is what it is said to be.
-fn check(accelerator: &dyn Accelerator, place: DevicePtr) -> Result<(), MemoryError> {
-    if place.size == 0 {
-        return Ok(());
-    }
-    let extent = accelerator.extent(place.address)?;
-    if extent.device != place.device {
-        let (kind, device) = (place.kind, place.device);
-        return Err(MemoryError::OtherDevice { kind, device });
-    }
-    let (offset, segment_len) = (place.address - extent.address, extent.len as u64);
-    if offset
-        .checked_add(place.size)
-        .is_none_or(|end| end > segment_len)
-    {
-        return Err(MemoryError::Outside {
-            offset,
-            len: place.size,
-            segment_len,
-        });
-    }
-    Ok(())
 }
 
 impl Inner {

@@ -1,6 +1,7 @@
 //! Tests of device memory between engines, over a played driver: in place, through the host, in time, over deaths.
 
 mod copies;
+mod loans;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};

@@ -6,9 +6,9 @@ use crate::memory::{DeviceMemory, DevicePtr};
 
 /// Memory that another library says lies on a device.
 #[derive(Debug)]
-struct Foreign {
-    at: DevicePtr,
-    _kept: Option<Tensor>,
+pub(super) struct Foreign {
+    pub(super) at: DevicePtr,
+    pub(super) _kept: Option<Tensor>,
 }
 
 impl DeviceMemory for Foreign {
@@ -17,7 +17,7 @@ impl DeviceMemory for Foreign {
     }
 }
 
-fn place(tensor: &Tensor) -> DevicePtr {
+pub(super) fn place(tensor: &Tensor) -> DevicePtr {
     match tensor.bytes() {
         TensorBytes::Device(place) => place,
         TensorBytes::Host(_) => panic!("it lies on a device: {tensor:?}"),
@@ -36,7 +36,7 @@ fn foreign(of: &Tensor) -> Tensor {
     .unwrap()
 }
 
-fn alone_engine() -> Engine {
+pub(super) fn alone_engine() -> Engine {
     let mut config = config("a");
     config.control = false;
     Engine::start(config).unwrap()
