@@ -88,6 +88,9 @@ install_and_test() {
     cp src/book/howto/python-calls.md "$made/tests/pages/calls.md"
     cp README.md "$made/tests/pages/front.md"
     cp src/python/README.md "$made/tests/pages/package.md"
+    # A driver of devices, played in memory.
+    cargo build --locked --quiet -p rendez-played-cuda
+    cp "${CARGO_TARGET_DIR:-target}/debug/librendez_played_cuda.so" "$made/tests/"
     (cd "$made/tests" && bare timeout 240 "$at/bin/python" -X dev -m pytest -c pyproject.toml --rootdir . -p no:cacheprovider .)
 }
 
@@ -123,11 +126,11 @@ case "${1:-all}" in
     freethreaded)
         case "$version" in
             *t)
-                wheel --no-default-features --features verbs,stages
+                wheel --no-default-features --features cuda,verbs,stages
                 install_and_test
                 ;;
             *)
-                interpreter=python3.14t wheel --no-default-features --features verbs,stages
+                interpreter=python3.14t wheel --no-default-features --features cuda,verbs,stages
                 echo "python: WARNING: built and NOT tested: $python is not free-threaded" >&2
                 ;;
         esac

@@ -116,6 +116,7 @@ const UNSAFE_FILES: &[&str] = &[
     // What Python lends and is lent: buffers, DLPack, capsules, and calls for its main thread.
     "src/python/buffer.rs",
     "src/python/capsule.rs",
+    "src/python/device.rs",
     "src/python/dlpack.rs",
     "src/python/errands.rs",
     "src/python/source.rs",

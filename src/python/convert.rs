@@ -5,9 +5,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt};
 use rendez::{Bool8, DType, Engine, Shape, Tensor, TensorMeta};
 
+use super::device;
 use super::errands;
 use super::errors::{Failure, Outcome, argument, spent};
-use super::source::Source;
+use super::source::{Lent, Source};
 use super::tensor::Tensor as PyTensor;
 use super::writable::TensorMut;
 
@@ -52,10 +53,12 @@ fn convert(engine: &Engine, given: &Bound<'_, PyAny>, taking: &Taking) -> PyResu
     if let Some(number) = number_of(given)? {
         return Ok(number);
     }
-    match Source::of(given)? {
-        Some(source) => Ok(take(engine, given.py(), source, taking)?),
+    match Lent::of(given)? {
+        Some(Lent::Here(source)) => Ok(take(engine, given.py(), source, taking)?),
+        Some(Lent::OnDevice(offer)) => device::take(engine, given.py(), offer, taking),
         None => Err(PyTypeError::new_err(format!(
-            "{} cannot be sent: pass a number, a tensor, or what has the buffer protocol or DLPack",
+            "{} cannot be sent: pass a number, a tensor, or what has the buffer protocol, DLPack or the CUDA array \
+             interface",
             given.get_type().name()?
         ))),
     }
@@ -113,7 +116,7 @@ fn take(engine: &Engine, py: Python<'_>, source: Source, taking: &Taking) -> Out
     copied(engine, py, &source)
 }
 
-fn call_hook(py: Python<'_>, hook: &Py<PyAny>) {
+pub(crate) fn call_hook(py: Python<'_>, hook: &Py<PyAny>) {
     if let Err(error) = hook.call0(py) {
         error.write_unraisable(py, Some(hook.bind(py)));
     }

@@ -20,6 +20,9 @@ use super::errors::{Outcome, argument};
 const CPU: i32 = 1;
 const CUDA_HOST: i32 = 3;
 const ROCM_HOST: i32 = 11;
+/// Memory of a CUDA device; and memory that the driver moves between one and the processor.
+pub(crate) const CUDA: i32 = 2;
+const CUDA_MANAGED: i32 = 13;
 
 const READ_ONLY: u64 = 1;
 const IS_COPIED: u64 = 2;
@@ -29,11 +32,29 @@ const OLD_USED: &CStr = c"used_dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
 const VERSIONED_USED: &CStr = c"used_dltensor_versioned";
 
+/// Where memory lies.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Device {
-    kind: i32,
-    index: i32,
+pub(crate) struct Device {
+    pub(crate) kind: i32,
+    pub(crate) index: i32,
+}
+
+impl Device {
+    pub(crate) const PROCESSOR: Self = Self {
+        kind: CPU,
+        index: 0,
+    };
+
+    /// The processor reads it.
+    pub(crate) const fn is_host(self) -> bool {
+        matches!(self.kind, CPU | CUDA_HOST | ROCM_HOST)
+    }
+
+    /// Devices of CUDA read it where it lies.
+    pub(crate) const fn is_cuda(self) -> bool {
+        matches!(self.kind, CUDA | CUDA_MANAGED)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -82,6 +103,7 @@ struct Context {
 /// What is lent, and how.
 pub(crate) struct Lending {
     pub(crate) meta: TensorMeta,
+    pub(crate) device: Device,
     pub(crate) data: *const u8,
     /// Keeps `data` where it is.
     pub(crate) keep: Box<dyn Send>,
@@ -89,19 +111,14 @@ pub(crate) struct Lending {
     pub(crate) is_copied: bool,
 }
 
-/// What a consumer asks for.
-pub(crate) struct Wanted {
-    pub(crate) max_version: Option<(u32, u32)>,
-}
-
 impl Lending {
-    /// The capsule that a consumer takes.
-    pub(crate) fn capsule<'py>(
+    /// The capsule that a consumer takes, who knows the protocol up to this version.
+    pub(crate) fn capsule(
         self,
-        py: Python<'py>,
-        wanted: &Wanted,
-    ) -> PyResult<Bound<'py, PyCapsule>> {
-        let is_versioned = wanted.max_version.is_some_and(|(major, _)| major >= 1);
+        py: Python<'_>,
+        max_version: Option<(u32, u32)>,
+    ) -> PyResult<Bound<'_, PyCapsule>> {
+        let is_versioned = max_version.is_some_and(|(major, _)| major >= 1);
         if self.is_read_only && !is_versioned {
             return Err(PyBufferError::new_err(
                 "the tensor is read only, and DLPack before 1.0 cannot say so: take `tensor.writable()`, or a copy",
@@ -118,10 +135,7 @@ impl Lending {
         });
         let tensor = DlTensor {
             data: self.data.cast_mut().cast(),
-            device: Device {
-                kind: CPU,
-                index: 0,
-            },
+            device: self.device,
             rank: context.shape.len() as i32,
             dtype: DataType {
                 kind,
@@ -274,24 +288,34 @@ impl Drop for Borrowed {
 /// Memory that was lent, and what it holds.
 pub(crate) struct Taken {
     pub(crate) meta: TensorMeta,
+    pub(crate) device: Device,
     pub(crate) data: *mut u8,
     pub(crate) is_read_only: bool,
     pub(crate) keep: Borrowed,
 }
 
-/// Takes what an object lends by DLPack.
-pub(crate) fn take(object: &Bound<'_, PyAny>) -> PyResult<Taken> {
-    if let Ok(device) = object.call_method0("__dlpack_device__") {
-        let (kind, index): (i32, i32) = device.extract()?;
-        check_device(kind, index)?;
-    }
+/// The device that an object says it lies on. `None` if it says nothing.
+pub(crate) fn device_of(object: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
+    let Ok(device) = object.call_method0("__dlpack_device__") else {
+        return Ok(None);
+    };
+    let (kind, index): (i32, i32) = device.extract()?;
+    Ok(Some(Device { kind, index }))
+}
+
+/// Takes what an object lends by DLPack; memory of a device for this stream, which waits for the object's work.
+pub(crate) fn take(object: &Bound<'_, PyAny>, stream: Option<u64>) -> PyResult<Taken> {
     let py = object.py();
-    let versions = PyDict::new(py);
-    versions.set_item("max_version", (1, 0))?;
-    let capsule = match object.call_method("__dlpack__", (), Some(&versions)) {
+    let wanted = PyDict::new(py);
+    if let Some(stream) = stream {
+        wanted.set_item("stream", stream)?;
+    }
+    wanted.set_item("max_version", (1, 0))?;
+    let capsule = match object.call_method("__dlpack__", (), Some(&wanted)) {
         // A producer from before 1.0.
         Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => {
-            object.call_method0("__dlpack__")?
+            wanted.del_item("max_version")?;
+            object.call_method("__dlpack__", (), Some(&wanted))?
         }
         capsule => capsule?,
     };
@@ -327,18 +351,8 @@ fn claim(capsule: &Bound<'_, PyCapsule>) -> PyResult<Borrowed> {
     Ok(Borrowed::Old(pointer))
 }
 
-fn check_device(kind: i32, index: i32) -> Outcome<()> {
-    match kind {
-        CPU | CUDA_HOST | ROCM_HOST => Ok(()),
-        _ => Err(argument(format!(
-            "the tensor lies in the memory of a device (DLPack's {kind}:{index}): copy it to the processor's first"
-        ))),
-    }
-}
-
 fn describe(keep: Borrowed) -> Outcome<Taken> {
     let tensor = keep.tensor();
-    check_device(tensor.device.kind, tensor.device.index)?;
     let rank = usize::try_from(tensor.rank).unwrap_or(usize::MAX);
     let most = rendez_c::RANK_MAX;
     if rank > most {
@@ -368,6 +382,7 @@ fn describe(keep: Borrowed) -> Outcome<Taken> {
     let offset = usize::try_from(tensor.byte_offset).unwrap_or(usize::MAX);
     Ok(Taken {
         meta,
+        device: tensor.device,
         data: tensor.data.cast::<u8>().wrapping_add(offset),
         is_read_only: keep.is_read_only(),
         keep,

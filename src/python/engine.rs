@@ -194,6 +194,45 @@ impl Engine {
         Ok(TensorMut::new(Room::Builder(built.map_err(Failure::from)?)))
     }
 
+    /// The devices of the machine that it uses, and what it has of their memory.
+    fn devices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let devices = self.running()?.devices().map_err(Failure::from)?;
+        let used = py.detach(|| devices.stats());
+        let list = PyList::empty(py);
+        for device in devices.list() {
+            let dict = PyDict::new(py);
+            dict.set_item("device", format!("cuda:{}", device.number))?;
+            dict.set_item("name", &device.name)?;
+            dict.set_item("uuid", device.uuid.to_string())?;
+            dict.set_item("bytes", device.bytes)?;
+            let used = used.iter().find(|used| used.device == device.number);
+            dict.set_item(
+                "bytes_in_use",
+                used.map_or(0, |used| used.arena.in_use_bytes),
+            )?;
+            dict.set_item(
+                "bytes_mapped",
+                used.map_or(0, |used| used.arena.mapped_bytes),
+            )?;
+            dict.set_item("bytes_pinned", used.map_or(0, |used| used.pinned_bytes))?;
+            list.append(dict)?;
+        }
+        Ok(list)
+    }
+
+    /// A value in the memory of `device`: `cpu`, or `cuda:0`. A tensor that lies there is given as it is; any other is
+    /// copied, and the copy may be under way when this returns.
+    fn to(
+        &self,
+        py: Python<'_>,
+        value: &Bound<'_, PyAny>,
+        device: &str,
+    ) -> PyResult<super::tensor::Tensor> {
+        errands::run(py);
+        let engine = self.running()?;
+        super::device::moved(&engine, value, device)
+    }
+
     /// As `Step.send`, in step 0.
     #[pyo3(signature = (key, value, *, copy = None, on_release = None))]
     fn send(

@@ -12,6 +12,8 @@ mod buffer;
 mod calls;
 mod capsule;
 mod convert;
+mod cuda_array;
+mod device;
 mod dlpack;
 mod dtypes;
 mod engine;

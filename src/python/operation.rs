@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use rendez::ground::catalogue;
-use rendez::{Driver, Engine, Recv as Receive, SendAsync, Status};
+use rendez::{Driver, Engine, Received, Recv as Receive, SendAsync, Status};
 
 use super::calls::call::{Answered, Underway};
 use super::errors::raise;
@@ -222,13 +222,18 @@ impl Operation {
     }
 }
 
+fn value(receive: &Receive, received: Received) -> Done {
+    let tensor = Tensor::received(received, || receive.engine());
+    Done::Value(Box::new(tensor))
+}
+
 impl Work {
     fn poll(&mut self, waker: &Waker) -> Poll<Result<Done, Status>> {
         let mut context = Context::from_waker(waker);
         match self {
             Self::Receive(receive) => {
-                let polled = Future::poll(std::pin::Pin::new(receive), &mut context);
-                polled.map_ok(|received| Done::Value(Box::new(Tensor::received(received))))
+                let polled = Future::poll(std::pin::Pin::new(&mut *receive), &mut context);
+                polled.map_ok(|received| value(receive, received))
             }
             Self::ReceiveInto(receive, into) => receive
                 .poll_and(&mut context, |received| into.fill(received))
@@ -253,9 +258,10 @@ impl Work {
             };
         }
         let outcome = match &mut self {
-            Self::Receive(receive) => receive.wait_at_most(patience).map(|outcome| {
-                outcome.map(|received| Done::Value(Box::new(Tensor::received(received))))
-            }),
+            Self::Receive(receive) => {
+                let outcome = receive.wait_at_most(patience);
+                outcome.map(|outcome| outcome.map(|received| value(receive, received)))
+            }
             Self::ReceiveInto(receive, into) => receive
                 .wait_at_most_and(patience, |received| into.fill(received))
                 .map(|outcome| outcome.map(Done::Filled)),

@@ -1,6 +1,7 @@
 //! Memory of Python's that holds a value: who lends it, what it holds, and whether it may change.
 //!
-//! By the buffer protocol or by DLPack; of both, only memory whose elements follow each other.
+//! By the buffer protocol or by DLPack; of both, only memory whose elements follow each other. What lies on a device is
+//! only offered here: `device.rs` takes it.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -10,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rendez::{DType, Shape, TensorMeta};
 
+use super::device::Offer;
 use super::dlpack::{self, Borrowed, drop_later, not_contiguous};
 use super::dtypes;
 use super::errors::{Outcome, argument};
@@ -37,36 +39,66 @@ unsafe impl Send for Source {}
 // SAFETY: through a shared source the bytes are only read; what keeps them is touched when it is dropped, uniquely.
 unsafe impl Sync for Source {}
 
-impl Source {
+/// What an object lends.
+pub(crate) enum Lent<'py> {
+    /// Memory of the processor's.
+    Here(Source),
+    /// Memory of a device's, if it is asked for.
+    OnDevice(Offer<'py>),
+}
+
+impl<'py> Lent<'py> {
     /// What an object lends. `None` if it lends nothing.
-    pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+    pub(crate) fn of(object: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
         // SAFETY: it is an object, and this thread has the interpreter's lock.
         let has_buffer = unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } != 0;
         if has_buffer {
-            return match Self::of_buffer(object) {
-                Ok(source) => Ok(Some(source)),
+            return match Source::of_buffer(object) {
+                Ok(source) => Ok(Some(Self::Here(source))),
                 // NumPy lends no buffer of types that others have added to it, as `bfloat16`.
                 Err(error) => match brain_floats(object) {
-                    Some(raw) => Self::of_buffer(&raw)
+                    Some(raw) => Source::of_buffer(&raw)
                         .and_then(|it| it.recast(DType::BF16))
-                        .map(Some),
+                        .map(|source| Some(Self::Here(source))),
                     None => Err(error),
                 },
             };
         }
         if object.hasattr("__dlpack__")? {
-            let taken = dlpack::take(object)?;
-            let len = bytes_of(taken.meta)?;
-            return Ok(Some(Self {
-                meta: taken.meta,
-                data: taken.data,
-                len,
-                is_read_only: taken.is_read_only,
-                is_immutable: false,
-                keep: Some(Keep::Dlpack(taken.keep)),
-            }));
+            let device = dlpack::device_of(object)?;
+            if let Some(device) = device.filter(|device| !device.is_host()) {
+                return Ok(Some(Self::OnDevice(Offer::Dlpack(object.clone(), device))));
+            }
+            return Source::of_dlpack(object).map(|source| Some(Self::Here(source)));
         }
-        Ok(None)
+        let interface = object.getattr_opt("__cuda_array_interface__")?;
+        Ok(interface.map(|interface| Self::OnDevice(Offer::Array(object.clone(), interface))))
+    }
+}
+
+impl Source {
+    /// Memory of the processor's that an object lends. `None` if it lends nothing.
+    pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        match Lent::of(object)? {
+            None => Ok(None),
+            Some(Lent::Here(source)) => Ok(Some(source)),
+            Some(Lent::OnDevice(offer)) => Err(offer.refusal().into()),
+        }
+    }
+
+    fn of_dlpack(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let taken = dlpack::take(object, None)?;
+        if !taken.device.is_host() {
+            return Err(Offer::Dlpack(object.clone(), taken.device).refusal().into());
+        }
+        Ok(Self {
+            meta: taken.meta,
+            data: taken.data,
+            len: bytes_of(taken.meta)?,
+            is_read_only: taken.is_read_only,
+            is_immutable: false,
+            keep: Some(Keep::Dlpack(taken.keep)),
+        })
     }
 
     fn of_buffer(object: &Bound<'_, PyAny>) -> PyResult<Self> {

@@ -4,40 +4,86 @@
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
 
-use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyList, PyTuple};
-use rendez::{DType, Path, Received, Shape, Tensor as Inner, TensorMeta};
+use rendez::engine::EngineDevices;
+use rendez::ground::catalogue;
+use rendez::memory::TensorBytes;
+use rendez::{DType, Engine, Path, Received, Shape, Status, Tensor as Inner, TensorMeta};
 
 use super::buffer::{self, Shown};
 use super::convert::freed;
-use super::dlpack::{Lending, Wanted};
+use super::device::{Asked, OnDevice, Seen};
+use super::dlpack::{CUDA, Device, Lending};
 use super::dtypes::dtype_of;
 use super::errors::{Failure, Outcome, argument};
 use super::writable::{Room, TensorMut};
 
-/// A tensor that is read only; perhaps in the memory of the task that sent it.
+/// A tensor that is read only; perhaps in the memory of the task that sent it, or a device's.
 #[pyclass(frozen, weakref, module = "rendez")]
 pub(crate) struct Tensor {
     inner: Mutex<Option<Inner>>,
     meta: TensorMeta,
     path: Path,
     is_dead: bool,
+    /// The number of the device that it lies on.
+    device: Option<u32>,
+    /// The devices of the engine that it came to.
+    devices: Option<EngineDevices>,
+    /// What keeps it for those that were told where it lies.
+    shown: Mutex<Option<Seen>>,
 }
 
 impl Tensor {
     pub(crate) fn new(inner: Inner, path: Path, is_dead: bool) -> Self {
         Self {
             meta: inner.meta(),
+            device: match inner.bytes() {
+                TensorBytes::Device(place) => Some(place.device),
+                TensorBytes::Host(_) => None,
+            },
             inner: Mutex::new(Some(inner)),
             path,
             is_dead,
+            devices: None,
+            shown: Mutex::new(None),
         }
     }
 
-    pub(crate) fn received(received: Received) -> Self {
-        Self::new(received.tensor, received.path, received.is_dead)
+    pub(crate) fn received(received: Received, engine: impl FnOnce() -> Engine) -> Self {
+        Self::new(received.tensor, received.path, received.is_dead).of(engine)
+    }
+
+    /// The engine that it came to lends it, if it lies on a device.
+    pub(crate) fn of(mut self, engine: impl FnOnce() -> Engine) -> Self {
+        if self.device.is_some() {
+            self.devices = engine().devices().ok();
+        }
+        self
+    }
+
+    /// It, if it lies on a device.
+    fn on_device(&self) -> Outcome<Option<OnDevice>> {
+        if self.device.is_none() {
+            return Ok(None);
+        }
+        let tensor = self.inner()?;
+        let devices = self.devices.clone().ok_or_else(|| {
+            let message =
+                "a value of a device that no engine with devices received is lent to no library";
+            Failure(Status::of(catalogue::TENSOR_DEVICE, message))
+        })?;
+        Ok(Some(OnDevice { tensor, devices }))
+    }
+
+    /// Another of the same bytes.
+    fn like(&self, inner: Inner) -> Self {
+        Self {
+            devices: self.devices.clone(),
+            ..Self::new(inner, self.path, self.is_dead)
+        }
     }
 
     /// Another handle of it.
@@ -75,6 +121,25 @@ impl Tensor {
         path_name(self.path)
     }
 
+    /// Where it lies: `cpu`, or `cuda:0`.
+    #[getter]
+    fn device(&self) -> String {
+        self.device
+            .map_or_else(|| "cpu".into(), |device| format!("cuda:{device}"))
+    }
+
+    /// Itself, or a copy in the processor's memory of what lies on a device.
+    fn cpu<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        let (this, py) = (slf.get(), slf.py());
+        match this.on_device()? {
+            None => Ok(slf.clone()),
+            Some(tensor) => {
+                let copied = Self::new(tensor.to_host(py)?, Path::Copy, this.is_dead);
+                Bound::new(py, copied)
+            }
+        }
+    }
+
     /// It says that no value will come.
     #[getter]
     fn dead(&self) -> bool {
@@ -84,8 +149,7 @@ impl Tensor {
     /// The same bytes under another shape.
     fn reshape(&self, shape: Vec<u64>) -> Outcome<Self> {
         let shape = Shape::new(&shape).map_err(|error| argument(error.to_string()))?;
-        let inner = self.inner()?.reshaped(shape)?;
-        Ok(Self::new(inner, self.path, self.is_dead))
+        Ok(self.like(self.inner()?.reshaped(shape)?))
     }
 
     /// The same bytes as elements of another type of the same size.
@@ -98,8 +162,7 @@ impl Tensor {
             dtype,
             shape: self.meta.shape,
         };
-        let inner = self.inner()?.recast(meta).map_err(Failure::from)?;
-        Ok(Self::new(inner, self.path, self.is_dead))
+        Ok(self.like(self.inner()?.recast(meta).map_err(Failure::from)?))
     }
 
     /// A copy of it that may be written; of a tensor that owns its pages, only the pages that are written to.
@@ -123,6 +186,12 @@ impl Tensor {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         drop(inner);
+        let shown = self
+            .shown
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(shown);
     }
 
     /// A view as an array of NumPy's, which is not writable.
@@ -251,6 +320,15 @@ impl Tensor {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
+        if let Some(tensor) = self.on_device()? {
+            let asked = Asked {
+                stream: stream.as_ref(),
+                max_version,
+                device: dl_device,
+                copy,
+            };
+            return tensor.capsule(py, &asked);
+        }
         check_consumer(stream.as_ref(), dl_device)?;
         let inner = Box::new(self.inner()?);
         let bytes = inner.host().map_err(Failure::from)?;
@@ -259,17 +337,33 @@ impl Tensor {
         }
         let lending = Lending {
             meta: self.meta,
+            device: Device::PROCESSOR,
             // A short tensor's bytes lie in the handle, and that in the box.
             data: bytes.as_ptr(),
             keep: inner,
             is_read_only: true,
             is_copied: false,
         };
-        lending.capsule(py, &Wanted { max_version })
+        lending.capsule(py, max_version)
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {
-        (1, 0)
+        self.device
+            .map_or((1, 0), |device| (CUDA, device.cast_signed()))
+    }
+
+    /// Where it lies on a CUDA device, for libraries that know no DLPack. It keeps its memory until the default stream
+    /// is past what is queued when it is released.
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let tensor = self.on_device()?.ok_or_else(|| {
+            PyAttributeError::new_err(
+                "the tensor lies in the processor's memory: it is no CUDA array",
+            )
+        })?;
+        let (said, seen) = tensor.interface(py)?;
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
+        Ok(said)
     }
 
     unsafe fn __getbuffer__(
@@ -367,10 +461,11 @@ pub(crate) fn copied_capsule<'py>(
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
     let lending = Lending {
         meta,
+        device: Device::PROCESSOR,
         data: start,
         keep: Box::new(copy),
         is_read_only: false,
         is_copied: true,
     };
-    lending.capsule(py, &Wanted { max_version })
+    lending.capsule(py, max_version)
 }

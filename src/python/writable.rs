@@ -16,7 +16,7 @@ use rendez::{DType, Path, PrivateTensor, Status, Tensor, TensorBuilder, TensorMe
 
 use super::buffer::{self, Shown};
 use super::convert::freed;
-use super::dlpack::{Lending, Wanted};
+use super::dlpack::{Device, Lending};
 use super::dtypes::dtype_of;
 use super::errors::{Failure, Outcome, argument};
 use super::tensor::dims_of;
@@ -238,12 +238,13 @@ impl TensorMut {
         let shared = self.shared()?;
         let lending = Lending {
             meta: self.meta,
+            device: Device::PROCESSOR,
             data: shared.start,
             keep: Box::new(shared),
             is_read_only: false,
             is_copied: false,
         };
-        lending.capsule(py, &Wanted { max_version })
+        lending.capsule(py, max_version)
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {

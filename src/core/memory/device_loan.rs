@@ -16,9 +16,9 @@ use crate::ground::TensorMeta;
 /// now. `times` are of this process, for the stream's device.
 ///
 /// # Errors
-/// [`MemoryError::OtherDevice`] if the stream is of another device; [`MemoryError::Tensor`] if the memory is not as long
-/// as `meta` takes; [`MemoryError::Driver`] if the driver can neither mark the stream nor wait for it. The owner has its
-/// memory back in each case: nothing of ours has touched it.
+/// [`MemoryError::OtherDevice`] if the stream is of another device; [`MemoryError::Tensor`] if the memory is not as
+/// long as `meta` takes; [`MemoryError::Driver`] if the driver can neither mark the stream nor wait for it. The owner
+/// has its memory back in each case: nothing of ours has touched it.
 pub fn lend_after(
     meta: TensorMeta,
     memory: impl DeviceMemory + 'static,

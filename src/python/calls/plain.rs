@@ -17,7 +17,7 @@ use super::body::{Body, Reader};
 use super::core::{Core, failed};
 use super::reference::RRef;
 use crate::convert::{Taking, tensor_of};
-use crate::source::Source;
+use crate::source::{Lent, Source};
 use crate::tensor::Tensor;
 use crate::writable::TensorMut;
 
@@ -248,8 +248,10 @@ pub(crate) fn write_buffer(core: &Core, body: &mut Body, bytes: &Bound<'_, PyAny
 
 /// The tensor of an array: the engine's own if it lies there, else a copy.
 pub(crate) fn array_of(core: &Core, array: &Bound<'_, PyAny>) -> PyResult<Inner> {
-    let ordered = match Source::of(array) {
-        Ok(Some(source)) => {
+    let ordered = match Lent::of(array) {
+        // A call brings values to the processor's memory.
+        Ok(Some(Lent::OnDevice(offer))) => return Err(offer.refusal().into()),
+        Ok(Some(Lent::Here(source))) => {
             if let Some(tensor) = lent(array, &source)? {
                 return Ok(tensor);
             }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::Inner;
 use super::cancel::{CancelToken, Hook};
+use super::{Engine, Inner};
 use crate::drive::{Drive, is_shard_thread};
 use crate::ground::{Key, Nanos, Status, StepId, TensorMeta, faults, limits};
 use crate::mail::mailbox::{Cancel, Command, give_up};
@@ -112,6 +112,14 @@ impl Recv {
     pub fn start(mut self) -> Result<Self, Status> {
         self.begin()?;
         Ok(self)
+    }
+
+    /// The engine that receives.
+    #[must_use]
+    pub fn engine(&self) -> Engine {
+        Engine {
+            inner: Arc::clone(&self.engine),
+        }
     }
 
     /// Blocks this thread until the value is here.

@@ -102,6 +102,14 @@ class Engine:
         What is sent in it is not copied, and a peer of this machine reads it where it lies. `paged` gives it pages of
         its own, which receivers may map to write to them; it is for large values.
         """
+    def to(self, value: TensorLike, device: str, /) -> Tensor:
+        """A value in the memory of `device`: `cpu`, `cuda`, or `cuda:1` for the second.
+
+        A tensor that lies there is given as it is. Any other is copied; a copy to a device may be under way when this
+        returns, and can be sent.
+        """
+    def devices(self) -> list[dict[str, Any]]:
+        """The devices that it uses, by the setting `devices`, and what it has of their memory."""
     def send(
         self,
         key: KeyLike,
@@ -157,6 +165,9 @@ class Step:
         change, are read where they lie. `copy=False` has all memory read where it lies: it must not change until
         `on_release` is called, on the main thread or another that calls rendez. Tensors of the engine's are never
         copied here; a `TensorMut` is gone then.
+
+        An array on a CUDA device is copied on that device, behind the work of its stream, and this waits for the copy.
+        With `copy=False` nothing waits: the value can be sent before it is there.
         """
     def send_wait(
         self,
@@ -236,6 +247,11 @@ class Tensor:
     def path(self) -> _Path:
         """The way it came: within this process, in a frame, read in place, or copied."""
     @property
+    def device(self) -> str:
+        """Where it lies: `cpu`, or `cuda:0`."""
+    def cpu(self) -> Tensor:
+        """Itself, or a copy in the processor's memory of what lies on a device."""
+    @property
     def dead(self) -> bool:
         """It says that no value will come."""
     def reshape(self, shape: list[int] | tuple[int, ...], /) -> Tensor: ...
@@ -273,8 +289,12 @@ class Tensor:
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
-    ) -> Any: ...
+    ) -> Any:
+        """Lends it. A consumer on a device passes its stream, which must live as long as what is made of the capsule."""
     def __dlpack_device__(self) -> tuple[int, int]: ...
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Where it lies on a CUDA device, in order with the default stream. Missing on the processor."""
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final

@@ -22,10 +22,19 @@ class SupportsDLPack(Protocol):
     def __dlpack_device__(self) -> tuple[Any, Any]: ...
 
 
+class SupportsCudaArray(Protocol):
+    """What says where it lies on a CUDA device: arrays of Numba, CuPy, and others."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
+
 KeyLike: TypeAlias = Key | str | tuple[str, str, str]
 """A key, its text, `source->destination;name`, or these three."""
 
-TensorLike: TypeAlias = Tensor | TensorMut | SupportsDLPack | Buffer | bool | int | float | complex
+TensorLike: TypeAlias = (
+    Tensor | TensorMut | SupportsDLPack | SupportsCudaArray | Buffer | bool | int | float | complex
+)
 """What can be sent."""
 
 

@@ -1,0 +1,297 @@
+"""Tensors on devices, over a played driver: what other libraries lend, what they are lent, and when memory goes home."""
+
+import gc
+import time
+
+import pytest
+
+import rendez
+from conftest import key_of, named
+
+np = pytest.importorskip("numpy")
+played = pytest.importorskip("played")
+
+SETTINGS = {
+    "arena_segment_bytes": "4MiB",
+    "stage_sampling": 0,
+    "devices": "require",
+    "device_library": played.PATH,
+    "device_segment_bytes": "4MiB",
+    "device_bytes": "32MiB",
+    "device_pinned_bytes": "192KiB",
+}
+
+
+@pytest.fixture(scope="module")
+def driver():
+    return played.Driver()
+
+
+@pytest.fixture
+def pair(driver):
+    """Two engines with devices, each of which reads the other's memory in place."""
+    before, lent = driver.violations(), played.lent()
+    with rendez.Engine(named("gone"), **SETTINGS) as left, rendez.Engine(named("here"), **SETTINGS) as right:
+        left.add_peer(right.task, right.address)
+        # What devices are seen is known once the peers have talked, and their arenas are there.
+        for engine in (left, right):
+            engine.to(bytes(64), "cuda:0").release()
+        left.connect(right.task)
+        yield left, right
+        until(lambda: played.lent() == lent)
+    assert driver.violations() == before, "work met memory that is gone"
+
+
+def until(is_so):
+    end = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < end
+        gc.collect()
+        time.sleep(0.001)
+
+
+def in_use(engine):
+    return engine.devices()[0]["bytes_in_use"]
+
+
+def view(driver, tensor, **asked):
+    return played.View(driver, tensor.__dlpack__(**{"max_version": (1, 0), **asked}))
+
+
+def values(count=5000, dtype="f4"):
+    return np.arange(count).astype(dtype)
+
+
+@pytest.mark.parametrize("how", ["dlpack", "before 1.0", "interface"])
+@pytest.mark.parametrize("copy", [None, False])
+def test_arrays_of_devices_arrive_on_devices(driver, pair, how, copy):
+    left, right = pair
+    for shape, dtype in [((5000,), "f4"), ((7, 3), "i8"), ((), "f8"), ((0, 4), "i2"), ((70000,), "?"), ((2, 2), "c16")]:
+        sent = (values(int(np.prod(shape, dtype=int))) % 2).astype(dtype).reshape(shape)
+        array = played.Array(driver, sent, versions=how != "before 1.0")
+        given = played.CudaArray(array) if how == "interface" else array
+        key = key_of(left, right, f"{shape}{dtype}")
+        left.send(key, given, copy=copy)
+        del array, given
+        got = right.recv(key, timeout=10).wait()
+        assert (got.shape, got.nbytes) == (shape, sent.nbytes)
+        if sent.nbytes:
+            assert (got.device, got.path) == ("cuda:0", "lease")
+        seen = view(driver, got) if got.device != "cpu" else None
+        if seen is not None:
+            assert (seen.device, seen.shape, seen.flags) == ((2, 0), shape, 1)
+            assert seen.bytes() == sent.tobytes()
+            seen.let_go()
+        np.testing.assert_array_equal(got.cpu().numpy(), sent)
+
+
+def test_what_was_sent_may_be_written_at_once(driver, pair):
+    left, right = pair
+    sent = values()
+    array = played.Array(driver, sent)
+    key = key_of(left, right, "x")
+    left.send(key, array)
+    array.write(sent * 0)
+    assert right.recv(key, timeout=10).wait().cpu().tolist() == sent.tolist()
+
+
+def test_lent_memory_is_sent_before_it_is_there(driver, pair):
+    left, _ = pair
+    array = played.Array(driver, values())
+    given = []
+    driver.hold(array.stream)
+    left.send(key_of(left, left, "x"), array, copy=False, on_release=lambda: given.append(1))
+    got = left.recv(key_of(left, left, "x"), timeout=10).wait()
+    # The consumer's stream waits for the producer's.
+    mine = driver.stream()
+    seen = view(driver, got, stream=mine)
+    assert driver.pending(mine) > 0
+    seen.let_go()
+    got.release()
+    time.sleep(0.05)
+    assert not given, "work that reads it is still queued"
+    driver.hold(array.stream, False)
+    until(lambda: given)
+    assert driver.pending(mine) == 0
+
+
+def test_a_lease_goes_home_when_its_readers_stream_is_past_it(driver, pair):
+    left, right = pair
+    key = key_of(left, right, "x")
+    left.send(key, played.Array(driver, values()))
+    got = right.recv(key, timeout=10).wait()
+    mine = driver.stream()
+    seen = view(driver, got, stream=mine)
+    driver.hold(mine)
+    seen.let_go()
+    got.release()
+    time.sleep(0.05)
+    assert in_use(left) > 0
+    driver.hold(mine, False)
+    until(lambda: in_use(left) == 0)
+
+
+def test_copies_are_the_consumers_own(driver, pair):
+    left, right = pair
+    key = key_of(left, right, "x")
+    sent = values()
+    left.send(key, played.Array(driver, sent))
+    got = right.recv(key, timeout=10).wait()
+    own = view(driver, got, copy=True)
+    assert own.flags == 2 and own.bytes() == sent.tobytes()
+    assert own.data != view_of(driver, got)
+    own.let_go()
+    # A consumer on the processor gets a copy there, and none if it wants no copy.
+    np.testing.assert_array_equal(np.from_dlpack(got, device="cpu"), sent)
+    with pytest.raises(BufferError):
+        got.__dlpack__(dl_device=(1, 0), copy=False)
+    # Before 1.0 a consumer cannot be told that it is read only.
+    with pytest.raises(BufferError, match="read only"):
+        got.__dlpack__()
+    assert played.View(driver, got.__dlpack__(copy=True)).let_go() is None
+
+
+def view_of(driver, tensor):
+    seen = view(driver, tensor)
+    seen.let_go()
+    return seen.data
+
+
+def test_streams_are_named_as_the_protocol_has_it(driver, pair):
+    left, _ = pair
+    tensor = left.to(values(), "cuda:0")
+    for stream in (None, -1, 1, 2, driver.stream()):
+        seen = view(driver, tensor, stream=stream)
+        assert seen.bytes() == values().tobytes()
+        seen.let_go()
+    for wrong in (0, -2, 2**70):
+        with pytest.raises(BufferError, match="stream"):
+            tensor.__dlpack__(stream=wrong)
+    with pytest.raises(TypeError):
+        tensor.__dlpack__(stream="mine")
+    with pytest.raises(BufferError, match="2:1"):
+        tensor.__dlpack__(dl_device=(2, 1))
+    with pytest.raises(rendez.RendezError) as caught:
+        tensor.__dlpack__(stream=driver.stream(1))
+    assert caught.value.reason == "DEVICE_OTHER"
+
+
+def test_the_interface_says_where_it_lies(driver, pair):
+    left, right = pair
+    key = key_of(left, right, "x")
+    sent = values(24, "i4").reshape(2, 3, 4)
+    left.send(key, played.Array(driver, sent))
+    got = right.recv(key, timeout=10).wait()
+    said = got.__cuda_array_interface__
+    address, is_read_only = said["data"]
+    assert is_read_only and (said["shape"], said["typestr"], said["stream"]) == ((2, 3, 4), "<i4", 1)
+    assert driver.read(address, sent.nbytes) == sent.tobytes()
+    assert got.reshape([24]).__cuda_array_interface__["shape"] == (24,)
+    with pytest.raises(AttributeError, match="bf16"):
+        left.to(values(4, "u2"), "cuda:0").recast("bf16").__cuda_array_interface__
+    assert not hasattr(left.to(1.5, "cpu"), "__cuda_array_interface__")
+    # What it shows can be sent on, and is nobody's copy.
+    left.send(key_of(left, left, "y"), got)
+    assert left.recv(key_of(left, left, "y"), timeout=10).wait().device == "cuda:0"
+
+
+def test_devices_are_listed(driver, pair):
+    left, _ = pair
+    first, second = left.devices()
+    assert (first["device"], second["device"]) == ("cuda:0", "cuda:1")
+    assert first["name"] and first["uuid"] != second["uuid"] and first["bytes"] > 0
+    assert (first["bytes_in_use"], first["bytes_mapped"], second["bytes_mapped"]) == (0, 4 << 20, 0)
+    tensor = left.to(values(), "cuda:0")
+    assert in_use(left) >= tensor.nbytes and left.devices()[0]["bytes_pinned"] == 192 << 10
+    tensor.release()
+    until(lambda: in_use(left) == 0)
+
+
+def test_values_move_between_memories(driver, pair):
+    left, _ = pair
+    sent = values()
+    there = left.to(sent, "cuda:1")
+    assert (there.device, there.dtype, there.shape) == ("cuda:1", "f32", sent.shape)
+    assert left.to(there, "cuda:1").device == "cuda:1"
+    over = left.to(there, "cuda")
+    assert over.device == "cuda:0"
+    back = left.to(over, "cpu")
+    assert back.device == "cpu" and back.tolist() == sent.tolist()
+    assert left.to(played.Array(driver, sent, device=1), "cpu").tolist() == sent.tolist()
+    assert back.cpu() is back
+    for wrong in ("gpu", "cuda:x", "cuda:-1", ""):
+        with pytest.raises(ValueError, match="device"):
+            left.to(sent, wrong)
+    with pytest.raises(rendez.RendezError) as caught:
+        left.to(sent, "cuda:2")
+    assert caught.value.reason == "DEVICE_ORDINAL"
+
+
+def test_the_processor_does_not_read_a_devices_memory(driver, pair):
+    left, _ = pair
+    tensor = left.to(values(), "cuda:0")
+    for read in (tensor.numpy, tensor.tobytes, tensor.tolist, lambda: memoryview(tensor), lambda: tensor.writable(left)):
+        with pytest.raises(rendez.RendezError) as caught:
+            read()
+        assert caught.value.reason == "TENSOR_DEVICE"
+
+
+def test_wrong_arrays_are_refused_and_given_back(driver, pair):
+    left, _ = pair
+    key = key_of(left, left, "x")
+
+    def refused(given, reason, match=None):
+        for copy in (None, False):
+            with pytest.raises((rendez.RendezError, ValueError), match=match) as caught:
+                left.send(key, given, copy=copy)
+            assert caught.value.reason == reason
+        assert left.pending() == []
+
+    array = played.Array(driver, values().reshape(50, 100))
+    array.strides = (1, 50)
+    refused(array, "PYTHON_ARGUMENT", "follow each other")
+    good = played.Array(driver, values())
+    for said, reason, match in [
+        ({"data": (4096, False)}, "DEVICE_POINTER", None),
+        ({"shape": (2**22,)}, "REGION_OUTSIDE", None),
+        ({"shape": (2**70,)}, None, None),
+        ({"typestr": ">f4"}, "PYTHON_ARGUMENT", "order"),
+        ({"typestr": "|O8"}, "PYTHON_ARGUMENT", "type"),
+        ({"stream": 0}, "PYTHON_ARGUMENT", "ambiguous"),
+        ({"mask": object()}, "PYTHON_ARGUMENT", "mask"),
+        ({"strides": (8,)}, "PYTHON_ARGUMENT", "follow each other"),
+        ({"typestr": None}, "PYTHON_ARGUMENT", "typestr"),
+    ]:
+        given = played.CudaArray(good, **said)
+        if reason is None:
+            with pytest.raises(OverflowError):
+                left.send(key, given)
+        else:
+            refused(given, reason, match)
+    gone = played.CudaArray(played.Array(driver, values()))
+    gone.array.__del__()
+    gone.array.address = 0
+    refused(gone, "DEVICE_POINTER")
+    good.device = 5
+    refused(good, "DEVICE_ORDINAL")
+    good.device = 0
+
+
+def test_without_devices_it_says_what_to_do(driver, engine, own):
+    array = played.Array(driver, values())
+    for given in (array, played.CudaArray(array)):
+        with pytest.raises(rendez.RendezError, match='devices="auto"') as caught:
+            engine.send(own("x"), given)
+        assert caught.value.reason == "DEVICE_MISSING"
+    with pytest.raises(ValueError, match="processor"):
+        engine.recv_into(own("x"), array)
+
+
+def test_it_is_read_after_its_engine_has_ended(driver):
+    with rendez.Engine(named("short"), **SETTINGS) as engine:
+        tensor = engine.to(values(), "cuda:0")
+    seen = view(driver, tensor)
+    assert seen.bytes() == values().tobytes()
+    seen.let_go()
+    with pytest.raises(rendez.Aborted):
+        tensor.cpu()
