@@ -117,6 +117,7 @@ const UNSAFE_FILES: &[&str] = &[
     "src/python/buffer.rs",
     "src/python/capsule.rs",
     "src/python/device.rs",
+    "src/python/device_room.rs",
     "src/python/dlpack.rs",
     "src/python/errands.rs",
     "src/python/source.rs",

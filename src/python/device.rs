@@ -27,8 +27,8 @@ use super::errands;
 use super::errors::{Failure, Outcome, argument};
 
 /// The default stream, which meets all streams that do not opt out; and that of each thread.
-const DEFAULT: u64 = 1;
-const OF_THREAD: u64 = 2;
+pub(crate) const DEFAULT: u64 = 1;
+pub(crate) const OF_THREAD: u64 = 2;
 /// Between two looks at the bytes after a while, and at Python's signals.
 const PAUSE: Duration = Duration::from_micros(20);
 const SLICE: Duration = Duration::from_millis(50);
@@ -73,23 +73,25 @@ pub(crate) fn take(
         }
         (_, devices) => devices.map_err(Failure::from)?,
     };
-    let lent = match offer {
+    let mut lent = match offer {
         Offer::Dlpack(object, device) => Lent::by_dlpack(&devices, &object, device)?,
         Offer::Array(object, interface) => Lent::by_interface(&devices, object, &interface)?,
     };
     if taking.copy == Some(false) {
         let foreign = Foreign::of(lent.place, lent.keep, taking.on_release.clone());
-        let stream = lent.writer.as_ref().unwrap_or_else(|| lent.lane.stream());
-        let tensor = devices.lend(lent.meta, foreign, stream);
+        let tensor = match &lent.writer {
+            Some(stream) => devices.lend(lent.meta, foreign, stream),
+            None => devices.lend(lent.meta, foreign, lent.lane.lane()?.stream()),
+        };
         return Ok(tensor.map_err(Failure::from)?);
     }
-    let mut lane = lent.lane;
     if let Some(stream) = &lent.writer {
-        devices.follow(&mut lane, stream).map_err(Failure::from)?;
+        let followed = devices.follow(lent.lane.lane()?, stream);
+        followed.map_err(Failure::from)?;
     }
     let foreign = Foreign::of(lent.place, lent.keep, None);
     let source = Tensor::from_device(lent.meta, foreign).map_err(Failure::from)?;
-    let copied = devices.copy(&source, lane).map_err(Failure::from)?;
+    let copied = lent.lane.copy(&source)?;
     // Its owner may write again when this returns.
     wait(py, &copied)?;
     Ok(copied)
@@ -121,6 +123,11 @@ pub(crate) fn moved(
     Ok(super::tensor::Tensor::new(moved, Path::Copy, false).of(|| engine.clone()))
 }
 
+/// A device as Python names it, or the processor.
+pub(crate) fn name_of(device: Option<u32>) -> String {
+    device.map_or_else(|| "cpu".into(), |number| format!("cuda:{number}"))
+}
+
 /// Where a device's tensor lies.
 fn place(tensor: &Tensor) -> DevicePtr {
     match tensor.bytes() {
@@ -130,7 +137,7 @@ fn place(tensor: &Tensor) -> DevicePtr {
 }
 
 /// The number of a device as Python names it.
-fn number_of(device: &str) -> Outcome<u32> {
+pub(crate) fn number_of(device: &str) -> Outcome<u32> {
     let number = match device {
         "cuda" => Some(0),
         _ => device
@@ -177,8 +184,42 @@ struct Lent {
     place: DevicePtr,
     keep: Kept,
     /// A lane of ours; behind the work that writes the memory, unless a stream is named for that.
-    lane: Lane,
+    lane: Ours,
     writer: Option<Stream>,
+}
+
+/// A lane of ours. What is not used up goes to its next user when the work that it waits for is done.
+struct Ours {
+    devices: EngineDevices,
+    /// `None` once it is used.
+    lane: Option<Lane>,
+}
+
+impl Ours {
+    fn take(devices: &EngineDevices, device: u32) -> Outcome<Self> {
+        Ok(Self {
+            lane: Some(devices.lane(device)?),
+            devices: devices.clone(),
+        })
+    }
+
+    fn lane(&mut self) -> Outcome<&mut Lane> {
+        self.lane.as_mut().ok_or_else(super::convert::freed)
+    }
+
+    /// A copy of a tensor, behind what the lane waits for.
+    fn copy(mut self, source: &Tensor) -> Outcome<Tensor> {
+        let lane = self.lane.take().ok_or_else(super::convert::freed)?;
+        Ok(self.devices.copy(source, lane)?)
+    }
+}
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        if let Some(lane) = self.lane.take() {
+            self.devices.settle(lane);
+        }
+    }
 }
 
 impl Lent {
@@ -189,9 +230,9 @@ impl Lent {
     ) -> PyResult<Self> {
         let number = u32::try_from(device.index)
             .map_err(|_| argument(format!("there is no device {}", device.index)))?;
-        let lane = devices.lane(number).map_err(Failure::from)?;
+        let mut lane = Ours::take(devices, number)?;
         // The producer lets our stream wait for its work.
-        let taken = dlpack::take(object, Some(lane.stream().handle()))?;
+        let taken = dlpack::take(object, Some(lane.lane()?.stream().handle()))?;
         if !taken.device.is_cuda() || taken.device.index != device.index {
             let (kind, index) = (taken.device.kind, taken.device.index);
             return Err(argument(format!(
@@ -230,7 +271,7 @@ impl Lent {
             meta: array.meta,
             place,
             keep: Box::new(object.unbind()),
-            lane: devices.lane(place.device).map_err(Failure::from)?,
+            lane: Ours::take(devices, place.device)?,
             writer: writer.transpose().map_err(Failure::from)?,
         })
     }
@@ -330,19 +371,13 @@ impl OnDevice {
             let bytes = host.host().map_err(Failure::from)?;
             return super::tensor::copied_capsule(py, host.meta(), bytes, asked.max_version);
         }
-        if let Some(wanted) = asked.device.filter(|wanted| *wanted != here) {
-            return Err(PyBufferError::new_err(format!(
-                "the tensor lies on device {}:{}, and is not lent to device {}:{}",
-                here.0, here.1, wanted.0, wanted.1
-            )));
-        }
+        check_place(here, asked.device)?;
         let (handle, is_ordered) = stream_of(asked.stream)?;
         let is_copied = asked.copy == Some(true);
         let mut given = self;
         if is_copied {
-            let lane = given.devices.lane(place.device).map_err(Failure::from)?;
-            let copied = given.devices.copy(&given.tensor, lane);
-            given.tensor = copied.map_err(Failure::from)?;
+            let lane = Ours::take(&given.devices, place.device)?;
+            given.tensor = lane.copy(&given.tensor)?;
         }
         let (meta, address) = (given.tensor.meta(), self::place(&given.tensor).address);
         let seen = Seen::by(py, given, handle, is_ordered)?;
@@ -370,8 +405,19 @@ impl OnDevice {
     }
 }
 
+/// Refuses a consumer that wants another device than where it lies.
+pub(crate) fn check_place(here: (i32, i32), wanted: Option<(i32, i32)>) -> PyResult<()> {
+    match wanted.filter(|wanted| *wanted != here) {
+        None => Ok(()),
+        Some(wanted) => Err(PyBufferError::new_err(format!(
+            "the tensor lies on device {}:{}, and is not lent to device {}:{}",
+            here.0, here.1, wanted.0, wanted.1
+        ))),
+    }
+}
+
 /// A handle of a consumer's, and whether its stream waits for the bytes.
-fn stream_of(given: Option<&Bound<'_, PyAny>>) -> PyResult<(u64, bool)> {
+pub(crate) fn stream_of(given: Option<&Bound<'_, PyAny>>) -> PyResult<(u64, bool)> {
     let number: i128 = match given.filter(|given| !given.is_none()) {
         None => return Ok((DEFAULT, true)),
         Some(given) => given.extract()?,

@@ -7,8 +7,12 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList};
 use rendez::ground::faults;
-use rendez::{Address, DType, Engine as Inner, PendingWhat, ShardStats, TaskName, WeakEngine};
+use rendez::{
+    Address, DType, Engine as Inner, PendingWhat, Shape, ShardStats, TaskName, TensorMeta,
+    WeakEngine,
+};
 
+use super::device_room::DeviceRoom;
 use super::dtypes::dtype_of;
 use super::errors::{Failure, Outcome};
 use super::operation::Recv;
@@ -173,13 +177,15 @@ impl Engine {
         Ok(py.detach(|| Step::begin(engine, id, patience))?)
     }
 
-    /// Memory of the engine's, to be written and sent: peers of this machine read it where it lies.
-    #[pyo3(signature = (shape, dtype = None, *, paged = false))]
+    /// Memory of the engine's, or of one of its devices, to be written and sent: peers of this machine read it where it
+    /// lies.
+    #[pyo3(signature = (shape, dtype = None, *, paged = false, device = "cpu"))]
     fn empty(
         &self,
         shape: &Bound<'_, PyAny>,
         dtype: Option<&Bound<'_, PyAny>>,
         paged: bool,
+        device: &str,
     ) -> PyResult<TensorMut> {
         let dims = match shape.extract::<u64>() {
             Ok(only) => vec![only],
@@ -187,6 +193,18 @@ impl Engine {
         };
         let dtype = dtype.map_or(Ok(DType::F32), dtype_of)?;
         let engine = self.running()?;
+        if device != "cpu" {
+            let number = super::device::number_of(device)?;
+            if paged {
+                return Err(super::errors::argument("memory of a device has no pages").into());
+            }
+            let shape =
+                Shape::new(&dims).map_err(|error| super::errors::argument(error.to_string()))?;
+            let meta = TensorMeta { dtype, shape };
+            let devices = engine.devices().map_err(Failure::from)?;
+            let room = DeviceRoom::new(devices, number, meta).map_err(Failure::from)?;
+            return Ok(TensorMut::new(Room::Device(room)));
+        }
         let built = match paged {
             false => engine.tensor(dtype, &dims),
             true => engine.paged_tensor(dtype, &dims),

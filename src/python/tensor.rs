@@ -64,6 +64,12 @@ impl Tensor {
         self
     }
 
+    /// An engine's devices lend it.
+    pub(crate) fn lent_by(mut self, devices: Option<EngineDevices>) -> Self {
+        self.devices = devices;
+        self
+    }
+
     /// It, if it lies on a device.
     fn on_device(&self) -> Outcome<Option<OnDevice>> {
         if self.device.is_none() {
@@ -124,8 +130,7 @@ impl Tensor {
     /// Where it lies: `cpu`, or `cuda:0`.
     #[getter]
     fn device(&self) -> String {
-        self.device
-            .map_or_else(|| "cpu".into(), |device| format!("cuda:{device}"))
+        super::device::name_of(self.device)
     }
 
     /// Itself, or a copy in the processor's memory of what lies on a device.

@@ -16,7 +16,9 @@ use rendez::{DType, Path, PrivateTensor, Status, Tensor, TensorBuilder, TensorMe
 
 use super::buffer::{self, Shown};
 use super::convert::freed;
-use super::dlpack::{Device, Lending};
+use super::device::Asked;
+use super::device_room::{self, DeviceRoom, Writers};
+use super::dlpack::{CUDA, Device, Lending};
 use super::dtypes::dtype_of;
 use super::errors::{Failure, Outcome, argument};
 use super::tensor::dims_of;
@@ -27,12 +29,16 @@ pub(crate) enum Room {
     Builder(TensorBuilder),
     /// In a value's pages, mapped so that only this process sees what it writes.
     Private(PrivateTensor),
+    /// In a device's memory, to be sent.
+    Device(DeviceRoom),
 }
 
 /// Room that views of Python's share, and where its bytes begin.
 struct Shared {
     room: UnsafeCell<Room>,
     start: *mut u8,
+    /// Who writes it, if it lies on a device.
+    writers: Option<Arc<Writers>>,
 }
 
 // SAFETY: through a shared room nothing is done but to copy the pointer. Python's views read and write the bytes by it,
@@ -48,12 +54,19 @@ impl Shared {
         let mut shared = Arc::new(Self {
             room: UnsafeCell::new(room),
             start: std::ptr::null_mut(),
+            writers: None,
         });
         // A few bytes lie in the room itself, which stays where it is now.
         if let Some(new) = Arc::get_mut(&mut shared) {
-            new.start = match new.room.get_mut() {
-                Room::Builder(builder) => builder.bytes_mut().as_mut_ptr(),
-                Room::Private(tensor) => tensor.bytes_mut().as_mut_ptr(),
+            (new.start, new.writers) = match new.room.get_mut() {
+                Room::Builder(builder) => (builder.bytes_mut().as_mut_ptr(), None),
+                Room::Private(tensor) => (tensor.bytes_mut().as_mut_ptr(), None),
+                // The processor does not read it.
+                Room::Device(room) => {
+                    let address = room.writers().place().address;
+                    let start = std::ptr::without_provenance_mut(address as usize);
+                    (start, Some(Arc::clone(room.writers())))
+                }
             };
         }
         shared
@@ -72,6 +85,7 @@ impl TensorMut {
         let meta = match &room {
             Room::Builder(builder) => builder.meta(),
             Room::Private(tensor) => tensor.meta(),
+            Room::Device(room) => room.meta(),
         };
         Self {
             room: Mutex::new(Some(Shared::new(room))),
@@ -82,6 +96,11 @@ impl TensorMut {
     fn shared(&self) -> Outcome<Arc<Shared>> {
         let room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         room.clone().ok_or_else(freed)
+    }
+
+    /// Who writes it, if it lies on a device.
+    fn writers(&self) -> Outcome<Option<Arc<Writers>>> {
+        Ok(self.shared()?.writers.clone())
     }
 
     fn len(&self) -> usize {
@@ -108,6 +127,7 @@ fn finished(room: Room, meta: TensorMeta) -> Outcome<Tensor> {
     let tensor = match room {
         Room::Builder(builder) => builder.finish(),
         Room::Private(tensor) => Tensor::from_foreign(tensor.meta(), tensor, drop)?,
+        Room::Device(room) => room.finish()?,
     };
     match tensor.meta() == meta {
         true => Ok(tensor),
@@ -137,6 +157,14 @@ impl TensorMut {
         self.len()
     }
 
+    /// Where it lies: `cpu`, or `cuda:0`.
+    #[getter]
+    fn device(&self) -> Outcome<String> {
+        Ok(super::device::name_of(
+            self.writers()?.map(|writers| writers.place().device),
+        ))
+    }
+
     /// The same room as elements of another type of the same size; both must be gone before either is sent.
     fn recast(&self, dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
         let dtype = dtype_of(dtype)?;
@@ -152,8 +180,9 @@ impl TensorMut {
 
     /// The tensor, written no more: it may be sent any number of times.
     fn freeze(&self) -> Outcome<super::tensor::Tensor> {
+        let devices = self.writers()?.map(|writers| writers.devices().clone());
         let inner = self.finish()?;
-        Ok(super::tensor::Tensor::new(inner, Path::Local, false))
+        Ok(super::tensor::Tensor::new(inner, Path::Local, false).lent_by(devices))
     }
 
     /// Gives the memory back. Views of it stay valid until they are gone.
@@ -228,6 +257,15 @@ impl TensorMut {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
+        if let Some(writers) = self.writers()? {
+            let asked = Asked {
+                stream: stream.as_ref(),
+                max_version,
+                device: dl_device,
+                copy,
+            };
+            return device_room::lend(py, &writers, self.meta, self.shared()?, &asked);
+        }
         super::tensor::check_consumer(stream.as_ref(), dl_device)?;
         if copy == Some(true) {
             let shared = self.shared()?;
@@ -247,8 +285,11 @@ impl TensorMut {
         lending.capsule(py, max_version)
     }
 
-    fn __dlpack_device__(&self) -> (i32, i32) {
-        (1, 0)
+    fn __dlpack_device__(&self) -> Outcome<(i32, i32)> {
+        let writers = self.writers()?;
+        Ok(writers.map_or((1, 0), |writers| {
+            (CUDA, writers.place().device.cast_signed())
+        }))
     }
 
     unsafe fn __getbuffer__(
@@ -258,6 +299,10 @@ impl TensorMut {
     ) -> PyResult<()> {
         let this = slf.get();
         let shared = this.shared()?;
+        if shared.writers.is_some() {
+            let message = "the tensor lies on a device, and the processor does not write there: take it by DLPack";
+            return Err(Failure(Status::of(catalogue::TENSOR_DEVICE, message)).into());
+        }
         let shown = Shown {
             meta: this.meta,
             data: shared.start,

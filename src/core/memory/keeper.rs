@@ -41,6 +41,8 @@ pub(super) enum Held {
     Tensor(#[allow(dead_code)] Tensor),
     /// What a copy reads, and the lane that it is queued on.
     Copied(#[allow(dead_code)] Tensor, #[allow(dead_code)] Lane),
+    /// A lane, for its next user.
+    Lane(#[allow(dead_code)] Lane),
     /// Another library's memory, which work of its own still writes.
     Loan(#[allow(dead_code)] Box<dyn DeviceMemory>),
 }

@@ -22,7 +22,8 @@ pub struct Lanes {
     idle: Arc<SegQueue<Arc<Stream>>>,
 }
 
-/// One lane. When it is dropped, which is when all of its work is done, the next user may have it.
+/// One lane. When it is dropped, which is when all of its work is done, the next user may have it: see
+/// [`Lane::settle`].
 #[derive(Debug)]
 pub struct Lane {
     stream: Arc<Stream>,
@@ -84,6 +85,15 @@ impl Lane {
         Ok(())
     }
 
+    /// Gives it to the next user when all that is queued on it is done.
+    pub fn settle(mut self, words: &Arc<Times>, keeper: &Keeper) {
+        match words.mark(&self.stream) {
+            Ok(Some(mark)) => keeper.keep(mark, Held::Lane(self)),
+            Ok(None) => {}
+            Err(_) => self.is_spoilt = true,
+        }
+    }
+
     /// Queues a copy of a device's tensor, as soon as its bytes are there; the copy can be sent on at once. The source
     /// and the lane are let go when the copy is over.
     ///
@@ -99,7 +109,13 @@ impl Lane {
         keeper: &Keeper,
     ) -> Result<Tensor, MemoryError> {
         let meta = source.meta();
-        let from = self.check(&source, to.place())?;
+        let from = match self.check(&source, to.place()) {
+            Ok(from) => from,
+            Err(error) => {
+                self.settle(words, keeper);
+                return Err(error);
+            }
+        };
         let stream = Arc::clone(&self.stream);
         let queued = await_bytes(&source, &stream, words, keeper).and_then(|()| {
             if from.size == 0 {

@@ -105,6 +105,10 @@ class Driver:
         self("cuStreamWaitEvent", ctypes.c_void_p(stream), event, 0, device=device)
         self.events.append(event)
 
+    def write(self, address, raw, stream):
+        """Queues a copy to a device."""
+        self("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(address), raw, ctypes.c_size_t(len(raw)), ctypes.c_void_p(stream))
+
     def hold(self, stream, held=True):
         assert self.library.played_hold(ctypes.c_size_t(stream), ctypes.c_bool(held))
 

@@ -1,5 +1,6 @@
 """Tensors on devices, over a played driver: what other libraries lend, what they are lent, and when memory goes home."""
 
+import ctypes
 import gc
 import time
 
@@ -33,10 +34,17 @@ def pair(driver):
     before, lent = driver.violations(), played.lent()
     with rendez.Engine(named("gone"), **SETTINGS) as left, rendez.Engine(named("here"), **SETTINGS) as right:
         left.add_peer(right.task, right.address)
-        # What devices are seen is known once the peers have talked, and their arenas are there.
-        for engine in (left, right):
-            engine.to(bytes(64), "cuda:0").release()
-        left.connect(right.task)
+        # Until the peer is known to see the device, values come by way of the processor's memory.
+        probe = left.to(bytes(64), "cuda:0")
+        key = key_of(left, right, "probe")
+
+        def is_seen():
+            left.send(key, probe)
+            return right.recv(key, timeout=10).wait().device == "cuda:0"
+
+        until(is_seen)
+        probe.release()
+        until(lambda: in_use(left) == 0)
         yield left, right
         until(lambda: played.lent() == lent)
     assert driver.violations() == before, "work met memory that is gone"
@@ -193,6 +201,99 @@ def test_the_interface_says_where_it_lies(driver, pair):
     # What it shows can be sent on, and is nobody's copy.
     left.send(key_of(left, left, "y"), got)
     assert left.recv(key_of(left, left, "y"), timeout=10).wait().device == "cuda:0"
+
+
+@pytest.fixture
+def pinned(driver):
+    """Memory that devices read."""
+    raw = ctypes.create_string_buffer(values().tobytes(), values().nbytes)
+    driver("cuMemHostRegister_v2", raw, ctypes.c_size_t(len(raw)), 1)
+    yield raw
+    driver("cuMemHostUnregister", raw)
+
+
+@pytest.mark.parametrize("way", ["send", "freeze"])
+def test_room_on_a_device_is_sent_where_it_lies(driver, pair, pinned, way):
+    left, right = pair
+    sent = values()
+    room = left.empty(sent.shape, "f32", device="cuda:0")
+    assert (room.device, room.dtype, room.shape, room.__dlpack_device__()) == ("cuda:0", "f32", sent.shape, (2, 0))
+    mine, other = driver.stream(), driver.stream()
+    driver.hold(mine)
+    first, second = view(driver, room, stream=mine), played.View(driver, room.__dlpack__(stream=other))
+    assert (first.flags, first.device, first.data) == (0, (2, 0), second.data)
+    driver.write(first.data, pinned, mine)
+    key = key_of(left, right, way)
+    with pytest.raises(rendez.FailedPrecondition, match="views"):
+        left.send(key, room)
+    second.let_go()
+    first.let_go()
+    at = first.data
+    left.send(key, room if way == "send" else room.freeze())
+    got = right.recv(key, timeout=10).wait()
+    assert (got.device, got.path) == ("cuda:0", "lease")
+    theirs = driver.stream()
+    seen = view(driver, got, stream=theirs)
+    assert driver.pending(theirs) > 0, "it is not there yet"
+    driver.hold(mine, False)
+    until(lambda: driver.pending(theirs) == 0)
+    assert seen.bytes() == sent.tobytes() == driver.read(at, sent.nbytes)
+    seen.let_go()
+    got.release()
+    until(lambda: in_use(left) == 0)
+
+
+def test_room_that_is_not_sent_goes_home_when_it_is_written(driver, pair, pinned):
+    left, _ = pair
+    room = left.empty(5000, "f32", device="cuda")
+    mine = driver.stream()
+    driver.hold(mine)
+    seen = view(driver, room, stream=mine)
+    driver.write(seen.data, pinned, mine)
+    seen.let_go()
+    room.release()
+    time.sleep(0.05)
+    assert in_use(left) > 0
+    driver.hold(mine, False)
+    until(lambda: in_use(left) == 0)
+
+
+def test_room_on_a_device_is_no_memory_of_the_processor(driver, pair):
+    left, _ = pair
+    room = left.empty((4, 4), "i32", device="cuda:1")
+    assert room.recast("f32").device == "cuda:1"
+    for read in (lambda: memoryview(room), room.numpy, room.tolist):
+        with pytest.raises(rendez.RendezError) as caught:
+            read()
+        assert caught.value.reason == "TENSOR_DEVICE"
+    with pytest.raises(BufferError, match="not sent"):
+        room.__dlpack__(copy=True)
+    with pytest.raises(BufferError, match="2:0"):
+        room.__dlpack__(dl_device=(2, 0))
+    with pytest.raises(rendez.RendezError) as caught:
+        room.__dlpack__(stream=driver.stream(0))
+    assert caught.value.reason == "DEVICE_OTHER"
+    with pytest.raises(ValueError, match="pages"):
+        left.empty(4, device="cuda", paged=True)
+    for wrong, reason in [(9, "DEVICE_ORDINAL"), (0, "ARENA_UNFIT")]:
+        with pytest.raises(rendez.RendezError) as caught:
+            left.empty(2**30, device=f"cuda:{wrong}")
+        assert caught.value.reason == reason
+
+
+def test_streams_that_wait_leave_others_free(driver, pair):
+    """What is lent behind work that does not end holds up no other value, and no lane."""
+    left, _ = pair
+    array = played.Array(driver, values())
+    driver.hold(array.stream)
+    for round in range(3):
+        left.send(key_of(left, left, f"x{round}"), array, copy=False)
+    free = played.Array(driver, values())
+    left.send(key_of(left, left, "y"), free)
+    assert left.recv(key_of(left, left, "y"), timeout=10).wait().cpu().tolist() == values().tolist()
+    driver.hold(array.stream, False)
+    for round in range(3):
+        assert left.recv(key_of(left, left, f"x{round}"), timeout=10).wait().cpu().tolist() == values().tolist()
 
 
 def test_devices_are_listed(driver, pair):

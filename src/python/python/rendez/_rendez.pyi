@@ -95,12 +95,18 @@ class Engine:
     def step(self, id: int, *, deadline: float | None = None) -> Step:
         """The step of that number; with a deadline it ends with `DeadlineExceeded` unless it has ended by then."""
     def empty(
-        self, shape: SupportsIndex | tuple[int, ...] | list[int], dtype: Any = None, *, paged: bool = False
+        self,
+        shape: SupportsIndex | tuple[int, ...] | list[int],
+        dtype: Any = None,
+        *,
+        paged: bool = False,
+        device: str = "cpu",
     ) -> TensorMut:
         """Memory of the engine's to write a value to, of f32 unless `dtype` says otherwise.
 
         What is sent in it is not copied, and a peer of this machine reads it where it lies. `paged` gives it pages of
-        its own, which receivers may map to write to them; it is for large values.
+        its own, which receivers may map to write to them; it is for large values. On a `device`, as `cuda:0`, libraries
+        write it by DLPack; the value is there when the work is done of those whose views are gone.
         """
     def to(self, value: TensorLike, device: str, /) -> Tensor:
         """A value in the memory of `device`: `cpu`, `cuda`, or `cuda:1` for the second.
@@ -309,6 +315,9 @@ class TensorMut:
     def dtype(self) -> str: ...
     @property
     def nbytes(self) -> int: ...
+    @property
+    def device(self) -> str:
+        """Where it lies: `cpu`, or `cuda:0`."""
     def recast(self, dtype: Any, /) -> TensorMut: ...
     def freeze(self) -> Tensor:
         """The value, written no more: it may be sent any number of times. Views must be gone; this is gone then."""

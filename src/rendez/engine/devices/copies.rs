@@ -11,7 +11,7 @@ use super::loans::check;
 use super::{EngineDevices, lock};
 use crate::engine::Inner;
 use crate::ground::{Key, Status, catalogue, faults};
-use crate::memory::{Lane, MemoryError, Stream, Tensor, TensorBytes};
+use crate::memory::{DeviceBuffer, DevicePtr, Lane, MemoryError, Stream, Tensor, TensorBytes};
 
 /// How bytes go from one device to another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,6 +79,19 @@ impl EngineDevices {
         Ok(lane.follow(stream, &arena.times)?)
     }
 
+    /// Memory for a copy of a tensor, which is what it says it is.
+    fn room_for(
+        &self,
+        tensor: &Tensor,
+        place: DevicePtr,
+        device: u32,
+    ) -> Result<DeviceBuffer, Status> {
+        if tensor.house().is_none() && !tensor.is_leased() {
+            check(self.all().accelerator()?.as_ref(), place)?;
+        }
+        self.buffer(device, tensor.meta())
+    }
+
     /// A copy of a device's tensor in the memory of the lane's device, which peers read in place. The host does not
     /// wait; the tensor, of whatever library, is kept until the copy is over.
     ///
@@ -94,10 +107,13 @@ impl EngineDevices {
         let all = self.all();
         let device = lane.stream().device();
         let arena = all.arena(&self.inner, device)?;
-        if tensor.house().is_none() && !tensor.is_leased() {
-            check(all.accelerator()?.as_ref(), place)?;
-        }
-        let buffer = self.buffer(device, tensor.meta())?;
+        let buffer = match self.room_for(tensor, place, device) {
+            Ok(buffer) => buffer,
+            Err(status) => {
+                self.settle(lane);
+                return Err(status);
+            }
+        };
         let copied = lane.copy(tensor.clone(), buffer, &arena.times, &all.keeper);
         let is_far = place.device != device;
         match copied.map_err(Status::from) {

@@ -6,7 +6,8 @@
 use super::EngineDevices;
 use crate::ground::{Status, TensorMeta};
 use crate::memory::{
-    Accelerator, DeviceMemory, DevicePtr, MemoryError, Stream, Tensor, lend_after,
+    Accelerator, DeviceBuffer, DeviceMemory, DevicePtr, Lane, MemoryError, Stream, Tensor,
+    lend_after,
 };
 
 impl EngineDevices {
@@ -28,6 +29,29 @@ impl EngineDevices {
         check(all.accelerator()?.as_ref(), memory.place())?;
         let arena = all.arena(&self.inner, stream.device())?;
         Ok(lend_after(meta, memory, stream, &arena.times, &all.keeper)?)
+    }
+    /// A tensor of memory that is written by work which a lane follows; its bytes are there when the lane is past that.
+    ///
+    /// # Errors
+    /// `DEVICE_OTHER` if the lane is another device's; `TENSOR_SHAPE` if the memory is not as long as `meta` takes;
+    /// what the driver says: the memory is kept for ever then.
+    pub fn finish(
+        &self,
+        buffer: DeviceBuffer,
+        meta: TensorMeta,
+        lane: Lane,
+    ) -> Result<Tensor, Status> {
+        let made = buffer.into_tensor_after(meta, lane.stream());
+        self.settle(lane);
+        Ok(made?)
+    }
+
+    /// Gives a lane to its next user when all that is queued on it is done: other libraries' work that it waits for.
+    pub fn settle(&self, lane: Lane) {
+        let all = self.all();
+        if let Ok(arena) = all.arena(&self.inner, lane.stream().device()) {
+            lane.settle(&arena.times, &all.keeper);
+        }
     }
 }
 
