@@ -2,7 +2,7 @@
 //!
 //! Knows no verdict. The files lie under a root, so that a test can lay out a machine of its own.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::process::Resource;
@@ -101,31 +101,8 @@ impl Host {
     /// The files called `name` of this process's control group and those above it, nearest first: of the unified
     /// hierarchy, or of the `controller`'s own.
     pub(super) fn of_group(&self, controller: &str, name: &str) -> Vec<String> {
-        let groups = self.text("/proc/self/cgroup").unwrap_or_default();
-        let mut found = Vec::new();
-        for line in groups.lines() {
-            let mut parts = line.splitn(3, ':');
-            let (Some(_), Some(controllers), Some(path)) =
-                (parts.next(), parts.next(), parts.next())
-            else {
-                continue;
-            };
-            let mount = if controllers.is_empty() {
-                "/sys/fs/cgroup".to_owned()
-            } else if controllers.split(',').any(|name| name == controller) {
-                format!("/sys/fs/cgroup/{controllers}")
-            } else {
-                continue;
-            };
-            for above in Path::new(path).ancestors() {
-                let file = format!(
-                    "{mount}{}/{name}",
-                    above.display().to_string().trim_end_matches('/')
-                );
-                found.extend(self.text(&file));
-            }
-        }
-        found
+        let files = rendez::memory::groups::files(&self.root, controller, name);
+        files.into_iter().map(|(_, text)| text).collect()
     }
 
     fn at(&self, path: &str) -> PathBuf {

@@ -39,6 +39,7 @@ mod device_value;
 mod element;
 mod error;
 mod foreign;
+pub mod groups;
 mod home;
 mod keeper;
 mod lanes;
