@@ -167,7 +167,7 @@ const FIELDS: &[Field] = &[
     field(
         "device_pinned_bytes",
         |c, v| c.devices.pinned_bytes = v as usize,
-        4096,
+        3 << 14,
         TIB / 16,
     ),
 ];

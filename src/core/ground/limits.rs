@@ -33,6 +33,9 @@ pub const PARKED_BYTES_PER_STEP: u64 = PARKED_BYTES / 2;
 /// yet, and tensors that streams still read. Their words are 32 KiB, pinned. Beyond it the host waits for the stream.
 pub const DEVICE_MARKS: usize = 1 << 12;
 
+/// The least pinned memory for copies to and from a device: three chunks of an arena's page, 16 KiB.
+pub const DEVICE_PINNED_BYTES_MIN: u64 = 3 * (16 << 10);
+
 /// Steps alive in one shard: a master keeps a few in flight, a shard may serve hundreds of masters.
 pub const STEPS: u32 = 1 << 12;
 

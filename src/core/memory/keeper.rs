@@ -16,12 +16,16 @@ use crossbeam::queue::SegQueue;
 
 use super::device::{DeviceEvent as _, DeviceMemory};
 use super::{DeviceBlock, Lane, Readiness, Tensor, times::Mark};
+use crate::ground::Nanos;
 
 /// What is kept, and by whom it is looked at.
 pub struct Keeper {
     arriving: SegQueue<Kept>,
     count: AtomicUsize,
     quarantined: AtomicU64,
+    /// Of what is kept, as the thread that turns it saw it last: its bytes, and when the oldest came.
+    bytes: AtomicU64,
+    oldest: AtomicU64,
     is_closed: AtomicBool,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -29,7 +33,7 @@ pub struct Keeper {
 #[derive(Debug)]
 enum Kept {
     /// Memory, until a stream has come to a mark.
-    Until(Mark, #[allow(dead_code)] Held),
+    Until(Mark, Held),
     /// A stream waits for the mark, and the mark for the tensor.
     Gate(Mark, Tensor),
 }
@@ -37,20 +41,32 @@ enum Kept {
 /// Memory that is kept, for its drop.
 #[derive(Debug)]
 pub(super) enum Held {
-    Block(#[allow(dead_code)] DeviceBlock),
-    Tensor(#[allow(dead_code)] Tensor),
+    Block(DeviceBlock),
+    Tensor(Tensor),
     /// What a copy reads, and the lane that it is queued on.
-    Copied(#[allow(dead_code)] Tensor, #[allow(dead_code)] Lane),
+    Copied(Tensor, #[allow(dead_code)] Lane),
     /// A lane, for its next user.
     Lane(#[allow(dead_code)] Lane),
     /// Another library's memory, which work of its own still writes.
-    Loan(#[allow(dead_code)] Box<dyn DeviceMemory>),
+    Loan(Box<dyn DeviceMemory>),
+}
+
+impl Held {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Block(block) => block.place().size,
+            Self::Tensor(tensor) | Self::Copied(tensor, _) => tensor.size() as u64,
+            Self::Lane(_) => 0,
+            Self::Loan(memory) => memory.place().size,
+        }
+    }
 }
 
 /// What one thread of a keeper looks at, turn by turn.
 #[derive(Debug, Default)]
 pub struct Watch {
-    kept: Vec<Kept>,
+    /// Each with the time that it came.
+    kept: Vec<(Nanos, Kept)>,
 }
 
 impl Keeper {
@@ -61,6 +77,8 @@ impl Keeper {
             arriving: SegQueue::new(),
             count: AtomicUsize::new(0),
             quarantined: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            oldest: AtomicU64::new(Nanos::NEVER.0),
             is_closed: AtomicBool::new(false),
             wake: OnceLock::new(),
         }
@@ -86,6 +104,18 @@ impl Keeper {
     #[must_use]
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
+    }
+
+    /// The bytes of what is kept, gates apart.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// When the oldest of what is kept came; [`Nanos::NEVER`] if there is none.
+    #[must_use]
+    pub fn oldest(&self) -> Nanos {
+        Nanos(self.oldest.load(Ordering::Relaxed))
     }
 
     /// What is kept for ever, for nothing is known of the streams that use it.
@@ -119,30 +149,42 @@ impl Keeper {
     }
 
     /// Looks at everything that is kept, and lets go what is over; how much that was.
-    pub fn turn(&self, watch: &mut Watch) -> usize {
+    pub fn turn(&self, watch: &mut Watch, now: Nanos) -> usize {
         while let Some(kept) = self.arriving.pop() {
-            watch.kept.push(kept);
+            watch.kept.push((now, kept));
         }
-        let mut done = 0;
-        let mut at = 0;
-        while at < watch.kept.len() {
-            if watch.kept[at].is_over() {
-                let kept = watch.kept.swap_remove(at);
+        let (mut done, mut at) = (0, 0);
+        let (mut bytes, mut oldest) = (0, Nanos::NEVER);
+        while let Some((since, kept)) = watch.kept.get(at) {
+            if kept.is_over() {
+                let (_, kept) = watch.kept.swap_remove(at);
                 if let Kept::Gate(gate, _) = &kept {
                     gate.open();
                 }
                 drop(kept);
                 done += 1;
             } else {
+                bytes += kept.bytes();
+                oldest = oldest.min(*since);
                 at += 1;
             }
         }
+        // Relaxed: the count, which follows, publishes them.
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.oldest.store(oldest.0, Ordering::Relaxed);
         self.count.fetch_sub(done, Ordering::AcqRel);
         done
     }
 }
 
 impl Kept {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Until(_, held) => held.bytes(),
+            Self::Gate(..) => 0,
+        }
+    }
+
     /// No thread looks any more: streams may still use the memory, which stays until the process ends; and what waits
     /// for a gate waits no longer.
     fn leave(self) {
@@ -173,7 +215,7 @@ impl Drop for Keeper {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        for kept in self.kept.drain(..) {
+        for (_, kept) in self.kept.drain(..) {
             kept.leave();
         }
     }

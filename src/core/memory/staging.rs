@@ -39,7 +39,7 @@ struct Chunk {
 }
 
 impl Staging {
-    /// `count` chunks of `chunk_bytes` each, whose copies are marked in `marks`.
+    /// `count` chunks of `chunk_bytes` each, less what is no whole page of arenas; whose copies are marked in `marks`.
     ///
     /// # Errors
     /// [`MemoryError::Driver`], also where the user may not pin so much; [`MemoryError::System`].
@@ -50,7 +50,8 @@ impl Staging {
         count: usize,
         chunk_bytes: usize,
     ) -> Result<Self, MemoryError> {
-        let chunk_bytes = chunk_bytes.next_multiple_of(super::pages::PAGE_BYTES);
+        let page = super::pages::PAGE_BYTES;
+        let chunk_bytes = (chunk_bytes / page * page).max(page);
         let make = |index| {
             let pinned = Pinned::new(accelerator, device, index as u16, chunk_bytes, chunk_bytes)?;
             Ok(Chunk { pinned, mark: None })

@@ -88,6 +88,12 @@ impl Times {
         self.pinned.segment()
     }
 
+    /// Bytes of it that are pinned.
+    #[must_use]
+    pub const fn pinned_bytes(&self) -> usize {
+        self.pinned.len()
+    }
+
     /// Marks that can be made now.
     #[must_use]
     pub fn free(&self) -> usize {

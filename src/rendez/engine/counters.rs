@@ -1,17 +1,18 @@
-//! The counters of a shard, as all readers see them: the metrics page, its reference, and `rendez stat`.
+//! The counters of a shard and of devices, as all readers see them: the metrics page, its reference, and `rendez stat`.
 //!
-//! One table, from which every page that shows a counter reads it. Knows nothing of formats.
+//! A table each, from which every page that shows a counter reads it. Knows nothing of formats.
 
 use crate::mail::ShardStats;
 use crate::trace::recorder::CLASSES;
 use rendez_proto::services::{ShardStat, StageStat, StatReply};
 
 use super::Engine;
+use super::devices::{DeviceStats, Devices};
 use super::recording::StageTimes;
 
-/// A counter or a gauge of each shard.
+/// A counter or a gauge of each shard, or of something else that has figures.
 #[derive(Debug)]
-pub struct Metric {
+pub struct Metric<S = ShardStats> {
     /// Its family, as Prometheus knows it, without the ending of counters.
     pub family: &'static str,
     /// True if it only grows.
@@ -23,14 +24,17 @@ pub struct Metric {
     /// What its number is multiplied by to be in base units: a billionth for nanoseconds.
     pub unit: f64,
     /// Its number.
-    pub read: fn(&ShardStats) -> u64,
+    pub read: fn(&S) -> u64,
 }
 
-/// Rows of `kind family {label = value} unit field, help;`.
+/// A table's name and what it reads, then rows of `kind family {label = value} unit field, help;`.
 macro_rules! metrics {
-    ($($kind:ident $family:literal $({$label:ident = $value:literal})? $unit:literal $read:expr, $help:literal;)*) => {
-        /// All of them, those of a family together.
-        pub const SHARD_METRICS: &[Metric] = &[$(
+    (
+        $(#[$doc:meta])* $vis:vis $table:ident of $of:ty:
+        $($kind:ident $family:literal $({$label:ident = $value:literal})? $unit:literal $read:expr, $help:literal;)*
+    ) => {
+        $(#[$doc])*
+        $vis const $table: &[Metric<$of>] = &[$(
             Metric {
                 family: $family,
                 is_counter: stringify!($kind).as_bytes()[0] == b'c',
@@ -46,6 +50,8 @@ macro_rules! metrics {
 }
 
 metrics! {
+    /// All of a shard, those of a family together.
+    pub SHARD_METRICS of ShardStats:
     counter "rendez_delivered" 1.0 |stats| stats.delivered, "Values handed over to receivers of this task.";
     counter "rendez_returned" 1.0 |stats| stats.returned,
         "Of those handed over, values that were not read: they went back to their keys, and are handed over again.";
@@ -105,6 +111,42 @@ metrics! {
     counter "rendez_poll_seconds" {state = "asleep"} 1e-9 |stats| stats.slept_ns, "";
     gauge "rendez_longest_turn_seconds" 1e-9 |stats| stats.longest_turn_ns,
         "The longest turn that did something, since the start.";
+}
+
+metrics! {
+    /// All of a device.
+    pub DEVICE_METRICS of DeviceStats:
+    gauge "rendez_device_used_bytes" 1.0 |stats| stats.arena.in_use_bytes,
+        "Bytes of the device's arena in use: of tensors here, of what peers lease, and of what streams are not past.";
+    gauge "rendez_device_mapped_bytes" 1.0 |stats| stats.arena.mapped_bytes,
+        "Bytes that the arena took of the device.";
+    gauge "rendez_device_headroom_bytes" 1.0 |stats| stats.arena.limit_bytes.saturating_sub(stats.arena.in_use_bytes),
+        "What the device's arena may still grow by, up to `device_bytes`.";
+    gauge "rendez_device_pinned_bytes" {use = "copies"} 1.0 |stats| stats.pinned_bytes,
+        "Pinned memory of the host: `copies`, the pool that copies to the device and back go by; `marks`, words \
+         that tell the times of its work.";
+    gauge "rendez_device_pinned_bytes" {use = "marks"} 1.0 |stats| stats.marks_bytes, "";
+    gauge "rendez_device_pinned_headroom_bytes" 1.0
+        |stats| stats.pinned_limit_bytes.saturating_sub(stats.pinned_bytes),
+        "What the pool may still take, up to `device_pinned_bytes`: all of it until the first copy.";
+    counter "rendez_device_copied_bytes" {way = "to_host"} 1.0 |stats| stats.to_host_bytes,
+        "Bytes copied, by way: `to_host` and `to_device`, through the pinned pool; `between`, to the device from one, \
+         itself or another, by the copy engine.";
+    counter "rendez_device_copied_bytes" {way = "to_device"} 1.0 |stats| stats.to_device_bytes, "";
+    counter "rendez_device_copied_bytes" {way = "between"} 1.0 |stats| stats.between_bytes, "";
+}
+
+metrics! {
+    /// All of a task's devices together.
+    pub(super) DEVICES_METRICS of Devices:
+    gauge "rendez_devices_kept" 1.0 |devices| devices.keeper().count() as u64,
+        "What is kept until streams are past it: blocks and leases that they use, and waits of theirs for peers. \
+         It stays where a stream stalls.";
+    gauge "rendez_devices_kept_bytes" 1.0 |devices| devices.keeper().bytes(), "Bytes of that, on devices.";
+    gauge "rendez_devices_quarantined" 1.0 |devices| devices.keeper().quarantined(),
+        "Of device memory, what is kept for ever: the driver failed, and a stream may still use it.";
+    gauge "rendez_devices_unreleased" 1.0 |devices| devices.unreleased(),
+        "Memory of devices, and pinned of the host, that the driver did not take back: kept until the process ends.";
 }
 
 /// The counter's flat name: the family without its first word, and its label's value.

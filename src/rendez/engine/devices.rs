@@ -9,6 +9,7 @@ mod loans;
 mod peers;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -21,8 +22,9 @@ use crate::ground::{Code, Status, TensorMeta, catalogue};
 use crate::memory::{
     Accelerator, ArenaConfig, ArenaId, DeviceArena, DeviceBuffer, DeviceInfo, DeviceSegment, House,
     HugePages, Keeper, Lanes, MemoryError, Pool, PoolStats, Staging, Stream, Tensor, TensorBytes,
-    Times, Watch, accelerator, await_bytes, release_after,
+    Times, Watch, accelerator, await_bytes, groups, release_after,
 };
+use crate::trace::clock::Clock;
 pub use copies::DeviceWay;
 use peers::Imported;
 
@@ -90,7 +92,8 @@ pub(crate) struct Devices {
     /// Which of our devices each peer of this machine can import memory of.
     seen: Mutex<BTreeMap<TaskName, u64>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    staged: AtomicU64,
+    /// Where the machine's files lie: a test lays out its own.
+    root: Mutex<PathBuf>,
 }
 
 /// One device's memory.
@@ -99,7 +102,13 @@ struct Arena {
     pool: Mutex<Pool<DeviceArena>>,
     /// Marks for streams of this process, and gates for them.
     times: Arc<Times>,
+    /// Locked for as long as a copy waits for its tensor: figures stand beside it.
     staging: Mutex<Option<Staging>>,
+    /// Bytes of `staging`, and of those that a driver which failed did not give back.
+    pinned: AtomicU64,
+    to_host: AtomicU64,
+    to_device: AtomicU64,
+    between: AtomicU64,
     /// For copies from device to device that end here.
     lanes: Lanes,
 }
@@ -114,6 +123,16 @@ pub struct DeviceStats {
     pub arena: PoolStats,
     /// Pinned memory of the host for its copies.
     pub pinned_bytes: u64,
+    /// The most of that.
+    pub pinned_limit_bytes: u64,
+    /// Pinned memory of the host that tells the times of its work: 32 KiB for each segment of its arena.
+    pub marks_bytes: u64,
+    /// Bytes copied from it by way of the pinned pool.
+    pub to_host_bytes: u64,
+    /// Bytes copied to it by way of the pinned pool.
+    pub to_device_bytes: u64,
+    /// Bytes copied to it from a device, this one or another, by the copy engine.
+    pub between_bytes: u64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -143,12 +162,44 @@ impl Devices {
             imported: Mutex::default(),
             seen: Mutex::default(),
             thread: Mutex::default(),
-            staged: AtomicU64::new(0),
+            root: Mutex::new("/".into()),
         })
     }
 
     pub(super) fn accelerator(&self) -> Result<&Arc<dyn Accelerator>, Status> {
         self.accelerator.as_ref().map_err(|why| missing(why))
+    }
+
+    /// What holds memory until streams are past it.
+    pub(super) fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
+    /// What the driver did not take back.
+    pub(super) fn unreleased(&self) -> u64 {
+        self.accelerator.as_ref().map_or(0, |all| all.unreleased())
+    }
+
+    /// What is used of each device that was used.
+    pub(super) fn stats(&self) -> Vec<DeviceStats> {
+        let arenas = lock(&self.arenas);
+        let stats = arenas.iter().map(|(device, arena)| {
+            let mut pool = lock(&arena.pool);
+            pool.reclaim();
+            let marks = pool.segments().iter();
+            let of = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+            DeviceStats {
+                device: *device,
+                arena: pool.stats(),
+                pinned_bytes: of(&arena.pinned),
+                pinned_limit_bytes: self.settings.pinned_bytes as u64,
+                marks_bytes: marks.map(|one| one.times().pinned_bytes() as u64).sum(),
+                to_host_bytes: of(&arena.to_host),
+                to_device_bytes: of(&arena.to_device),
+                between_bytes: of(&arena.between),
+            }
+        });
+        stats.collect()
     }
 
     /// The arena of a device, made if this is its first use.
@@ -166,7 +217,7 @@ impl Devices {
         };
         let memory = DeviceArena::new(accelerator, device)?;
         let pool = Pool::over(self.house, memory, ArenaId(number), config)?;
-        self.begin_keeping()?;
+        self.begin_keeping(&inner.clock)?;
         for segment in pool.segments() {
             inner
                 .wiring
@@ -176,6 +227,10 @@ impl Devices {
             times: Arc::clone(pool.segments()[0].times()),
             pool: Mutex::new(pool),
             staging: Mutex::new(None),
+            pinned: AtomicU64::new(0),
+            to_host: AtomicU64::new(0),
+            to_device: AtomicU64::new(0),
+            between: AtomicU64::new(0),
             lanes: Lanes::new(accelerator, device),
         });
         arenas.insert(device, Arc::clone(&arena));
@@ -183,15 +238,15 @@ impl Devices {
     }
 
     /// The thread that turns the keeper.
-    fn begin_keeping(&self) -> Result<(), Status> {
+    fn begin_keeping(&self, clock: &Clock) -> Result<(), Status> {
         let mut thread = lock(&self.thread);
         if thread.is_some() {
             return Ok(());
         }
-        let keeper = Arc::clone(&self.keeper);
+        let (keeper, clock) = (Arc::clone(&self.keeper), clock.clone());
         let begun = std::thread::Builder::new()
             .name("rendez-devices".into())
-            .spawn(move || keep(&keeper));
+            .spawn(move || keep(&keeper, &clock));
         let begun = begun.map_err(|error| {
             let message = format!("a thread for devices: {error}");
             Status::new(Code::ResourceExhausted, catalogue::CONFIG, message)
@@ -205,26 +260,43 @@ impl Devices {
     /// Does something with the pinned pool of a device.
     fn staged<T>(
         &self,
-        inner: &Inner,
+        arena: &Arena,
         device: u32,
         copy: impl FnOnce(&mut Staging, &Keeper) -> Result<T, MemoryError>,
     ) -> Result<T, Status> {
-        let arena = self.arena(inner, device)?;
         let mut staging = lock(&arena.staging);
         if staging.as_ref().is_some_and(|staging| !staging.is_usable()) {
             *staging = None;
         }
         let staging = match &mut *staging {
             Some(staging) => staging,
-            none => none.insert(Staging::new(
-                self.accelerator()?,
-                device,
-                &arena.times,
-                CHUNKS,
-                self.settings.pinned_bytes / CHUNKS,
-            )?),
+            none => {
+                let bytes = self.settings.pinned_bytes;
+                self.check_room(device, bytes as u64)?;
+                let (all, times) = (self.accelerator()?, &arena.times);
+                let made = Staging::new(all, device, times, CHUNKS, bytes / CHUNKS)?;
+                let pinned = made.pinned_bytes() as u64;
+                arena.pinned.fetch_add(pinned, Ordering::Relaxed);
+                none.insert(made)
+            }
         };
         Ok(copy(staging, &self.keeper)?)
+    }
+
+    /// Refuses a pinned pool that the control group has no room for: the kernel would end the process in its place. The
+    /// limit of locked memory is kept by who pins, the driver, and its refusal is `DEVICE_FULL` too.
+    fn check_room(&self, device: u32, wanted: u64) -> Result<(), Status> {
+        let room = groups::room(&lock(&self.root));
+        let Some(groups::Room { left, limit, file }) = room.filter(|room| room.left < wanted)
+        else {
+            return Ok(());
+        };
+        let message = format!(
+            "copies of device {device} want {wanted} bytes of pinned memory (device_pinned_bytes), and {} leaves \
+             {left} of {limit}",
+            file.display()
+        );
+        Err(Status::of(catalogue::DEVICE_FULL, message))
     }
 
     /// A device's tensor in memory of the engine's, by way of the pinned pool.
@@ -239,10 +311,11 @@ impl Devices {
         let dims: Vec<u64> = meta.shape.dims().collect();
         let mut builder = engine.tensor(meta.dtype, &dims)?;
         let out = builder.bytes_mut();
-        self.staged(inner, place.device, |staging, keeper| {
+        let arena = self.arena(inner, place.device)?;
+        self.staged(&arena, place.device, |staging, keeper| {
             staging.to_host(tensor, out, keeper)
         })?;
-        self.staged.fetch_add(place.size, Ordering::Relaxed);
+        arena.to_host.fetch_add(place.size, Ordering::Relaxed);
         Ok(builder.finish())
     }
 
@@ -260,12 +333,12 @@ impl Devices {
 }
 
 /// Turns the keeper until the engine ends.
-fn keep(keeper: &Keeper) {
+fn keep(keeper: &Keeper, clock: &Clock) {
     let mut watch = Watch::default();
     let mut idle = 0_u32;
     let mut looks = 0;
     loop {
-        let done = keeper.turn(&mut watch);
+        let done = keeper.turn(&mut watch, clock.stamp());
         let is_last = keeper.is_closed();
         if is_last && (keeper.count() == 0 || looks >= LAST_LOOKS) {
             return;
@@ -425,30 +498,20 @@ impl EngineDevices {
         let meta = tensor.meta();
         let buffer = self.buffer(device, meta)?;
         let all = self.all();
-        let copied = all.staged(&self.inner, device, |staging, _| {
+        let arena = all.arena(&self.inner, device)?;
+        let copied = all.staged(&arena, device, |staging, _| {
             staging.to_device(bytes, &buffer)?;
             buffer.into_tensor_after(meta, staging.stream())
         })?;
-        all.staged.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let len = bytes.len() as u64;
+        arena.to_device.fetch_add(len, Ordering::Relaxed);
         Ok(copied)
     }
 
     /// What is used of each device that was used.
     #[must_use]
     pub fn stats(&self) -> Vec<DeviceStats> {
-        let arenas = lock(&self.all().arenas);
-        let stats = arenas.iter().map(|(device, arena)| {
-            let mut pool = lock(&arena.pool);
-            pool.reclaim();
-            DeviceStats {
-                device: *device,
-                arena: pool.stats(),
-                pinned_bytes: lock(&arena.staging)
-                    .as_ref()
-                    .map_or(0, |staging| staging.pinned_bytes() as u64),
-            }
-        });
-        stats.collect()
+        self.all().stats()
     }
 
     /// What is kept until streams are past it, and what for ever, for nothing is known of the streams that use it.
@@ -461,7 +524,11 @@ impl EngineDevices {
     /// Bytes that went by way of the pinned pools.
     #[must_use]
     pub fn staged_bytes(&self) -> u64 {
-        self.all().staged.load(Ordering::Relaxed)
+        let stats = self.all().stats();
+        let staged = stats
+            .iter()
+            .map(|one| one.to_host_bytes + one.to_device_bytes);
+        staged.sum()
     }
 }
 

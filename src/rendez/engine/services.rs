@@ -219,7 +219,7 @@ fn who_is_connected(engine: &Engine, until: Instant) -> ConnectedReply {
     }
 }
 
-fn what_waits(engine: &Engine) -> PendingReply {
+pub(super) fn what_waits(engine: &Engine) -> PendingReply {
     let connected = engine.connected();
     let is_connected =
         |task: &TaskName| task == engine.task() || connected.iter().any(|peer| peer.task == *task);
@@ -250,7 +250,20 @@ fn what_waits(engine: &Engine) -> PendingReply {
         on: one.on.to_string(),
         ..PendingItem::default()
     });
-    let mut items: Vec<PendingItem> = items.chain(above).collect();
+    let keeper = engine.inner.wiring.devices().keeper();
+    let count = u32::try_from(keeper.count()).unwrap_or(u32::MAX);
+    let now = engine.inner.clock.stamp();
+    let kept = (count > 0).then(|| PendingItem {
+        what: "device memory".into(),
+        key: "kept until streams are past it".into(),
+        age_ns: now.0.saturating_sub(keeper.oldest().0),
+        bytes: keeper.bytes(),
+        count,
+        on: engine.task().to_string(),
+        is_connected: true,
+        ..PendingItem::default()
+    });
+    let mut items: Vec<PendingItem> = items.chain(above).chain(kept).collect();
     items.sort_by_key(|item| std::cmp::Reverse(item.age_ns));
     PendingReply { items }
 }

@@ -42,7 +42,7 @@ catalogue! {
         "The message names the call; check that the memory or the stream is still there.";
     DEVICE_FULL: ResourceExhausted,
         "The device's memory, or what may be pinned of the host's, is full.",
-        "Let tensors go, lower `device_bytes`, or raise the limit of locked memory (`ulimit -l`).";
+        "Let tensors go, lower the bound in the message, or raise `ulimit -l` or the control group's `memory.max`.";
     DEVICE_UNSUPPORTED: FailedPrecondition,
         "The device or its driver cannot do this.",
         "`rendez doctor` says what it can; a newer driver may do it.";

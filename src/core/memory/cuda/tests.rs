@@ -16,7 +16,7 @@ use super::super::{
     Stream, Tensor, TensorBytes, Times, Watch, accelerator,
 };
 use super::*;
-use crate::ground::{DType, MemoryKind, Region, Shape, Status, TensorMeta, catalogue};
+use crate::ground::{DType, MemoryKind, Nanos, Region, Shape, Status, TensorMeta, catalogue};
 
 const ARENA: ArenaId = ArenaId(0x8000);
 const CONFIG: ArenaConfig = ArenaConfig {
@@ -137,7 +137,7 @@ impl Side {
     }
 
     fn turn(&mut self) -> usize {
-        self.keeper.turn(&mut self.watch)
+        self.keeper.turn(&mut self.watch, Nanos::ZERO)
     }
 }
 

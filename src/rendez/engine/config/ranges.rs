@@ -10,8 +10,9 @@ use super::table::Setting;
 use super::{Config, invalid, layers::UNNAMED};
 use crate::ground::limits::{
     ARENA_BYTES_MAX, ARENA_SEGMENT_BYTES_MAX, BODY_MAX, BYTES_MIN, CLUSTER_TASKS_MAX,
-    FAILURE_DETECTION_MIN_MS, INLINE_LEAST, MAILBOX_MAX, RECORDER_BYTES_MAX, SHARDS,
-    VERBS_INLINE_BYTES_MAX, VERBS_QUEUE_PAIRS_MAX, VERBS_WINDOW, VERBS_WINDOW_MIN,
+    DEVICE_PINNED_BYTES_MIN, FAILURE_DETECTION_MIN_MS, INLINE_LEAST, MAILBOX_MAX,
+    RECORDER_BYTES_MAX, SHARDS, VERBS_INLINE_BYTES_MAX, VERBS_QUEUE_PAIRS_MAX, VERBS_WINDOW,
+    VERBS_WINDOW_MIN,
 };
 use crate::ground::{Status, units};
 
@@ -77,7 +78,7 @@ const RANGES: &[Range] = &[
     }),
     range(
         "device_pinned_bytes",
-        BYTES_MIN,
+        DEVICE_PINNED_BYTES_MIN,
         ARENA_SEGMENT_BYTES_MAX,
         Bytes,
         |c| count(c.devices.pinned_bytes),

@@ -263,7 +263,7 @@ settings! {
         "Memory of a device is taken in segments of this size.";
     device_bytes: Size devices.bytes_max, Engine, "At most so much of each device's memory.";
     device_pinned_bytes: Size devices.pinned_bytes, Engine,
-        "Pinned memory of the host for copies to and from each device.";
+        "At most so much pinned memory of the host for copies to and from each device, taken with the first of them.";
 }
 
 /// Lets the field's type say which `Codec` of the kind is meant.

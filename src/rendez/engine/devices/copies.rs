@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::loans::check;
 use super::{EngineDevices, lock};
@@ -121,7 +122,11 @@ impl EngineDevices {
                 // Each device has a way to the host.
                 self.copy_of_host(&self.to_host(tensor)?, device)
             }
-            copied => copied,
+            copied => {
+                let done = if copied.is_ok() { place.size } else { 0 };
+                arena.between.fetch_add(done, Ordering::Relaxed);
+                copied
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of device memory between engines, over a played driver: in place, through the host, in time, over deaths.
 
+mod bounds;
 mod copies;
 mod loans;
 
@@ -62,6 +63,12 @@ fn config(task: &str) -> Config {
     config.devices.bytes_max = 32 << 20;
     config.devices.pinned_bytes = 3 << 16;
     config
+}
+
+fn alone_engine() -> Engine {
+    let mut config = config("a");
+    config.control = false;
+    Engine::start(config).unwrap()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use super::Pages;
 use crate::control::Path;
-use crate::engine::counters::{Metric, SHARD_METRICS};
+use crate::engine::counters::{DEVICE_METRICS, DEVICES_METRICS, Metric, SHARD_METRICS};
 use crate::engine::recording::StageTimes;
 use crate::engine::reporters::{Family, Kind, Number, Sample};
 use crate::engine::{Engine, Inner};
@@ -49,7 +49,20 @@ impl Pages for Page {
             is_open,
         };
         engine_page(&engine, &mut text);
-        text.shards(&engine.stats());
+        let stats = engine.stats();
+        let shards = stats
+            .iter()
+            .map(|one| (format!("shard=\"{}\"", one.index), one));
+        text.table(SHARD_METRICS, shards.collect());
+        let devices = engine.inner.wiring.devices();
+        if devices.accelerator().is_ok() {
+            let stats = devices.stats();
+            let each = stats
+                .iter()
+                .map(|one| (format!("device=\"{}\"", one.device), one));
+            text.table(DEVICE_METRICS, each.collect());
+            text.table(DEVICES_METRICS, vec![(String::new(), devices)]);
+        }
         text.stages(&engine.stages());
         text.reported(&engine.samples());
         if is_open {
@@ -310,18 +323,19 @@ impl Text {
         let _ = writeln!(self.text, "{family}{ending}{open}{labels}{close} {value}");
     }
 
-    fn shards(&mut self, all: &[ShardStats]) {
+    /// A table's metrics, of all that have them, each with its labels.
+    fn table<S>(&mut self, metrics: &[Metric<S>], all: Vec<(String, &S)>) {
         let mut last = "";
-        for metric in SHARD_METRICS {
+        for metric in metrics {
             if metric.family != last {
                 self.family(metric.family, metric.is_counter, metric.help);
                 last = metric.family;
             }
-            for stats in all {
+            for (labels, stats) in &all {
                 let label = metric
                     .label
                     .map_or_else(String::new, |(name, value)| format!(",{name}=\"{value}\""));
-                let labels = format!("shard=\"{}\"{label}", stats.index);
+                let labels = format!("{labels}{label}");
                 let value = (metric.read)(stats) as f64 * metric.unit;
                 self.sample(metric.family, metric.is_counter, &labels, value);
             }
@@ -443,23 +457,9 @@ pub fn reference_page() -> String {
     for (family, is_counter, labels, help) in TASK_FAMILIES {
         row(family, is_counter, labels, help);
     }
-    let mut last = "";
-    for metric in SHARD_METRICS {
-        if metric.family != last {
-            last = metric.family;
-            let of_family = |other: &&Metric| other.family == metric.family;
-            let values: Vec<String> = SHARD_METRICS
-                .iter()
-                .filter(of_family)
-                .filter_map(|other| other.label.map(|(_, value)| format!("`{value}`")))
-                .collect();
-            let labels = metric.label.map_or_else(
-                || "shard".to_owned(),
-                |(name, _)| format!("shard, {name}: {}", values.join(", ")),
-            );
-            row(metric.family, metric.is_counter, &labels, metric.help);
-        }
-    }
+    table_rows(SHARD_METRICS, "shard", &mut row);
+    table_rows(DEVICE_METRICS, "device", &mut row);
+    table_rows(DEVICES_METRICS, "", &mut row);
     let _ = writeln!(
         text,
         "| `{STAGE_FAMILY}` | histogram | shard, stage, path, size_class | {STAGE_HELP} Buckets from 100 ns to 10 s. |"
@@ -469,4 +469,29 @@ pub fn reference_page() -> String {
         "| `{WHOLE_FAMILY}` | histogram | shard, path, size_class | {WHOLE_HELP} The same buckets. |"
     );
     text
+}
+
+/// The rows of a table, each family with the label that `subject` is.
+fn table_rows<S>(
+    metrics: &[Metric<S>],
+    subject: &str,
+    row: &mut impl FnMut(&str, bool, &str, &str),
+) {
+    let mut last = "";
+    for metric in metrics {
+        if metric.family != last {
+            last = metric.family;
+            let of_family = |other: &&Metric<S>| other.family == metric.family;
+            let values: Vec<String> = metrics
+                .iter()
+                .filter(of_family)
+                .filter_map(|other| other.label.map(|(_, value)| format!("`{value}`")))
+                .collect();
+            let labels = metric.label.map_or_else(
+                || subject.to_owned(),
+                |(name, _)| format!("{subject}, {name}: {}", values.join(", ")),
+            );
+            row(metric.family, metric.is_counter, &labels, metric.help);
+        }
+    }
 }

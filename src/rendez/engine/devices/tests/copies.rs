@@ -36,12 +36,6 @@ fn foreign(of: &Tensor) -> Tensor {
     .unwrap()
 }
 
-pub(super) fn alone_engine() -> Engine {
-    let mut config = config("a");
-    config.control = false;
-    Engine::start(config).unwrap()
-}
-
 #[test]
 fn bytes_go_from_device_to_device_whichever_way_there_is() {
     let alone = alone();

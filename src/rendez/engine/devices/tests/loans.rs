@@ -1,6 +1,6 @@
 //! Tests of other libraries' memory that is lent before its bytes are there.
 
-use super::copies::{Foreign, alone_engine, place};
+use super::copies::{Foreign, place};
 use super::*;
 use crate::memory::DevicePtr;
 
