@@ -312,12 +312,15 @@ impl<V: Payload> Channel<V> {
         }
     }
 
-    /// True if the peer reads in place, and cannot read `value` so, though it is too long for a frame.
+    /// True if the peer reads in place, and cannot read `value` so, though it is too long for a frame or is not the
+    /// host's to put into one.
     #[inline]
     #[must_use]
     pub fn must_copy(&self, value: &V) -> bool {
-        let is_offered =
-            || Push::lead_len(&value.meta(), true) + value.size() > self.settings.inline_max;
+        let is_offered = || {
+            Push::lead_len(&value.meta(), true) + value.size() > self.settings.inline_max
+                || value.data().is_none()
+        };
         self.settings.read_domain && self.is_up() && value.region().is_none() && is_offered()
     }
 

@@ -448,6 +448,7 @@ impl<V: Payload> Channel<V> {
     #[must_use]
     pub fn goes_whole(&self, value: &V) -> bool {
         Push::lead_len(&value.meta(), false) + value.size() <= self.settings.inline_max
+            && value.data().is_some()
     }
 
     /// Changes in what is on offer since the last call, in order: bytes more or less, and of which step. What is

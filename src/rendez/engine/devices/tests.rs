@@ -239,18 +239,19 @@ fn what_a_peer_lent_goes_back_to_it_as_it_is() {
     let (a, b) = pair(Way::Shm);
     let ours = a.devices().unwrap();
     drop(ours.to_device(&host(64, 0), 0).unwrap());
-    let sent = host(100_000, 1);
-    let tensor = ours.to_device(&sent, 0).unwrap();
-    let place = tensor.bytes();
-    a.step(STEP)
-        .send(&key("a", "b", "there"), tensor.clone())
-        .unwrap();
-    let lent = received(&b, &key("a", "b", "there")).tensor;
-    b.step(STEP).send(&key("b", "a", "back"), lent).unwrap();
-    let back = received(&a, &key("b", "a", "back")).tensor;
-    assert_eq!(back.bytes(), place, "it is the very memory");
-    drop((tensor, back));
-    until("the memory comes home", || blocks(&a) == 0);
+    // Also so short a one that it would go in a frame if it were the host's.
+    for (there, back, len) in [("there", "back", 100_000), ("v0", "v0", 1)] {
+        let (there, back) = (key("a", "b", there), key("b", "a", back));
+        let tensor = ours.to_device(&host(len, 1), 0).unwrap();
+        let place = tensor.bytes();
+        a.step(STEP).send(&there, tensor.clone()).unwrap();
+        let lent = received(&b, &there).tensor;
+        b.step(STEP).send(&back, lent).unwrap();
+        let back = received(&a, &back).tensor;
+        assert_eq!(back.bytes(), place, "it is the very memory");
+        drop((tensor, back));
+        until("the memory comes home", || blocks(&a) == 0);
+    }
 }
 
 /// Every call of the driver fails once while engines hand a value over: it comes right, or its error is one by name,
