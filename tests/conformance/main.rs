@@ -2,6 +2,7 @@
 //!
 //! Knows ports by their trait only; how a pair of connected ports is made is all that differs.
 
+mod devices;
 mod faults;
 mod secured;
 mod speed;
