@@ -427,3 +427,20 @@ conformance_of_devices! {
     unseen: UNSEEN, [memory_comes_home_from_a_peer_that_dies];
     tcp: TCP, [memory_comes_home_from_a_peer_that_dies];
 }
+
+/// A peer that sees the device, and whose driver maps no memory for reading only.
+const UNMAPPED: Way = way(Lay::Host, Place::Process("01,02", "readonly"));
+
+#[test]
+fn a_peer_that_cannot_import_hears_so_by_name_and_loses_nothing_else() {
+    let world = World::new(&UNMAPPED);
+    for number in 0..3 {
+        world.give(2, number, world.device(50_000, number)).unwrap();
+        let why = world.tell(Order::Take, [2, number, 0]).unwrap_err();
+        assert_eq!(why, catalogue::TENSOR_DEVICE);
+        world.give(4, number, host(50_000, number)).unwrap();
+        let came = world.tell(Order::Take, [4, number, 0]).unwrap();
+        assert!(came == world.whole(50_000, number));
+    }
+    world.end();
+}

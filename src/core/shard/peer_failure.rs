@@ -4,6 +4,7 @@
 //! waits.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 use super::core::{Core, Wait};
 use super::ids::{LinkId, PeerId};
@@ -215,9 +216,19 @@ impl Core {
 
     /// As [`Core::fail_waiters`], for waiters for the value of ordinal `first` or a later one.
     pub(super) fn fail_waiters_from(&mut self, slot: Slot, first: u32, status: &Status) {
+        self.fail_waiters_of(slot, first..=u32::MAX, status);
+    }
+
+    /// As [`Core::fail_waiters`], for waiters for the values of those ordinals.
+    pub(super) fn fail_waiters_of(
+        &mut self,
+        slot: Slot,
+        ordinals: RangeInclusive<u32>,
+        status: &Status,
+    ) {
         let mut waiting = Vec::new();
         self.table.waiting(|at, id, _, ordinal| {
-            if at == slot && ordinal >= first {
+            if at == slot && ordinals.contains(&ordinal) {
                 waiting.push(id);
             }
         });

@@ -10,7 +10,7 @@ use super::transfers::TransferId;
 use super::value::{Value, Waiter};
 use crate::channel::{Demand, Rule, Violation};
 use crate::fabric::{Landing, Token, Write};
-use crate::ground::{Code, Nanos, faults};
+use crate::ground::{Code, Nanos, Status, catalogue, faults};
 use crate::rendezvous::{Origin, Requested, Slot};
 use crate::wire::Ticket;
 use crate::wire::message::StatusText;
@@ -213,7 +213,16 @@ impl Core {
             self.close_landing(link, ticket);
         }
         let slot = Self::slot_of(demand.key, demand.point);
+        let status = status.map(|status| status_of(&status));
         if let Some(accepted) = demand.offer {
+            if let Some(status) = &status
+                && status.code() == Code::InvalidArgument
+            {
+                // Its bytes cannot come: who waits for them hears so, and what comes next is for the others.
+                let status = Status::of(catalogue::TENSOR_DEVICE, status.message());
+                let ordinals = demand.ordinal..=demand.ordinal;
+                self.fail_waiters_of(slot, ordinals, &status);
+            }
             if status.is_none() {
                 // Taken back before it was served: the value still lies at its sender.
                 self.links[link].channel.release(accepted.ticket);
@@ -222,7 +231,6 @@ impl Core {
             self.withdraw(link, slot, TransferId::from_token(demand.tag), &accepted);
         }
         let Some(status) = status else { return };
-        let status = status_of(&status);
         match status.code() {
             // Its part of the step is done: nothing comes of it, and others may go on.
             Code::Aborted if self.partings.has(slot.step, link) => {
