@@ -8,6 +8,8 @@
 # back, and leave nothing. And each task is a worker of remote calls: every call is carried out once at most, ends with
 # its own answer or a reason, by its deadline and sooner if its callee is lost; a value is kept as long as a task that
 # is there has a share of it, and no longer; a training by remote calls does each of its steps once, and gets on.
+# Some values lie on devices, of a driver that is played in memory: they are read there by a task of the same host, and
+# copied for another; streams stall, processes die with leases out, and all memory comes home.
 # Hosts are network namespaces; it needs root and iproute2, and leaves nothing behind.
 #   scripts/nemesis.sh [SECONDS]              30 by default; builds the release program first
 #   SEED=7 scripts/nemesis.sh                 the same faults in the same order
@@ -122,6 +124,11 @@ parked_bytes_per_step = "4MiB"
 inline_max = 4096
 landing_bytes = "32MiB"
 drain_timeout = "500ms"
+devices = "require"
+device_library = "$(dirname "$nemesis")/deps/librendez_played_cuda.so"
+device_segment_bytes = "16MiB"
+device_bytes = "64MiB"
+device_pinned_bytes = "192KiB"
 [cluster]
 n = ["host-a:29700", "host-a:29701", "host-b:29700", "host-c:29700"]
 TOML
@@ -189,7 +196,7 @@ set_day() {
 
 # ── tasks ──
 start_task() {
-    local task="$1" life="${lives[$1]}" ahead
+    local task="$1" life="${lives[$1]}" ahead devices=(01,02 02,01)
     printf '%s\n' "${lives[*]}" >"$work/lives.new"
     mv "$work/lives.new" "$work/lives"
     ahead=$((RANDOM * 3000))
@@ -197,8 +204,10 @@ start_task() {
     [ -z "${unshare_clock[*]}" ] || clock=(--time --monotonic "$ahead")
     local day=()
     [ ! -e "$work/day.so" ] || day=(LD_PRELOAD="$work/day.so" NEMESIS_DAY="$work/day-$task")
+    # Neighbours number their devices differently.
     # A backtrace keeps the line tables of a debug build in memory, 200 MB: errors of functions go without here.
     (exec ip netns exec "$id-${hosts[task]}" env RENDEZ_LOG="${RENDEZ_LOG:-rendez=info}" RUST_BACKTRACE=0 \
+        PLAYED_CUDA_DEVICES="${devices[task % 2]}" \
         unshare "${clock[@]}" --fork --kill-child env "${day[@]}" "$nemesis" peer \
         --config "$work/cluster.toml" --cluster-secret-file "$work/secret" --job n --task "$task" \
         --listen "0.0.0.0:${ports[task]}" --life "$life" --lives "$work/lives" \

@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::devices::Held;
 use super::scope::Kind;
 
 pub(super) mod remote;
@@ -93,6 +94,8 @@ pub(super) enum Event {
     Late { for_ns: u64 },
     /// The clock of the day was moved under the task.
     Jumped { by_s: i64 },
+    /// What the task's devices hold while nothing is sent that lies there.
+    Devices(Held),
     /// The task is about to abort a step.
     Aborted { step: u64 },
     /// What its remote calls do.
@@ -182,6 +185,15 @@ impl Event {
             Self::Left { sessions, steps } => format!("left {sessions} {steps}"),
             Self::Late { for_ns } => format!("late {for_ns}"),
             Self::Jumped { by_s } => format!("jumped {by_s}"),
+            Self::Devices(held) => {
+                let Held {
+                    blocks,
+                    kept,
+                    quarantined,
+                    violations,
+                } = held;
+                format!("devices {blocks} {kept} {quarantined} {violations}")
+            }
             Self::Aborted { step } => format!("aborted {step}"),
             Self::Remote(what) => what.text(),
             Self::End => "end".into(),
@@ -288,6 +300,12 @@ impl Event {
             ("jumped", 1) => Self::Jumped {
                 by_s: words.first()?.parse().ok()?,
             },
+            ("devices", 4) => Self::Devices(Held {
+                blocks: number(0)?,
+                kept: number(1)?,
+                quarantined: number(2)?,
+                violations: number(3)?,
+            }),
             ("aborted", 1) => Self::Aborted { step: number(0)? },
             ("end", 0) => Self::End,
             ("host", 1..) => Self::Host { tasks: tasks(0)? },
@@ -417,6 +435,12 @@ mod tests {
             },
             Event::Late { for_ns: 12 },
             Event::Jumped { by_s: -3600 },
+            Event::Devices(Held {
+                blocks: 1,
+                kept: 2,
+                quarantined: 3,
+                violations: 4,
+            }),
             Event::Aborted { step: 9 },
             Event::End,
             Event::Host { tasks: vec![0, 1] },

@@ -12,6 +12,7 @@ use super::scope::{Kind, SLOT_NS, Scope, WATCH_SLOT};
 use super::story::{Outcome, Receive, Story};
 
 mod calls;
+mod devices;
 mod lessons;
 mod shares;
 mod steps;
@@ -39,7 +40,7 @@ const SCRIPT_NS: u64 = 20_000_000;
 const EARLY_NS: u64 = 1_000_000;
 
 /// Why a receive or a send may fail while something is broken.
-const EXCUSES: [&str; 11] = [
+const EXCUSES: [&str; 13] = [
     "PEER_LOST",
     "PEER_RESTARTED",
     "CONNECT_DEADLINE",
@@ -50,6 +51,9 @@ const EXCUSES: [&str; 11] = [
     "STEP_UNCLAIMED",
     "ARENA_FULL",
     "SHUTDOWN",
+    // Work of a process that is gone, and memory that could not be mapped while there were no descriptors.
+    "DEVICE_LOST",
+    "TENSOR_DEVICE",
     // What a peer says of a step, in its own words.
     "PEER_STATUS",
 ];
@@ -92,6 +96,7 @@ pub(super) fn judge(story: &Story, bounds: &Bounds) -> Verdict {
     judge.flows();
     judge.clocks();
     judge.uses();
+    judge.devices();
     judge.steps();
     judge.calls();
     judge.shares();

@@ -9,6 +9,7 @@
 //! | `value.rs` | what a tensor carries, so that a wrong one is known |
 //! | `history.rs` | events as lines of text, and how they are kept |
 //! | `peer.rs` | a task |
+//! | `devices.rs` | its values that lie on devices, of a played driver |
 //! | `graphs.rs` | its session, which runs a graph over all tasks |
 //! | `calls.rs` | its worker, which calls functions of all tasks; `calls/*.rs`: references, and a training |
 //! | `lesson.rs` | what that training learns |
@@ -16,6 +17,7 @@
 //! | `judge.rs` | what must hold, and what does not: values and failures; `judge/*.rs` the rest |
 
 mod calls;
+mod devices;
 mod graphs;
 mod history;
 mod judge;

@@ -12,15 +12,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::PeerArgs;
+use super::devices::Devices;
 use super::history::{Claim, Event, Lane, Log, now_ns};
 use super::scope::{
-    FLOOD_LEFT_NS, FLOOD_NS, FLOOD_SENT_NS, FLOOD_SLOT, FLOOD_TAKEN_NS, Kind, SLOT_NS, Scope,
+    FLOOD_LEFT_NS, FLOOD_NS, FLOOD_SENT_NS, FLOOD_SLOT, FLOOD_TAKEN_NS, Kind, Lull, SLOT_NS, Scope,
     WATCH_SLOT, mixed,
 };
 use super::value::{self, Label};
 use rendez::engine::Engine;
 use rendez::ground::{Code, DType, Key, Status, StepId, TaskName, catalogue};
-use rendez::mail::Received;
+use rendez::memory::Tensor;
 use rendez::trace::Path;
 use rendez_cli::error::CliError;
 use rendez_cli::serve;
@@ -47,6 +48,7 @@ const JUMP_S: i64 = 2;
 /// What all threads share.
 struct Shared {
     engine: Engine,
+    devices: Devices,
     me: u32,
     life: u32,
     lives: PathBuf,
@@ -79,6 +81,7 @@ pub(super) fn run(args: &PeerArgs) -> Result<(), CliError> {
     })?;
     let (server, _) = serve::start(&args.settings, CONNECT_TIMEOUT)?;
     let engine = server.engine()?;
+    let devices = Devices::new(&engine)?;
     let mut me = 0;
     let mut others = Vec::new();
     let tasks: Vec<_> = server.cluster().tasks().map(|(name, _)| name).collect();
@@ -102,6 +105,7 @@ pub(super) fn run(args: &PeerArgs) -> Result<(), CliError> {
     });
     let shared = Shared {
         engine,
+        devices,
         me,
         life: args.life,
         lives: args.lives.clone(),
@@ -112,6 +116,8 @@ pub(super) fn run(args: &PeerArgs) -> Result<(), CliError> {
         let count = others.len() as u32 + 1;
         let beating = &shared;
         scope.spawn(move || beating.beat());
+        scope.spawn(move || beating.devices.turn(|| beating.is_over()));
+        scope.spawn(move || beating.rest());
         for other in &others {
             let shared = &shared;
             if other.index == (me + 1) % count {
@@ -159,6 +165,7 @@ impl Shared {
             let step = self.use_step(other, &scope);
             let mut turns: Vec<(Kind, u32)> = Kind::SENT
                 .into_iter()
+                .filter(|kind| kind.is_due(slot))
                 .flat_map(|kind| (0..kind.count()).map(move |ordinal| (kind, ordinal)))
                 .collect();
             // Values of one kind stay in order; which kind comes when changes.
@@ -219,8 +226,12 @@ impl Shared {
             let mut builder = self.engine.tensor(DType::U64, &[words])?;
             let sum = value::fill(builder.bytes_mut(), &label);
             self.log.add(&Event::Sent { lane, ordinal, sum });
+            let mut value = builder.finish();
+            if kind == Kind::Device {
+                value = self.devices.of_host(&value, sum)?;
+            }
             let step = self.engine.step(scope.step());
-            step.send(&key, builder.finish())
+            step.send(&key, value)
         });
         if let Err(status) = sent {
             let reason = status.reason().to_owned();
@@ -317,15 +328,28 @@ impl Shared {
         }
     }
 
+    /// Says what devices hold when nothing has been sent for long that lies there.
+    fn rest(&self) {
+        let mut last = 0;
+        while let Some(slot) = self.next_slot(&mut last, SLOT_NS) {
+            if Lull::is_rest(slot) {
+                self.log.add(&Event::Devices(self.devices.held()));
+            }
+        }
+    }
+
     /// Receives one kind of a step's values, one after the other.
     fn receive_from(&self, other: &Other, kind: Kind) {
         let mut last = 0;
         let mut before = None;
         while let Some(slot) = self.next_slot(&mut last, SLOT_NS) {
             let scope = self.scope(other, slot);
-            let step = self.use_step(other, &scope);
             // In their first slot two lives may not have known of each other yet.
             let is_first = before.replace(scope.lives) != Some(scope.lives);
+            if !kind.is_due(slot) {
+                continue;
+            }
+            let step = self.use_step(other, &scope);
             let patience = if is_first { FIRST_PATIENCE } else { PATIENCE };
             for nth in 0..kind.count() {
                 let is_here = self.receive(other, &scope, kind, nth, patience);
@@ -389,13 +413,21 @@ impl Shared {
         .and_then(|key| {
             let step = self.engine.step(scope.step());
             step.recv(&key).deadline(patience).wait()
+        })
+        .and_then(|received| {
+            let way = match received.tensor.is_device() {
+                true => "device",
+                false => way(received.path),
+            };
+            let dice = mixed(lane.step ^ u64::from(nth));
+            Ok((self.devices.to_host(received.tensor, dice)?, way))
         });
         let event = match received {
-            Ok(received) => Event::Got {
+            Ok((tensor, way)) => Event::Got {
                 lane,
                 nth,
-                claim: self.claim(&lane, &received),
-                way: way(received.path).to_owned(),
+                claim: self.claim(&lane, &tensor),
+                way: way.to_owned(),
             },
             Err(status) => Event::Failed {
                 lane,
@@ -408,8 +440,8 @@ impl Shared {
     }
 
     /// What a value says of itself, compared with what it came under.
-    fn claim(&self, lane: &Lane, received: &Received) -> Claim {
-        let read = received.tensor.host().ok().and_then(value::read);
+    fn claim(&self, lane: &Lane, tensor: &Tensor) -> Claim {
+        let read = tensor.host().ok().and_then(value::read);
         let Some((label, sum)) = read else {
             return Claim {
                 is_right: false,

@@ -29,6 +29,26 @@ pub(super) const FLOOD_TAKEN_NS: u64 = 2_300_000_000;
 /// See there.
 pub(super) const FLOOD_LEFT_NS: u64 = 3_200_000_000;
 
+/// When values of devices are sent, and when no task sends any, so that all that they hold comes home.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lull;
+
+impl Lull {
+    /// Slots until the same comes again; slots in which such values are sent; and when all is at rest.
+    const SLOTS: u64 = 32;
+    const SENT: u64 = 8;
+    const REST: u64 = 26;
+    /// From the last such value up to that rest: longer than a step that is over is kept.
+    pub(super) const WHOLE_NS: u64 = (Self::REST - Self::SENT) * SLOT_NS;
+    /// For how much of it a machine may not let a task run.
+    pub(super) const LATE_NS: u64 = SLOT_NS;
+
+    /// True if all that was sent has had its time.
+    pub(super) const fn is_rest(slot: u64) -> bool {
+        slot % Self::SLOTS >= Self::REST
+    }
+}
+
 /// A kind of value: each has a key of its own in each direction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum Kind {
@@ -38,6 +58,8 @@ pub(super) enum Kind {
     Middle,
     /// About a mebibyte.
     Large,
+    /// Lies on a device of its sender's.
+    Device,
     /// Is sent faster than it is received.
     Flood,
     /// Is never sent.
@@ -45,8 +67,13 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Those that are sent in every step.
-    pub(super) const SENT: [Self; 3] = [Self::Small, Self::Middle, Self::Large];
+    /// Those that are sent in a step, each in its turn.
+    pub(super) const SENT: [Self; 4] = [Self::Small, Self::Middle, Self::Large, Self::Device];
+
+    /// True if it is sent in the steps of that slot.
+    pub(super) const fn is_due(self, slot: u64) -> bool {
+        !matches!(self, Self::Device) || slot % Lull::SLOTS < Lull::SENT
+    }
 
     /// As it stands in histories and keys.
     pub(super) const fn name(self) -> &'static str {
@@ -54,6 +81,7 @@ impl Kind {
             Self::Small => "small",
             Self::Middle => "middle",
             Self::Large => "large",
+            Self::Device => "device",
             Self::Flood => "flood",
             Self::Watch => "watch",
         }
@@ -65,6 +93,7 @@ impl Kind {
             Self::Small,
             Self::Middle,
             Self::Large,
+            Self::Device,
             Self::Flood,
             Self::Watch,
         ];
@@ -76,6 +105,7 @@ impl Kind {
         match self {
             Self::Small => 8,
             Self::Middle => 3,
+            Self::Device => 4,
             Self::Large => 1,
             Self::Flood | Self::Watch => 0,
         }
@@ -87,6 +117,8 @@ impl Kind {
             Self::Small | Self::Watch => 8 + dice % 24,
             Self::Middle => 256 + dice % 1024,
             Self::Large => (1 << 17) + dice % 512,
+            // Of one chunk of the pinned pool, or of several.
+            Self::Device => 64 + dice % 40_000,
             Self::Flood => 448 + dice % 32,
         }
     }

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::devices::Held;
 use super::history::{Claim, Event, Lane};
 use super::scope::Kind;
 use rendez_cli::error::CliError;
@@ -27,6 +28,8 @@ pub(super) struct Story {
     pub(super) faults: Vec<Fault>,
     pub(super) hosts: Vec<Vec<u32>>,
     pub(super) uses: Vec<Use>,
+    /// What a life said of its devices, and when.
+    pub(super) devices: Vec<(u64, (u32, u32), Held)>,
     /// Steps of sessions, over all tasks.
     pub(super) steps: Vec<GraphStep>,
     /// What a life that ended says is left of sessions and of their steps.
@@ -347,6 +350,7 @@ impl Story {
                 let of = reading.open.remove(&(lane, nth)).ok_or("was not asked")?;
                 self.receives[of].end = Some((at_ns, Outcome::Failed(reason)));
             }
+            Event::Devices(held) => self.devices.push((at_ns, by?, held)),
             Event::Aborted { step } => {
                 by?;
                 self.aborted.insert(step);

@@ -69,8 +69,9 @@ pub(super) fn read(bytes: &[u8]) -> Option<(Label, u64)> {
         len,
         carried_sum,
     ] = carried;
-    let kind = [Kind::Small, Kind::Middle, Kind::Large, Kind::Flood]
+    let kind = Kind::SENT
         .into_iter()
+        .chain([Kind::Flood])
         .find(|kind| *kind as u64 == who & 0xff)?;
     let label = Label {
         step,

@@ -3,6 +3,7 @@
 use super::super::scope::FLOOD_SLOT;
 use super::*;
 
+mod devices;
 mod remote;
 
 const MS: u64 = 1_000_000;
@@ -51,18 +52,20 @@ impl Run {
         let history = |me: u64| {
             let other = 1 - me;
             let mut lines = vec![line(1_000, &format!("begin {me} 0 {me} 1{me}"))];
-            for (kind, count) in [("small", 3), ("middle", 1), ("large", 1)] {
+            for (kind, count) in [("small", 3), ("middle", 1), ("large", 1), ("device", 1)] {
                 for at in 0..count {
                     let now = START + 10 * at;
                     lines.push(line(now, &format!("sent {step} {other} {kind} {at} a{at}")));
                     let lane = format!("{step} {other} {kind} {at}");
                     lines.push(line(now, &format!("asked {lane} {}", 2_000 * MS)));
-                    let claim = format!("right 0 0 {at} 1{other} a{at} inline");
-                    lines.push(line(now + 5, &format!("got {lane} {claim}")));
+                    let claim = format!("right 0 0 {at} 1{other} a{at}");
+                    let way = if kind == "device" { kind } else { "inline" };
+                    lines.push(line(now + 5, &format!("got {lane} {claim} {way}")));
                 }
             }
             lines.extend(steps(1_500));
             lines.extend(remote::lines(me));
+            lines.push(line(190_000, "devices 0 0 0 0"));
             lines.push(line(200_000, "left 0 0"));
             lines.push(line(200_000, "end"));
             lines
