@@ -4,6 +4,7 @@
 mod copies;
 mod faults;
 mod time;
+mod world;
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
