@@ -150,7 +150,7 @@ pub(crate) fn lend<'py>(
             "what is written to a copy is not sent: take the tensor itself",
         ));
     }
-    // Nothing is there to wait for: whoever used the memory before is past it.
+    // Nothing is there to wait for: the work that used the memory before is done.
     let (handle, _) = stream_of(asked.stream)?;
     let lending = Lending {
         meta,

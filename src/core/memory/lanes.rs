@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crossbeam::queue::SegQueue;
 
+use super::device::DeviceEvent as _;
 use super::device_value::{DeviceBuffer, await_bytes};
 use super::keeper::{Held, Keeper};
 use super::stream::Stream;
@@ -88,8 +89,8 @@ impl Lane {
     /// Gives it to the next user when all that is queued on it is done.
     pub fn settle(mut self, words: &Arc<Times>, keeper: &Keeper) {
         match words.mark(&self.stream) {
-            Ok(Some(mark)) => keeper.keep(mark, Held::Lane(self)),
-            Ok(None) => {}
+            Ok(Some(mark)) if !mark.is_over() => keeper.keep(mark, Held::Lane(self)),
+            Ok(_) => {}
             Err(_) => self.is_spoilt = true,
         }
     }

@@ -134,6 +134,9 @@ fn values_on_a_device_are_in_the_figures_until_they_are_taken() {
     drop(received(&engine, &of));
     drop(here);
     until("pending has it no more", || parked() == 0);
+    until("all is home", || {
+        blocks(&engine) == 0 && devices.kept().0 == 0
+    });
     // To the bound, and not a page further; what was refused cost nothing.
     let whole = devices.buffer(0, meta(4 << 20)).unwrap();
     let mut all = vec![whole];
