@@ -145,8 +145,16 @@ fn a_tensor_of_a_device_is_read_where_it_lies() {
     for way in [Way::Loopback, Way::Shm] {
         let (a, b) = pair(way);
         let (ours, theirs) = (a.devices().unwrap(), b.devices().unwrap());
-        // The first use makes the arena, and tells the peer of it.
+        // The first use makes an arena, and tells the peer of it: each imports the other's before calls are counted.
         drop(ours.to_device(&host(64, 0), 0).unwrap());
+        let warm = theirs.to_device(&host(64, 0), 0).unwrap();
+        until("the arena is imported", || {
+            let of = key("b", "a", "warm");
+            b.step(STEP).send(&of, warm.clone()).unwrap();
+            received(&a, &of).tensor.is_leased()
+        });
+        drop(warm);
+        until("it comes home", || blocks(&b) == 0);
         for (round, len) in [1_usize, 4, 17, 4096, 70_000, 3 << 20]
             .into_iter()
             .enumerate()
