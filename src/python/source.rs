@@ -55,24 +55,41 @@ impl<'py> Lent<'py> {
         if has_buffer {
             return match Source::of_buffer(object) {
                 Ok(source) => Ok(Some(Self::Here(source))),
-                // NumPy lends no buffer of types that others have added to it, as `bfloat16`.
-                Err(error) => match brain_floats(object) {
-                    Some(raw) => Source::of_buffer(&raw)
-                        .and_then(|it| it.recast(DType::BF16))
-                        .map(|source| Some(Self::Here(source))),
+                Err(error) => match Self::without_buffer(object)? {
+                    Some(lent) => Ok(Some(lent)),
                     None => Err(error),
                 },
             };
         }
         if object.hasattr("__dlpack__")? {
-            let device = dlpack::device_of(object)?;
-            if let Some(device) = device.filter(|device| !device.is_host()) {
-                return Ok(Some(Self::OnDevice(Offer::Dlpack(object.clone(), device))));
-            }
-            return Source::of_dlpack(object).map(|source| Some(Self::Here(source)));
+            return match Self::on_device(object)? {
+                Some(lent) => Ok(Some(lent)),
+                None => Source::of_dlpack(object).map(|source| Some(Self::Here(source))),
+            };
         }
         let interface = object.getattr_opt("__cuda_array_interface__")?;
         Ok(interface.map(|interface| Self::OnDevice(Offer::Array(object.clone(), interface))))
+    }
+
+    /// What an object lends whose buffers cannot be had: CuPy's and JAX's arrays have the protocol, and refuse it for
+    /// memory of a device; NumPy refuses it for types that others have added to it, as `bfloat16`.
+    fn without_buffer(object: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
+        if object.hasattr("__dlpack__")?
+            && let Some(lent) = Self::on_device(object)?
+        {
+            return Ok(Some(lent));
+        }
+        let Some(raw) = brain_floats(object) else {
+            return Ok(None);
+        };
+        let source = Source::of_buffer(&raw).and_then(|it| it.recast(DType::BF16))?;
+        Ok(Some(Self::Here(source)))
+    }
+
+    /// What an object that has DLPack lends of a device's memory. `None` if it lies in the processor's.
+    fn on_device(object: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
+        let device = dlpack::device_of(object)?.filter(|device| !device.is_host());
+        Ok(device.map(|device| Self::OnDevice(Offer::Dlpack(object.clone(), device))))
     }
 }
 

@@ -93,6 +93,38 @@ def test_arrays_of_devices_arrive_on_devices(driver, pair, how, copy):
         np.testing.assert_array_equal(got.cpu().numpy(), sent)
 
 
+class Refusing(np.ndarray):
+    """As CuPy's and JAX's arrays: it has the buffer protocol, and refuses it, for it lies on a device."""
+
+    @classmethod
+    def of(cls, array):
+        # NumPy lends no buffer of dates.
+        made = np.zeros(1, "M8[s]").view(cls)
+        made.array = array
+        return made
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **asked):
+        return self.array.__dlpack__(**asked)
+
+
+def test_arrays_that_refuse_buffers_are_asked_by_dlpack(driver, pair):
+    left, right = pair
+    given = Refusing.of(played.Array(driver, values()))
+    with pytest.raises(ValueError, match="buffer"):
+        memoryview(given)
+    key = key_of(left, right, "x")
+    left.send(key, given)
+    given.array = None
+    got = right.recv(key, timeout=10).wait()
+    assert (got.device, got.cpu().tolist()) == ("cuda:0", values().tolist())
+    # One of the processor's is refused as it was.
+    with pytest.raises(ValueError, match="buffer"):
+        left.send(key, np.zeros(1, "M8[s]"))
+
+
 def test_what_was_sent_may_be_written_at_once(driver, pair):
     left, right = pair
     sent = values()
