@@ -77,6 +77,8 @@ note() {
     printf '%s0000000 %s\n' "${up/./}" "$*" >>"$faults"
 }
 break_it() { say "fault $*"; note "fault $*"; }
+# Broken by now: what broke it has taken its time, and that of a busy machine. Promises of time count from here.
+broken() { note "struck $*"; }
 mend_it() { note "healed $*"; }
 
 # The tasks on a host, as histories name them.
@@ -251,6 +253,7 @@ cut_for() {
     tasks_on "$host"
     break_it cut "${on_host[@]}"
     ip -n "$id-switch" link set "to-$host" down
+    broken cut "${on_host[@]}"
     sleep "$lasts"
     ip -n "$id-switch" link set "to-$host" up
     mend_it cut "${on_host[@]}"
@@ -261,6 +264,7 @@ one_way_for() {
     tasks_on "$host"
     break_it "$what" "${on_host[@]}"
     tc -n "$id-$at" qdisc replace dev "$port" root blackhole
+    broken "$what" "${on_host[@]}"
     sleep "$lasts"
     tc -n "$id-$at" qdisc del dev "$port" root
     mend_it "$what" "${on_host[@]}"
@@ -272,6 +276,7 @@ kill_tasks() {
         process_of "$task"
         kill -9 "$process"
     done
+    broken kill "$@"
     for task in "$@"; do wait "${starters[task]}" 2>/dev/null || true; done
     pick lasting
     sleep "$picked"
@@ -294,6 +299,7 @@ fault_stop() {
     pick lasting
     break_it stop "$task"
     kill -STOP "$process"
+    broken stop "$task"
     sleep "$picked"
     kill -CONT "$process"
     mend_it stop "$task"

@@ -108,6 +108,8 @@ pub(super) enum Event {
     Fault { what: String, tasks: Vec<u32> },
     /// The script: it is whole again.
     Healed { what: String, tasks: Vec<u32> },
+    /// By now it is broken.
+    Struck { what: String, tasks: Vec<u32> },
     /// The script: what a task's process holds.
     Used {
         task: u32,
@@ -200,6 +202,7 @@ impl Event {
             Self::Host { tasks: of } => format!("host {}", tasks(of)),
             Self::Fault { what, tasks: of } => format!("fault {what} {}", tasks(of)),
             Self::Healed { what, tasks: of } => format!("healed {what} {}", tasks(of)),
+            Self::Struck { what, tasks: of } => format!("struck {what} {}", tasks(of)),
             Self::Used {
                 task,
                 life,
@@ -314,6 +317,10 @@ impl Event {
                 tasks: tasks(1)?,
             },
             ("healed", 2..) => Self::Healed {
+                what: word(0)?,
+                tasks: tasks(1)?,
+            },
+            ("struck", 2..) => Self::Struck {
                 what: word(0)?,
                 tasks: tasks(1)?,
             },
@@ -449,6 +456,10 @@ mod tests {
                 tasks: vec![2],
             },
             Event::Healed {
+                what: "cut".into(),
+                tasks: vec![2],
+            },
+            Event::Struck {
                 what: "cut".into(),
                 tasks: vec![2],
             },

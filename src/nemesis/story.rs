@@ -101,6 +101,8 @@ pub(super) struct Fault {
     pub(super) what: String,
     pub(super) tasks: Vec<u32>,
     pub(super) from_ns: u64,
+    /// By when it was broken: what has to be told of it is due from here. To break it takes a busy machine a while.
+    pub(super) struck_ns: u64,
     /// `u64::MAX` if it never healed.
     pub(super) until_ns: u64,
 }
@@ -222,6 +224,15 @@ impl Story {
     pub(super) fn over_ns(&self) -> u64 {
         let over = self.faults.iter().find(|fault| fault.what == "over");
         over.map_or(u64::MAX, |fault| fault.from_ns)
+    }
+
+    /// The last such fault, which is not healed.
+    fn broken(&mut self, what: &str, tasks: &[u32]) -> Result<&mut Fault, &'static str> {
+        let is_it = |fault: &&mut Fault| {
+            fault.what == what && fault.tasks == tasks && fault.until_ns == u64::MAX
+        };
+        let fault = self.faults.iter_mut().rev().find(is_it);
+        fault.ok_or("is of no fault")
     }
 
     /// A life runs one step at a time.
@@ -365,15 +376,11 @@ impl Story {
                 what,
                 tasks,
                 from_ns: at_ns,
+                struck_ns: at_ns,
                 until_ns: u64::MAX,
             }),
-            Event::Healed { what, tasks } => {
-                let is_it = |fault: &&mut Fault| {
-                    fault.what == what && fault.tasks == tasks && fault.until_ns == u64::MAX
-                };
-                let fault = self.faults.iter_mut().rev().find(is_it);
-                fault.ok_or("heals no fault")?.until_ns = at_ns;
-            }
+            Event::Struck { what, tasks } => self.broken(&what, &tasks)?.struck_ns = at_ns,
+            Event::Healed { what, tasks } => self.broken(&what, &tasks)?.until_ns = at_ns,
             Event::Used {
                 task,
                 life,

@@ -132,11 +132,12 @@ impl Judge<'_> {
             if !is_under_way || !self.must_tell(fault, call) {
                 continue;
             }
-            let late_ns = self.story.late_ns(call.by, fault.from_ns, end_ns);
-            let latest_ns = self.excused(call.by.0, fault.from_ns + bound_ns);
+            let late_ns = self.story.late_ns(call.by, fault.struck_ns, end_ns);
+            let latest_ns = self.excused(call.by.0, fault.struck_ns + bound_ns);
             match &call.end {
                 Some((end_ns, answer)) => {
-                    let took_ns = (end_ns - fault.from_ns).saturating_sub(late_ns);
+                    let told_ns = end_ns.saturating_sub(fault.struck_ns);
+                    let took_ns = told_ns.saturating_sub(late_ns);
                     if matches!(answer, Answer::Failed(reason) if reason.starts_with("PEER_")) {
                         *worst_ns = took_ns.max(*worst_ns);
                     }
@@ -159,7 +160,7 @@ impl Judge<'_> {
     fn must_tell(&self, fault: &Fault, call: &Call) -> bool {
         let (by, to) = (call.by.0, call.to);
         let is_far = !self.story.are_near(by, to);
-        let lasts = fault.until_ns - fault.from_ns >= self.bounds.failure_detection_ns * 3 / 2;
+        let lasts = fault.until_ns - fault.struck_ns >= self.bounds.failure_detection_ns * 3 / 2;
         let is_lost = match fault.what.as_str() {
             "kill" => fault.tasks.contains(&to),
             "cut" | "deaf" | "mute" => lasts,

@@ -115,7 +115,7 @@ impl Judge<'_> {
         let late_ns = self.late_anywhere(step.began_ns, end_ns);
         for fault in &self.story.faults {
             if self.is_lasting(fault) && step.began_ns < fault.from_ns && fault.from_ns < end_ns {
-                let took_ns = (end_ns - fault.from_ns).saturating_sub(late_ns);
+                let took_ns = end_ns.saturating_sub(fault.struck_ns + late_ns);
                 *worst_ns = took_ns.max(*worst_ns);
             }
         }
@@ -141,7 +141,7 @@ impl Judge<'_> {
                 // It found a worker lost, and asked whether it is there.
                 step.began_ns + REOPEN_NS + far_ns
             } else if self.is_lasting(fault) && !is_own_stop {
-                fault.from_ns + far_ns
+                fault.struck_ns + far_ns
             } else {
                 fault.until_ns.saturating_add(settle_ns)
             };
@@ -154,7 +154,7 @@ impl Judge<'_> {
     /// Whether a task far from those it strikes must take them for lost.
     fn is_lasting(&self, fault: &Fault) -> bool {
         let far_ns = self.bounds.failure_detection_ns * 3 / 2;
-        let lasts = fault.until_ns - fault.from_ns >= far_ns;
+        let lasts = fault.until_ns - fault.struck_ns >= far_ns;
         match fault.what.as_str() {
             "kill" => true,
             "cut" | "deaf" | "mute" | "stop" => lasts,

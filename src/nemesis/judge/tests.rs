@@ -382,6 +382,24 @@ fn a_loss_that_is_told_late_is_found() {
 }
 
 #[test]
+fn what_takes_a_while_to_break_is_told_from_when_it_is_broken() {
+    let script = [
+        (START + 100, "fault cut 0"),
+        (START + 250, "struck cut 0"),
+        (START + 2_600, "healed cut 0"),
+    ];
+    let told = |after_ms: u64| {
+        Run::watched(START, Some((START + 250 + after_ms, "PEER_LOST"))).and(&script)
+    };
+    told(1_499).finds_nothing();
+    told(1_501).finds("detection: not told within");
+    // It may be told before the script has noted that it is broken.
+    Run::watched(START, Some((START + 150, "PEER_LOST")))
+        .and(&script)
+        .finds_nothing();
+}
+
+#[test]
 fn a_short_cut_need_not_be_told() {
     let script = [(START + 100, "fault cut 0"), (START + 600, "healed cut 0")];
     Run::watched(START, Some((START + 4_000, "DEADLINE")))

@@ -30,21 +30,21 @@ impl Judge<'_> {
                 let Some((bound_ns, name)) = self.bound(fault, receive, far_ns) else {
                     continue;
                 };
-                let latest_ns = self.excused(receive.by.0, fault.from_ns + bound_ns);
+                let latest_ns = self.excused(receive.by.0, fault.struck_ns + bound_ns);
                 match &receive.end {
                     Some((end_ns, outcome)) => {
                         // A neighbour's death is told by the neighbour's own last turns: for it the machine counts,
                         // and that is what any of the tasks noted.
-                        let mut late_ns = self.story.late_ns(receive.by, fault.from_ns, *end_ns);
+                        let mut late_ns = self.story.late_ns(receive.by, fault.struck_ns, *end_ns);
                         if bound_ns == NEAR_DEATH_NS {
                             let of =
-                                |by: &(u32, u32)| self.story.late_ns(*by, fault.from_ns, *end_ns);
+                                |by: &(u32, u32)| self.story.late_ns(*by, fault.struck_ns, *end_ns);
                             late_ns = self.story.lives.keys().map(of).max().unwrap_or(late_ns);
                         }
-                        let took_ns = (end_ns - fault.from_ns).saturating_sub(late_ns);
+                        let took_ns = end_ns.saturating_sub(fault.struck_ns + late_ns);
                         let is_told = matches!(outcome, Outcome::Failed(reason)
                             if reason == "PEER_LOST" || reason == "PEER_RESTARTED");
-                        if is_told && latest_ns == fault.from_ns + bound_ns {
+                        if is_told && latest_ns == fault.struck_ns + bound_ns {
                             let so_far = worst.entry(name).or_insert((0, 0, bound_ns));
                             if took_ns > so_far.0 {
                                 *so_far = (took_ns, late_ns, bound_ns);
@@ -99,7 +99,7 @@ impl Judge<'_> {
         {
             return None;
         }
-        let lasts = fault.until_ns - fault.from_ns >= far_ns;
+        let lasts = fault.until_ns - fault.struck_ns >= far_ns;
         let is_near = self.story.are_near(by, other);
         match fault.what.as_str() {
             "kill" if fault.tasks.contains(&by) => None,
