@@ -9,13 +9,13 @@
 //!
 //! [`Keeper::turn`] looks at all that is kept. It makes no call of a driver: each look is a load or two.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam::queue::SegQueue;
 
 use super::device::{DeviceEvent as _, DeviceMemory};
-use super::{DeviceBlock, Lane, Readiness, Tensor, times::Mark};
+use super::{DeviceBlock, Lane, Pinned, Readiness, Tensor, times::Mark};
 use crate::ground::Nanos;
 
 /// What is kept, and by whom it is looked at.
@@ -43,8 +43,12 @@ enum Kept {
 pub(super) enum Held {
     Block(DeviceBlock),
     Tensor(Tensor),
-    /// What a copy reads, and the lane that it is queued on.
-    Copied(Tensor, #[allow(dead_code)] Lane),
+    /// What a copy reads, the memory of the host's that it lies in, and the lane that it is queued on.
+    Copied(
+        Tensor,
+        #[allow(dead_code)] Option<Arc<Pinned>>,
+        #[allow(dead_code)] Lane,
+    ),
     /// A lane, for its next user.
     Lane(#[allow(dead_code)] Lane),
     /// Another library's memory, which work of its own still writes.
@@ -55,7 +59,7 @@ impl Held {
     fn bytes(&self) -> u64 {
         match self {
             Self::Block(block) => block.place().size,
-            Self::Tensor(tensor) | Self::Copied(tensor, _) => tensor.size() as u64,
+            Self::Tensor(tensor) | Self::Copied(tensor, ..) => tensor.size() as u64,
             Self::Lane(_) => 0,
             Self::Loan(memory) => memory.place().size,
         }

@@ -1,4 +1,4 @@
-//! Lanes: streams that copies from device to device are queued on, each its user's alone until what it queued is done.
+//! Lanes: streams that copies from and to devices are queued on, each its user's alone until what it queued is done.
 //!
 //! Knows tensors and streams; not where a copy goes to. One stream for all would have copies wait for each other: one
 //! that waits for a producer, which waits for what another is to bring, would wait for ever.
@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use crossbeam::queue::SegQueue;
 
+use super::builder::TensorBuilder;
 use super::device::DeviceEvent as _;
 use super::device_value::{DeviceBuffer, await_bytes};
 use super::keeper::{Held, Keeper};
 use super::stream::Stream;
 use super::times::{Mark, Times};
-use super::{Accelerator, DevicePtr, MemoryError, Tensor, TensorBytes, TensorError};
+use super::{Accelerator, DevicePtr, MemoryError, Pinned, Tensor, TensorBytes, TensorError};
+use crate::ground::MemoryKind;
 
 /// The lanes of one device.
 #[derive(Debug)]
@@ -103,13 +105,12 @@ impl Lane {
     /// [`MemoryError::OtherDevice`] if it is not of the lane's device; [`MemoryError::Lost`] if the bytes will never be
     /// there; [`MemoryError::Driver`].
     pub fn copy(
-        mut self,
+        self,
         source: Tensor,
         to: DeviceBuffer,
         words: &Arc<Times>,
         keeper: &Keeper,
     ) -> Result<Tensor, MemoryError> {
-        let meta = source.meta();
         let from = match self.check(&source, to.place()) {
             Ok(from) => from,
             Err(error) => {
@@ -117,26 +118,129 @@ impl Lane {
                 return Err(error);
             }
         };
-        let stream = Arc::clone(&self.stream);
-        let queued = await_bytes(&source, &stream, words, keeper).and_then(|()| {
+        let queued = await_bytes(&source, &self.stream, words, keeper).and_then(|()| {
             if from.size == 0 {
                 return Ok(());
             }
             // SAFETY: the buffer is as long, and touched by no other work before it is made a tensor behind this
             // stream's work; the source is kept until the stream is past the copy.
-            unsafe { stream.copy(to.place().address, from) }
+            unsafe { self.stream.copy(to.place().address, from) }
+        });
+        self.finish(queued, source, None, to, words, keeper)
+    }
+
+    /// Queues a copy of a tensor of the host's, which lies in memory that devices reach. As [`Lane::copy`] otherwise.
+    ///
+    /// # Errors
+    /// As [`Lane::copy`], but [`MemoryError::Kind`] for a device's tensor; [`MemoryError::Outside`] if its bytes do not
+    /// lie in `pinned`.
+    pub fn to_device(
+        self,
+        source: Tensor,
+        pinned: Arc<Pinned>,
+        to: DeviceBuffer,
+        words: &Arc<Times>,
+        keeper: &Keeper,
+    ) -> Result<Tensor, MemoryError> {
+        let checked = match source.bytes() {
+            TensorBytes::Host(bytes) => Self::check_host(bytes, &pinned)
+                .and_then(|()| self.check_room(bytes.len() as u64, to.place()))
+                .map(|()| bytes.as_ptr()),
+            TensorBytes::Device(place) => Err(MemoryError::Kind { kind: place.kind }),
+        };
+        let from = match checked {
+            Ok(from) => from,
+            Err(error) => {
+                self.settle(words, keeper);
+                return Err(error);
+            }
+        };
+        let place = to.place();
+        // SAFETY: the buffer is as long, and touched by no other work before it is made a tensor behind this stream's
+        // work; the source's bytes are registered and never written, and both are kept until the stream is past it.
+        let queued = unsafe {
+            self.stream
+                .to_device(place.address, from, place.size as usize)
+        };
+        self.finish(queued, source, Some(pinned), to, words, keeper)
+    }
+
+    /// Copies a device's tensor into room that lies in memory which devices reach, when the tensor's bytes are there.
+    /// Returns when it is done.
+    ///
+    /// # Errors
+    /// As [`Lane::copy`]; [`MemoryError::Outside`] if the room does not lie in `pinned`. If the driver failed with the
+    /// copy under way, the room is kept until the process ends.
+    pub fn to_host(
+        mut self,
+        source: &Tensor,
+        pinned: &Arc<Pinned>,
+        mut out: TensorBuilder,
+        words: &Arc<Times>,
+        keeper: &Keeper,
+    ) -> Result<Tensor, MemoryError> {
+        let bytes = out.bytes_mut();
+        let (to, len) = (bytes.as_mut_ptr(), bytes.len() as u64);
+        let checked = Self::check_host(bytes, pinned).and_then(|()| self.check_source(source, len));
+        let from = match checked {
+            Ok(from) => from,
+            Err(error) => {
+                self.settle(words, keeper);
+                return Err(error);
+            }
+        };
+        let queued = await_bytes(source, &self.stream, words, keeper).and_then(|()| {
+            // SAFETY: the source is kept by the caller until the copy is over; the room is registered, as long, and
+            // touched by no code before that.
+            unsafe { self.stream.to_host(to, from.address, len as usize) }
         });
         if let Err(error) = queued {
             self.is_spoilt = true;
             return Err(error);
         }
-        let made = to.into_tensor_after(meta, &stream);
+        let done = match words.mark(&self.stream) {
+            Ok(Some(mark)) => mark.wait(&self.stream),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        match done {
+            Ok(()) => Ok(out.finish()),
+            Err(error) => {
+                // The device may still read the one and write the other.
+                self.is_spoilt = true;
+                keeper.quarantine(Held::Tensor(source.clone()));
+                self.keep(pinned);
+                std::mem::forget(out);
+                Err(error)
+            }
+        }
+    }
+
+    /// The tensor of a copy that was queued, or was not; what it reads, and the lane, are kept until it is over.
+    fn finish(
+        mut self,
+        queued: Result<(), MemoryError>,
+        source: Tensor,
+        pinned: Option<Arc<Pinned>>,
+        to: DeviceBuffer,
+        words: &Arc<Times>,
+        keeper: &Keeper,
+    ) -> Result<Tensor, MemoryError> {
+        if let Err(error) = queued {
+            self.is_spoilt = true;
+            return Err(error);
+        }
+        let stream = Arc::clone(&self.stream);
+        let made = to.into_tensor_after(source.meta(), &stream);
         // Marked behind the copy: when that is over nothing of it is under way.
         let mark = match &made {
             Ok(_) => words.mark(&stream),
             Err(error) => Err(*error),
         };
-        let held = Held::Copied(source, self);
+        if let (Err(_), Some(pinned)) = (&mark, &pinned) {
+            self.keep(pinned);
+        }
+        let held = Held::Copied(source, pinned, self);
         match mark {
             Ok(Some(mark)) if !mutant!("device_sources_released_before_copies") => {
                 keeper.keep(mark, held);
@@ -150,14 +254,51 @@ impl Lane {
         made
     }
 
+    /// Keeps memory of the host's until the process ends: a device may still touch it.
+    fn keep(&self, pinned: &Arc<Pinned>) {
+        self.stream.accelerator().keep(1);
+        std::mem::forget(Arc::clone(pinned));
+    }
+
     fn check(&self, source: &Tensor, to: DevicePtr) -> Result<DevicePtr, MemoryError> {
-        let TensorBytes::Device(from) = source.bytes() else {
-            let kind = crate::ground::MemoryKind::Host;
-            return Err(MemoryError::Kind { kind });
-        };
-        if from.size != to.size {
+        let from = Self::place_of(source)?;
+        self.check_room(from.size, to)?;
+        Ok(from)
+    }
+
+    /// What `to_host` reads: a tensor of the lane's device.
+    fn check_source(&self, source: &Tensor, len: u64) -> Result<DevicePtr, MemoryError> {
+        let from = Self::place_of(source)?;
+        let there = DevicePtr { size: len, ..from };
+        self.check_room(from.size, there).map(|()| from)
+    }
+
+    fn check_host(bytes: &[u8], pinned: &Pinned) -> Result<(), MemoryError> {
+        if pinned.covers(bytes) {
+            return Ok(());
+        }
+        let base = pinned.base().addr();
+        Err(MemoryError::Outside {
+            offset: bytes.as_ptr().addr().wrapping_sub(base) as u64,
+            len: bytes.len() as u64,
+            segment_len: pinned.len() as u64,
+        })
+    }
+
+    fn place_of(tensor: &Tensor) -> Result<DevicePtr, MemoryError> {
+        match tensor.bytes() {
+            TensorBytes::Device(place) => Ok(place),
+            TensorBytes::Host(_) => Err(MemoryError::Kind {
+                kind: MemoryKind::Host,
+            }),
+        }
+    }
+
+    /// Whether so many bytes have room there, on the lane's device.
+    fn check_room(&self, size: u64, to: DevicePtr) -> Result<(), MemoryError> {
+        if size != to.size {
             return Err(MemoryError::Tensor(TensorError::Size {
-                expected: from.size,
+                expected: size,
                 actual: to.size,
             }));
         }
@@ -166,7 +307,7 @@ impl Lane {
             let kind = to.kind;
             return Err(MemoryError::OtherDevice { kind, device });
         }
-        Ok(from)
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Pinned memory: a segment of the host's that a device reads and writes too.
 //!
-//! Knows no use of it: words that streams write (`times.rs`) and chunks on their way (`staging.rs`) both lie in some.
+//! Knows no use of it: words that streams write (`times.rs`), chunks on their way (`staging.rs`) and whole segments of
+//! the host's arenas, which copies read and write in place (`lanes.rs`), all lie in some.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -34,8 +35,20 @@ impl Pinned {
         pinned: usize,
     ) -> Result<Self, MemoryError> {
         let segment = Segment::create(index, len, len as u64, HugePages::Off)?;
+        Self::of(accelerator, device, Arc::new(segment), pinned)
+    }
+
+    /// The first `pinned` bytes of a segment that is there. All of them are taken from the system at once.
+    ///
+    /// # Errors
+    /// [`MemoryError::Driver`], also where the user may not pin so much, or they are pinned already.
+    pub fn of(
+        accelerator: &Arc<dyn Accelerator>,
+        device: u32,
+        segment: Arc<Segment>,
+        pinned: usize,
+    ) -> Result<Self, MemoryError> {
         let pinned = pinned.min(segment.len());
-        let segment = Arc::new(segment);
         // SAFETY: these bytes are the segment's, and mapped until it is dropped, which is after `unregister` has said
         // that the devices have let go of them.
         let registered = unsafe { accelerator.register(device, segment.base(), pinned) };
@@ -73,6 +86,14 @@ impl Pinned {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// True if these bytes lie where the device reaches them.
+    #[must_use]
+    pub fn covers(&self, bytes: &[u8]) -> bool {
+        let offset = bytes.as_ptr().addr().checked_sub(self.base().addr());
+        let end = offset.and_then(|offset| offset.checked_add(bytes.len()));
+        end.is_some_and(|end| end <= self.len)
     }
 
     /// Where it starts, for the host.
@@ -144,7 +165,7 @@ fn keep_if_held(segment: &Arc<Segment>, memory: HostMemory) {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // SAFETY: registered in `new` and taken back once; its owner has seen to the work that touches it.
+        // SAFETY: registered in `of` and taken back once; its owner has seen to the work that touches it.
         let memory = unsafe {
             self.accelerator
                 .unregister(self.device, self.segment.base())

@@ -9,16 +9,12 @@
 
 use std::sync::Arc;
 
-use super::device::DeviceEvent as _;
 use super::device_value::{DeviceBuffer, await_bytes};
 use super::keeper::Keeper;
 use super::pinned::Pinned;
 use super::stream::Stream;
 use super::times::{Mark, Times};
 use super::{Accelerator, DevicePtr, MemoryError, Tensor, TensorBytes, TensorError};
-
-/// Looks at a mark before the driver is asked to wait: some hundred microseconds.
-const LOOKS: u32 = 1 << 14;
 
 /// The chunks of one device, and the stream that their copies are queued on. One thread uses it at a time.
 #[derive(Debug)]
@@ -209,16 +205,7 @@ impl Staging {
         let Some(mark) = &self.chunks[at].mark else {
             return Ok(());
         };
-        for _ in 0..LOOKS {
-            if mark.is_over() {
-                break;
-            }
-            std::hint::spin_loop();
-        }
-        if !mark.is_over() {
-            // It also hears of a device that is gone, as no word ever would.
-            self.stream.synchronize()?;
-        }
+        mark.wait(&self.stream)?;
         self.chunks[at].mark = None;
         Ok(())
     }

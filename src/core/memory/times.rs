@@ -29,6 +29,9 @@ use super::stream::Stream;
 use super::{Accelerator, DeviceEvent, MappedSegment, MemoryError, Segment};
 use crate::ground::limits::DEVICE_MARKS;
 
+/// Looks at a mark before the driver is asked to wait: some hundred microseconds.
+const LOOKS: u32 = 1 << 14;
+
 /// Bytes of the words.
 pub(super) const WORDS_BYTES: usize = DEVICE_MARKS * 8;
 /// Blocks begin at multiples of this.
@@ -170,6 +173,18 @@ impl Mark {
         self.times
             .pinned
             .put_word(usize::from(self.slot), self.ticket);
+    }
+
+    /// Waits until the stream that it marks is there: by looks first, then by the driver, which also hears of a device
+    /// that is gone, as no word ever would.
+    pub(super) fn wait(&self, stream: &Stream) -> Result<(), MemoryError> {
+        for _ in 0..LOOKS {
+            if self.is_over() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        stream.synchronize()
     }
 
     /// Lets what is queued next on a stream of the same device wait for it.

@@ -123,14 +123,14 @@ metrics! {
     gauge "rendez_device_headroom_bytes" 1.0 |stats| stats.arena.limit_bytes.saturating_sub(stats.arena.in_use_bytes),
         "What the device's arena may still grow by, up to `device_bytes`.";
     gauge "rendez_device_pinned_bytes" {use = "copies"} 1.0 |stats| stats.pinned_bytes,
-        "Pinned memory of the host: `copies`, the pool that copies to the device and back go by; `marks`, words \
-         that tell the times of its work.";
+        "Pinned memory of the host: `copies`, chunks that copies to the device and back go by, and segments of the \
+         host's arenas that it pinned; `marks`, words that tell the times of its work.";
     gauge "rendez_device_pinned_bytes" {use = "marks"} 1.0 |stats| stats.marks_bytes, "";
     gauge "rendez_device_pinned_headroom_bytes" 1.0
         |stats| stats.pinned_limit_bytes.saturating_sub(stats.pinned_bytes),
-        "What the pool may still take, up to `device_pinned_bytes`: all of it until the first copy.";
+        "What may still be pinned for copies, up to `device_pinned_bytes`: all of it until the first copy.";
     counter "rendez_device_copied_bytes" {way = "to_host"} 1.0 |stats| stats.to_host_bytes,
-        "Bytes copied, by way: `to_host` and `to_device`, through the pinned pool; `between`, to the device from one, \
+        "Bytes copied, by way: `to_host` and `to_device`; `between`, to the device from one, \
          itself or another, by the copy engine.";
     counter "rendez_device_copied_bytes" {way = "to_device"} 1.0 |stats| stats.to_device_bytes, "";
     counter "rendez_device_copied_bytes" {way = "between"} 1.0 |stats| stats.between_bytes, "";

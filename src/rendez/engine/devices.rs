@@ -7,6 +7,7 @@
 mod copies;
 mod loans;
 mod peers;
+mod pinning;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,6 +28,7 @@ use crate::memory::{
 use crate::trace::clock::Clock;
 pub use copies::DeviceWay;
 use peers::Imported;
+use pinning::Pinning;
 
 /// Arenas of devices are numbered from here on, two for each: its memory, and its times.
 const FIRST_ARENA: u16 = 0x8000;
@@ -62,7 +64,7 @@ pub struct DeviceSettings {
     pub segment_bytes: usize,
     /// The most bytes of each device's arena.
     pub bytes_max: u64,
-    /// Pinned memory of the host for copies to and from each device.
+    /// Pinned memory of the host for copies to and from each device: chunks, and segments of the host's arenas.
     pub pinned_bytes: usize,
 }
 
@@ -73,7 +75,7 @@ impl Default for DeviceSettings {
             library: None,
             segment_bytes: 256 << 20,
             bytes_max: 4 << 30,
-            pinned_bytes: 12 << 20,
+            pinned_bytes: 1 << 30,
         }
     }
 }
@@ -87,6 +89,7 @@ pub(crate) struct Devices {
     /// What they are used by, or why there are none.
     accelerator: Result<Arc<dyn Accelerator>, String>,
     keeper: Arc<Keeper>,
+    pinning: Pinning,
     arenas: Mutex<BTreeMap<u32, Arc<Arena>>>,
     imported: Mutex<Vec<Imported>>,
     /// Which of our devices each peer of this machine can import memory of.
@@ -106,6 +109,8 @@ struct Arena {
     staging: Mutex<Option<Staging>>,
     /// Bytes of `staging`, and of those that a driver which failed did not give back.
     pinned: AtomicU64,
+    /// Bytes of segments of the host's arenas that this device has pinned.
+    segments: AtomicU64,
     to_host: AtomicU64,
     to_device: AtomicU64,
     between: AtomicU64,
@@ -127,9 +132,9 @@ pub struct DeviceStats {
     pub pinned_limit_bytes: u64,
     /// Pinned memory of the host that tells the times of its work: 32 KiB for each segment of its arena.
     pub marks_bytes: u64,
-    /// Bytes copied from it by way of the pinned pool.
+    /// Bytes copied from it to the host.
     pub to_host_bytes: u64,
-    /// Bytes copied to it by way of the pinned pool.
+    /// Bytes copied to it from the host.
     pub to_device_bytes: u64,
     /// Bytes copied to it from a device, this one or another, by the copy engine.
     pub between_bytes: u64,
@@ -158,6 +163,7 @@ impl Devices {
             house,
             accelerator,
             keeper: Arc::new(Keeper::new()),
+            pinning: Pinning::default(),
             arenas: Mutex::default(),
             imported: Mutex::default(),
             seen: Mutex::default(),
@@ -191,7 +197,7 @@ impl Devices {
             DeviceStats {
                 device: *device,
                 arena: pool.stats(),
-                pinned_bytes: of(&arena.pinned),
+                pinned_bytes: of(&arena.pinned) + of(&arena.segments),
                 pinned_limit_bytes: self.settings.pinned_bytes as u64,
                 marks_bytes: marks.map(|one| one.times().pinned_bytes() as u64).sum(),
                 to_host_bytes: of(&arena.to_host),
@@ -228,6 +234,7 @@ impl Devices {
             pool: Mutex::new(pool),
             staging: Mutex::new(None),
             pinned: AtomicU64::new(0),
+            segments: AtomicU64::new(0),
             to_host: AtomicU64::new(0),
             to_device: AtomicU64::new(0),
             between: AtomicU64::new(0),
@@ -271,7 +278,7 @@ impl Devices {
         let staging = match &mut *staging {
             Some(staging) => staging,
             none => {
-                let bytes = self.settings.pinned_bytes;
+                let bytes = self.chunks_bytes();
                 self.check_room(device, bytes as u64)?;
                 let (all, times) = (self.accelerator()?, &arena.times);
                 let made = Staging::new(all, device, times, CHUNKS, bytes / CHUNKS)?;
@@ -299,7 +306,7 @@ impl Devices {
         Err(Status::of(catalogue::DEVICE_FULL, message))
     }
 
-    /// A device's tensor in memory of the engine's, by way of the pinned pool.
+    /// A device's tensor in memory of the engine's.
     pub(super) fn to_host(&self, inner: &Arc<Inner>, tensor: &Tensor) -> Result<Tensor, Status> {
         let TensorBytes::Device(place) = tensor.bytes() else {
             return Ok(tensor.clone());
@@ -312,11 +319,20 @@ impl Devices {
         let mut builder = engine.tensor(meta.dtype, &dims)?;
         let out = builder.bytes_mut();
         let arena = self.arena(inner, place.device)?;
-        self.staged(&arena, place.device, |staging, keeper| {
-            staging.to_host(tensor, out, keeper)
-        })?;
+        let copied = match self.pinned(inner, &arena, place.device, out) {
+            Some(pinned) => {
+                let lane = arena.lanes.take()?;
+                lane.to_host(tensor, &pinned, builder, &arena.times, &self.keeper)?
+            }
+            None => {
+                self.staged(&arena, place.device, |staging, keeper| {
+                    staging.to_host(tensor, out, keeper)
+                })?;
+                builder.finish()
+            }
+        };
         arena.to_host.fetch_add(place.size, Ordering::Relaxed);
-        Ok(builder.finish())
+        Ok(copied)
     }
 
     /// Ends the thread, when what is kept is let go or was given time for it.
@@ -468,7 +484,8 @@ impl EngineDevices {
         Ok(release_after(tensor, stream, &arena.times, keeper)?)
     }
 
-    /// A copy in memory of the engine's, by way of the pinned pool, when the tensor's bytes are there.
+    /// A copy in memory of the engine's, when the tensor's bytes are there. Where that memory is pinned, or may be
+    /// (`device_pinned_bytes`), the device writes it; elsewhere the bytes go by way of chunks.
     ///
     /// # Errors
     /// `DEVICE_LOST` if they will never be; `ARENA_FULL`; what the driver says.
@@ -476,9 +493,10 @@ impl EngineDevices {
         self.all().to_host(&self.inner, tensor)
     }
 
-    /// A tensor in a device's memory: itself if it lies there, else a copy, by way of the pinned pool from the host's,
-    /// and from another device's as [`EngineDevices::way`] says. The copy may be under way when this returns: the
-    /// tensor's readiness says when it is over, here and at its receivers.
+    /// A tensor in a device's memory: itself if it lies there, else a copy. From another device it goes as
+    /// [`EngineDevices::way`] says; from the host's the device reads it where it lies if that is pinned, or may be
+    /// (`device_pinned_bytes`: tensors in memory of the engine's), and else it goes by way of chunks. The copy may be
+    /// under way when this returns: the tensor's readiness says when it is over, here and at its receivers.
     ///
     /// # Errors
     /// As [`EngineDevices::buffer`]; as [`EngineDevices::copy`] from another device.
@@ -499,10 +517,16 @@ impl EngineDevices {
         let buffer = self.buffer(device, meta)?;
         let all = self.all();
         let arena = all.arena(&self.inner, device)?;
-        let copied = all.staged(&arena, device, |staging, _| {
-            staging.to_device(bytes, &buffer)?;
-            buffer.into_tensor_after(meta, staging.stream())
-        })?;
+        let copied = match all.pinned(&self.inner, &arena, device, bytes) {
+            Some(pinned) => {
+                let (lane, source) = (arena.lanes.take()?, tensor.clone());
+                lane.to_device(source, pinned, buffer, &arena.times, &all.keeper)?
+            }
+            None => all.staged(&arena, device, |staging, _| {
+                staging.to_device(bytes, &buffer)?;
+                buffer.into_tensor_after(meta, staging.stream())
+            })?,
+        };
         let len = bytes.len() as u64;
         arena.to_device.fetch_add(len, Ordering::Relaxed);
         Ok(copied)
@@ -521,7 +545,7 @@ impl EngineDevices {
         (keeper.count(), keeper.quarantined())
     }
 
-    /// Bytes that went by way of the pinned pools.
+    /// Bytes that were copied from devices to the host, or back.
     #[must_use]
     pub fn staged_bytes(&self) -> u64 {
         let stats = self.all().stats();

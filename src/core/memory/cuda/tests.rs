@@ -3,6 +3,7 @@
 
 mod copies;
 mod faults;
+mod pinned;
 mod time;
 mod world;
 

@@ -4,6 +4,7 @@ mod bad_input;
 mod bounds;
 mod copies;
 mod loans;
+mod pinning;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};

@@ -95,6 +95,7 @@ fn hand_over(played: &Played, side: &mut Side) -> Result<(), MemoryError> {
     let read = side.read(&copy)?;
     assert!(read == sent, "what is copied is what was sent");
     drop(copy);
+    super::pinned::to_and_fro(side, &sent)?;
     release_after(leased, &reader, &words, &side.keeper)?;
     while side.keeper.count() > 0 {
         side.turn();
