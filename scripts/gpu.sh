@@ -1,14 +1,38 @@
 #!/usr/bin/env bash
-# Device memory on a real card: the tests that run over a played driver, once more over the one that is installed.
+# Device memory on a real card: tests over the driver that is installed, and what hand-overs and copies take there.
 #   scripts/gpu.sh            builds, runs what a card can show, and writes target/gpu.md
-# Wants a CUDA driver (libcuda.so.1) with at least one device; RENDEZ_DEVICE_LIBRARY names another library.
+#   scripts/gpu.sh build      only builds, into target/gpu: for a machine that has a card and no Rust
+#   scripts/gpu.sh run        only runs what was built there
+# Wants a CUDA driver (libcuda.so.1) with at least one device; RENDEZ_DEVICE_LIBRARY names another library. The tests and
+# the bench from Python want a Python (PYTHON=…) with PyTorch for CUDA and pytest, and are left out without one.
 # Exit code: 0 all passed, 1 something failed, 2 there is no card: then what stays to be shown is listed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 
+what="${1:-all}"
 table=target/gpu.md
-mkdir -p target
+made=target/gpu
+python="${PYTHON:-python3}"
+mkdir -p "$made"
+
+build() {
+    local card
+    card="$(cargo test --locked --release -p rendez --lib --no-run 2>&1 |
+        sed -n 's/^ *Executable .*(\(.*\))$/\1/p')"
+    # Symbols take nine tenths of it.
+    strip -o "$made/card" "$card"
+    rm -f "$made"/*.whl
+    PROFILE=release scripts/python.sh wheel
+    cp target/python/wheels/*.whl "$made/"
+}
+case "$what" in
+    build) build && exit ;;
+    all) build ;;
+    run) [ -x "$made/card" ] || { echo "gpu: nothing is built: scripts/gpu.sh build" >&2; exit 1; } ;;
+    *) echo "gpu: no such part: $what" >&2 && exit 1 ;;
+esac
+
 pending() {
     {
         echo "# Device memory: pending hardware"
@@ -30,15 +54,31 @@ fi
 [ -e /dev/nvidiactl ] || [ -n "${RENDEZ_DEVICE_LIBRARY:-}" ] || pending "There is no /dev/nvidiactl: no card, or it is hidden."
 
 export RENDEZ_DEVICE_LIBRARY="$library"
-{
+site="$(mktemp -d)"
+trap 'rm -rf "$site"' EXIT
+failed=""
+part() {
+    local name="$1" seconds="$2"
+    shift 2
+    printf '\n## %s\n\n' "$name"
+    timeout --kill-after=5 "$seconds" "$@" 2>&1 || { failed+=" $name,"; printf '\nFAILED: %s\n' "$name"; }
+}
+in_python() {
+    part "The package" 60 "$python" -m pip install --quiet --no-index --no-deps --no-compile --target "$site" "$made"/*.whl
+    export PYTHONPATH="$site" PYTHONDONTWRITEBYTECODE=1
+    part "Tests from Python" 180 "$python" -m pytest -q -p no:cacheprovider src/python/tests/card.py
+    part "What it takes" 180 "$python" bench/devices.py
+}
+all() {
     echo "# Device memory on this machine"
     echo
     nvidia-smi --query-gpu=name,driver_version,uuid --format=csv,noheader 2>/dev/null || true
-    echo
-    cargo test --locked --release -p rendez --lib engine::devices::card -- --ignored --nocapture --test-threads 1 2>&1 |
-        grep -E '^\||^test |panicked|test result'
-} | tee "$table"
-if grep -qE 'FAILED|panicked' "$table" || ! grep -qE 'test result: ok\. [1-9]' "$table"; then
-    echo "gpu: something failed; see $table" >&2
-    exit 1
-fi
+    part "Tests" 120 "$made/card" engine::devices::card --ignored --nocapture --test-threads 1
+    if "$python" -c 'import sys, torch, pytest; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+        in_python
+    else
+        printf '\nLeft out: %s has no PyTorch with a card, or no pytest.\n' "$python"
+    fi
+    [ -z "$failed" ]
+}
+all | tee "$table" || { echo "gpu: something failed; see $table" >&2; exit 1; }
