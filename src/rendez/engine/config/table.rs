@@ -264,8 +264,8 @@ settings! {
     device_bytes: Size devices.bytes_max, Engine, "At most so much of each device's memory.";
     device_pinned_bytes: Size devices.pinned_bytes, Engine,
         "At most so much pinned memory of the host for copies to and from each device: up to 12 MiB of chunks, taken \
-         with the first that needs them; and with the rest, segments of the host's arenas, each pinned with the first copy \
-         of 1 MiB or more from or to it. What lies in one is copied by the device as it lies.";
+         with the first that needs them; and with the rest, segments of the host's arenas, each pinned with the \
+         first copy of 1 MiB or more from or to it. What lies in one is copied by the device as it lies.";
 }
 
 /// Lets the field's type say which `Codec` of the kind is meant.
