@@ -186,6 +186,9 @@ pub struct Api {
     ) -> *mut CStatus,
     /// Ends a mapping: its bytes are gone.
     pub mapping_free: unsafe extern "C" fn(mapping: *mut CMapping),
+    /// Which life of its task the engine is: another each time it is started. A receive whose key names it (see
+    /// `key_parse`, in hexadecimal) ends when this life does, also if it begins later. 0 without an engine.
+    pub engine_incarnation: unsafe extern "C" fn(engine: *const CEngine) -> u64,
 }
 
 static API: Api = Api {
@@ -225,6 +228,7 @@ static API: Api = Api {
     tensor_new_paged: tensor::tensor_new_paged,
     tensor_map: tensor::tensor_map,
     mapping_free: tensor::mapping_free,
+    engine_incarnation: engine::engine_incarnation,
 };
 
 /// The table of that version: RENDEZ_API_VERSION. NULL if the library has none. It lives as long as the library.

@@ -120,6 +120,11 @@ pub(crate) unsafe extern "C" fn engine_tcp_address(engine: *const CEngine) -> *c
     address.map_or(std::ptr::null(), |address| address.as_ptr())
 }
 
+pub(crate) unsafe extern "C" fn engine_incarnation(engine: *const CEngine) -> u64 {
+    // SAFETY: the header's contract is that of `read`.
+    unsafe { read(engine, "engine") }.map_or(0, |engine| engine.engine.incarnation().0)
+}
+
 pub(crate) unsafe extern "C" fn engine_add_peer(
     engine: *const CEngine,
     task: *const c_char,

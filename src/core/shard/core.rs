@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::budget::Place;
 use super::ids::{LinkId, NO_LINK, PeerId, Rows, TaskId};
 use super::keys::{KeyEntry, Keys, Route};
+use super::lives_over::LivesOver;
 use super::partings::Partings;
 use super::peers::{Link, Next, Peer};
 use super::reorder::Reorder;
@@ -144,6 +145,7 @@ pub(crate) struct Core {
     /// By port and queue pair: the link.
     pub(crate) by_qp: Vec<Vec<LinkId>>,
     pub(crate) peers: Rows<PeerId, Peer>,
+    pub(crate) lives_over: LivesOver,
     /// Sends that wait for room.
     pub(crate) send_queue: SendQueue,
     /// When steps are to end, for those with a deadline.

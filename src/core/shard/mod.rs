@@ -20,6 +20,7 @@ mod home;
 pub(crate) mod ids;
 pub(crate) mod keys;
 mod leases;
+mod lives_over;
 mod local;
 mod panicking;
 mod partings;
@@ -53,6 +54,7 @@ pub use self::core::Led;
 use self::core::{Core, Wait};
 use ids::{NO_LINK, Rows, TaskId};
 use keys::{Keys, Way};
+use lives_over::LivesOver;
 use partings::Partings;
 use reorder::Reorder;
 use send_queue::SendQueue;
@@ -212,6 +214,7 @@ impl Shard {
             spared_epoch: 0,
             by_qp: vec![Vec::new(); parts.ports.len()],
             peers: Rows::default(),
+            lives_over: LivesOver::default(),
             send_queue: SendQueue::default(),
             deadlines: BTreeMap::new(),
             waits: Slab::new(settings.waiters),

@@ -1,7 +1,7 @@
 //! Peer failure: what ends when a peer is gone, or comes back as another life.
 //!
-//! It closes nothing: connections and epochs are `peers.rs`'s. Here end the waits for the peer, and the peer's own
-//! waits.
+//! It closes nothing: connections and epochs are `peers.rs`'s. Here end the waits for the peer, also those it did not
+//! come in time for, and the peer's own waits.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -32,7 +32,63 @@ impl Core {
         if let Some(peer) = self.peers.at_mut(at) {
             peer.parked.clear();
         }
+        self.lives_over.note(former, &status);
         self.fail_peer(at, &status);
+    }
+
+    /// Peers that were not there in time: what waits for them fails `Unavailable`.
+    pub(crate) fn give_up_awaited(&mut self) {
+        for at in self.peers.ids() {
+            let peer = &self.peers[at];
+            match peer.state {
+                PeerState::Awaited { until } if until <= self.now => {
+                    let status =
+                        faults::connect_deadline(&peer.task, self.settings.connect_timeout_ns);
+                    self.give_up(at, &status);
+                }
+                PeerState::Away { until } if until <= self.now => {
+                    let status = peer.away.clone().unwrap_or_else(faults::shutdown);
+                    self.peer_lost(at, &status);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A peer was not there in time. Receives with a deadline of their own wait until that one, and for them control
+    /// goes on dialling; all else that waits for it fails.
+    pub(crate) fn give_up(&mut self, at: PeerId, status: &Status) {
+        if !matches!(self.peers[at].state, PeerState::Awaited { .. }) {
+            return;
+        }
+        let mut impatient = Vec::new();
+        let mut is_awaited = false;
+        let Self { table, keys, .. } = &*self;
+        table.waiting(|slot, id, _, _| {
+            let route = keys.at(slot.key).map(|entry| entry.way.route);
+            if matches!(route, Some(Route::In { peer }) if peer == at) {
+                if table.has_deadline(id) {
+                    is_awaited = true;
+                } else {
+                    impatient.push(id);
+                }
+            }
+        });
+        if !is_awaited {
+            return self.peer_lost(at, status);
+        }
+        for id in impatient {
+            if let Some((_, waiter)) = self.table.cancel(id) {
+                self.complete(waiter, Err(status.clone()));
+            }
+        }
+        self.peers[at].parked.clear();
+        self.fail_keys(
+            status,
+            |entry| matches!(entry.way.route, Route::Out { peer } if peer == at),
+        );
+        self.peers[at].state = PeerState::Gone;
+        self.await_peer(at);
     }
 
     /// Every waiter and value of the peer's keys goes.
@@ -187,7 +243,7 @@ impl Core {
         expecting.push((id, expected));
     }
 
-    /// The status of a receive that names an incarnation its source does not have.
+    /// The status of a receive that names an incarnation its source does not have, or that is over.
     pub(crate) fn incarnation_fault(&self, wanted: Incarnation, peer: PeerId) -> Option<Status> {
         if wanted.is_current() || !self.settings.rules.on(Rule::Restarts) {
             return None;
@@ -196,11 +252,13 @@ impl Core {
             PeerState::Up { incarnation } if incarnation != wanted => Some(
                 faults::wrong_incarnation(&self.peers[peer].task, wanted, incarnation),
             ),
-            _ => None,
+            PeerState::Awaited { .. } | PeerState::Gone => self.lives_over.status(wanted).cloned(),
+            PeerState::Up { .. } | PeerState::Away { .. } => None,
         }
     }
 
-    /// Why nothing will come under a key of ours that names this life of its source: the peer lives another.
+    /// Why nothing will come under a key of ours that names this life of its source: it is over, or the peer lives
+    /// another.
     #[inline]
     pub(crate) fn stranger_fault(&self, id: KeyId, wanted: Incarnation) -> Option<Status> {
         match self.keys.at(id)?.way.route {

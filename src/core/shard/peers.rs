@@ -183,61 +183,6 @@ impl Core {
         }
     }
 
-    /// Peers that were not there in time: what waits for them fails `Unavailable`.
-    pub(crate) fn give_up_awaited(&mut self) {
-        for at in self.peers.ids() {
-            let peer = &self.peers[at];
-            match peer.state {
-                PeerState::Awaited { until } if until <= self.now => {
-                    let status =
-                        faults::connect_deadline(&peer.task, self.settings.connect_timeout_ns);
-                    self.give_up(at, &status);
-                }
-                PeerState::Away { until } if until <= self.now => {
-                    let status = peer.away.clone().unwrap_or_else(faults::shutdown);
-                    self.peer_lost(at, &status);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// A peer was not there in time. Receives with a deadline of their own wait until that one, and for them control
-    /// goes on dialling; all else that waits for it fails.
-    pub(crate) fn give_up(&mut self, at: PeerId, status: &Status) {
-        if !matches!(self.peers[at].state, PeerState::Awaited { .. }) {
-            return;
-        }
-        let mut impatient = Vec::new();
-        let mut is_awaited = false;
-        let Self { table, keys, .. } = &*self;
-        table.waiting(|slot, id, _, _| {
-            let route = keys.at(slot.key).map(|entry| entry.way.route);
-            if matches!(route, Some(Route::In { peer }) if peer == at) {
-                if table.has_deadline(id) {
-                    is_awaited = true;
-                } else {
-                    impatient.push(id);
-                }
-            }
-        });
-        if !is_awaited {
-            return self.peer_lost(at, status);
-        }
-        for id in impatient {
-            if let Some((_, waiter)) = self.table.cancel(id) {
-                self.complete(waiter, Err(status.clone()));
-            }
-        }
-        self.peers[at].parked.clear();
-        self.fail_keys(
-            status,
-            |entry| matches!(entry.way.route, Route::Out { peer } if peer == at),
-        );
-        self.peers[at].state = PeerState::Gone;
-        self.await_peer(at);
-    }
-
     /// The connection is lost, which says nothing about the peer: it may come back, in the same life, until then.
     pub(crate) fn peer_away(&mut self, task: &TaskName, status: Status, until: Nanos) {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.task == *task)
@@ -278,6 +223,7 @@ impl Core {
             self.peer_restarted(at, former, up.incarnation);
         }
         self.fail_strangers(at, up.incarnation);
+        self.lives_over.forget(up.incarnation);
         let peer = &mut self.peers[at];
         peer.state = PeerState::Up {
             incarnation: up.incarnation,
@@ -464,7 +410,7 @@ impl Core {
         };
         peer.state = PeerState::Gone;
         peer.away = None;
-        // A receive from now on waits for whatever life comes next.
+        // A receive from now on waits for whatever life comes next, unless its key names this one.
         peer.bound = None;
         peer.parked.clear();
         peer.expecting.clear();
@@ -478,10 +424,11 @@ impl Core {
         }
         self.fail_peer(at, status);
         self.forget_keys_of(at);
-        if let Some(life) = life
-            && (holds_values || self.stats.dropped > dropped)
-        {
-            self.mark_dropped(&links, life);
+        if let Some(life) = life {
+            self.lives_over.note(life, status);
+            if holds_values || self.stats.dropped > dropped {
+                self.mark_dropped(&links, life);
+            }
         }
     }
 

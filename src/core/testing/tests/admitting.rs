@@ -628,6 +628,45 @@ fn another_life_of_a_peer_is_named_with_the_one_that_was_expected() {
     assert_eq!(bench.solo.stats().parked_bytes, 0);
 }
 
+/// A receive that begins after its peer was lost is told what those were told that had begun before, if its key names
+/// the life that is over: no other life's value is for it.
+#[test]
+fn a_receive_of_a_life_that_is_over_is_told_at_once() {
+    let mut bench = Bench::new();
+    let (over, next) = (Incarnation(0xf0), Incarnation(0xf1));
+    let open = Key::between("b", "a", "x").unwrap();
+    let bound = open.with_source_incarnation(over);
+    bench.greet(over);
+    let early = bench.solo.recv(S1, &open, Nanos::NEVER);
+    bench.settle();
+    let peer = open.source_task().clone();
+    bench.solo.peer_exited(&peer, over);
+    bench.settle();
+    let told = early.take().unwrap().unwrap_err();
+    assert_eq!(told.reason(), "PEER_LOST", "{told}");
+    let late = [Nanos::NEVER, Nanos(u64::MAX / 2)].map(|by| bench.solo.recv(S1, &bound, by));
+    let waiting = bench.solo.recv(S1, &open, Nanos::NEVER);
+    bench.settle();
+    for receive in late {
+        let status = receive.take().unwrap().unwrap_err();
+        assert_eq!(status.to_string(), told.to_string());
+    }
+    assert!(waiting.take().is_none(), "it takes what any life sends");
+    bench.greet(next);
+    let late = bench.solo.recv(S1, &bound, Nanos::NEVER);
+    bench.settle();
+    let status = late.take().unwrap().unwrap_err();
+    assert_eq!(status.reason(), "PEER_RESTARTED", "{status}");
+    // A life that was given up and is there after all goes on.
+    bench.solo.peer_exited(&peer, next);
+    bench.settle();
+    bench.greet(next);
+    let of_next = open.with_source_incarnation(next);
+    let waiting = bench.solo.recv(S1, &of_next, Nanos::NEVER);
+    bench.settle();
+    assert!(waiting.take().is_none());
+}
+
 #[derive(Clone, Debug)]
 enum Act {
     /// Step, key, bytes.
