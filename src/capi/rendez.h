@@ -203,6 +203,9 @@ typedef struct rendez_api {
                                       size_t *size);
   // Ends a mapping: its bytes are gone.
   void (*mapping_free)(struct rendez_mapping *mapping);
+  // Which life of its task the engine is: another each time it is started. A receive whose key names it (see
+  // `key_parse`, in hexadecimal) ends when this life does, also if it begins later. 0 without an engine.
+  uint64_t (*engine_incarnation)(const struct rendez_engine *engine);
 } rendez_api;
 
 #ifdef __cplusplus

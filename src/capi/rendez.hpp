@@ -104,9 +104,17 @@ public:
         check(api().key_between(source, destination, edge, &made));
         handle_.reset(made);
     }
+    /* Of its full text: source;incarnation;destination;edge;frame:iteration. */
+    static Key parse(const std::string &text) {
+        rendez_key *made = nullptr;
+        check(api().key_parse(text.c_str(), &made));
+        return Key(made);
+    }
     const rendez_key *get() const noexcept { return handle_.get(); }
 
 private:
+    explicit Key(rendez_key *made) noexcept : handle_(made) {}
+
     KeyHandle handle_;
 };
 
@@ -181,6 +189,8 @@ public:
     std::string task() const { return text(api().engine_task(handle_.get())); }
     std::string address() const { return text(api().engine_address(handle_.get())); }
     std::string tcp_address() const { return text(api().engine_tcp_address(handle_.get())); }
+    /* Which life of its task this is, for keys that mean no other. */
+    uint64_t incarnation() const noexcept { return api().engine_incarnation(handle_.get()); }
     void add_peer(const std::string &task, const std::string &address) {
         check(api().engine_add_peer(handle_.get(), task.c_str(), address.c_str()));
     }

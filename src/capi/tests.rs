@@ -2,7 +2,7 @@
 // One call after the other under one contract, which stands above them.
 #![allow(unsafe_code, clippy::multiple_unsafe_ops_per_block)]
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::path::Path;
 use std::ptr::{null, null_mut};
 
@@ -170,6 +170,56 @@ fn lent_memory_comes_back_once() {
         (api.engine_free)(engine);
     }
     assert_eq!(released, 1);
+}
+
+/// An engine tells which life it is, and a key that names another is refused.
+#[test]
+fn a_key_can_name_a_life() {
+    let (api, engine) = (api(), started());
+    // SAFETY: a handle of this library, and none.
+    let (life, none) = unsafe {
+        (
+            (api.engine_incarnation)(engine),
+            (api.engine_incarnation)(null()),
+        )
+    };
+    assert_eq!(none, 0);
+    assert_ne!(life, 0);
+    for (named, refused) in [(life, ""), (life ^ 1, "PEER_RESTARTED")] {
+        let device = "/job:a/replica:0/task:0/device:CPU:0";
+        let text = format!("{device};{named:x};{device};x;0:0");
+        let (text, mut key, bytes) = (CString::new(text).unwrap(), null_mut(), [0u8; 4]);
+        let (meta, mut tensor) = (meta(3, 4), null_mut());
+        // SAFETY: texts, bytes that outlive the tensor, handles of this library, and room for what it gives.
+        let statuses = unsafe {
+            [
+                (api.key_parse)(text.as_ptr(), &raw mut key),
+                (api.tensor_lend)(
+                    &raw const meta,
+                    bytes.as_ptr().cast(),
+                    4,
+                    None,
+                    null_mut(),
+                    &raw mut tensor,
+                ),
+                (api.send)(engine, 1, key, tensor, 0),
+            ]
+        };
+        assert_eq!(statuses.map(reason), ["", "", refused].map(String::from));
+        let mut value = Value::NONE;
+        if refused.is_empty() {
+            // SAFETY: handles of this library, and room for a value.
+            let status = unsafe { (api.recv)(engine, 1, key, FOREVER, &raw mut value) };
+            assert_eq!(reason(status), "");
+        }
+        // SAFETY: handles of this library, for the last time.
+        unsafe {
+            (api.tensor_free)(value.tensor);
+            (api.key_free)(key);
+        }
+    }
+    // SAFETY: a handle of this library, for the last time.
+    unsafe { (api.engine_free)(engine) };
 }
 
 /// What is written to a mapping stays with its holder: the tensor keeps its bytes.
