@@ -2,6 +2,7 @@
 #include "group.hpp"
 
 #include <cstring>
+#include <optional>
 #include <random>
 
 #include <c10/util/Exception.h>
@@ -18,6 +19,8 @@ const char *lane_edge(size_t lane) { return lane == 0 ? "c" : "r"; }
 std::vector<uint8_t> bytes_of(const std::string &text) { return {text.begin(), text.end()}; }
 
 std::string text_of(const std::vector<uint8_t> &bytes) { return {bytes.begin(), bytes.end()}; }
+
+bool is_loss(const rendez::Error &error) { return error.reason().rfind("PEER", 0) == 0; }
 
 uint64_t random_step() {
     std::random_device dice;
@@ -86,9 +89,9 @@ std::shared_ptr<Group> Group::meet(const c10::intrusive_ptr<c10d::Store> &store,
     return group;
 }
 
-void Group::make_keys(Peer &peer, const std::string &task) const {
-    const std::string &own = node_->task();
-    auto make = [](const std::string &from, const std::string &to, const std::string &edge) {
+void Group::make_keys(Peer &peer, const Task &task) const {
+    const Task &own = node_->task();
+    auto make = [](const Task &from, const Task &to, const std::string &edge) {
         return std::make_unique<rendez::Key>(key(from, to, edge));
     };
     peer.task = task;
@@ -105,6 +108,7 @@ void Group::make_keys(Peer &peer, const std::string &task) const {
 void Group::send(int to, Lane lane, rendez_tensor *value, const Until &until) {
     Peer &peer = this->peer(to);
     const rendez::Key &key = *peer.to[static_cast<size_t>(lane)];
+    check_there(to, until);
     // At once if there is room; waiting for room costs a little more.
     peer.sent.fetch_add(1, std::memory_order_relaxed);
     if (auto *status = rendez::api().send(engine(), step_, key.get(), value, until.patience())) {
@@ -133,6 +137,7 @@ Bytes Group::recv(int from, Lane lane, size_t size, const Until &until) {
 void Group::send_tagged(int to, int tag, rendez_tensor *value, const Until &until) {
     Peer &peer = this->peer(to);
     const rendez::Key *key = nullptr;
+    check_there(to, until);
     {
         std::lock_guard<std::mutex> guard(tags_lock_);
         auto &known = peer.tags[tag];
@@ -178,8 +183,7 @@ std::exception_ptr Group::failure(rendez_status *status, int peer, const Until &
             c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message));
     }
     auto message = error.code() == kUnavailable && error.reason().rfind("PEER", 0) == 0
-                       ? c10::str("rendez: Connection closed by peer: rank ", peer, " is lost, in ", until.what,
-                                  " of rank ", rank_, ". ", error.what())
+                       ? loss(peer, until, error.what())
                        : c10::str("rendez: ", until.what, " failed with rank ", peer, ": ", error.what());
     if (error.reason().rfind("PEER", 0) == 0) {
         return std::make_exception_ptr(
@@ -187,6 +191,18 @@ std::exception_ptr Group::failure(rendez_status *status, int peer, const Until &
     }
     return std::make_exception_ptr(
         c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message));
+}
+
+std::string Group::loss(int rank, const Until &until, const std::string &why) const {
+    return c10::str("rendez: Connection closed by peer: rank ", rank, " is lost, in ", until.what, " of rank ", rank_,
+                    ". ", why);
+}
+
+// A value for a rank that is lost would wait for it, and be dropped.
+void Group::check_there(int rank, const Until &until) {
+    if (const Peer &peer = this->peer(rank); peer.is_lost.load()) {
+        C10_THROW_ERROR(DistNetworkError, loss(rank, until, peer.why_lost));
+    }
 }
 
 void Group::abort(const std::string &why) {
@@ -244,16 +260,20 @@ void Group::answer_when_asked(int from) {
     });
 }
 
-// From the beginning, so that it also ends if the peer is lost before it is asked: a receive that begins after that
-// waits for another life of the peer.
+// From the beginning, so that the loss of the peer is known before it is asked.
 void Group::settle_when_answered(int from) {
     std::weak_ptr<Group> weak = weak_from_this();
     begin_recv(engine(), step_, *peer(from).answered, [weak, from](rendez_status *status, rendez_tensor *value) {
-        rendez::api().status_free(status);
         rendez::api().tensor_free(value);
+        auto error = status == nullptr ? std::nullopt : std::optional<rendez::Error>(status);
         if (auto group = weak.lock()) {
+            Peer &peer = group->peer(from);
+            if (error && is_loss(*error)) {
+                peer.why_lost = error->what();
+                peer.is_lost.store(true);
+            }
             std::lock_guard<std::mutex> guard(group->settled_lock_);
-            group->peer(from).is_settled = true;
+            peer.is_settled = true;
             group->settled_.notify_all();
         }
     });

@@ -77,7 +77,7 @@ public:
 
 private:
     struct Peer {
-        std::string task;
+        Task task;
         std::unique_ptr<rendez::Key> to[2], from[2], ask, asked, answer, answered;
         std::map<int, std::unique_ptr<rendez::Key>> tags;
         std::atomic<uint64_t> sent{0}, received{0};
@@ -87,13 +87,18 @@ private:
         bool is_settled = false;
         // It was told the same of this rank.
         std::atomic<bool> is_told{false};
+        // It is lost, and why; the text is written before.
+        std::atomic<bool> is_lost{false};
+        std::string why_lost;
     };
 
     Group(int rank, int size) : rank_(rank), size_(size), peers_(static_cast<size_t>(size)) {}
-    void make_keys(Peer &peer, const std::string &task) const;
+    void make_keys(Peer &peer, const Task &task) const;
     void answer_when_asked(int from);
     void settle_when_answered(int from);
     void tell(Peer &peer);
+    void check_there(int rank, const Until &until);
+    std::string loss(int rank, const Until &until, const std::string &why) const;
     void answer(Peer &peer);
     Peer &peer(int rank) { return *peers_.at(static_cast<size_t>(rank)); }
     const Peer &peer(int rank) const { return *peers_.at(static_cast<size_t>(rank)); }

@@ -55,7 +55,7 @@ namespace rendez_torch {
 
 void use_table(const rendez_api *table) {
     if (table == nullptr || table->version != RENDEZ_API_VERSION ||
-        table->size < offsetof(rendez_api, engine_start_over)) {
+        table->size < offsetof(rendez_api, engine_incarnation) + sizeof(table->engine_incarnation)) {
         throw std::runtime_error("the installed rendez is older than rendez-torch: install the newest of both");
     }
     given_table.store(table);
@@ -122,9 +122,7 @@ Node::Node() : is_owned_(true) {
     if (std::getenv("RENDEZ_SHARE_CORES") == nullptr) {
         settings += "share_cores = true\n";
     }
-    bool is_new = rendez::api().size > offsetof(rendez_api, engine_start_over);
-    auto start = is_new ? rendez::api().engine_start_over : rendez::api().engine_start;
-    rendez::check(start(settings.c_str(), &engine_));
+    rendez::check(rendez::api().engine_start_over(settings.c_str(), &engine_));
     read_names();
 }
 
@@ -135,19 +133,23 @@ Node::~Node() {
 }
 
 void Node::read_names() {
-    task_ = text(rendez::api().engine_task(engine_));
+    task_ = {text(rendez::api().engine_task(engine_)), rendez::api().engine_incarnation(engine_)};
     address_ = text(rendez::api().engine_address(engine_));
     tcp_address_ = text(rendez::api().engine_tcp_address(engine_));
     machine_ = machine_id();
 }
 
-std::string Node::card() const { return task_ + "\n" + address_ + "\n" + tcp_address_ + "\n" + machine_ + "\n"; }
+std::string Node::card() const {
+    return task_.name + "\n" + address_ + "\n" + tcp_address_ + "\n" + machine_ + "\n" + std::to_string(task_.life) +
+           "\n";
+}
 
-std::string Node::meet(const std::string &card) const {
+Task Node::meet(const std::string &card) const {
     std::istringstream lines(card);
     std::string task, address, tcp_address, machine;
+    uint64_t life = 0;
     std::getline(lines, task) && std::getline(lines, address) && std::getline(lines, tcp_address) &&
-        std::getline(lines, machine);
+        std::getline(lines, machine) && lines >> life;
     bool is_near = machine == machine_ && !address.empty() && !(wants_sockets() && !tcp_address.empty());
     const std::string &way = is_near ? address : tcp_address;
     if (task.empty() || way.empty()) {
@@ -155,15 +157,17 @@ std::string Node::meet(const std::string &card) const {
                                  ": it is on another machine and has no TCP address; set RENDEZ_LISTEN=host:port "
                                  "(and RENDEZ_CLUSTER_SECRET_FILE) for every process");
     }
-    if (task != task_) {
+    if (task != task_.name) {
         rendez::check(rendez::api().engine_add_peer(engine_, task.c_str(), way.c_str()));
     }
-    return task;
+    return {task, life};
 }
 
-rendez::Key key(const std::string &from, const std::string &to, const std::string &edge) {
-    auto device = [](const std::string &task) { return task + "/device:CPU:0"; };
-    return rendez::Key(device(from).c_str(), device(to).c_str(), edge.c_str());
+rendez::Key key(const Task &from, const Task &to, const std::string &edge) {
+    const char *device = "/device:CPU:0";
+    std::ostringstream text;
+    text << from.name << device << ';' << std::hex << from.life << ';' << to.name << device << ';' << edge << ";0:0";
+    return rendez::Key::parse(text.str());
 }
 
 } // namespace rendez_torch

@@ -52,6 +52,12 @@ private:
     size_t size_ = 0;
 };
 
+// A task, and which life of it: a receive of a key that names the life ends when that does, also if it begins later.
+struct Task {
+    std::string name;
+    uint64_t life = 0;
+};
+
 // This process as a task: its engine, and how others find it.
 class Node {
 public:
@@ -63,11 +69,11 @@ public:
     static void stop(uint64_t patience_ns);
 
     rendez_engine *engine() const { return engine_; }
-    const std::string &task() const { return task_; }
+    const Task &task() const { return task_; }
     // What other processes need to reach this one, as one line of text to put into a store.
     std::string card() const;
-    // Takes in another process's card; gives the name of its task. Throws if there is no way to reach it.
-    std::string meet(const std::string &card) const;
+    // Takes in another process's card; gives its task. Throws if there is no way to reach it.
+    Task meet(const std::string &card) const;
 
     explicit Node(rendez_engine *borrowed);
     Node();
@@ -78,10 +84,11 @@ private:
 
     rendez_engine *engine_ = nullptr;
     bool is_owned_ = false;
-    std::string task_, address_, tcp_address_, machine_;
+    Task task_;
+    std::string address_, tcp_address_, machine_;
 };
 
 // A key from one task to another.
-rendez::Key key(const std::string &from, const std::string &to, const std::string &edge);
+rendez::Key key(const Task &from, const Task &to, const std::string &edge);
 
 } // namespace rendez_torch

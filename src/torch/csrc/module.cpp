@@ -26,7 +26,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         py::arg("patience"), py::call_guard<py::gil_scoped_release>(),
         "Ends the engine: what was sent has so many seconds to arrive.");
     m.def(
-        "task", [] { return rt::Node::get()->task(); }, py::call_guard<py::gil_scoped_release>(),
+        "task", [] { return rt::Node::get()->task().name; }, py::call_guard<py::gil_scoped_release>(),
         "The name of this process's task.");
     m.def(
         "use_arena", [](size_t minimum) { return rt::use_arena(minimum); }, py::arg("minimum"), Released(),

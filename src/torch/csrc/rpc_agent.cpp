@@ -173,7 +173,7 @@ void RendezAgent::meet() {
 void RendezAgent::meet(Peer &peer) {
     auto theirs = cards_.get(peer.info.name_);
     auto task = node_->meet(std::string(theirs.begin(), theirs.end()));
-    auto make = [&](const std::string &from, const std::string &to, const char *edge) {
+    auto make = [&](const Task &from, const Task &to, const char *edge) {
         return std::make_unique<rendez::Key>(key(from, to, edge));
     };
     peer.to_head = make(node_->task(), task, "rpc");

@@ -281,6 +281,30 @@ def test_a_rank_that_is_killed_is_named_to_all_others(world, path, call):
     world.told_in_time(outputs, killed=1)
 
 
+# A receive that begins after the loss was told waited for another life of the rank, as long as the group's timeout.
+@pytest.mark.parametrize("call", ["dist.all_reduce(torch.ones(4))", "dist.recv(torch.ones(3), 1)", "dist.send(torch.ones(3), 1)"])
+def test_a_rank_that_was_lost_before_a_call_is_named_at_once(world, path, call):
+    outputs = world.run(
+        f"""
+        import signal
+        dist.barrier()
+        if rank == 1:
+            print(0, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(2 * {world.FAILURE_DETECTION})
+        began = time.monotonic()
+        try: {call}; raise SystemExit("no error")
+        except RuntimeError as error: assert "rank 1" in str(error), error
+        print(time.monotonic() - began, flush=True)
+        """,
+        size=3,
+        expect=[0, -9, 0],
+        **path,
+        **world.DETECTION,
+    )
+    world.told_in_time(outputs, killed=1)
+
+
 @pytest.mark.parametrize(
     "call, says",
     [
