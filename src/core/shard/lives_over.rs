@@ -1,7 +1,7 @@
 //! Lives over: which lives of peers were given up, and what their waiters were told.
 //!
 //! A receive that began in time is told as the life ends. One that begins later and names the life in its key finds it
-//! here: else it would wait for what nobody will send.
+//! here: else it would wait for what no life sends.
 
 use std::collections::VecDeque;
 
