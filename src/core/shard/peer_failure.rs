@@ -208,9 +208,6 @@ impl Core {
             if let Some((slot, waiter)) = self.table.cancel(id) {
                 let task = &self.peers[at].task;
                 let status = faults::wrong_incarnation(task, expected, found);
-                if matches!(waiter, Waiter::Task { .. }) {
-                    reached!("a_task_expects_another_life");
-                }
                 self.complete(waiter, Err(status));
                 self.settle_demands(slot);
             }
@@ -252,7 +249,13 @@ impl Core {
             PeerState::Up { incarnation } if incarnation != wanted => Some(
                 faults::wrong_incarnation(&self.peers[peer].task, wanted, incarnation),
             ),
-            PeerState::Awaited { .. } | PeerState::Gone => self.lives_over.status(wanted).cloned(),
+            PeerState::Awaited { .. } | PeerState::Gone => {
+                let told = self.lives_over.status(wanted).cloned();
+                if told.is_some() {
+                    reached!("a_receive_names_a_life_that_is_over");
+                }
+                told
+            }
             PeerState::Up { .. } | PeerState::Away { .. } => None,
         }
     }

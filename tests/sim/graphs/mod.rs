@@ -325,7 +325,12 @@ fn graphs() {
     let first = crate::number("FIRST").unwrap_or(0);
     let (mut failed, mut fates) = (Vec::new(), [0_u64; client::FATES.len()]);
     for seed in first..first + crate::number("SEEDS").unwrap_or(SEEDS) {
-        match run(seed) {
+        let state = std::env::var("STATE").unwrap_or_default();
+        let (outcome, times) = crate::reaching(&state, || run(seed));
+        if times.is_some_and(|times| times > 0) {
+            eprintln!("seed {seed} comes to {state}");
+        }
+        match outcome {
             Ok(told) => told.iter().for_each(|step| {
                 let fate = step.split(' ').nth(2);
                 let at = client::FATES.iter().position(|known| fate == Some(*known));

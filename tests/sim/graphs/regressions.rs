@@ -29,11 +29,11 @@ fn a_step_that_only_peers_speak_of_ends_by_its_time() {
     pass(&[3802, 4743, 7778], "the_tables_timer_alone");
 }
 
-/// An in-shard task began to receive from a life of a peer that had just been given up, and the peer came back in
-/// another: the receive waited for ever, and with it a master's session and its steps.
+/// An in-shard task began to receive from a life of a peer that had just been given up: the receive waited for a life
+/// that does not come back, and with it a master's session and its steps.
 #[test]
-fn a_task_that_expects_another_life_is_told() {
-    pass(&[1291, 5557], "a_task_expects_another_life");
+fn a_receive_of_a_life_that_is_over_is_told() {
+    pass(&[1291, 5557], "a_receive_names_a_life_that_is_over");
 }
 
 /// A task gave another up and the other did not know: what the other sent before it heard was dropped, and a receive

@@ -146,9 +146,8 @@ fn a_task_ends_a_step_for_all_that_wait_in_it() {
     assert!(solo.heard().is_none(), "the other step goes on");
 }
 
-#[test]
-fn a_receive_from_an_earlier_life_of_a_peer_ends_at_once() {
-    let mut solo = solo(64);
+/// The peer `b` is there, in that life.
+fn greet(solo: &mut Solo, life: u64) {
     let geometry = Geometry {
         slots: 64,
         payload_bytes: 1 << 16,
@@ -156,15 +155,19 @@ fn a_receive_from_an_earlier_life_of_a_peer_ends_at_once() {
     let (end, _theirs) = LoopbackPort::endpoints(geometry).unwrap();
     solo.peer_up(Greeting {
         task: TaskName::parse("/job:b/task:0").unwrap(),
-        incarnation: Incarnation(7),
+        incarnation: Incarnation(life),
         shards: 1,
         read_domain: false,
         segments: Vec::new(),
         links: vec![(0, End::Loopback(end))],
     });
     solo.turn();
+}
+
+/// The task receives, by the token, from that life of `b`.
+fn recv_from(solo: &mut Solo, lives: &[(u64, u64)]) {
     let key = Key::between("b", "a", "edge").unwrap();
-    for (token, life) in [(1, 6), (2, 7), (3, 0)] {
+    for &(token, life) in lives {
         let key = key.with_source_incarnation(Incarnation(life));
         solo.enter(|context| {
             let key = context.prepare(&key).unwrap();
@@ -172,6 +175,10 @@ fn a_receive_from_an_earlier_life_of_a_peer_ends_at_once() {
         });
     }
     solo.turn();
+}
+
+/// The first receive was told that the life it names is another than the peer's, and no other receive was told.
+fn first_is_told(solo: &mut Solo) {
     let (token, outcome) = solo.heard().unwrap();
     let status = outcome.unwrap_err();
     assert_eq!((token, status.reason()), (1, catalogue::PEER_RESTARTED));
@@ -185,6 +192,24 @@ fn a_receive_from_an_earlier_life_of_a_peer_ends_at_once() {
         solo.heard().is_none(),
         "this life's, and any life's, are waited for"
     );
+}
+
+#[test]
+fn a_receive_from_an_earlier_life_of_a_peer_ends_at_once() {
+    let mut solo = solo(64);
+    greet(&mut solo, 7);
+    recv_from(&mut solo, &[(1, 6), (2, 7), (3, 0)]);
+    first_is_told(&mut solo);
+}
+
+/// The receives began before the peer was there in any life.
+#[test]
+fn a_receive_from_another_life_ends_as_the_peer_comes() {
+    let mut solo = solo(64);
+    recv_from(&mut solo, &[(1, 6), (2, 7), (3, 0)]);
+    assert!(solo.heard().is_none());
+    greet(&mut solo, 7);
+    first_is_told(&mut solo);
 }
 
 /// Waits for two values, and panics when it is woken.
