@@ -3,6 +3,7 @@
 
 use std::ffi::{c_char, c_void};
 
+use super::device;
 use super::engine::{self, CEngine};
 use super::key::{self, CKey};
 use super::receive::{self, CReceive};
@@ -189,6 +190,56 @@ pub struct Api {
     /// Which life of its task the engine is: another each time it is started. A receive whose key names it (see
     /// `key_parse`, in hexadecimal) ends when this life does, also if it begins later. 0 without an engine.
     pub engine_incarnation: unsafe extern "C" fn(engine: *const CEngine) -> u64,
+    /// A copy of memory of a device, in the engine's memory there, which peers of this machine that see the device read
+    /// in place. `device` is its number and `stream` a CUstream of it, NULL for the default one: the copy comes behind
+    /// what it has queued, and what is queued there from now on behind the copy, so that the memory may be written
+    /// again. Nothing waits: the tensor can be sent at once. The engine's setting `devices` must not be off.
+    pub tensor_copy_device: unsafe extern "C" fn(
+        engine: *const CEngine,
+        meta: *const Meta,
+        device: u32,
+        address: u64,
+        stream: *mut c_void,
+        tensor: *mut *mut CTensor,
+    ) -> *mut CStatus,
+    /// Where a tensor's bytes lie, and how many there are: the number of a device and an address there, or -1 and an
+    /// address of this process.
+    pub tensor_place: unsafe extern "C" fn(
+        tensor: *mut CTensor,
+        device: *mut i32,
+        address: *mut u64,
+        size: *mut usize,
+    ) -> *mut CStatus,
+    /// A copy in the engine's memory of a device; another handle of the tensor if it lies there. The copy may be under
+    /// way when this returns.
+    pub tensor_to_device: unsafe extern "C" fn(
+        engine: *const CEngine,
+        tensor: *mut CTensor,
+        device: u32,
+        copy: *mut *mut CTensor,
+    ) -> *mut CStatus,
+    /// A copy that this process reads, when the tensor's bytes are there; another handle of the tensor if it lies in
+    /// the host's memory.
+    pub tensor_to_host: unsafe extern "C" fn(
+        engine: *const CEngine,
+        tensor: *mut CTensor,
+        copy: *mut *mut CTensor,
+    ) -> *mut CStatus,
+    /// Lets what a stream queues from now on wait until a tensor's bytes are there. The bytes are read only.
+    pub tensor_order: unsafe extern "C" fn(
+        engine: *const CEngine,
+        tensor: *mut CTensor,
+        device: u32,
+        stream: *mut c_void,
+    ) -> *mut CStatus,
+    /// Frees a tensor of a device when a stream has done what it has queued, which may read the tensor. The handle is
+    /// gone, also if this fails: the memory is kept for ever then.
+    pub tensor_free_after: unsafe extern "C" fn(
+        engine: *const CEngine,
+        tensor: *mut CTensor,
+        device: u32,
+        stream: *mut c_void,
+    ) -> *mut CStatus,
 }
 
 static API: Api = Api {
@@ -229,6 +280,12 @@ static API: Api = Api {
     tensor_map: tensor::tensor_map,
     mapping_free: tensor::mapping_free,
     engine_incarnation: engine::engine_incarnation,
+    tensor_copy_device: device::tensor_copy_device,
+    tensor_place: device::tensor_place,
+    tensor_to_device: device::tensor_to_device,
+    tensor_to_host: device::tensor_to_host,
+    tensor_order: device::tensor_order,
+    tensor_free_after: device::tensor_free_after,
 };
 
 /// The table of that version: RENDEZ_API_VERSION. NULL if the library has none. It lives as long as the library.

@@ -6,6 +6,7 @@
 //! unwinds into C. A pointer that is not null must point to what the header says: no check can find that out.
 
 pub mod api;
+mod device;
 mod engine;
 mod key;
 mod receive;

@@ -206,6 +206,44 @@ typedef struct rendez_api {
   // Which life of its task the engine is: another each time it is started. A receive whose key names it (see
   // `key_parse`, in hexadecimal) ends when this life does, also if it begins later. 0 without an engine.
   uint64_t (*engine_incarnation)(const struct rendez_engine *engine);
+  // A copy of memory of a device, in the engine's memory there, which peers of this machine that see the device read
+  // in place. `device` is its number and `stream` a CUstream of it, NULL for the default one: the copy comes behind
+  // what it has queued, and what is queued there from now on behind the copy, so that the memory may be written
+  // again. Nothing waits: the tensor can be sent at once. The engine's setting `devices` must not be off.
+  struct rendez_status *(*tensor_copy_device)(const struct rendez_engine *engine,
+                                              const struct rendez_meta *meta,
+                                              uint32_t device,
+                                              uint64_t address,
+                                              void *stream,
+                                              struct rendez_tensor **tensor);
+  // Where a tensor's bytes lie, and how many there are: the number of a device and an address there, or -1 and an
+  // address of this process.
+  struct rendez_status *(*tensor_place)(struct rendez_tensor *tensor,
+                                        int32_t *device,
+                                        uint64_t *address,
+                                        size_t *size);
+  // A copy in the engine's memory of a device; another handle of the tensor if it lies there. The copy may be under
+  // way when this returns.
+  struct rendez_status *(*tensor_to_device)(const struct rendez_engine *engine,
+                                            struct rendez_tensor *tensor,
+                                            uint32_t device,
+                                            struct rendez_tensor **copy);
+  // A copy that this process reads, when the tensor's bytes are there; another handle of the tensor if it lies in
+  // the host's memory.
+  struct rendez_status *(*tensor_to_host)(const struct rendez_engine *engine,
+                                          struct rendez_tensor *tensor,
+                                          struct rendez_tensor **copy);
+  // Lets what a stream queues from now on wait until a tensor's bytes are there. The bytes are read only.
+  struct rendez_status *(*tensor_order)(const struct rendez_engine *engine,
+                                        struct rendez_tensor *tensor,
+                                        uint32_t device,
+                                        void *stream);
+  // Frees a tensor of a device when a stream has done what it has queued, which may read the tensor. The handle is
+  // gone, also if this fails: the memory is kept for ever then.
+  struct rendez_status *(*tensor_free_after)(const struct rendez_engine *engine,
+                                             struct rendez_tensor *tensor,
+                                             uint32_t device,
+                                             void *stream);
 } rendez_api;
 
 #ifdef __cplusplus

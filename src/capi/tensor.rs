@@ -70,7 +70,7 @@ pub enum CTensor {
 
 impl CTensor {
     /// It is written no more.
-    fn finish(&mut self) -> Result<&Tensor, Status> {
+    pub(crate) fn finish(&mut self) -> Result<&Tensor, Status> {
         if let Self::Written(builder) = self {
             let builder = builder.take();
             let builder = builder.ok_or_else(|| argument("the tensor was being finished"))?;
@@ -122,7 +122,7 @@ impl Meta {
         }
     }
 
-    fn tensor_meta(&self) -> Result<TensorMeta, Status> {
+    pub(crate) fn tensor_meta(&self) -> Result<TensorMeta, Status> {
         let shape = Shape::new(self.dims()?).map_err(|error| argument(error.to_string()))?;
         TensorMeta::new(self.dtype()?, shape).map_err(|error| argument(error.to_string()))
     }

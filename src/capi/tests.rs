@@ -49,6 +49,7 @@ fn the_table_only_grows() {
     assert_eq!(std::mem::offset_of!(Api, send), 8 + 21 * 8);
     assert_eq!(std::mem::offset_of!(Api, step_deadline), 8 + 29 * 8);
     assert_eq!(std::mem::offset_of!(Api, mapping_free), 8 + 33 * 8);
+    assert_eq!(std::mem::offset_of!(Api, tensor_copy_device), 8 + 35 * 8);
     assert_eq!(size_of::<Meta>(), 72);
     assert_eq!(size_of::<Value>(), 16);
     assert!(rendez_get_api(API_VERSION + 1).is_null());

@@ -176,6 +176,11 @@ impl Hook {
         self.0.is_none()
     }
 
+    /// The token that it hangs on.
+    pub(super) fn token(&self) -> Option<CancelToken> {
+        self.0.as_ref().map(|hung| hung.token.clone())
+    }
+
     /// True if the token is cancelled already.
     pub(super) fn is_cancelled(&self) -> bool {
         self.0

@@ -4,12 +4,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::cancel::{CancelToken, Hook};
 use super::recv::may_wait;
 use super::steps::Step;
-use crate::ground::{Key, Nanos, Status, faults};
+use crate::ground::{Key, Nanos, Status, catalogue, faults};
 use crate::mail::mailbox::{Cancel, Command, bytes_of};
 use crate::mail::pending_send::{PendingSend, Permit, SendCell};
 use crate::memory::Tensor;
@@ -103,12 +103,45 @@ impl SendAsync {
         self
     }
 
-    /// Blocks this thread until the value is taken.
+    /// Blocks this thread until the value is taken. A device's tensor that cannot be read in place where it goes, goes
+    /// by way of the host: this thread waits for the copy too, unless the send was started before.
     ///
     /// # Errors
     /// [`Unsent`], with the tensor: what [`Step::send`] names, except the bounds it waits for; `DeadlineExceeded`;
     /// `Cancelled`; `ResourceExhausted` when too many sends wait for room already.
-    pub fn wait(mut self) -> Result<(), Unsent> {
+    pub fn wait(self) -> Result<(), Unsent> {
+        match &self.state {
+            State::New(tensor) if tensor.is_device() => {
+                let kept = tensor.clone();
+                self.wait_from_device(kept)
+            }
+            _ => self.wait_as_it_is(),
+        }
+    }
+
+    fn wait_from_device(self, kept: Tensor) -> Result<(), Unsent> {
+        let (step, key, is_dead) = (self.step.clone(), self.key.clone(), self.is_dead);
+        let (token, patience, began) = (self.hook.token(), self.patience, Instant::now());
+        let why = match self.wait_as_it_is() {
+            Err(unsent) if unsent.status().reason() == catalogue::TENSOR_DEVICE => unsent.into(),
+            sent => return sent,
+        };
+        let staged = match step.staged(&key, &kept, why) {
+            Ok(staged) => staged,
+            Err(status) => return Err(unsent(status, kept)),
+        };
+        let mut send = Self::new(step, key, staged, is_dead);
+        if let Some(token) = token {
+            send = send.cancel_on(&token);
+        }
+        if let Some(patience) = patience {
+            send = send.deadline(patience.saturating_sub(began.elapsed()));
+        }
+        (send.wait_as_it_is()).map_err(|failed| unsent(failed.into(), kept))
+    }
+
+    /// Blocks this thread until the value is taken. The shard refuses a device's tensor that cannot be read in place.
+    pub(super) fn wait_as_it_is(mut self) -> Result<(), Unsent> {
         if let Err(status) = may_wait() {
             return self.refuse(status);
         }

@@ -290,7 +290,8 @@ impl Step {
     /// says which, before the value has its place among those of its key.
     fn send_from_device(&self, key: &Key, tensor: Tensor, is_dead: bool) -> Result<(), Status> {
         let kept = tensor.clone();
-        let sent = SendAsync::new(self.clone(), key.clone(), tensor, is_dead).wait();
+        let send = SendAsync::new(self.clone(), key.clone(), tensor, is_dead);
+        let sent = send.wait_as_it_is();
         let why = match sent {
             Ok(()) => return Ok(()),
             Err(unsent) => Status::from(unsent),
@@ -298,9 +299,14 @@ impl Step {
         if why.reason() != catalogue::TENSOR_DEVICE {
             return Err(why);
         }
-        let staged = self.engine.staged(key, &kept, why)?;
+        let staged = self.staged(key, &kept, why)?;
         drop(kept);
         self.send_value(key, staged, is_dead)
+    }
+
+    /// As [`Inner::staged`].
+    pub(super) fn staged(&self, key: &Key, tensor: &Tensor, why: Status) -> Result<Tensor, Status> {
+        self.engine.staged(key, tensor, why)
     }
 
     fn send_value(&self, key: &Key, tensor: Tensor, is_dead: bool) -> Result<(), Status> {
