@@ -4,7 +4,8 @@
 #   scripts/gpu.sh build      only builds, into target/gpu: for a machine that has a card and no Rust
 #   scripts/gpu.sh run        only runs what was built there
 # Wants a CUDA driver (libcuda.so.1) with at least one device; RENDEZ_DEVICE_LIBRARY names another library. The tests and
-# the bench from Python want a Python (PYTHON=…) with PyTorch for CUDA and pytest, and are left out without one.
+# the bench from Python want a Python (PYTHON=…) with PyTorch for CUDA and pytest, and are left out without one; those
+# of PyTorch's backends want g++ too, and ninja, without which they are built one after the other.
 # Exit code: 0 all passed, 1 something failed, 2 there is no card: then what stays to be shown is listed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -25,6 +26,9 @@ build() {
     rm -f "$made"/*.whl
     PROFILE=release scripts/python.sh wheel
     cp target/python/wheels/*.whl "$made/"
+    # For PyTorch's own suites, and to build the extension fast.
+    "$python" -m pip download --quiet --disable-pip-version-check --no-deps --dest "$made" expecttest ninja ||
+        echo "gpu: without expecttest and ninja, which cannot be fetched" >&2
 }
 case "$what" in
     build) build && exit ;;
@@ -63,10 +67,21 @@ part() {
     printf '\n## %s\n\n' "$name"
     timeout --kill-after=5 "$seconds" "$@" 2>&1 || { failed+=" $name,"; printf '\nFAILED: %s\n' "$name"; }
 }
+built_for_torch() {
+    (cd src/torch && "$python" setup.py --quiet build_ext --inplace)
+}
 in_python() {
     part "The package" 60 "$python" -m pip install --quiet --no-index --no-deps --no-compile --target "$site" "$made"/*.whl
-    export PYTHONPATH="$site" PYTHONDONTWRITEBYTECODE=1
+    export PYTHONPATH="$site" PYTHONDONTWRITEBYTECODE=1 PATH="$site/bin:$PATH"
     part "Tests from Python" 180 "$python" -m pytest -q -p no:cacheprovider src/python/tests/card.py
+    part "PyTorch's extension" 600 built_for_torch
+    PYTHONPATH="$PWD/src/torch:$site" part "Tests from PyTorch" 300 "$python" -m pytest -q -p no:cacheprovider \
+        src/torch/tests/card.py
+    for suite in cuda cuda-tensorpipe; do
+        "$python" -c 'import expecttest' || continue
+        PYTHONPATH="$PWD/src/torch:$PWD/src/torch/suites:$site" SUITE="$suite" part "PyTorch's own: $suite" 300 \
+            "$python" -m pytest -q -p no:cacheprovider src/torch/suites/rpc_suite.py
+    done
     part "What it takes" 180 "$python" bench/devices.py
 }
 all() {

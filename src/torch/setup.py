@@ -43,6 +43,9 @@ setup(
             sources,
             include_dirs=[str(headers)],
             extra_compile_args=flags,
+            # The C++ library that torch uses. Compilers that link their own into each extension give it a second one,
+            # whose streams know none of the locales of the first.
+            extra_link_args=["-l:libstdc++.so.6"],
         )
     ],
     cmdclass={"build_ext": BuildExtension},

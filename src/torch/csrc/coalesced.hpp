@@ -5,6 +5,8 @@
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "devices.hpp"
+
 namespace rendez_torch {
 
 // The work of several: done when all are, and failed if one is.
@@ -34,7 +36,8 @@ public:
         return all;
     }
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
-        auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+        auto type = c10::ListType::create(c10::TensorType::get());
+        auto future = c10::make_intrusive<c10::ivalue::Future>(type, devices_of(result()));
         c10::List<c10::intrusive_ptr<c10::ivalue::Future>> parts(
             c10::FutureType::create(c10::ListType::create(c10::TensorType::get())));
         for (auto &work : works_) {

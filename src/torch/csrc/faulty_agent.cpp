@@ -43,7 +43,7 @@ Faults::Faults(const std::vector<std::string> &failures, const std::unordered_ma
 
 FaultyAgent::FaultyAgent(const c10::intrusive_ptr<c10d::Store> &store, std::string name, worker_id_t id, int world_size,
                          float timeout, int threads, Faults faults)
-    : RendezAgent(store, std::move(name), id, world_size, timeout, threads), faults_(std::move(faults)) {}
+    : RendezAgent(store, std::move(name), id, world_size, timeout, threads, {}, {}), faults_(std::move(faults)) {}
 
 c10::intrusive_ptr<JitFuture> FaultyAgent::send(const WorkerInfo &to, c10::intrusive_ptr<rpc::Message> message,
                                                 const float timeout, const rpc::DeviceMap &device_map) {

@@ -14,6 +14,7 @@
 namespace {
 std::atomic<const rendez_api *> given_table{nullptr};
 std::mutex node_lock;
+std::atomic<bool> wants_devices{false};
 // Never destroyed: groups may outlive the static objects of this library.
 auto &node = *new std::shared_ptr<rendez_torch::Node>;
 
@@ -55,16 +56,14 @@ namespace rendez_torch {
 
 void use_table(const rendez_api *table) {
     if (table == nullptr || table->version != RENDEZ_API_VERSION ||
-        table->size < offsetof(rendez_api, engine_incarnation) + sizeof(table->engine_incarnation)) {
+        table->size < offsetof(rendez_api, tensor_free_after) + sizeof(table->tensor_free_after)) {
         throw std::runtime_error("the installed rendez is older than rendez-torch: install the newest of both");
     }
     given_table.store(table);
 }
 
 Bytes::Bytes(rendez_tensor *taken) : handle_(taken) {
-    const void *data = nullptr;
-    rendez::check(rendez::api().tensor_data(taken, &data, &size_));
-    data_ = static_cast<const char *>(data);
+    rendez::check(rendez::api().tensor_place(taken, &device_, &address_, &size_));
 }
 
 Room::Room(rendez_engine *engine, size_t size, bool is_paged) : size_(size) {
@@ -99,6 +98,8 @@ std::shared_ptr<Node> Node::get() {
     return node;
 }
 
+void Node::want_devices() { wants_devices = true; }
+
 void Node::stop(uint64_t patience_ns) {
     std::shared_ptr<Node> last;
     {
@@ -121,6 +122,9 @@ Node::Node() : is_owned_(true) {
     }
     if (std::getenv("RENDEZ_SHARE_CORES") == nullptr) {
         settings += "share_cores = true\n";
+    }
+    if (wants_devices && std::getenv("RENDEZ_DEVICES") == nullptr) {
+        settings += "devices = \"auto\"\n";
     }
     rendez::check(rendez::api().engine_start_over(settings.c_str(), &engine_));
     read_names();

@@ -17,19 +17,23 @@ namespace rendez_torch {
 // Takes the table of functions. Throws if it is older than this extension.
 void use_table(const rendez_api *table);
 
-// Bytes in the engine's memory or a peer's, to be read; a lease ends with it.
+// Bytes in the engine's memory or a peer's, to be read; a lease ends with it. On the host, or on a device.
 class Bytes {
 public:
     Bytes() = default;
     explicit Bytes(rendez_tensor *taken);
-    const char *data() const { return data_; }
+    const char *data() const { return reinterpret_cast<const char *>(address_); }
     size_t size() const { return size_; }
+    // The number of the device that they lie on, or -1 for the host.
+    int32_t device() const { return device_; }
+    uint64_t address() const { return address_; }
     rendez_tensor *get() const { return handle_.get(); }
     rendez_tensor *release() { return handle_.release(); }
 
 private:
     rendez::TensorHandle handle_;
-    const char *data_ = nullptr;
+    int32_t device_ = -1;
+    uint64_t address_ = 0;
     size_t size_ = 0;
 };
 
@@ -63,8 +67,10 @@ class Node {
 public:
     // Uses an engine that another owns; it has to outlive all that uses this.
     static void adopt(rendez_engine *engine);
-    // The engine of this process, started with the first use: `settings` (TOML) override file and environment.
+    // The engine of this process, started with the first use.
     static std::shared_ptr<Node> get();
+    // An engine that starts after this looks for devices.
+    static void want_devices();
     // Ends the engine if it was started here: what was sent has so long to arrive.
     static void stop(uint64_t patience_ns);
 

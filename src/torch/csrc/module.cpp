@@ -54,14 +54,16 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     // torch binds the look-up by name only on the base: by number each agent does.
     py::class_<rt::RendezAgent, Base, std::shared_ptr<rt::RendezAgent>>(m, "RendezAgent")
         .def(py::init([](const c10::intrusive_ptr<c10d::Store> &store, std::string name, rt::worker_id_t rank,
-                         int world_size, float timeout, int threads) {
+                         int world_size, float timeout, int threads, rt::DeviceMaps device_maps,
+                         std::vector<c10::Device> devices) {
                  py::gil_scoped_release released;
                  return std::shared_ptr<rt::RendezAgent>(
-                     new rt::RendezAgent(store, std::move(name), rank, world_size, timeout, threads),
+                     new rt::RendezAgent(store, std::move(name), rank, world_size, timeout, threads,
+                                         std::move(device_maps), std::move(devices)),
                      torch::impl::destroy_without_gil<rt::RendezAgent>);
              }),
              py::arg("store"), py::arg("name"), py::arg("rank"), py::arg("world_size"), py::arg("rpc_timeout"),
-             py::arg("num_worker_threads"))
+             py::arg("num_worker_threads"), py::arg("device_maps"), py::arg("devices"))
         .def(
             "get_worker_info",
             [](const rt::RendezAgent &agent) { return static_cast<const Base &>(agent).getWorkerInfo(); }, Released())

@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "coalesced.hpp"
+#include "devices.hpp"
 #include "tensors.hpp"
 
 namespace rendez_torch {
@@ -133,11 +134,14 @@ WorkPtr ProcessGroupRendez::run(Call call, const Tensors &inputs, Tensors output
     ++sequence_;
     auto work = c10::make_intrusive<RendezWork>(rank_, call.type, title(call.what), inputs, std::move(outputs),
                                                 Milliseconds(0));
-    auto job = [group = group_, work, call, body = std::move(body)] {
+    // Tensors of GPUs are copied to the host and back, behind what the caller's streams have queued.
+    Tensors all = inputs;
+    all.insert(all.end(), work->outputs().begin(), work->outputs().end());
+    auto job = [group = group_, work, call, body = std::move(body), behind = Behind(all)] {
         try {
             at::NoGradGuard no_grad;
             Collective collective(*group, Until::after(call.timeout, call.what));
-            body(collective);
+            behind.run([&] { body(collective); });
             work->complete();
         } catch (const c10::DistNetworkError &error) {
             group->abort(error.what_without_backtrace());
@@ -160,11 +164,11 @@ WorkPtr ProcessGroupRendez::send(Tensors &tensors, int to, int tag) {
     group_->check_usable();
     auto work =
         c10::make_intrusive<RendezWork>(rank_, c10d::OpType::SEND, title("send"), tensors, tensors, Milliseconds(0));
-    at::Tensor dense = tensors[0].contiguous();
+    at::Tensor own = dense(tensors[0]);
     try {
-        Room room = group_->room(dense.nbytes());
-        if (dense.nbytes() != 0) {
-            std::memcpy(room.data(), dense.data_ptr(), dense.nbytes());
+        Room room = group_->room(own.nbytes());
+        if (own.nbytes() != 0) {
+            std::memcpy(room.data(), own.data_ptr(), own.nbytes());
         }
         group_->send_tagged(to, tag, room.finish(), Until::after(timeout_, "send"));
         work->complete();
@@ -181,12 +185,12 @@ WorkPtr ProcessGroupRendez::receive(Tensors &tensors, std::vector<int> sources, 
     auto work = c10::make_intrusive<RendezWork>(
         rank_, type, title(type == c10d::OpType::RECV ? "recv" : "recvAnySource"), tensors, tensors, timeout_);
     at::Tensor given = tensors[0];
-    at::Tensor into = given.is_contiguous() ? given : at::empty(given.sizes(), given.options());
+    at::Tensor into = given.device().is_cpu() && given.is_contiguous() ? given : host_like(given);
     std::function<void()> done;
     if (!into.is_same(given)) {
-        done = [given, into]() mutable {
+        done = [given, into, behind = Behind(tensors)]() mutable {
             at::NoGradGuard no_grad;
-            given.copy_(into);
+            behind.run([&] { given.copy_(into); });
         };
     }
     inbox_->receive(sources, tag, into, work, std::move(done));
@@ -289,7 +293,7 @@ WorkPtr ProcessGroupRendez::allreduce_coalesced(Tensors &tensors, const c10d::Al
         for (const at::Tensor &tensor : tensors) {
             rows.push_back(tensor.reshape({-1}));
         }
-        at::Tensor all = at::cat(rows);
+        at::Tensor all = dense(at::cat(rows));
         collective.all_reduce(elements_of(all, how));
         int64_t at = 0;
         for (const at::Tensor &tensor : tensors) {
@@ -325,7 +329,7 @@ WorkPtr ProcessGroupRendez::allgather(std::vector<Tensors> &outputs, Tensors &in
     check_same(inputs[0], outputs[0][static_cast<size_t>(rank_)], "all_gather");
     auto body = [inputs, into = outputs[0]](Collective &collective) {
         Outputs made(into);
-        collective.spread(piece_of(inputs[0].contiguous()), pieces_of(made.tensors()));
+        collective.spread(piece_of(dense(inputs[0])), pieces_of(made.tensors()));
         made.finish();
     };
     return run(call(c10d::OpType::ALLGATHER, "all_gather", options), inputs, outputs[0], body);
@@ -352,7 +356,7 @@ WorkPtr ProcessGroupRendez::allgather_coalesced(std::vector<Tensors> &outputs, T
                 into.push_back(list[i]);
             }
             Outputs made(into);
-            collective.spread(piece_of(inputs[i].contiguous()), pieces_of(made.tensors()));
+            collective.spread(piece_of(dense(inputs[i])), pieces_of(made.tensors()));
             made.finish();
         }
     };
@@ -377,7 +381,7 @@ WorkPtr ProcessGroupRendez::allgather_into_tensor_coalesced(Tensors &outputs, Te
     auto body = [outputs, inputs, ranks = size_](Collective &collective) {
         Outputs made(outputs);
         for (size_t i = 0; i < inputs.size(); ++i) {
-            collective.spread(piece_of(inputs[i].contiguous()), equal_pieces(made.tensors()[i], ranks));
+            collective.spread(piece_of(dense(inputs[i])), equal_pieces(made.tensors()[i], ranks));
         }
         made.finish();
     };
@@ -399,9 +403,9 @@ WorkPtr ProcessGroupRendez::gather(std::vector<Tensors> &outputs, Tensors &input
     }
     auto body = [inputs, into, root, ranks = static_cast<size_t>(size_)](Collective &collective) {
         Outputs made(into);
-        at::Tensor dense = inputs[0].contiguous();
+        at::Tensor own = dense(inputs[0]);
         std::vector<Piece> out(ranks), in(ranks);
-        out[root] = piece_of(dense);
+        out[root] = piece_of(own);
         collective.exchange(out, into.empty() ? in : pieces_of(made.tensors()));
         made.finish();
     };
@@ -424,10 +428,10 @@ WorkPtr ProcessGroupRendez::scatter(Tensors &outputs, std::vector<Tensors> &inpu
     }
     auto body = [outputs, from, root, ranks = static_cast<size_t>(size_)](Collective &collective) {
         Outputs made(outputs);
-        Tensors dense = contiguous(from);
+        Tensors own = dense(from);
         std::vector<Piece> out(ranks), in(ranks);
         in[root] = piece_of(made.tensors()[0]);
-        collective.exchange(from.empty() ? out : pieces_of(dense), in);
+        collective.exchange(from.empty() ? out : pieces_of(own), in);
         made.finish();
     };
     return run(call(c10d::OpType::SCATTER, "scatter", options), from, outputs, body);
@@ -449,8 +453,8 @@ WorkPtr ProcessGroupRendez::reduce_scatter(Tensors &outputs, std::vector<Tensors
     Reduction how = reduction_of(options.reduceOp, outputs[0]);
     auto body = [outputs, from = inputs[0], how](Collective &collective) {
         Outputs made(outputs);
-        Tensors dense = contiguous(from);
-        collective.reduce_scatter(pieces_of(dense), elements_of(made.tensors()[0], how));
+        Tensors own = dense(from);
+        collective.reduce_scatter(pieces_of(own), elements_of(made.tensors()[0], how));
         made.finish();
     };
     return run(call(c10d::OpType::REDUCE_SCATTER, "reduce_scatter", options), inputs[0], outputs, body);
@@ -476,8 +480,8 @@ WorkPtr ProcessGroupRendez::reduce_scatter_tensor_coalesced(Tensors &outputs, Te
     auto body = [outputs, inputs, how, ranks = size_](Collective &collective) {
         Outputs made(outputs);
         for (size_t i = 0; i < inputs.size(); ++i) {
-            at::Tensor dense = inputs[i].contiguous();
-            collective.reduce_scatter(equal_pieces(dense, ranks), elements_of(made.tensors()[i], how));
+            at::Tensor all = dense(inputs[i]);
+            collective.reduce_scatter(equal_pieces(all, ranks), elements_of(made.tensors()[i], how));
         }
         made.finish();
     };
@@ -494,8 +498,8 @@ WorkPtr ProcessGroupRendez::alltoall(Tensors &outputs, Tensors &inputs, const c1
     check_same(inputs[own], outputs[own], "all_to_all");
     auto body = [outputs, inputs](Collective &collective) {
         Outputs made(outputs);
-        Tensors dense = contiguous(inputs);
-        collective.exchange(pieces_of(dense), pieces_of(made.tensors()));
+        Tensors own = dense(inputs);
+        collective.exchange(pieces_of(own), pieces_of(made.tensors()));
         made.finish();
     };
     return run(call(c10d::OpType::ALLTOALL, "all_to_all", options), inputs, outputs, body);

@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/rpc/request_callback_impl.h>
 #include <torch/csrc/distributed/rpc/utils.h>
 
+#include "devices.hpp"
 #include "group.hpp"
 
 namespace rendez_torch {
@@ -20,16 +21,55 @@ std::chrono::milliseconds milliseconds(float seconds) {
 // How long a message waits for room before it fails: senders that outrun a receiver are slowed down by this.
 constexpr uint64_t kPatienceForRoom = 10'000'000'000;
 
+// The engine of this process, which looks for devices if they are wanted and it has not begun.
+std::shared_ptr<Node> node_with(bool devices) {
+    if (devices) {
+        Node::want_devices();
+    }
+    return Node::get();
+}
+
+// A worker's maps as it tells the others: a line for each device, with the worker it is for and the device there.
+std::string told(const DeviceMaps &maps) {
+    std::string text;
+    for (const auto &[to, map] : maps) {
+        for (const auto &[from, there] : map) {
+            text += c10::str(to, " ", from, " ", there, "\n");
+        }
+    }
+    return text;
+}
+
+// What another worker told of its devices, as the way back from `name`.
+rpc::DeviceMap way_back(const std::vector<uint8_t> &text, const std::string &name) {
+    rpc::DeviceMap back;
+    std::istringstream lines(std::string(text.begin(), text.end()));
+    for (std::string to, from, there; lines >> to >> from >> there;) {
+        if (to == name) {
+            back.emplace(c10::Device(there), c10::Device(from));
+        }
+    }
+    return back;
+}
+
+// What is said where a worker has no device for a tensor of ours.
+std::string missing(const char *what, const WorkerInfo &to) {
+    return c10::str("rendez sends tensors of GPUs only where it knows a device for them: move your tensors to CPU "
+                    "before sending them over RPC, or call `set_device_map` on `RendezRpcBackendOptions` to explicitly "
+                    "configure device mapping. ",
+                    what, " device mapping is not available for destination ", to.name_);
+}
+
 // How often the store is asked whether a dynamic group has changed.
 constexpr std::chrono::milliseconds kBetweenLooks{20};
 
 } // namespace
 
 RendezAgent::RendezAgent(const c10::intrusive_ptr<c10d::Store> &store, std::string name, worker_id_t id, int world_size,
-                         float timeout, int threads)
+                         float timeout, int threads, DeviceMaps device_maps, std::vector<c10::Device> devices)
     : RpcAgent(WorkerInfo(std::move(name), id), std::make_unique<rpc::RequestCallbackImpl>(), milliseconds(timeout)),
       names_("names", store), cards_("cards", store), shutdown_("shutdown", store), world_size_(world_size),
-      node_(Node::get()), pool_(threads), gate_(std::make_shared<Gate>()) {
+      device_maps_(std::move(device_maps)), devices_(std::move(devices)), node_(node_with(!devices_.empty())), pool_(threads), gate_(std::make_shared<Gate>()) {
     std::string own = is_static() ? "static" : "dynamic";
     auto kind = names_.compareSet("kind", {}, std::vector<uint8_t>(own.begin(), own.end()));
     TORCH_CHECK(std::string(kind.begin(), kind.end()) == own,
@@ -163,6 +203,8 @@ void RendezAgent::meet() {
     auto own = std::to_string((static_cast<uint64_t>(dice()) << 32 | dice()) | 1);
     auto agreed = cards_.compareSet("step", {}, std::vector<uint8_t>(own.begin(), own.end()));
     step_ = std::stoull(std::string(agreed.begin(), agreed.end()));
+    auto maps = told(device_maps_);
+    cards_.set(workerInfo_.name_ + "/devices", std::vector<uint8_t>(maps.begin(), maps.end()));
     auto card = node_->card();
     cards_.set(workerInfo_.name_, std::vector<uint8_t>(card.begin(), card.end()));
     for (auto &[id, peer] : peers_) {
@@ -176,6 +218,7 @@ void RendezAgent::meet(Peer &peer) {
     auto make = [&](const Task &from, const Task &to, const char *edge) {
         return std::make_unique<rendez::Key>(key(from, to, edge));
     };
+    peer.back = way_back(cards_.get(peer.info.name_ + "/devices"), workerInfo_.name_);
     peer.to_head = make(node_->task(), task, "rpc");
     peer.to_part = make(node_->task(), task, "rpc.part");
     peer.from_head = make(task, node_->task(), "rpc");
@@ -214,7 +257,6 @@ RendezAgent::Peer &RendezAgent::peer(worker_id_t id) {
 c10::intrusive_ptr<JitFuture> RendezAgent::send(const WorkerInfo &to, c10::intrusive_ptr<rpc::Message> message,
                                                 const float timeout, const rpc::DeviceMap &device_map) {
     TORCH_CHECK(message->isRequest(), "RendezAgent::send(..) is only for sending requests.");
-    TORCH_CHECK(device_map.empty(), "rendez: RPC moves CPU tensors only, so there are no device maps");
     if (!rpcAgentRunning_.load()) {
         throw std::runtime_error(c10::str("Node ", workerInfo_.id_, " tried to send() a message of type ",
                                           message->type(), " but RPC is no longer running on this node."));
@@ -227,7 +269,8 @@ c10::intrusive_ptr<JitFuture> RendezAgent::send(const WorkerInfo &to, c10::intru
     int64_t id = next_id_++;
     auto type = message->type();
     // Throws for what cannot travel, before anything is counted.
-    Outgoing out = pack(node_->engine(), *message, id);
+    const rpc::DeviceMap map = device_map.empty() ? getDeviceMap(to) : device_map;
+    Outgoing out = pack(node_->engine(), *message, id, {map, missing("Request", to)});
     std::string lost;
     {
         std::lock_guard<std::mutex> guard(calls_lock_);
@@ -311,21 +354,34 @@ void RendezAgent::on_part(Peer &peer, Bytes bytes, std::shared_ptr<Arriving> mes
 
 void RendezAgent::arrived(Peer &peer, const std::shared_ptr<Arriving> &arriving) {
     pool_.run([this, &peer, arriving] {
-        c10::intrusive_ptr<rpc::Message> message;
+        Incoming incoming;
         try {
-            message = unpack(arriving->head, std::move(arriving->parts));
+            incoming = unpack(node_->engine(), arriving->head, std::move(arriving->parts));
+        } catch (const c10::Error &error) {
+            return unreadable(peer, arriving->head, error.what_without_backtrace());
         } catch (const std::exception &error) {
-            TORCH_WARN("rendez: a message of ", peer.info.name_, " cannot be read: ", error.what());
-            return;
+            return unreadable(peer, arriving->head, error.what());
         }
         arriving->head = Bytes();
-        if (message->isRequest()) {
-            request(peer, std::move(message));
-        } else if (auto call = take(message->id())) {
+        if (incoming.message->isRequest()) {
+            request(peer, std::move(incoming));
+        } else if (auto call = take(incoming.message->id())) {
             // Without a call its time was up.
-            response(call, std::move(message));
+            response(call, std::move(incoming));
         }
     });
+}
+
+// Its tensors have no room here, say: the one who waits for it is told.
+void RendezAgent::unreadable(Peer &peer, const Bytes &head, const std::string &why) {
+    auto said = c10::str("rendez: a message from ", peer.info.name_, " to ", workerInfo_.name_, " cannot be read: ", why);
+    TORCH_WARN(said);
+    auto [id, is_request] = named_by(head);
+    if (is_request) {
+        respond_with(peer, said, id);
+    } else if (auto call = take(id)) {
+        fail(call, said);
+    }
 }
 
 void RendezAgent::lost(Peer &peer, rendez_status *status) {
@@ -341,18 +397,19 @@ void RendezAgent::lost(Peer &peer, rendez_status *status) {
     fail_all(&peer, why);
 }
 
-void RendezAgent::request(Peer &peer, c10::intrusive_ptr<rpc::Message> message) {
+void RendezAgent::request(Peer &peer, Incoming incoming) {
     count(server_calls_, 1);
     c10::intrusive_ptr<JitFuture> future;
-    int64_t id = message->id();
+    int64_t id = incoming.message->id();
     try {
-        future = cb_->operator()(*message, {});
+        future = cb_->operator()(*incoming.message, std::move(incoming.streams));
     } catch (const std::exception &) {
-        future = c10::make_intrusive<JitFuture>(at::AnyClassType::get());
+        future = c10::make_intrusive<JitFuture>(at::AnyClassType::get(), getDevices());
         future->setError(std::current_exception());
     }
-    message.reset();
-    if (future->completed()) {
+    incoming.message.reset();
+    // A callback is on streams that are behind the work that computes the response: also if that is queued already.
+    if (future->completed() && devices_.empty()) {
         count(server_calls_, -1);
         return respond(peer, *future, id);
     }
@@ -370,15 +427,28 @@ void RendezAgent::respond(Peer &peer, JitFuture &future, int64_t id) {
                      << ", as the agent is shutting down";
         return;
     }
+    if (future.hasError()) {
+        return respond_with(peer, future.tryRetrieveErrorMessage(), id);
+    }
+    Outgoing out;
     try {
-        Outgoing out;
-        try {
-            out = future.hasError()
-                      ? pack(node_->engine(), *rpc::createExceptionResponse(future.tryRetrieveErrorMessage(), id), id)
-                      : pack(node_->engine(), *future.value().toCustomClass<rpc::Message>(), id);
-        } catch (const std::exception &error) {
-            out = pack(node_->engine(), *rpc::createExceptionResponse(error.what(), id), id);
-        }
+        auto message = future.value().toCustomClass<rpc::Message>();
+        out = pack(node_->engine(), *message, id, {peer.back, missing("Response", peer.info)});
+    } catch (const c10::Error &error) {
+        return respond_with(peer, error.what_without_backtrace(), id);
+    } catch (const std::exception &error) {
+        return respond_with(peer, error.what(), id);
+    }
+    answer(peer, std::move(out));
+}
+
+void RendezAgent::respond_with(Peer &peer, const std::string &error, int64_t id) {
+    auto message = rpc::createExceptionResponse(error, id);
+    answer(peer, pack(node_->engine(), *message, id, {peer.back, missing("Response", peer.info)}));
+}
+
+void RendezAgent::answer(Peer &peer, Outgoing out) {
+    try {
         post(peer, std::move(out));
     } catch (const std::exception &error) {
         LOG(WARNING) << "RPC agent for " << workerInfo_.name_ << " could not respond to " << peer.info.name_ << ": "
@@ -386,11 +456,14 @@ void RendezAgent::respond(Peer &peer, JitFuture &future, int64_t id) {
     }
 }
 
-void RendezAgent::response(const CallPtr &call, c10::intrusive_ptr<rpc::Message> message) {
+void RendezAgent::response(const CallPtr &call, Incoming incoming) {
+    auto &message = incoming.message;
     if (message->type() == rpc::MessageType::EXCEPTION) {
         auto why = std::string(message->payload().begin(), message->payload().end());
         call->future->setError(std::make_exception_ptr(std::runtime_error(why)));
     } else {
+        // Who waits for the future waits for what these streams have queued.
+        c10::MultiStreamGuard guard(incoming.streams);
         auto storages = message->getStorages();
         call->future->markCompleted(std::move(message), std::move(storages));
     }
@@ -505,6 +578,11 @@ void RendezAgent::count(int &counter, int change) {
         counter += change;
     }
     counted_.notify_all();
+}
+
+rpc::DeviceMap RendezAgent::getDeviceMap(const WorkerInfo &to) const {
+    auto found = device_maps_.find(to.name_);
+    return found == device_maps_.end() ? rpc::DeviceMap() : found->second;
 }
 
 const WorkerInfo &RendezAgent::getWorkerInfo(const std::string &name) const {

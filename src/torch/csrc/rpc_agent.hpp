@@ -26,11 +26,15 @@ using rpc::JitFuture;
 using rpc::worker_id_t;
 using rpc::WorkerInfo;
 
+// Where tensors of a worker's devices go: to which of another worker's, by its name.
+using DeviceMaps = std::unordered_map<std::string, rpc::DeviceMap>;
+
 class RendezAgent : public rpc::RpcAgent {
 public:
     // Without a `world_size` the group is dynamic: workers join and leave, one at a time, and tell the others.
+    // `devices` are all that the group's maps name of this worker's.
     RendezAgent(const c10::intrusive_ptr<c10d::Store> &store, std::string name, worker_id_t id, int world_size,
-                float timeout, int threads);
+                float timeout, int threads, DeviceMaps device_maps, std::vector<c10::Device> devices);
     ~RendezAgent() override;
 
     c10::intrusive_ptr<JitFuture> send(const WorkerInfo &to, c10::intrusive_ptr<rpc::Message> message,
@@ -44,6 +48,8 @@ public:
     std::vector<WorkerInfo> getWorkerInfos() const override;
     std::unordered_map<std::string, std::string> getMetrics() override;
     void addGilWaitTime(const std::chrono::microseconds wait) override;
+    rpc::DeviceMap getDeviceMap(const WorkerInfo &to) const override;
+    const std::vector<c10::Device> &getDevices() const override { return devices_; }
 
     bool is_static() const { return world_size_ > 0; }
     // Tells all others of the dynamic group that this worker has joined it, or is about to leave; returns when they
@@ -62,6 +68,8 @@ private:
         const WorkerInfo info;
         std::unique_ptr<rendez::Key> to_head, to_part, from_head, from_part;
         std::mutex order;
+        // Where what is sent back to it goes: its own map, from the other end.
+        rpc::DeviceMap back;
         // Why it cannot be reached any more; under `calls_lock_`.
         std::string lost;
     };
@@ -100,9 +108,12 @@ private:
     void on_head(Peer &peer, Bytes bytes, std::shared_ptr<Arriving> message);
     void on_part(Peer &peer, Bytes bytes, std::shared_ptr<Arriving> message);
     void post(Peer &peer, Outgoing message);
-    void request(Peer &peer, c10::intrusive_ptr<rpc::Message> message);
+    void request(Peer &peer, Incoming incoming);
     void respond(Peer &peer, JitFuture &future, int64_t id);
-    void response(const CallPtr &call, c10::intrusive_ptr<rpc::Message> message);
+    void respond_with(Peer &peer, const std::string &error, int64_t id);
+    void answer(Peer &peer, Outgoing out);
+    void response(const CallPtr &call, Incoming incoming);
+    void unreadable(Peer &peer, const Bytes &head, const std::string &why);
     CallPtr take(int64_t id);
     void fail(const CallPtr &call, const std::string &why);
     void fail_all(const Peer *peer, const std::string &why);
@@ -112,6 +123,8 @@ private:
 
     c10d::PrefixStore names_, cards_, shutdown_;
     const int world_size_;
+    const DeviceMaps device_maps_;
+    const std::vector<c10::Device> devices_;
     std::shared_ptr<Node> node_;
     uint64_t step_ = 0;
     c10::ThreadPool pool_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <unordered_set>
 
 #include <torch/csrc/distributed/rpc/utils.h>
@@ -10,6 +11,7 @@
 #include <torch/csrc/jit/serialization/unpickler.h>
 
 #include "arena.hpp"
+#include "devices.hpp"
 
 namespace rendez_torch {
 namespace {
@@ -19,18 +21,30 @@ constexpr uint64_t kInline = 4096;
 // No message has so many storages: a head that says so is malformed.
 constexpr uint32_t kStoragesMax = 1 << 20;
 
-// How a head begins; sizes of storages follow, then the payload, the pickle of the tensors, and inline storages.
+// How a head begins; what storages there are follows, then the device of each tensor, the payload, the pickle of the
+// tensors, and inline storages.
 struct Head {
     int64_t id;
     int32_t type;
     uint32_t storages;
+    uint64_t tensors;
     uint64_t payload;
     uint64_t pickle;
 };
 
+struct Travelling {
+    uint64_t size;
+    // The receiver's device that it goes to, or -1 for its host.
+    int32_t device;
+    // 1 if it is in the head, and 0 if it follows.
+    uint32_t is_inline;
+};
+
 struct Parsed {
     Head head;
-    std::vector<uint64_t> sizes;
+    std::vector<Travelling> storages;
+    // Where each tensor goes, as with a storage. One without elements has no storage that says it.
+    std::vector<int32_t> places;
     const char *payload, *pickle, *inlined;
 };
 
@@ -48,18 +62,30 @@ Parsed parse(const Bytes &bytes) {
     std::memcpy(&parsed.head, take(sizeof(Head)), sizeof(Head));
     TORCH_CHECK(parsed.head.storages <= kStoragesMax, "rendez: a malformed message of RPC: ", parsed.head.storages,
                 " storages");
-    size_t table = parsed.head.storages * sizeof(uint64_t);
-    const char *sizes = take(table);
-    parsed.sizes.resize(parsed.head.storages);
+    size_t table = parsed.head.storages * sizeof(Travelling);
+    const char *storages = take(table);
+    parsed.storages.resize(parsed.head.storages);
     if (table != 0) {
-        std::memcpy(parsed.sizes.data(), sizes, table);
+        std::memcpy(parsed.storages.data(), storages, table);
+    }
+    TORCH_CHECK(parsed.head.tensors <= kStoragesMax, "rendez: a malformed message of RPC: ", parsed.head.tensors,
+                " tensors");
+    size_t length = parsed.head.tensors * sizeof(int32_t);
+    const char *places = take(length);
+    parsed.places.resize(parsed.head.tensors);
+    if (length != 0) {
+        std::memcpy(parsed.places.data(), places, length);
     }
     parsed.payload = take(parsed.head.payload);
     parsed.pickle = take(parsed.head.pickle);
     parsed.inlined = at;
-    for (uint64_t size : parsed.sizes) {
-        if (size <= kInline) {
-            take(size);
+    for (const Travelling &storage : parsed.storages) {
+        TORCH_CHECK(storage.device >= -1 && storage.device < std::numeric_limits<c10::DeviceIndex>::max(),
+                    "rendez: a malformed message of RPC: a storage for device ", storage.device);
+        if (storage.is_inline != 0) {
+            TORCH_CHECK(storage.device < 0 || storage.size == 0,
+                        "rendez: a malformed message of RPC: a storage for a device in its head");
+            take(storage.size);
         }
     }
     return parsed;
@@ -97,9 +123,34 @@ Room room_of(rendez_engine *engine, const void *data, size_t size) {
     return room;
 }
 
+// Where what lies on a device of ours goes.
+int32_t place_of(c10::Device device, const Destination &to) {
+    auto found = to.devices.find(device);
+    if (found == to.devices.end()) {
+        TORCH_CHECK(device.is_cpu(), to.missing, " for device ", device, " but received a tensor on that device.");
+        return -1;
+    }
+    return found->second.is_cpu() ? -1 : static_cast<int32_t>(found->second.index());
+}
+
+c10::Device device_of(const Travelling &storage) {
+    return storage.device < 0 ? c10::Device(c10::kCPU)
+                              : c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(storage.device));
+}
+
+// A value's bytes where this process reads them.
+Bytes on_host(rendez_engine *engine, Bytes value) {
+    if (value.device() < 0) {
+        return value;
+    }
+    rendez_tensor *copy = nullptr;
+    rendez::check(rendez::api().tensor_to_host(engine, value.get(), &copy));
+    return Bytes(copy);
+}
+
 } // namespace
 
-Outgoing pack(rendez_engine *engine, const rpc::Message &message, int64_t id) {
+Outgoing pack(rendez_engine *engine, const rpc::Message &message, int64_t id, const Destination &to) {
     std::string pickle;
     // What nobody else can write to any more is sent as it lies.
     std::unordered_set<const void *> only;
@@ -115,18 +166,24 @@ Outgoing pack(rendez_engine *engine, const rpc::Message &message, int64_t id) {
     pickler.pushIValue(tensors);
     pickler.stop();
     const auto &storages = pickler.tensorData();
-    std::vector<uint64_t> sizes;
+    std::vector<Travelling> table;
     uint64_t inlined = 0;
-    for (const at::Tensor &tensor : storages) {
-        TORCH_CHECK(tensor.device().is_cpu(), "rendez: RPC moves CPU tensors, and this one is on ", tensor.device(),
-                    ": move it by .cpu(); device maps are unavailable with this backend");
-        sizes.push_back(tensor.storage().nbytes());
-        inlined += sizes.back() <= kInline ? sizes.back() : 0;
+    std::vector<int32_t> places;
+    for (const at::Tensor &tensor : message.tensors()) {
+        places.push_back(place_of(tensor.device(), to));
     }
-    Head head{id, static_cast<int32_t>(message.type()), static_cast<uint32_t>(sizes.size()), message.payload().size(),
-              pickle.size()};
+    for (const at::Tensor &tensor : storages) {
+        uint64_t size = tensor.storage().nbytes();
+        int32_t place = place_of(tensor.device(), to);
+        bool is_inline = size == 0 || (size <= kInline && tensor.device().is_cpu() && place < 0);
+        table.push_back({size, place, is_inline});
+        inlined += is_inline ? size : 0;
+    }
+    Head head{id, static_cast<int32_t>(message.type()), static_cast<uint32_t>(table.size()), places.size(),
+              message.payload().size(), pickle.size()};
     Outgoing out;
-    Room first(engine, sizeof head + sizes.size() * sizeof(uint64_t) + head.payload + head.pickle + inlined);
+    size_t lists = table.size() * sizeof(Travelling) + places.size() * sizeof(int32_t);
+    Room first(engine, sizeof head + lists + head.payload + head.pickle + inlined);
     char *at = first.data();
     auto put = [&](const void *data, size_t size) {
         if (size != 0) {
@@ -135,41 +192,65 @@ Outgoing pack(rendez_engine *engine, const rpc::Message &message, int64_t id) {
         }
     };
     put(&head, sizeof head);
-    put(sizes.data(), sizes.size() * sizeof(uint64_t));
+    put(table.data(), table.size() * sizeof(Travelling));
+    put(places.data(), places.size() * sizeof(int32_t));
     put(message.payload().data(), head.payload);
     put(pickle.data(), head.pickle);
     out.values.push_back(std::move(first));
-    for (size_t i = 0; i < sizes.size(); ++i) {
+    for (size_t i = 0; i < table.size(); ++i) {
         const void *data = storages[i].storage().data();
-        if (sizes[i] <= kInline) {
-            put(data, sizes[i]);
+        if (table[i].is_inline != 0) {
+            put(data, table[i].size);
+        } else if (!storages[i].device().is_cpu()) {
+            out.values.push_back(value_of(engine, storages[i]));
         } else {
             auto lent = only.count(data) != 0 ? lend(storages[i].storage()) : rendez::TensorHandle();
-            out.values.push_back(lent ? Room(std::move(lent), sizes[i]) : room_of(engine, data, sizes[i]));
+            out.values.push_back(lent ? Room(std::move(lent), table[i].size) : room_of(engine, data, table[i].size));
         }
     }
     return out;
 }
 
 size_t values_behind(const Bytes &head) {
-    auto sizes = parse(head).sizes;
-    return static_cast<size_t>(std::count_if(sizes.begin(), sizes.end(), [](uint64_t size) { return size > kInline; }));
+    auto storages = parse(head).storages;
+    return static_cast<size_t>(
+        std::count_if(storages.begin(), storages.end(), [](const Travelling &storage) { return !storage.is_inline; }));
 }
 
-c10::intrusive_ptr<rpc::Message> unpack(const Bytes &bytes, std::vector<Bytes> values) {
+std::pair<int64_t, bool> named_by(const Bytes &bytes) {
+    Head head = parse(bytes).head;
+    return {head.id, (head.type & rpc::MessageTypeFlags::REQUEST_TYPE) != 0};
+}
+
+Incoming unpack(rendez_engine *engine, const Bytes &bytes, std::vector<Bytes> values) {
     Parsed parsed = parse(bytes);
+    std::vector<c10::Device> devices;
+    for (const Travelling &storage : parsed.storages) {
+        auto device = device_of(storage);
+        if (std::find(devices.begin(), devices.end(), device) == devices.end()) {
+            devices.push_back(device);
+        }
+    }
+    Incoming incoming{nullptr, own_streams(devices)};
+    c10::MultiStreamGuard guard(incoming.streams);
     std::vector<at::DataPtr> data;
     const char *inlined = parsed.inlined;
     size_t next = 0;
-    for (uint64_t size : parsed.sizes) {
-        if (size <= kInline) {
-            data.push_back(copy_of(inlined, size));
-            inlined += size;
-        } else {
-            TORCH_CHECK(next < values.size() && values[next].size() == size,
-                        "rendez: a malformed message of RPC: a storage of ", size, " bytes is missing");
-            data.push_back(writable(std::move(values[next++])));
+    for (const Travelling &storage : parsed.storages) {
+        if (storage.is_inline != 0 && storage.device < 0) {
+            data.push_back(copy_of(inlined, storage.size));
+            inlined += storage.size;
+            continue;
         }
+        // Only an empty one for a device is in the head.
+        Bytes value;
+        if (storage.is_inline == 0) {
+            TORCH_CHECK(next < values.size() && values[next].size() == storage.size,
+                        "rendez: a malformed message of RPC: a storage of ", storage.size, " bytes is missing");
+            value = std::move(values[next++]);
+        }
+        data.push_back(storage.device < 0 ? writable(on_host(engine, std::move(value)))
+                                          : on_device(engine, std::move(value), device_of(storage)));
     }
     const char *at = parsed.pickle;
     const char *end = parsed.pickle + parsed.head.pickle;
@@ -180,14 +261,22 @@ c10::intrusive_ptr<rpc::Message> unpack(const Bytes &bytes, std::vector<Bytes> v
         return size;
     };
     auto record = [&](const std::string &name) -> at::DataPtr { return std::move(data.at(std::stoul(name))); };
-    torch::jit::Unpickler unpickler(read, nullptr, nullptr, record, {});
+    // A tensor is where its storage is, wherever it was.
+    torch::jit::Unpickler unpickler(read, nullptr, nullptr, record, {}, true);
     std::vector<at::Tensor> tensors;
     for (auto &&tensor : unpickler.parse_ivalue().toList()) {
         tensors.push_back(static_cast<c10::IValue>(tensor).toTensor());
     }
+    for (size_t i = 0; i < std::min(tensors.size(), parsed.places.size()); ++i) {
+        if (tensors[i].numel() == 0 && parsed.places[i] >= 0 && tensors[i].device().is_cpu()) {
+            tensors[i] = tensors[i].to(device_of({0, parsed.places[i], 1}));
+        }
+    }
     std::vector<char> payload(parsed.payload, parsed.payload + parsed.head.payload);
-    return c10::make_intrusive<rpc::Message>(std::move(payload), std::move(tensors),
-                                             static_cast<rpc::MessageType>(parsed.head.type), parsed.head.id);
+    incoming.message = c10::make_intrusive<rpc::Message>(std::move(payload), std::move(tensors),
+                                                         static_cast<rpc::MessageType>(parsed.head.type),
+                                                         parsed.head.id);
+    return incoming;
 }
 
 } // namespace rendez_torch

@@ -10,15 +10,25 @@ namespace rendez_torch {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Throws unless they are dense CPU tensors.
+// Throws unless they are dense tensors of the CPU or of GPUs.
 inline void check_dense(const Tensors &tensors, const char *what) {
     for (const at::Tensor &tensor : tensors) {
         TORCH_CHECK(tensor.defined(), "rendez: ", what, " was given a tensor that is none");
-        TORCH_CHECK(tensor.device().is_cpu(), "rendez: ", what, " takes CPU tensors, and this one is on ",
-                    tensor.device(), "; use nccl for those of GPUs: init_process_group(\"cpu:rendez,cuda:nccl\")");
+        TORCH_CHECK(tensor.device().is_cpu() || tensor.device().is_cuda(), "rendez: ", what,
+                    " takes tensors of the CPU and of CUDA devices, and this one is on ", tensor.device());
         TORCH_CHECK(tensor.layout() == at::kStrided, "rendez: ", what, " takes dense tensors, and this one is ",
                     tensor.layout());
     }
+}
+
+// Memory of the host for the elements of a tensor: pinned where they go to a device or come from one.
+inline at::Tensor host_like(const at::Tensor &tensor) {
+    return at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(!tensor.device().is_cpu()));
+}
+
+// A tensor's elements in the host's memory, without gaps: itself where it lies so, else a copy that is there.
+inline at::Tensor dense(const at::Tensor &tensor) {
+    return tensor.device().is_cpu() ? tensor.contiguous() : host_like(tensor).copy_(tensor);
 }
 
 inline Piece piece_of(const at::Tensor &contiguous) {
@@ -39,23 +49,23 @@ inline Elements elements_of(const at::Tensor &contiguous, Reduction how) {
             contiguous.scalar_type(), how};
 }
 
-inline Tensors contiguous(const Tensors &tensors) {
+inline Tensors dense(const Tensors &tensors) {
     Tensors made;
     made.reserve(tensors.size());
     for (const at::Tensor &tensor : tensors) {
-        made.push_back(tensor.contiguous());
+        made.push_back(dense(tensor));
     }
     return made;
 }
 
-// Tensors to be written: contiguous ones as they are, others as memory that `finish` copies to them.
+// Tensors to be written: those that lie in the host's memory without gaps as they are, others as memory that `finish`
+// copies to them.
 class Outputs {
 public:
     explicit Outputs(const Tensors &tensors, bool is_read = false) : given_(tensors) {
         for (const at::Tensor &tensor : tensors) {
-            made_.push_back(tensor.is_contiguous() ? tensor
-                            : is_read              ? tensor.contiguous()
-                                                   : at::empty(tensor.sizes(), tensor.options()));
+            bool is_dense = tensor.device().is_cpu() && tensor.is_contiguous();
+            made_.push_back(is_dense ? tensor : is_read ? dense(tensor) : host_like(tensor));
         }
     }
     const Tensors &tensors() const { return made_; }

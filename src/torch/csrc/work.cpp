@@ -5,6 +5,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "devices.hpp"
+
 namespace rendez_torch {
 
 RendezWork::RendezWork(int rank, c10d::OpType type, const char *title, const std::vector<at::Tensor> &inputs,
@@ -41,7 +43,7 @@ c10::intrusive_ptr<c10::ivalue::Future> RendezWork::getFuture() {
         if (future_ != nullptr) {
             return future_;
         }
-        future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
+        future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices_of(outputs_));
         is_done = is_done_;
     }
     if (is_done) {

@@ -20,6 +20,7 @@ public:
     bool wait(std::chrono::milliseconds timeout) override;
     void synchronize() override { wait(kNoTimeout); }
     std::vector<at::Tensor> result() override { return outputs_; }
+    const std::vector<at::Tensor> &outputs() const { return outputs_; }
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
     int sourceRank() const override { return source_; }
     // Newer versions of PyTorch, 2.15 among them, ask for it, and it overrides theirs; 2.12 has none.

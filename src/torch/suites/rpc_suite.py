@@ -1,5 +1,5 @@
-"""torch's own RPC suites over rendez. SUITE: generic (the default), tensorpipe (torch's list of what only that has), or
-faulty."""
+"""torch's own RPC suites over rendez. SUITE: generic (the default), tensorpipe (torch's list of what only that has),
+faulty, or on a card cuda and cuda-tensorpipe."""
 
 import os
 
@@ -72,6 +72,8 @@ class FaultyRendezRpcAgentTestFixture(RendezRpcAgentTestFixture):
 
 LISTS = {"generic": rpc_utils.GENERIC_TESTS, "tensorpipe": rpc_utils.TENSORPIPE_TESTS}
 LISTS["faulty"] = rpc_utils.FAULTY_AGENT_TESTS
+LISTS["cuda"] = rpc_utils.GENERIC_CUDA_TESTS
+LISTS["cuda-tensorpipe"] = rpc_utils.TENSORPIPE_CUDA_TESTS
 FIXTURE = FaultyRendezRpcAgentTestFixture if SUITE == "faulty" else RendezRpcAgentTestFixture
 globals().update(rpc_utils.generate_tests("Rendez", FIXTURE, LISTS[SUITE], __name__))
 

@@ -117,7 +117,10 @@ def test_backend_by_its_options_and_tensorpipe_beside_it(world):
 @pytest.mark.parametrize(
     "call, says",
     [
-        ("rendez.torch.RendezRpcBackendOptions(device_maps={'w1': {0: 0}})", "device_maps"),
+        ("rendez.torch.RendezRpcBackendOptions(device_maps={'w1': {0: 0, 1: 0}})", "1-to-1"),
+        ("rendez.torch.RendezRpcBackendOptions(device_maps={'w1': {'xpu': 0}})", "cuda devices"),
+        ("rendez.torch.RendezRpcBackendOptions(devices=['cpu'])", "CUDA devices"),
+        ("begin_with({'w0': {99: 0}})", "invalid"),
         ("rpc.init_rpc('w0', backend='RENDEZ', rank=0, world_size=1)", "BackendType"),
     ],
 )
@@ -125,6 +128,9 @@ def test_what_is_unavailable_is_refused_by_name(world, call, says):
     world.run(
         f"""
         import torch.distributed.rpc as rpc
+        def begin_with(maps):
+            options = rendez.torch.RendezRpcBackendOptions(device_maps=maps)
+            rpc.init_rpc("w0", rank=0, world_size=1, rpc_backend_options=options)
         try: {call}; raise SystemExit("no error")
         except (ValueError, TypeError, RuntimeError) as error: assert {says!r} in str(error), error
         """,

@@ -56,7 +56,7 @@ def _create_process_group(store, rank, size, timeout):
     return group
 
 
-_dist.Backend.register_backend("rendez", _create_process_group, devices=["cpu"])
+_dist.Backend.register_backend("rendez", _create_process_group, devices=["cpu", "cuda"])
 
 if _dist.rpc.is_available():
     from ._rpc import RendezRpcBackendOptions

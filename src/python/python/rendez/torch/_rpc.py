@@ -2,9 +2,11 @@
 
 import contextlib
 import functools
+import json
 import secrets
 import time
 
+import torch
 import torch.distributed as dist
 import torch.distributed.rpc as rpc
 from torch.distributed.rpc import api, backend_registry, constants
@@ -13,7 +15,11 @@ from rendez_torch import _native
 
 
 class RendezRpcBackendOptions(rpc.RpcBackendOptions):
-    """Options of `init_rpc` for rendez. Without `backend=` torch takes the backend from their type."""
+    """Options of `init_rpc` for rendez. Without `backend=` torch takes the backend from their type.
+
+    `device_maps` says for each callee, by its name, to which of its devices tensors of this worker's devices go;
+    results go the other way. `devices` are all of this worker's that its calls use; by default those that the maps of
+    the group name, and in a group that workers join and leave all that this worker has once it names one."""
 
     def __init__(
         self,
@@ -22,21 +28,82 @@ class RendezRpcBackendOptions(rpc.RpcBackendOptions):
         rpc_timeout=constants.DEFAULT_RPC_TIMEOUT_SEC,
         init_method=constants.DEFAULT_INIT_METHOD,
         device_maps=None,
+        devices=None,
     ):
-        if device_maps:
-            raise ValueError(
-                "the RPC backend RENDEZ moves CPU tensors, so device_maps are unavailable: "
-                "move tensors by .cpu(), or use the backend TENSORPIPE"
-            )
         super().__init__()
         self.num_worker_threads = num_worker_threads
         self.rpc_timeout = rpc_timeout
         self.init_method = init_method
+        self.device_maps = {}
+        self.devices = []
+        for to, device_map in (device_maps or {}).items():
+            self.set_device_map(to, device_map)
+        self.set_devices(devices or [])
+
+    def set_device_map(self, to, device_map):
+        """Adds to where tensors of this worker's devices go when it calls `to`: one device for each."""
+        known = self.device_maps.get(to, {})
+        for ours, theirs in device_map.items():
+            ours, theirs = torch.device(ours), torch.device(theirs)
+            if {ours.type, theirs.type} - {"cpu", "cuda"}:
+                raise ValueError(f"a device map names cpu and cuda devices, and this one {ours} and {theirs}")
+            if known.get(ours, theirs) != theirs or any(v == theirs and k != ours for k, v in known.items()):
+                raise ValueError(
+                    f"`set_device_map` only supports 1-to-1 mapping, trying to map {ours} to {theirs} where "
+                    f"{known} is mapped"
+                )
+            known = {**known, ours: theirs}
+        self.device_maps[to] = known
+
+    def set_devices(self, devices):
+        """Says which devices of this worker its calls use."""
+        self.devices = [torch.device(device) for device in devices]
+        if any(device.type != "cuda" for device in self.devices):
+            raise ValueError(f"`devices` are CUDA devices, and these are {self.devices}")
+
+
+def _exchange_devices(store, name, world_size, options):
+    """The devices of this worker that the maps of a static group name; raises for maps that cannot be."""
+    count = torch.cuda.device_count() if options.device_maps or options.devices else 0
+    maps = {to: {str(k): str(v) for k, v in map_.items()} for to, map_ in options.device_maps.items()}
+    mine = json.dumps([name, count, maps, [str(device) for device in options.devices]])
+    number = store.add("devices", 1)
+    store.set(f"devices/{number}", mine)
+    told = [json.loads(store.get(f"devices/{one}")) for one in range(1, world_size + 1)]
+    device = torch.device
+    all_maps = {
+        worker: {to: {device(k): device(v) for k, v in map_.items()} for to, map_ in maps.items()}
+        for worker, _, maps, _ in told
+    }
+    if not any(all_maps.values()) and not any(devices for *_, devices in told):
+        return []
+    # A worker that is only named by others has not counted its own.
+    counts = {worker: max(found, torch.cuda.device_count()) for worker, found, *_ in told}
+    devices = {worker: [device(one) for one in devices] for worker, *_, devices in told}
+    names = [worker for worker, *_ in told]
+    backend_registry._validate_device_maps(names, counts, all_maps, devices)
+    back = backend_registry._create_reverse_mapping(name, names, all_maps)
+    return backend_registry._create_device_list(options.devices, options.device_maps, back)
 
 
 def _options(rpc_timeout, init_method, num_worker_threads=constants.DEFAULT_NUM_WORKER_THREADS, **others):
     return RendezRpcBackendOptions(
         rpc_timeout=rpc_timeout, init_method=init_method, num_worker_threads=num_worker_threads, **others
+    )
+
+
+def _agent(store, name, rank, world_size, options, devices):
+    if devices:
+        torch.cuda.init()
+    return _native.RendezAgent(
+        store,
+        name,
+        rank,
+        world_size,
+        options.rpc_timeout,
+        options.num_worker_threads,
+        options.device_maps,
+        devices,
     )
 
 
@@ -48,7 +115,8 @@ def _init(store, name, rank, world_size, rpc_backend_options):
     options = rpc_backend_options
     if not world_size:
         return _join(store, name, rank, options)
-    agent = _native.RendezAgent(store, name, rank, world_size, options.rpc_timeout, options.num_worker_threads)
+    devices = _exchange_devices(store, name, world_size, options)
+    agent = _agent(store, name, rank, world_size, options, devices)
     api._init_rpc_states(agent)
     try:
         # No worker leaves before all have been here.
@@ -83,7 +151,10 @@ def _turn(store, what, timeout):
 def _join(store, name, rank, options):
     """Joins a dynamic group: one worker at a time joins or leaves, and tells the others."""
     with _turn(store, f"{name} joins", options.rpc_timeout):
-        agent = _native.RendezAgent(store, name, rank, 0, options.rpc_timeout, options.num_worker_threads)
+        devices = options.devices
+        if options.device_maps and not devices:
+            devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
+        agent = _agent(store, name, rank, 0, options, devices)
         _stores[name] = store
         api._init_rpc_states(agent)
         try:
