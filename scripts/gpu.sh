@@ -83,6 +83,7 @@ in_python() {
             "$python" -m pytest -q -p no:cacheprovider src/torch/suites/rpc_suite.py
     done
     part "What it takes" 180 "$python" bench/devices.py
+    PYTHONPATH="$PWD/src/torch:$site" part "Calls beside TensorPipe" 120 "$python" src/torch/bench/rpc.py --device cuda
 }
 all() {
     echo "# Device memory on this machine"

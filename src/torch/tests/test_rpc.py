@@ -204,3 +204,20 @@ else:
         group=False,
         **path,
     )
+
+
+def test_device_maps_that_cannot_be_are_refused_on_every_worker(world):
+    """Also on those that read them from the store of the one that is refused first."""
+    world.run(
+        """
+        import torch.distributed.rpc as rpc
+        options = rendez.torch.RendezRpcBackendOptions(device_maps={"w0": {99: 0}} if rank == 0 else None)
+        try:
+            rpc.init_rpc(f"w{rank}", rank=rank, world_size=size, rpc_backend_options=options)
+            raise SystemExit("no error")
+        except ValueError as error:
+            assert "invalid" in str(error) and "w0" in str(error), error
+        """,
+        size=3,
+        group=False,
+    )

@@ -62,7 +62,7 @@ class RendezRpcBackendOptions(rpc.RpcBackendOptions):
             raise ValueError(f"`devices` are CUDA devices, and these are {self.devices}")
 
 
-def _exchange_devices(store, name, world_size, options):
+def _exchange_devices(store, name, rank, world_size, options):
     """The devices of this worker that the maps of a static group name; raises for maps that cannot be."""
     count = torch.cuda.device_count() if options.device_maps or options.devices else 0
     maps = {to: {str(k): str(v) for k, v in map_.items()} for to, map_ in options.device_maps.items()}
@@ -81,7 +81,15 @@ def _exchange_devices(store, name, world_size, options):
     counts = {worker: max(found, torch.cuda.device_count()) for worker, found, *_ in told}
     devices = {worker: [device(one) for one in devices] for worker, *_, devices in told}
     names = [worker for worker, *_ in told]
-    backend_registry._validate_device_maps(names, counts, all_maps, devices)
+    store.add("devices/read", 1)
+    try:
+        backend_registry._validate_device_maps(names, counts, all_maps, devices)
+    except ValueError:
+        # The store ends with the worker of rank 0, and the others read it.
+        until = time.monotonic() + options.rpc_timeout
+        while rank == 0 and store.add("devices/read", 0) < world_size and time.monotonic() < until:
+            time.sleep(0.01)
+        raise
     back = backend_registry._create_reverse_mapping(name, names, all_maps)
     return backend_registry._create_device_list(options.devices, options.device_maps, back)
 
@@ -115,7 +123,7 @@ def _init(store, name, rank, world_size, rpc_backend_options):
     options = rpc_backend_options
     if not world_size:
         return _join(store, name, rank, options)
-    devices = _exchange_devices(store, name, world_size, options)
+    devices = _exchange_devices(store, name, rank, world_size, options)
     agent = _agent(store, name, rank, world_size, options, devices)
     api._init_rpc_states(agent)
     try:
