@@ -14,6 +14,13 @@ from torch.distributed.rpc import api, backend_registry, constants
 from rendez_torch import _native
 
 
+def _device(device):
+    device = torch.device(device)
+    if device.type not in ("cpu", "cuda") or (device.type == "cuda" and device.index is None):
+        raise ValueError(f"calls move tensors between cpu and cuda devices by their numbers, and this is {device}")
+    return device
+
+
 class RendezRpcBackendOptions(rpc.RpcBackendOptions):
     """Options of `init_rpc` for rendez. Without `backend=` torch takes the backend from their type.
 
@@ -44,9 +51,7 @@ class RendezRpcBackendOptions(rpc.RpcBackendOptions):
         """Adds to where tensors of this worker's devices go when it calls `to`: one device for each."""
         known = self.device_maps.get(to, {})
         for ours, theirs in device_map.items():
-            ours, theirs = torch.device(ours), torch.device(theirs)
-            if {ours.type, theirs.type} - {"cpu", "cuda"}:
-                raise ValueError(f"a device map names cpu and cuda devices, and this one {ours} and {theirs}")
+            ours, theirs = _device(ours), _device(theirs)
             if known.get(ours, theirs) != theirs or any(v == theirs and k != ours for k, v in known.items()):
                 raise ValueError(
                     f"`set_device_map` only supports 1-to-1 mapping, trying to map {ours} to {theirs} where "
@@ -57,30 +62,28 @@ class RendezRpcBackendOptions(rpc.RpcBackendOptions):
 
     def set_devices(self, devices):
         """Says which devices of this worker its calls use."""
-        self.devices = [torch.device(device) for device in devices]
+        self.devices = [_device(device) for device in devices]
         if any(device.type != "cuda" for device in self.devices):
             raise ValueError(f"`devices` are CUDA devices, and these are {self.devices}")
 
 
 def _exchange_devices(store, name, rank, world_size, options):
     """The devices of this worker that the maps of a static group name; raises for maps that cannot be."""
-    count = torch.cuda.device_count() if options.device_maps or options.devices else 0
     maps = {to: {str(k): str(v) for k, v in map_.items()} for to, map_ in options.device_maps.items()}
-    mine = json.dumps([name, count, maps, [str(device) for device in options.devices]])
+    mine = json.dumps([rank, name, torch.cuda.device_count(), maps, [str(device) for device in options.devices]])
     number = store.add("devices", 1)
     store.set(f"devices/{number}", mine)
-    told = [json.loads(store.get(f"devices/{one}")) for one in range(1, world_size + 1)]
+    told = sorted(json.loads(store.get(f"devices/{one}")) for one in range(1, world_size + 1))
     device = torch.device
     all_maps = {
         worker: {to: {device(k): device(v) for k, v in map_.items()} for to, map_ in maps.items()}
-        for worker, _, maps, _ in told
+        for _, worker, _, maps, _ in told
     }
     if not any(all_maps.values()) and not any(devices for *_, devices in told):
         return []
-    # A worker that is only named by others has not counted its own.
-    counts = {worker: max(found, torch.cuda.device_count()) for worker, found, *_ in told}
-    devices = {worker: [device(one) for one in devices] for worker, *_, devices in told}
-    names = [worker for worker, *_ in told]
+    counts = {worker: count for _, worker, count, *_ in told}
+    devices = {worker: [device(one) for one in devices] for _, worker, *_, devices in told}
+    names = [worker for _, worker, *_ in told]
     store.add("devices/read", 1)
     try:
         backend_registry._validate_device_maps(names, counts, all_maps, devices)
