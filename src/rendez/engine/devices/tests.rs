@@ -203,13 +203,16 @@ fn where_it_cannot_be_read_in_place_it_goes_by_way_of_the_host() {
         );
     }
     until("the memory comes home", || blocks(&a) == 0);
-    // A waiting send does not copy: it hands the tensor back.
-    let tensor = ours.to_device(&host(64, 1), 0).unwrap();
-    let unsent = a
-        .step(STEP)
-        .send_async(&key("a", "b", "waits"), tensor)
-        .wait();
-    let unsent = unsent.unwrap_err();
+    // So does a send that is waited for from its start. One that was started before copies nothing: it hands the
+    // tensor back.
+    let sent = host(64, 1);
+    let tensor = ours.to_device(&sent, 0).unwrap();
+    let (step, of) = (a.step(STEP), key("a", "b", "waits"));
+    let send = step.send_async(&of, tensor.clone());
+    send.deadline(PATIENCE).wait().unwrap();
+    let got = received(&b, &of).tensor;
+    assert_eq!(got.host().unwrap(), sent.host().unwrap());
+    let unsent = step.send_async(&of, tensor).start().wait().unwrap_err();
     assert_eq!(unsent.status().reason(), catalogue::TENSOR_DEVICE);
     assert!(unsent.into_tensor().unwrap().is_device());
 }
