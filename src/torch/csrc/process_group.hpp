@@ -1,4 +1,5 @@
-// The process group backend `rendez`: torch's collectives of CPU tensors.
+// The process group backend `rendez`: torch's collectives, of CPU tensors where they lie and of CUDA tensors by way of
+// the host.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -15,8 +16,7 @@ using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using Milliseconds = std::chrono::milliseconds;
 
-// Functions that newer versions of torch added say no `override`: they are meant to compile with older ones. So far
-// only torch 2.15 was built against.
+// Functions that newer versions of torch added say no `override`: they compile with older ones.
 class ProcessGroupRendez : public c10d::Backend {
 public:
     // `name` is what torch calls the backend: in profiles, and where programs ask for it.

@@ -18,8 +18,8 @@ namespace {
 
 // Storages up to so many bytes travel in the head.
 constexpr uint64_t kInline = 4096;
-// No message has so many storages: a head that says so is malformed.
-constexpr uint32_t kStoragesMax = 1 << 20;
+// No message has more storages, or tensors: a head that says so is malformed.
+constexpr uint64_t kListed = 1 << 20;
 
 // How a head begins; what storages there are follows, then the device of each tensor, the payload, the pickle of the
 // tensors, and inline storages.
@@ -60,22 +60,17 @@ Parsed parse(const Bytes &bytes) {
         return here;
     };
     std::memcpy(&parsed.head, take(sizeof(Head)), sizeof(Head));
-    TORCH_CHECK(parsed.head.storages <= kStoragesMax, "rendez: a malformed message of RPC: ", parsed.head.storages,
-                " storages");
-    size_t table = parsed.head.storages * sizeof(Travelling);
-    const char *storages = take(table);
-    parsed.storages.resize(parsed.head.storages);
-    if (table != 0) {
-        std::memcpy(parsed.storages.data(), storages, table);
-    }
-    TORCH_CHECK(parsed.head.tensors <= kStoragesMax, "rendez: a malformed message of RPC: ", parsed.head.tensors,
-                " tensors");
-    size_t length = parsed.head.tensors * sizeof(int32_t);
-    const char *places = take(length);
-    parsed.places.resize(parsed.head.tensors);
-    if (length != 0) {
-        std::memcpy(parsed.places.data(), places, length);
-    }
+    auto list = [&](auto &into, uint64_t count, const char *what) {
+        TORCH_CHECK(count <= kListed, "rendez: a malformed message of RPC: ", count, what);
+        size_t size = count * sizeof(into[0]);
+        const char *here = take(size);
+        into.resize(count);
+        if (size != 0) {
+            std::memcpy(into.data(), here, size);
+        }
+    };
+    list(parsed.storages, parsed.head.storages, " storages");
+    list(parsed.places, parsed.head.tensors, " tensors");
     parsed.payload = take(parsed.head.payload);
     parsed.pickle = take(parsed.head.pickle);
     parsed.inlined = at;
