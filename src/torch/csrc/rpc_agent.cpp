@@ -69,7 +69,8 @@ RendezAgent::RendezAgent(const c10::intrusive_ptr<c10d::Store> &store, std::stri
                          float timeout, int threads, DeviceMaps device_maps, std::vector<c10::Device> devices)
     : RpcAgent(WorkerInfo(std::move(name), id), std::make_unique<rpc::RequestCallbackImpl>(), milliseconds(timeout)),
       names_("names", store), cards_("cards", store), shutdown_("shutdown", store), world_size_(world_size),
-      device_maps_(std::move(device_maps)), devices_(std::move(devices)), node_(node_with(!devices_.empty())), pool_(threads), gate_(std::make_shared<Gate>()) {
+      device_maps_(std::move(device_maps)), devices_(std::move(devices)), node_(node_with(!devices_.empty())),
+      pool_(threads), gate_(std::make_shared<Gate>()) {
     std::string own = is_static() ? "static" : "dynamic";
     auto kind = names_.compareSet("kind", {}, std::vector<uint8_t>(own.begin(), own.end()));
     TORCH_CHECK(std::string(kind.begin(), kind.end()) == own,
@@ -374,7 +375,8 @@ void RendezAgent::arrived(Peer &peer, const std::shared_ptr<Arriving> &arriving)
 
 // Its tensors have no room here, say: the one who waits for it is told.
 void RendezAgent::unreadable(Peer &peer, const Bytes &head, const std::string &why) {
-    auto said = c10::str("rendez: a message from ", peer.info.name_, " to ", workerInfo_.name_, " cannot be read: ", why);
+    auto said =
+        c10::str("rendez: a message from ", peer.info.name_, " to ", workerInfo_.name_, " cannot be read: ", why);
     TORCH_WARN(said);
     auto [id, is_request] = named_by(head);
     if (is_request) {
