@@ -40,14 +40,17 @@ prepare() {
         "$environment/bin/pip" install --quiet --disable-pip-version-check "torch==$version" numpy pytest expecttest \
             hypothesis "setuptools>=77" ninja || cannot "PyTorch $version cannot be fetched"
     fi
-    # The wheel, with `rendez.torch`; and its extension, built against this PyTorch.
-    PYTHON=$python PROFILE=${PROFILE:-release} scripts/python.sh wheel >/dev/null || cannot "the wheel was not built"
+    # The wheel, with `rendez.torch`, and with the command if `tests` is to use it; and its extension, built against this
+    # PyTorch.
+    COMMAND=$command PYTHON=$python PROFILE=${PROFILE:-release} scripts/python.sh wheel >/dev/null || cannot "the wheel was not built"
     "$environment/bin/pip" install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall \
         target/python/wheels/rendez-*.whl
     (cd src/torch && PATH=$environment/bin:$PATH python setup.py --quiet build_ext --inplace >"$reports/build.log" 2>&1) || {
         cat "$reports/build.log"
         exit 1
     }
+    # They are this script's, and no settings of an engine, which would say so.
+    export -n RENDEZ_TORCH_ENV RENDEZ_TORCH_OPTIMIZE RENDEZ_TORCH_PYTHON RENDEZ_TORCH_VERSION
     export PYTHONPATH=$here/src/torch:$here/src/torch/suites
 }
 
@@ -114,6 +117,10 @@ suite() {
 wanted=("$@")
 [ ${#wanted[@]} -gt 0 ] || wanted=(small)
 [ "${wanted[0]}" != all ] || wanted=(tests rpc rpc-tcp tensorpipe faulty group gloo-name)
+command=""
+for name in "${wanted[@]}"; do
+    if [ "$name" = tests ]; then command=1; fi
+done
 prepare
 for name in "${wanted[@]}"; do
     suite "$name"

@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 import rendez
+from rendez.__main__ import find
 from rendez.torch.checkpoint import Holder, Place, RendezReader, RendezWriter
 
 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
@@ -350,12 +350,12 @@ def test_a_holder_that_dies_is_named(world):
 
 
 def command():
-    """The command `rendez`: RENDEZ_COMMAND, what this repository has built, or the one that is installed."""
+    """The command `rendez`: RENDEZ_COMMAND, what this repository has built, or the one that came with the wheel."""
     target = pathlib.Path(__file__).parents[3] / "target"
     for found in (os.environ.get("RENDEZ_COMMAND"), target / "release/rendez", target / "debug/rendez"):
         if found and pathlib.Path(found).exists():
             return str(found)
-    return shutil.which("rendez") or pytest.skip("there is no command `rendez`: cargo build, or RENDEZ_COMMAND=…")
+    return find() or pytest.skip("there is no command `rendez`: cargo build, or RENDEZ_COMMAND=…")
 
 
 def safetensors(path, tensors):
