@@ -99,7 +99,7 @@ step_python() {
 # left it no time: all of them together end within an hour.
 step_torch() {
     local status=0
-    if [ -z "$is_asked" ] && [ "$SECONDS" -gt 2500 ]; then
+    if [ -z "$is_asked" ] && [ "$SECONDS" -gt 2100 ]; then
         warn "PyTorch over rendez NOT tested: the steps before took $((SECONDS / 60)) minutes. Run scripts/ci.sh torch"
         return
     fi
