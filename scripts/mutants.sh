@@ -59,6 +59,7 @@ mutants=(
     "cancelled_receives_take_values  unread::a_cancelled_receive_takes_nothing_that_is_sent_afterwards a receive that was cancelled takes what is sent afterwards"
     "unread_values_lost              unread::what_was_not_read_goes_back_to_the_front a value whose receive was dropped is gone"
     "unread_values_go_last           unread::what_was_not_read_goes_back_to_the_front a value whose receive was dropped stands behind those sent after it"
+    "posted_before_what_waits        seeds           a value is posted at once though frames before it wait"
     "finish_not_told engine::steps::tests::who_waits_for_a_task_that_has_finished_the_step_hears_so a finished step is not told to peers"
     "dropped_values_not_told graphs::regressions::a_receive_of_what_was_dropped_meanwhile_is_told what a peer dropped because it had been given up is waited for without end"
     "arenas_of_any_engine regressions::a_tensor_of_another_engine_is_not_read_in_the_senders_arena a tensor in another engine's arena is offered under that one's number"

@@ -113,12 +113,8 @@ impl<V: Payload> Channel<V> {
             Some(Load::Fields(body)) => post(&frame, [body.as_bytes(), &[]]),
             Some(Load::Text(text)) => post(&frame, [text.as_bytes(), &[]]),
         };
-        if is_posted {
-            let has_load = load.is_some();
-            self.stream.mark_posted(has_load);
-            self.credit.mark_told();
-            self.counters.frames_sent += 1;
-        }
+        let has_load = load.is_some();
+        self.mark_posted(is_posted, has_load);
         is_posted
     }
 
@@ -147,9 +143,21 @@ fn post_value<V: Payload>(
     value: &V,
     post: &mut impl FnMut(&Frame, [&[u8]; 2]) -> bool,
 ) -> bool {
+    let meta = value.meta();
+    if let Some(dim) = meta.shape.dim(0)
+        && meta.shape.rank() == 1
+        && frame.flags().0 & !Flags::DEAD.0 == 0
+    {
+        // A row, as most are.
+        (frame.words[6], frame.words[7]) = (0, 0);
+        return post(
+            frame,
+            [&dim.to_le_bytes(), value.data().unwrap_or_default()],
+        );
+    }
     let is_solicited = frame.flags().has(Flags::SOLICITED);
     let request = is_solicited.then(|| Ticket::unpack(frame.words[6] as u32));
-    let mut lead = Push::lead(&value.meta(), request);
+    let mut lead = Push::lead(&meta, request);
     if frame.flags().has(Flags::STAMPED) {
         lead.replace_first_dim(frame.words[7]);
     }
@@ -204,7 +212,6 @@ impl<V: Payload> Channel<V> {
     ///
     /// # Errors
     /// [`NoPush`]: nothing happened, and the value is where it was.
-    #[inline]
     pub fn push(
         &mut self,
         key: KeyId,
@@ -213,19 +220,42 @@ impl<V: Payload> Channel<V> {
         sending: &mut Option<V>,
         request: Option<Ticket>,
     ) -> Result<(), NoPush> {
+        match self.push_whole(key, point, ordinal, sending, request, &mut |_, _| false) {
+            Err(NoPush::Long) => {
+                let subject = subject_of(key, point, ordinal);
+                self.push_offer(subject, key, sending, request)
+            }
+            pushed => pushed.map(|_| ()),
+        }
+    }
+
+    /// As [`Channel::push`], of a value that goes whole. A frame that nothing goes before is posted at once, and kept
+    /// for a reconnect once it has left. True if it was posted; else it is due.
+    ///
+    /// # Errors
+    /// As [`Channel::push`]; [`NoPush::Long`] for a value that is to be offered.
+    #[inline(always)]
+    pub fn push_whole(
+        &mut self,
+        key: KeyId,
+        point: Point,
+        ordinal: u32,
+        sending: &mut Option<V>,
+        request: Option<Ticket>,
+        post: &mut impl FnMut(&Frame, [&[u8]; 2]) -> bool,
+    ) -> Result<bool, NoPush> {
         let Some(value) = sending.as_ref() else {
-            return Ok(());
+            return Ok(false);
         };
         if !self.is_up() && request.is_none() {
             return Err(NoPush::NotUp);
         }
-        let is_free = request.is_some() && self.settings.rules.on(Rule::RequestedNeedsNoCredit);
+        let is_free = self.is_free(request);
         let meta = value.meta();
         let body_len = Push::lead_len(&meta, request.is_some()) + value.size();
         let is_short = body_len <= self.settings.inline_max;
         let Some(data) = value.data().filter(|_| is_short) else {
-            let subject = subject_of(key, point, ordinal);
-            return self.push_offer(key, subject, sending, request, is_free);
+            return Err(NoPush::Long);
         };
         if !is_free && !self.credit.spend(lines(body_len)) {
             self.counters.no_credit += 1;
@@ -242,24 +272,67 @@ impl<V: Payload> Channel<V> {
         let mut frame = push.frame();
         if frame.body_is_inline() {
             // The value is kept no longer than its bytes: they are in the frame.
+            let is_posted = self.post_now(key, frame, None, post);
             self.stream.push(frame, None);
-        } else {
-            frame.words[6] = request.map_or(0, |request| u64::from(request.packed()));
-            self.stream.push(frame, sending.take().map(Load::Value));
+            self.mark_posted(is_posted, false);
+            return Ok(is_posted);
         }
-        Ok(())
+        frame.words[6] = request.map_or(0, |request| u64::from(request.packed()));
+        let is_posted = self.post_now(key, frame, Some(value), post);
+        self.stream.push(frame, sending.take().map(Load::Value));
+        self.mark_posted(is_posted, true);
+        Ok(is_posted)
+    }
+
+    /// True if what answers `request` needs no credit.
+    #[inline]
+    fn is_free(&self, request: Option<Ticket>) -> bool {
+        request.is_some() && self.settings.rules.on(Rule::RequestedNeedsNoCredit)
+    }
+
+    /// Posts a push that was not queued yet, if nothing goes before it.
+    #[inline(always)]
+    fn post_now(
+        &mut self,
+        key: KeyId,
+        mut frame: Frame,
+        value: Option<&V>,
+        post: &mut impl FnMut(&Frame, [&[u8]; 2]) -> bool,
+    ) -> bool {
+        let is_clear = self.stream.is_clear() || mutant!("posted_before_what_waits");
+        if !is_clear || self.session.state() != State::Up {
+            return false;
+        }
+        let Some(number) = self.given.number(key) else {
+            return false;
+        };
+        frame.set_slot(number.packed());
+        self.credit.write(&mut frame);
+        match value {
+            None => post(&frame, [&[], &[]]),
+            Some(value) => post_value(&mut frame, value, post),
+        }
+    }
+
+    #[inline(always)]
+    fn mark_posted(&mut self, is_posted: bool, has_load: bool) {
+        if is_posted {
+            self.stream.mark_posted(has_load);
+            self.credit.mark_told();
+            self.counters.frames_sent += 1;
+        }
     }
 
     /// A value that is too long for a frame, or that the host cannot read.
     #[inline(never)]
     fn push_offer(
         &mut self,
-        key: KeyId,
         subject: Subject,
+        key: KeyId,
         sending: &mut Option<V>,
         request: Option<Ticket>,
-        is_free: bool,
     ) -> Result<(), NoPush> {
+        let is_free = self.is_free(request);
         if !is_free && self.credit.open() >= lines(0) && !self.offers.has_room() {
             return Err(NoPush::NoOffer);
         }

@@ -147,13 +147,16 @@ impl<V: Payload> Channel<V> {
         const PUSH: u8 = Kind::Push as u8;
         const OFFER: u8 = Kind::Offer as u8;
         match frame.kind() {
-            PUSH => self.handle_push(now, frame, tail, body).map(Heard::Push),
+            PUSH => {
+                let push = Push::parse(frame, tail, body)?;
+                self.handle_push(now, frame, &push).map(Heard::Push)
+            }
             OFFER => self.handle_offer(now, frame, tail, body).map(Heard::Offer),
             _ => self.handle_other(now, frame, tail, body),
         }
     }
 
-    /// As [`Channel::handle_frame`], for a frame that is known to be a push.
+    /// As [`Channel::handle_frame`], for a frame that is known to say this push.
     ///
     /// # Errors
     /// As [`Channel::handle_frame`].
@@ -162,10 +165,8 @@ impl<V: Payload> Channel<V> {
         &mut self,
         now: Nanos,
         frame: &Frame,
-        tail: &'a [u8; INLINE_BODY_MAX],
-        body: &'a [u8],
+        push: &Push<'a>,
     ) -> Result<PushHeard<'a>, Violation> {
-        let push = Push::parse(frame, tail, body)?;
         self.count_frame(now, frame, false)?;
         let key = self.learned.key(push.subject.key);
         let key = key.ok_or(Violation::UnknownKey)?;
@@ -441,14 +442,6 @@ impl<V: Payload> Channel<V> {
     #[must_use]
     pub fn takes_push(&self) -> bool {
         self.is_up() && self.credit.is_open() && self.offers.has_room()
-    }
-
-    /// True if a value goes whole, in a frame, unless it answers a request; otherwise it is offered.
-    #[inline]
-    #[must_use]
-    pub fn goes_whole(&self, value: &V) -> bool {
-        Push::lead_len(&value.meta(), false) + value.size() <= self.settings.inline_max
-            && value.data().is_some()
     }
 
     /// Changes in what is on offer since the last call, in order: bytes more or less, and of which step. What is

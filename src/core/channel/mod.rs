@@ -103,6 +103,8 @@ pub enum NoPush {
     NoCredit,
     /// Too many values are on offer.
     NoOffer,
+    /// It is too long for a frame, or not the host's to put into one: it goes as an offer.
+    Long,
 }
 
 /// How a one-sided write ended.

@@ -39,7 +39,7 @@ impl<T: Copy> Ring<T> {
         (self.end - self.first) as usize
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, entry: T) {
         if self.len() == self.places.len() {
             self.grow();

@@ -65,7 +65,7 @@ impl<V> Stream<V> {
     }
 
     /// Queues a frame that carries everything itself, or has its load.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, frame: Frame, load: Option<Load<V>>) {
         debug_assert_eq!(load.is_none(), frame.body_is_inline());
         if let Some(load) = load {
@@ -98,6 +98,12 @@ impl<V> Stream<V> {
     #[inline]
     pub(super) const fn has_next(&self) -> bool {
         self.posted < self.frames.end() && self.in_flight() < self.window
+    }
+
+    /// True if a frame that is queued now may be posted at once: none goes before it, and there is credit for it.
+    #[inline]
+    pub(super) const fn is_clear(&self) -> bool {
+        self.posted == self.frames.end() && self.in_flight() < self.window
     }
 
     /// The next frame to post, and what belongs to it.

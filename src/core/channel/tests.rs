@@ -13,7 +13,7 @@ mod lent;
 mod pair;
 mod resume;
 
-use super::{Channel, Demand, Heard, Payload, Rules, Settings, Violation};
+use super::{Channel, Demand, Heard, NoPush, Payload, Rules, Settings, Violation};
 use crate::ground::{DType, Incarnation, Nanos, Region, Shape, StepId, TensorMeta};
 use crate::rendezvous::KeyId;
 use crate::wire::message::{Hello, Offer, Push, Request, Subject};

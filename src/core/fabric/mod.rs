@@ -285,6 +285,11 @@ pub trait Port {
     /// posts; `poll` and `arm` do it too.
     fn flush(&mut self);
 
+    /// True if `flush` has something to do, or may have.
+    fn must_flush(&self) -> bool {
+        true
+    }
+
     /// Closes a queue pair: everything it holds comes back, and then [`Arrival::Down`].
     fn close(&mut self, qp: QpId);
 
@@ -346,7 +351,7 @@ impl Port for AnyPort {
         each!(self, port => port.caps(qp))
     }
 
-    #[inline]
+    #[inline(always)]
     fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal> {
         each!(self, port => port.post_send(qp, frame, body))
     }
@@ -373,8 +378,14 @@ impl Port for AnyPort {
         each!(self, port => port.poll(now, budget, sink))
     }
 
+    #[inline(always)]
     fn flush(&mut self) {
         each!(self, port => port.flush());
+    }
+
+    #[inline(always)]
+    fn must_flush(&self) -> bool {
+        each!(self, port => port.must_flush())
     }
 
     fn close(&mut self, qp: QpId) {

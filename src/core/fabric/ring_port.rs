@@ -308,6 +308,19 @@ impl RingPort {
         Err(refusal)
     }
 
+    /// Rings the doorbells that are due.
+    #[inline(never)]
+    fn ring_due(&mut self) {
+        while let Some(index) = self.due.pop() {
+            let place = &mut self.places[index as usize];
+            place.is_due = false;
+            if let Some(queue_pair) = &place.queue_pair {
+                self.stats.doorbells += 1;
+                queue_pair.wake.ring();
+            }
+        }
+    }
+
     fn settle(&mut self, index: u32) {
         if self.places[index as usize]
             .queue_pair
@@ -427,21 +440,20 @@ impl Port for RingPort {
         } else {
             self.poll_all(budget, sink)
         };
-        if !self.due.is_empty() {
-            self.flush();
-        }
+        self.flush();
         done
     }
 
+    #[inline(always)]
     fn flush(&mut self) {
-        while let Some(index) = self.due.pop() {
-            let place = &mut self.places[index as usize];
-            place.is_due = false;
-            if let Some(queue_pair) = &place.queue_pair {
-                self.stats.doorbells += 1;
-                queue_pair.wake.ring();
-            }
+        if self.must_flush() {
+            self.ring_due();
         }
+    }
+
+    #[inline(always)]
+    fn must_flush(&self) -> bool {
+        !self.due.is_empty()
     }
 
     fn close(&mut self, qp: QpId) {
@@ -535,8 +547,14 @@ macro_rules! forward_port {
                 self.0.poll(now, budget, sink)
             }
 
+            #[inline]
             fn flush(&mut self) {
                 self.0.flush();
+            }
+
+            #[inline]
+            fn must_flush(&self) -> bool {
+                self.0.must_flush()
             }
 
             fn close(&mut self, qp: QpId) {

@@ -102,6 +102,15 @@ impl Shape {
         })
     }
 
+    /// The shape of a row of `len` elements, which are less than 2⁶³, or of a scalar.
+    #[inline]
+    pub(crate) const fn few(is_row: bool, len: u64) -> Self {
+        Self {
+            words: [if is_row { len } else { 0 }, 0, 0, 0],
+            rank: is_row as u8,
+        }
+    }
+
     /// The number of dimensions.
     #[must_use]
     #[inline]

@@ -3,7 +3,8 @@
 //! Knows its buffer; finishing it moves no byte.
 
 use super::element::{self, Element};
-use super::tensor::{Inline, check_dtype};
+use super::inline::Inline;
+use super::tensor::check_dtype;
 use super::{Buffer, Tensor, TensorError};
 use crate::ground::{DType, Region, TensorMeta};
 

@@ -2,7 +2,7 @@
 //!
 //! Knows where its bytes lie and what keeps them, and nothing of where they came from or will go.
 //! ```text
-//!   ┌──────────── meta 48 ───────────┬ data 8 ┬ len 8 ┬────── kept by 32 ──────┐   96 bytes
+//!   ┌──────────── meta 48 ───────────┬ data 8 ┬ len 8 ┬────── kept by 24 ──────┐   88 bytes
 //!   │ dtype, shape                   │ ───┐   │       │ inline: the bytes      │
 //!   └────────────────────────────────┴────│───┴───────┤ block: its header      │
 //!                                         ▼           │ foreign: Arc<dyn …>    │
@@ -24,13 +24,11 @@ use super::block::Block;
 use super::element::{self, Element};
 use super::foreign::{Foreign, Lent, OnDevice, Values};
 use super::home::Handle;
+use super::inline::{INLINE_MAX, Inline};
 use super::lease::Lease;
 use super::strings::{self, Strings};
 use super::{DeviceMemory, DevicePtr, House, Readiness, TensorBytes, TensorError};
 use crate::ground::{DType, Region, Shape, TensorMeta};
-
-/// Up to so many bytes lie in the handle itself: a scalar of any type.
-pub const INLINE_MAX: usize = 16;
 
 /// An immutable tensor. Clones share its bytes; the last one dropped, on any thread, sends them home.
 ///
@@ -46,8 +44,8 @@ pub struct Tensor {
 }
 
 const _: () = assert!(
-    size_of::<Tensor>() <= 96,
-    "a tensor is at most 96 bytes: it is moved through every queue"
+    size_of::<Tensor>() <= 88,
+    "a tensor is at most 88 bytes: it is moved through every queue"
 );
 const _: () = assert!(
     usize::BITS == 64,
@@ -62,11 +60,6 @@ enum Kept {
     Foreign(Arc<dyn Foreign>),
     Leased(Handle<Lease>),
 }
-
-/// Bytes in the handle, aligned for every element type.
-#[derive(Clone, Copy, Default)]
-#[repr(C, align(16))]
-pub(crate) struct Inline(pub(crate) [u8; INLINE_MAX]);
 
 impl Tensor {
     /// A tensor of one value, without dimensions.
@@ -464,16 +457,9 @@ impl Tensor {
     }
 
     /// A tensor in the handle. The caller has checked that `bytes` are as many as `meta` takes, and at most 16.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of_inline(meta: TensorMeta, bytes: &[u8]) -> Self {
-        let mut inline = Inline::default();
-        match bytes.len() {
-            // The usual lengths of one element, each with a single store.
-            4 => inline.0[..4].copy_from_slice(&bytes[..4]),
-            8 => inline.0[..8].copy_from_slice(&bytes[..8]),
-            len => inline.0[..len].copy_from_slice(bytes),
-        }
-        Self::of_array(meta, inline, bytes.len())
+        Self::of_array(meta, Inline::of(bytes), bytes.len())
     }
 
     /// As `of_inline`, with the bytes already in place: the first `len` of `inline`.

@@ -108,7 +108,7 @@ impl<V, W: Copy> Table<V, W> {
             let id = record.seat(at, first);
             return Ok(Received::Waiting { id, ordinal });
         }
-        self.recv_slowly(now, &slot, waiter, deadline)
+        self.recv_slowly(now, slot, waiter, deadline)
     }
 
     /// Unlinks a waiter. A value that comes later goes to the next waiter, or parks. `None` if it has ended already,
@@ -187,7 +187,7 @@ impl<V, W: Copy> Table<V, W> {
             self.waiters.dismiss();
             return Some((waiter, self.records.origin(at, ordinal)));
         }
-        self.claim_slowly(slot, ordinal)
+        self.claim_slowly(*slot, ordinal)
     }
 
     /// Gives the next value of a slot whose destination is elsewhere its ordinal, and says where it goes. So a value
@@ -205,7 +205,7 @@ impl<V, W: Copy> Table<V, W> {
         {
             return Ok(Pass::Clear(Ticket(self.records.origin(at, ordinal))));
         }
-        self.pass_slowly(now, &slot)
+        self.pass_slowly(now, slot)
     }
 
     /// Parks the value of a ticket at the end of the queue, and gives its ordinal.
@@ -372,16 +372,16 @@ impl<V, W: Copy> Table<V, W> {
     }
 
     #[inline(never)]
-    fn claim_slowly(&mut self, slot: &Slot, ordinal: u32) -> Option<(W, Origin)> {
-        let at = self.records.seek(slot)?;
+    fn claim_slowly(&mut self, slot: Slot, ordinal: u32) -> Option<(W, Origin)> {
+        let at = self.records.seek(&slot)?;
         let is_next = self.records.at(at).next_ordinal() == ordinal;
         let waiter = is_next.then(|| self.meet(at, ordinal))??;
         Some((waiter, self.records.origin(at, ordinal)))
     }
 
     #[inline(never)]
-    fn pass_slowly(&mut self, now: Nanos, slot: &Slot) -> Result<Pass<W>, Refusal> {
-        let at = self.local(now, slot)?;
+    fn pass_slowly(&mut self, now: Nanos, slot: Slot) -> Result<Pass<W>, Refusal> {
+        let at = self.local(now, &slot)?;
         let ordinal = self.records.at(at).next_ordinal();
         if let Some(waiter) = self.meet(at, ordinal) {
             return Ok(Pass::Waiter { waiter, ordinal });
@@ -397,11 +397,11 @@ impl<V, W: Copy> Table<V, W> {
     fn recv_slowly(
         &mut self,
         now: Nanos,
-        slot: &Slot,
+        slot: Slot,
         waiter: W,
         deadline: Nanos,
     ) -> Result<Received<V>, Refusal> {
-        let at = self.local(now, slot)?;
+        let at = self.local(now, &slot)?;
         if !self.records.at(at).is_awaited()
             && let Some((place, ordinal, _)) = self.pop(at)
             && let Some(value) = self.values.take(place)

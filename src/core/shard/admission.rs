@@ -13,6 +13,7 @@ use super::core::Core;
 use super::ids::{LinkId, NO_LINK};
 use super::keys::Route;
 use super::peers::Link;
+use super::posting::Outlet;
 use super::send_queue::BlockedSend;
 use super::value::Value;
 use crate::ground::{Key, Nanos, Status, StepId, catalogue, faults, limits};
@@ -222,7 +223,8 @@ impl Core {
         };
         let way = self.way(slot.key);
         let mut value = Some(Value::local(tensor.clone(), is_dead));
-        match way.and_then(|way| self.send_admitted(way, slot, &mut value)) {
+        match way.and_then(|way| self.send_admitted(way, slot, &mut value, &mut Outlet::default()))
+        {
             Ok(link) => Ok(Tried::Sent(link)),
             Err(status) => {
                 cell.put_back(tensor);
@@ -544,7 +546,10 @@ impl Shard {
         };
         let way = self.core.way(slot.key);
         let mut value = Some(Value::local(tensor.clone(), is_dead));
-        let sent = way.and_then(|way| self.core.send_admitted(way, slot, &mut value));
+        let sent = way.and_then(|way| {
+            self.core
+                .send_admitted(way, slot, &mut value, &mut Outlet::default())
+        });
         match sent {
             Ok(link) => {
                 self.sent_along(link);

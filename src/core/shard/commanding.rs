@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::Shard;
 use super::core::{Led, Reply};
 use super::ids::NO_LINK;
+use super::posting::Outlet;
 use crate::ground::{Key, Nanos, Status, StepId, faults};
 use crate::mail::Handed;
 use crate::mail::mailbox::{Command, bytes_of};
@@ -94,8 +95,11 @@ impl Shard {
         tensor: Tensor,
         is_dead: bool,
     ) -> Result<(), Status> {
-        let link = self.core.send_from_outside(key, step, tensor, is_dead)?;
-        self.has_posted = true;
+        let mut outlet = Outlet::new(&mut self.ports);
+        let link = self
+            .core
+            .send_from_outside(key, step, tensor, is_dead, &mut outlet)?;
+        self.has_posted |= outlet.must_flush();
         if link != NO_LINK {
             self.transmit_link(link);
         }

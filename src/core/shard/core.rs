@@ -7,11 +7,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::budget::Place;
+use super::events::Events;
 use super::ids::{LinkId, NO_LINK, PeerId, Rows, TaskId};
 use super::keys::{KeyEntry, Keys, Route};
 use super::lives_over::LivesOver;
 use super::partings::Partings;
 use super::peers::{Link, Next, Peer};
+use super::remote::Arriving;
 use super::reorder::Reorder;
 use super::send_queue::SendQueue;
 use super::transfers::{ToOpen, Transfers};
@@ -50,16 +52,15 @@ pub(crate) enum PortOp {
     Discard(Next),
 }
 
-/// Something for a task, by `deliver`.
-#[derive(Debug)]
-pub(crate) struct Event {
+/// Whose an event is, and where what it brings comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
     pub(crate) task: TaskId,
     /// The trace of what it brings.
     pub(crate) trace: u16,
     /// The shard in whose table a value that it brings lay, and where.
     pub(crate) shard: u16,
     pub(crate) from: Origin,
-    pub(crate) event: TaskEvent,
 }
 
 /// Where an application thread hears of the outcome of its receive.
@@ -155,7 +156,7 @@ pub(crate) struct Core {
     pub(crate) led: Option<Led>,
     pub(crate) asked: Slab<Asked>,
     pub(crate) transfers: Transfers,
-    pub(crate) events: VecDeque<Event>,
+    pub(crate) events: Events,
     pub(crate) port_ops: Vec<PortOp>,
     pub(crate) dirty: Vec<LinkId>,
     /// Notes for each neighbour, until its ring has room.
@@ -275,27 +276,29 @@ impl Core {
         let Waiter::Task { task, token } = waiter else {
             return self.bring_outside(waiter, trace, outcome);
         };
-        let event = Event::received(task, token, trace, self.index, outcome);
-        self.events.push_back(event);
+        self.tell_received(task, token, trace, self.index, outcome);
         None
     }
 
-    /// Brings a value that was never in the table to its waiter, as [`Core::complete`] does. It is written into the
-    /// queue of events at once: each hand that it passed through would copy it.
+    /// Brings a value that was never in the table to its waiter, as [`Core::complete`] does.
     #[inline(always)]
-    pub(super) fn bring_value(&mut self, waiter: Waiter, from: Origin, received: Received) {
+    pub(super) fn bring_value(&mut self, waiter: Waiter, from: Origin, arriving: impl Arriving) {
         let Waiter::Task { task, token } = waiter else {
+            let received = arriving.received();
             return self.complete(waiter, Ok(Handed { received, from }));
         };
         let (trace, shard) = (self.stages.take_handing(), self.index);
-        let outcome = Ok(received);
-        self.events.push_back(Event {
+        let place = self.events.place(Head {
             task,
             trace,
             shard,
             from,
-            event: TaskEvent::Received { token, outcome },
         });
+        // It is empty: there is nothing to drop.
+        std::mem::forget(place.replace(TaskEvent::Received {
+            token,
+            outcome: Ok(arriving.received()),
+        }));
     }
 
     /// As [`Core::bring`], to a waiter that is no task of this shard.
@@ -322,8 +325,7 @@ impl Core {
                     );
                 }
                 Some(Wait::Away { shard, task, token }) => {
-                    let event = Event::received(task, token, 0, shard, outcome);
-                    self.events.push_back(event);
+                    self.tell_received(task, token, 0, shard, outcome);
                 }
                 // He has left: what he was to have goes back.
                 None => return outcome.ok(),
@@ -370,7 +372,7 @@ impl Core {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn return_lines(&mut self, link: LinkId, lines: u32) {
         if let Some(entry) = self.links.at_mut(link) {
             entry.channel.take_lines(self.now, lines);
@@ -379,7 +381,7 @@ impl Core {
     }
 
     /// The link has something to say, at once or by a time.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn watch_link(&mut self, link: LinkId) {
         let Some(entry) = self.links.at(link) else {
             return;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::core::{Core, Wait};
 use super::ids::{LinkId, TaskId};
 use super::peers::PeerState;
+use super::posting::Outlet;
 use super::send_queue::place;
 use super::value::{Value, Waiter};
 use crate::channel::WriteEnd;
@@ -24,6 +25,7 @@ impl Core {
         step: StepId,
         tensor: Tensor,
         is_dead: bool,
+        outlet: &mut Outlet<'_>,
     ) -> Result<LinkId, Status> {
         let wanted = key.source_incarnation();
         if !wanted.is_current() && wanted != self.incarnation {
@@ -39,6 +41,7 @@ impl Core {
             self.way(id)?,
             slot,
             &mut Some(Value::local(tensor, is_dead)),
+            outlet,
         )
     }
 

@@ -269,7 +269,7 @@ impl Core {
     }
 
     /// As [`Core::settle_demands`], where the link is known.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn settle_demands_of(&mut self, link: LinkId, slot: Slot) {
         let Some(entry) = self.links.at_mut(link) else {
             return;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::core::{Core, Reply, Wait};
 use super::ids::{LinkId, NO_LINK, PeerId};
 use super::keys::{Route, Way};
+use super::posting::Outlet;
 use super::transfers::TransferId;
 use super::value::{NOT_LENT, NOT_OURS, Value, Waiter};
 use crate::channel::{NoPush, Rule};
@@ -17,23 +18,25 @@ use crate::mail::stops::Stops;
 use crate::mail::wait::WaitCell;
 use crate::rendezvous::{self, KeyId, Pass, Refusal, Sent, Slot, WaiterId};
 use crate::trace::recorder::What;
-use crate::wire::Ticket;
+use crate::wire::{Frame, Ticket};
 
 impl Core {
     /// A value of this process. What must keep it takes it out; one whose bytes all lie in a frame, or that is refused,
-    /// stays, and is moved nowhere. Returns the link that has something to post, or `NO_LINK`.
+    /// stays, and is moved nowhere. It is posted at once if nothing goes before it and `outlet` has its port. Returns
+    /// the link that has something to post, or `NO_LINK`.
     #[inline]
     pub(crate) fn send(
         &mut self,
         way: Way,
         slot: Slot,
         value: &mut Option<Value>,
+        outlet: &mut Outlet<'_>,
     ) -> Result<LinkId, Status> {
         if !self.send_queue.is_empty() {
             let bytes = value.as_ref().map_or(0, |value| value.tensor.size());
             self.may_pass(slot, bytes as u64)?;
         }
-        self.send_admitted(way, slot, value)
+        self.send_admitted(way, slot, value, outlet)
     }
 
     /// The way of a key of ours.
@@ -50,6 +53,7 @@ impl Core {
         Way { route, owner, link }: Way,
         slot: Slot,
         sending: &mut Option<Value>,
+        outlet: &mut Outlet<'_>,
     ) -> Result<LinkId, Status> {
         let trace = self.stages.take_sending();
         if owner != self.index {
@@ -69,7 +73,7 @@ impl Core {
                     &value.tensor,
                 ))
             }
-            Route::Out { peer } => self.send_out(peer, link, slot, sending),
+            Route::Out { peer } => self.send_out(peer, link, slot, sending, outlet),
             Route::In { .. } | Route::Foreign => Err(self.foreign(slot, true)),
         }
     }
@@ -107,6 +111,7 @@ impl Core {
         link: LinkId,
         slot: Slot,
         sending: &mut Option<Value>,
+        outlet: &mut Outlet<'_>,
     ) -> Result<LinkId, Status> {
         match self.table.pass(self.now, slot) {
             Ok(Pass::Clear(place)) => {
@@ -121,15 +126,20 @@ impl Core {
                 }
                 let trace = (value.trace, value.tensor.size() as u64);
                 let (point, ordinal) = (Self::point_of(slot), place.ordinal());
-                if !entry.channel.goes_whole(value) {
-                    return self.send_offer(peer, link, slot, place, sending);
-                }
-                if entry
+                let qp = entry.qp;
+                // A value that is timed is queued first: its frame says when it was posted.
+                let mut post = |frame: &Frame, body: [&[u8]; 2]| match qp {
+                    Some(qp) if trace.0 == 0 => outlet.post(qp, frame, body),
+                    _ => false,
+                };
+                let pushed = entry
                     .channel
-                    .push(slot.key, point, ordinal, sending, None)
-                    .is_err()
-                {
-                    return self.park(peer, link, slot, place, sending);
+                    .push_whole(slot.key, point, ordinal, sending, None, &mut post);
+                match pushed {
+                    Ok(true) if !entry.is_awaited && entry.parked.is_empty() => return Ok(NO_LINK),
+                    Ok(_) => {}
+                    Err(NoPush::Long) => return self.send_offer(peer, link, slot, place, sending),
+                    Err(_) => return self.park(peer, link, slot, place, sending),
                 }
                 if trace.0 != 0 {
                     self.pushed(trace, link, slot, ordinal);

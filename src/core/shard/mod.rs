@@ -14,6 +14,7 @@ pub mod carriers;
 mod commanding;
 pub(crate) mod core;
 mod ending;
+mod events;
 mod fetch;
 mod forgetting;
 mod home;
@@ -44,7 +45,6 @@ mod value;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 pub use settings::{Observer, Settings};
@@ -52,10 +52,12 @@ pub use task::{PreparedKey, Task, TaskContext, TaskEvent, TaskWaker};
 
 pub use self::core::Led;
 use self::core::{Core, Wait};
+use events::Events;
 use ids::{NO_LINK, Rows, TaskId};
 use keys::{Keys, Way};
 use lives_over::LivesOver;
 use partings::Partings;
+use posting::Outlet;
 use reorder::Reorder;
 use send_queue::SendQueue;
 use transfers::Transfers;
@@ -163,6 +165,11 @@ pub struct Shard {
     for_home: Vec<Call>,
     /// Tasks that have not ended, and that only its own thread may run.
     bound: usize,
+    /// Arrivals taken from one port in the next turn: as many as a port had in this one, so that what comes alone is
+    /// answered before more is looked for.
+    burst: usize,
+    /// A port had as many as were taken: if it is so in the next turn too, there is more, and all is taken.
+    is_full: bool,
     /// A timer is due, and the next turn looks at the time whatever it does.
     is_due: bool,
 }
@@ -175,7 +182,7 @@ impl std::fmt::Debug for Shard {
     }
 }
 
-/// Arrivals taken from one port in one turn.
+/// The most arrivals taken from one port in one turn.
 const ARRIVALS_PER_TURN: usize = 64;
 /// Notes taken from one neighbour in one turn.
 const NOTES_PER_TURN: usize = 32;
@@ -223,7 +230,7 @@ impl Shard {
             transfers: Transfers::new(
                 (settings.rules.on(Rule::LandingBudget)).then_some(settings.landing_bytes),
             ),
-            events: VecDeque::with_capacity(EVENTS_PER_TURN),
+            events: Events::new(EVENTS_PER_TURN),
             port_ops: Vec::new(),
             dirty: Vec::new(),
             shard_messages: (0..count).map(|_| VecDeque::new()).collect(),
@@ -266,6 +273,8 @@ impl Shard {
             is_home: true,
             for_home: Vec::new(),
             bound: 0,
+            burst: 1,
+            is_full: false,
             is_due: false,
         }
     }
@@ -318,8 +327,9 @@ impl Shard {
             self.core.return_leases();
         }
         self.core.stages.count();
-        let link = self.core.send(way, slot, value)?;
-        self.has_posted = true;
+        let mut outlet = Outlet::new(&mut self.ports);
+        let link = self.core.send(way, slot, value, &mut outlet)?;
+        self.has_posted |= outlet.must_flush();
         if link != NO_LINK {
             self.transmit_link(link);
         }
@@ -400,51 +410,24 @@ impl Shard {
     #[inline]
     fn poll_fabric(&mut self) -> usize {
         let Self { core, ports, .. } = self;
-        let mut done = 0;
+        let (budget, mut done, mut most) = (self.burst, 0, 0);
         for (index, port) in ports.iter_mut().enumerate() {
-            done += port.poll(core.now, ARRIVALS_PER_TURN, &mut |arrival| {
+            let brought = port.poll(core.now, budget, &mut |arrival| {
                 core.arrived(index, arrival)
             });
+            done += brought;
+            most = most.max(brought);
         }
-        done
-    }
-
-    fn deliver(&mut self) -> usize {
-        let mut done = 0;
-        if !self.again.is_empty() {
-            // Two lists that change places, so that neither is made anew in each turn.
-            std::mem::swap(&mut self.again, &mut self.called);
-            for at in 0..self.called.len() {
-                self.call_task(self.called[at], TaskEvent::Again);
-                done += 1;
+        self.is_full = if most < budget {
+            self.burst = most.max(1);
+            false
+        } else {
+            if self.is_full {
+                self.burst = ARRIVALS_PER_TURN;
             }
-            self.called.clear();
-        }
-        while done < EVENTS_PER_TURN {
-            let Some(event) = self.core.events.pop_front() else {
-                break;
-            };
-            self.tell(event);
-            done += 1;
-        }
-        done
-    }
-
-    #[inline(always)]
-    pub(super) fn call_task(&mut self, task: TaskId, event: TaskEvent) {
-        let Some(mut body) = self.tasks.at_mut(task).and_then(Option::take) else {
-            return;
+            true
         };
-        self.let_go = self.core.leases.latest();
-        // A task that panics has left nothing of the shard half done: what it calls of it does not panic.
-        let called = catch_unwind(AssertUnwindSafe(|| {
-            body.handle(event, &mut TaskContext { shard: self, task });
-        }));
-        match called {
-            Ok(()) if self.finished.is_empty() => self.tasks[task] = Some(body),
-            Ok(()) => self.end_task(task, body),
-            Err(panic) => self.task_panicked(task, body, panic),
-        }
+        done
     }
 
     /// Timers, memory that came home, and the clock.

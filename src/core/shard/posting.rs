@@ -9,7 +9,46 @@ use super::ids::LinkId;
 use super::reconnect::Lack;
 use super::transfers::ToOpen;
 use crate::channel::Demand;
-use crate::fabric::{Port, Refusal};
+use crate::fabric::{AnyPort, Port, QpId, Refusal};
+use crate::wire::Frame;
+
+/// The ports, for what may be posted at once; by default there are none, and all is queued.
+#[derive(Default)]
+pub(crate) struct Outlet<'a> {
+    ports: &'a mut [AnyPort],
+    must_flush: bool,
+}
+
+impl<'a> Outlet<'a> {
+    #[inline(always)]
+    pub(super) const fn new(ports: &'a mut [AnyPort]) -> Self {
+        Self {
+            ports,
+            must_flush: false,
+        }
+    }
+
+    /// Posts a frame, if it can be.
+    #[inline(always)]
+    pub(super) fn post(
+        &mut self,
+        (port, qp): (usize, QpId),
+        frame: &Frame,
+        body: [&[u8]; 2],
+    ) -> bool {
+        let Some(port) = self.ports.get_mut(port) else {
+            return false;
+        };
+        let is_posted = port.post_send(qp, frame, body).is_ok();
+        self.must_flush |= port.must_flush();
+        is_posted
+    }
+
+    /// True if a port has doorbells to ring.
+    pub(super) const fn must_flush(&self) -> bool {
+        self.must_flush
+    }
+}
 
 impl Core {
     /// A link was posted to, and sends may wait for it, here or before they are admitted.

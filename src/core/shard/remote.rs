@@ -13,11 +13,39 @@ use crate::channel::{Accepted, Demand, Heard, OfferHeard, PushHeard, Rule, Viola
 use crate::fabric::{self, Outcome, QpId};
 use crate::ground::{Status, faults};
 use crate::mail::Received;
+use crate::memory::{INLINE_MAX, Tensor};
 use crate::rendezvous::{Arrival, Arrived, Slot};
 use crate::trace::Path;
 use crate::trace::recorder::What;
-use crate::wire::message::StatusText;
+use crate::wire::message::{Push, StatusText};
 use crate::wire::{Frame, Kind, Ticket};
+
+/// A value that is all here, and is made only where it goes: each hand that it passed through would copy it.
+pub(super) trait Arriving {
+    fn received(self) -> Received;
+}
+
+impl Arriving for Received {
+    #[inline(always)]
+    fn received(self) -> Self {
+        self
+    }
+}
+
+/// A push whose bytes are so few that they lie in the handle.
+struct InHandle<'a>(&'a PushHeard<'a>);
+
+impl Arriving for InHandle<'_> {
+    #[inline(always)]
+    fn received(self) -> Received {
+        let Self(push) = self;
+        Received {
+            tensor: Tensor::of_inline(push.meta, push.data),
+            is_dead: push.is_dead,
+            path: Path::Inline,
+        }
+    }
+}
 
 impl Core {
     /// Something arrived at a port.
@@ -97,21 +125,23 @@ impl Core {
 
     #[inline]
     pub(crate) fn heard_frame(&mut self, link: LinkId, frame: &Frame, body: &[u8]) {
-        let Some(entry) = self.links.at_mut(link) else {
-            return;
-        };
+        // The same way as for every push, compiled once more for what most of them say: one in 64 is timed, and is not.
         let tail = frame.tail();
-        if frame.kind() == Kind::Push as u8 {
-            return match entry.channel.handle_push(self.now, frame, &tail, body) {
-                Ok(push) => self.heard_push(link, &push),
-                Err(violation) => self.violated(link, violation),
-            };
+        match Push::parse_row(frame, &tail, body) {
+            Some(push) => self.heard_push(link, frame, &push),
+            None => self.heard_any(link, frame, body),
         }
-        self.heard_no_push(link, frame, body);
     }
 
     #[inline(never)]
-    fn heard_no_push(&mut self, link: LinkId, frame: &Frame, body: &[u8]) {
+    fn heard_any(&mut self, link: LinkId, frame: &Frame, body: &[u8]) {
+        if frame.kind() == Kind::Push as u8 {
+            let tail = frame.tail();
+            return match Push::parse(frame, &tail, body) {
+                Ok(push) => self.heard_push(link, frame, &push),
+                Err(malformed) => self.violated(link, malformed.into()),
+            };
+        }
         let Some(entry) = self.links.at_mut(link) else {
             return;
         };
@@ -131,20 +161,51 @@ impl Core {
         self.watch_link(link);
     }
 
-    #[inline]
-    fn heard_push(&mut self, link: LinkId, push: &PushHeard<'_>) {
-        let slot = Slot {
-            step: push.point.step,
-            key: push.key,
-            at: push.point.at,
+    #[inline(always)]
+    fn heard_push(&mut self, link: LinkId, frame: &Frame, push: &Push<'_>) {
+        let Some(entry) = self.links.at_mut(link) else {
+            return;
         };
+        match entry.channel.handle_push(self.now, frame, push) {
+            Ok(push) => self.judged_push(link, &push),
+            Err(violation) => self.violated(link, violation),
+        }
+    }
+
+    #[inline(always)]
+    fn judged_push(&mut self, link: LinkId, push: &PushHeard<'_>) {
         if let Some(demand) = push.demand {
             self.answered(link, demand);
         }
-        let tensor = match self.pool.tensor_of(push.meta, push.data) {
-            Ok(tensor) => tensor,
-            Err(error) => return self.no_room(link, slot, push.lines, &error.into()),
-        };
+        if push.data.len() <= INLINE_MAX {
+            self.heard_whole(link, push, InHandle(push));
+        } else {
+            self.heard_long(link, *push);
+        }
+    }
+
+    /// A value that lies in a block.
+    #[inline(never)]
+    fn heard_long(&mut self, link: LinkId, push: PushHeard<'_>) {
+        match self.pool.tensor_of(push.meta, push.data) {
+            Ok(tensor) => {
+                let received = Received {
+                    tensor,
+                    is_dead: push.is_dead,
+                    path: Path::Inline,
+                };
+                self.heard_whole(link, &push, received);
+            }
+            Err(error) => {
+                let slot = Self::slot_of(push.key, push.point);
+                self.no_room(link, slot, push.lines, &error.into());
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn heard_whole(&mut self, link: LinkId, push: &PushHeard<'_>, arriving: impl Arriving) {
+        let slot = Self::slot_of(push.key, push.point);
         let trace = if push.stamp == 0 {
             0
         } else {
@@ -157,12 +218,7 @@ impl Core {
                 Path::Inline,
             )
         };
-        let received = Received {
-            tensor,
-            is_dead: push.is_dead,
-            path: Path::Inline,
-        };
-        self.arrive_whole(link, slot, push.ordinal, received, trace, push.lines);
+        self.arrive_whole(link, slot, push.ordinal, trace, push.lines, arriving);
     }
 
     /// A value that is all here: it goes to its waiter, and was never in the table, or it goes into the table.
@@ -172,9 +228,9 @@ impl Core {
         link: LinkId,
         slot: Slot,
         ordinal: u32,
-        received: Received,
         trace: u16,
         lines: u32,
+        arriving: impl Arriving,
     ) {
         let claimed = if self.may_overtake(link) {
             None
@@ -182,10 +238,15 @@ impl Core {
             self.table.claim(&slot, ordinal)
         };
         let Some((waiter, from)) = claimed else {
+            let Received {
+                tensor,
+                is_dead,
+                path,
+            } = arriving.received();
             let value = Value {
-                tensor: received.tensor,
-                is_dead: received.is_dead,
-                path: received.path,
+                tensor,
+                is_dead,
+                path,
                 trace,
                 lines,
                 link,
@@ -195,7 +256,7 @@ impl Core {
         };
         self.stats.delivered += 1;
         self.stages.meets(trace);
-        self.bring_value(waiter, from, received);
+        self.bring_value(waiter, from, arriving);
         self.return_lines(link, lines);
         self.settle_demands_of(link, slot);
         if !self.early.is_empty() {
@@ -389,7 +450,7 @@ impl Core {
                 is_dead: offer.is_dead,
                 path: Path::Lease,
             };
-            self.arrive_whole(link, slot, offer.ordinal, received, trace, offer.lines);
+            self.arrive_whole(link, slot, offer.ordinal, trace, offer.lines, received);
             // It may have been taken at once, and be kept.
             return self.ask_when_pressed(link);
         }

@@ -4,6 +4,7 @@
 
 use super::core::{Core, Wait};
 use super::ids::NO_LINK;
+use super::posting::Outlet;
 use super::value::{Value, Waiter};
 use crate::ground::{Status, faults};
 use crate::mail::call::{MessageKey, ShardMessage};
@@ -35,7 +36,7 @@ impl Core {
                 }
                 let way = self.way(id);
                 let mut value = Some(Value::local(tensor, is_dead));
-                match way.and_then(|way| self.send(way, slot, &mut value)) {
+                match way.and_then(|way| self.send(way, slot, &mut value, &mut Outlet::default())) {
                     Ok(NO_LINK) => {}
                     Ok(link) => self.touch(link),
                     Err(status) => self.lost(step, &status),

@@ -2,12 +2,12 @@
 //!
 //! It does not affect a value's way, and does nothing for values that are not timed.
 
-use super::core::{Core, Event};
+use super::Shard;
+use super::core::Core;
 use super::ids::{Id, LinkId, TaskId};
 use super::keys::Route;
 use super::transfers::Incoming;
 use super::value::Waiter;
-use super::{Shard, TaskEvent};
 use crate::ground::{FrameIter, StepId, TaskName};
 use crate::rendezvous::Slot;
 use crate::trace::Path;
@@ -15,16 +15,13 @@ use crate::trace::recorder::What;
 use crate::trace::stages::Subject;
 
 impl Shard {
-    /// Brings a task what happened.
+    /// Brings a task the next event, which is its.
     #[inline(always)]
-    pub(super) fn tell(&mut self, event: Event) {
-        let Event {
-            task, trace, event, ..
-        } = event;
+    pub(super) fn tell_next(&mut self, task: TaskId, trace: u16) {
         if trace == 0 {
-            self.call_task(task, event);
+            self.call_with(task, |core| core.events.pop());
         } else {
-            self.call_timed(task, trace, event);
+            self.call_timed(task, trace);
         }
     }
 
@@ -45,9 +42,9 @@ impl Shard {
 
     /// The value that the event brings is timed: until the task is called.
     #[cold]
-    pub(super) fn call_timed(&mut self, task: TaskId, trace: u16, event: TaskEvent) {
+    fn call_timed(&mut self, task: TaskId, trace: u16) {
         let woke = self.core.stages.wakes();
-        self.call_task(task, event);
+        self.call_with(task, |core| core.events.pop());
         self.core.stages.woke(trace, woke);
     }
 }

@@ -5,7 +5,7 @@
 //! or its peer was given up.
 
 use super::TaskEvent;
-use super::core::{Core, Event, Led, Reply};
+use super::core::{Core, Head, Led, Reply};
 use super::ids::{LinkId, NO_LINK, TaskId};
 use super::value::{NOT_LENT, Value, Waiter};
 use crate::ground::{Status, faults};
@@ -14,31 +14,31 @@ use crate::mail::stops::Stops;
 use crate::mail::{Handed, Received};
 use crate::rendezvous::{Arrival, Origin, Slot};
 
-impl Event {
+impl Core {
     /// A receive of a task ended; a value came from that shard's table.
     #[inline]
-    pub(super) fn received(
+    pub(super) fn tell_received(
+        &mut self,
         task: TaskId,
         token: u64,
         trace: u16,
         shard: u16,
         outcome: Result<Handed, Status>,
-    ) -> Self {
+    ) {
         let (from, outcome) = match outcome {
             Ok(Handed { received, from }) => (from, Ok(received)),
             Err(status) => (Origin::NOWHERE, Err(status)),
         };
-        Self {
+        let head = Head {
             task,
             trace,
             shard,
             from,
-            event: TaskEvent::Received { token, outcome },
-        }
+        };
+        self.events
+            .push(head, TaskEvent::Received { token, outcome });
     }
-}
 
-impl Core {
     /// Brings an application thread its outcome, unless it was cancelled or is gone: then a value comes back.
     pub(super) fn bring_to_thread(
         &mut self,
@@ -170,23 +170,21 @@ impl Core {
     pub(super) fn give_back_events(&mut self, task: TaskId) {
         let mut unread = Vec::new();
         for _ in 0..self.events.len() {
-            match self.events.pop_front() {
-                Some(Event {
-                    task: of,
-                    shard,
-                    from,
-                    event,
-                    ..
-                }) if of == task => {
+            let Some(head) = self.events.front() else {
+                break;
+            };
+            match self.events.pop() {
+                Some(event) if head.task == task => {
                     if let TaskEvent::Received {
                         outcome: Ok(received),
                         ..
                     } = event
                     {
-                        unread.push((shard, Handed { received, from }));
+                        let from = head.from;
+                        unread.push((head.shard, Handed { received, from }));
                     }
                 }
-                Some(event) => self.events.push_back(event),
+                Some(event) => self.events.push(head, event),
                 None => break,
             }
         }

@@ -144,7 +144,7 @@ impl Push<'_> {
 
     /// The frame alone. A body that fits the tail is in it; of a longer one [`Push::lead`] goes beside the frame, and
     /// then the data.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn frame(&self) -> Frame {
         let is_solicited = self.request.is_some();
@@ -223,11 +223,19 @@ fn tail_of(meta: TensorMeta, request: Option<Ticket>, data: &[u8]) -> [u64; 2] {
 }
 
 /// At most sixteen bytes as two words, and zeros behind them.
-#[inline]
+#[inline(always)]
 fn words_of(bytes: &[u8]) -> [u64; 2] {
     if let Ok(four) = <[u8; 4]>::try_from(bytes) {
         return [u64::from(u32::from_le_bytes(four)), 0];
     }
+    if let Ok(eight) = <[u8; 8]>::try_from(bytes) {
+        return [u64::from_le_bytes(eight), 0];
+    }
+    padded(bytes)
+}
+
+#[inline(never)]
+fn padded(bytes: &[u8]) -> [u64; 2] {
     let mut padded = [0; INLINE_BODY_MAX];
     padded[..bytes.len()].copy_from_slice(bytes);
     let all = u128::from_le_bytes(padded);

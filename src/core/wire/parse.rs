@@ -77,6 +77,46 @@ fn subject_of(frame: &Frame) -> Subject {
 }
 
 impl<'a> Push<'a> {
+    /// What the usual push says: a scalar or a row, which answers no request and is not timed. `None` for every other
+    /// frame, which [`Message::parse`] judges; where it is something, it is the same.
+    #[inline(always)]
+    #[must_use]
+    pub fn parse_row(
+        frame: &Frame,
+        tail: &'a [u8; INLINE_BODY_MAX],
+        beside: &'a [u8],
+    ) -> Option<Self> {
+        let (flags, rank) = (frame.flags(), frame.rank());
+        let is_usual = frame.kind() == Kind::Push as u8 && flags.0 & !Flags::DEAD.0 == 0;
+        if !is_usual || rank > 1 {
+            return None;
+        }
+        let dtype = DType::from_wire(frame.dtype())?;
+        let size = dtype.size()? as u64;
+        let body = body_of(frame, tail, beside).ok()?;
+        let (elements, data) = if rank == 0 {
+            (1, body)
+        } else {
+            let (dim, data) = body.split_first_chunk()?;
+            (u64::from_le_bytes(*dim), data)
+        };
+        // So few bytes are no more than a shape may have.
+        if elements > BODY_MAX as u64 || elements * size != data.len() as u64 {
+            return None;
+        }
+        Some(Push {
+            subject: subject_of(frame),
+            meta: TensorMeta {
+                dtype,
+                shape: Shape::few(rank == 1, elements),
+            },
+            is_dead: flags.has(Flags::DEAD),
+            request: None,
+            data,
+            stamp: 0,
+        })
+    }
+
     /// As [`Message::parse`] for a frame that is known to be a push, without the detour.
     ///
     /// # Errors

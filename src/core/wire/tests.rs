@@ -117,6 +117,50 @@ proptest! {
         }
     }
 
+    /// What is read as the usual push is the push that it says, whatever a frame holds.
+    #[test]
+    fn a_row_is_the_push_that_it_says(
+        words in any::<[u64; 8]>(),
+        dead in any::<bool>(),
+        dtype in 0..20_u8,
+        rank in 0..3_u8,
+        elements in 0..20_u64,
+        len in 0..180_u64,
+        is_exact in any::<bool>(),
+    ) {
+        let mut frame = Frame { words };
+        let size = DType::from_wire(dtype).and_then(DType::size).map(|size| size as u64);
+        let bytes = match rank {
+            0 => size,
+            _ => size.map(|size| 8 + elements * size),
+        };
+        let len = bytes.filter(|_| is_exact).unwrap_or(len);
+        let flags = if dead { Flags::DEAD.0 } else { 0 };
+        let head = [Kind::Push as u8, flags, dtype, rank];
+        frame.words[0] = u64::from(u32::from_le_bytes(head)) << 32;
+        frame.words[1] = (frame.words[1] & 0xffff_ffff) | len << 32;
+        let mut beside = vec![7; len as usize];
+        if len > 16 {
+            beside[..8].copy_from_slice(&elements.to_le_bytes());
+        } else {
+            beside.clear();
+            frame.words[6] = if rank > 0 { elements } else { frame.words[6] };
+        }
+        let tail = frame.tail();
+        let is_usual = rank < 2 && bytes == Some(len);
+        match Push::parse_row(&frame, &tail, &beside) {
+            Some(push) => prop_assert_eq!(Message::parse(&frame, &tail, &beside), Ok(Message::Push(push))),
+            None => prop_assert!(!is_usual),
+        }
+        for flag in [Flags::SOLICITED, Flags::STAMPED, Flags::REGION] {
+            let mut other = frame;
+            other.words[0] |= u64::from(flag.0) << 40;
+            prop_assert_eq!(Push::parse_row(&other, &tail, &beside), None);
+        }
+        frame.words[0] = frame.words[0] & !(0xff << 32) | u64::from(Kind::Offer as u8) << 32;
+        prop_assert_eq!(Push::parse_row(&frame, &tail, &beside), None);
+    }
+
     #[test]
     fn a_ticket_and_its_packed_word_are_one(word in any::<u32>()) {
         let ticket = Ticket::unpack(word);

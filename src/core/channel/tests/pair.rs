@@ -11,8 +11,9 @@ use super::*;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Side 0 or 1 pushes a value of so many bytes under one of a few keys.
-    Push(usize, usize, u32),
+    /// Side 0 or 1 pushes a value of so many bytes under one of a few keys, and posts it at once if it may and the
+    /// fabric has room.
+    Push(usize, usize, u32, bool),
     /// A side posts, as far as the fabric has room.
     Post(usize, usize),
     /// A side's peer hears so many of its frames.
@@ -26,8 +27,8 @@ enum Step {
 fn any_step() -> impl Strategy<Value = Step> {
     let side = 0..2_usize;
     prop_oneof![
-        6 => (side.clone(), prop_oneof![0..20_usize, 50..90_usize, 200..210_usize], 0..7_u32)
-            .prop_map(|(side, len, key)| Step::Push(side, len, key)),
+        6 => (side.clone(), prop_oneof![0..20_usize, 50..90_usize, 200..210_usize], 0..7_u32, any::<bool>())
+            .prop_map(|(side, len, key, has_room)| Step::Push(side, len, key, has_room)),
         4 => (side.clone(), 0..12_usize).prop_map(|(side, room)| Step::Post(side, room)),
         4 => (side.clone(), 0..12_usize).prop_map(|(side, count)| Step::Hear(side, count)),
         2 => (side, 0..9_usize).prop_map(|(side, count)| Step::Take(side, count)),
@@ -76,7 +77,7 @@ impl Pair {
     fn step(&mut self, step: Step) {
         self.now = self.now + 100;
         match step {
-            Step::Push(side, len, key) => self.push(side, len, KeyId(key)),
+            Step::Push(side, len, key, has_room) => self.push(side, len, KeyId(key), has_room),
             Step::Post(side, room) => self.post(side, room),
             Step::Hear(side, count) => self.hear(side, count),
             Step::Take(side, count) => self.take(side, count),
@@ -95,12 +96,21 @@ impl Pair {
         }
     }
 
-    fn push(&mut self, side: usize, len: usize, key: KeyId) {
+    fn push(&mut self, side: usize, len: usize, key: KeyId, has_room: bool) {
         let ordinal = self.sides[side].pushed.len() as u32;
-        if self.channels[side]
-            .push(key, point(1), ordinal, &mut Some(value(len)), None)
-            .is_ok()
-        {
+        let (channel, wire) = (&mut self.channels[side], &mut self.wire[side]);
+        let (at, mut sending) = (point(1), Some(value(len)));
+        let mut post = |frame: &Frame, parts: [&[u8]; 2]| {
+            if has_room {
+                wire.push_back(Sent::new(frame, parts));
+            }
+            has_room
+        };
+        let pushed = match channel.push_whole(key, at, ordinal, &mut sending, None, &mut post) {
+            Err(NoPush::Long) => channel.push(key, at, ordinal, &mut sending, None),
+            pushed => pushed.map(|_| ()),
+        };
+        if pushed.is_ok() {
             self.sides[side].pushed.push((key, len));
         }
     }
@@ -257,7 +267,12 @@ fn a_connection_that_breaks_all_the_time_still_makes_progress() {
     let mut pair = Pair::new();
     for round in 0..2000_u32 {
         for side in 0..2 {
-            pair.step(Step::Push(side, (round % 100) as usize, round % 7));
+            pair.step(Step::Push(
+                side,
+                (round % 100) as usize,
+                round % 7,
+                round % 3 > 0,
+            ));
             pair.step(Step::Post(side, 3));
             pair.step(Step::Hear(side, 2));
             pair.step(Step::Take(side, 1));
@@ -280,8 +295,8 @@ fn a_channel_that_is_bound_anew_begins_another_epoch() {
         let mut pair = Pair::new();
         pair.settle();
         for key in 0..3 {
-            pair.push(0, 10, KeyId(key));
-            pair.push(1, 20, KeyId(key));
+            pair.push(0, 10, KeyId(key), false);
+            pair.push(1, 20, KeyId(key), false);
         }
         pair.settle();
         pair.assert_at_rest();
@@ -293,8 +308,8 @@ fn a_channel_that_is_bound_anew_begins_another_epoch() {
         pair.sides = [Side::default(), Side::default()];
         pair.connect();
         pair.settle();
-        pair.push(0, 10, KeyId(1));
-        pair.push(1, 20, KeyId(1));
+        pair.push(0, 10, KeyId(1), false);
+        pair.push(1, 20, KeyId(1), false);
         pair.settle();
         pair.assert_at_rest();
         let heard = [0, 1].map(|side| pair.sides[side].heard);
