@@ -192,7 +192,11 @@ fn messages() -> Vec<(&'static str, Message<'static>)> {
         ("cancel", Message::Cancel(ticket(7, 6))),
         ("cancelled", Message::Cancelled(ticket(7, 6))),
         ("failed", Message::Failed(ticket(7, 6), STATUS)),
-        ("release", Message::Release(ticket(9, 8))),
+        ("release", Message::Release(ticket(9, 8), &[])),
+        (
+            "releases",
+            Message::Release(ticket(9, 8), &[1, 0, 16, 0, 2, 0, 32, 0, 3, 0, 48, 0]),
+        ),
         ("recall", Message::Recall(ticket(9, 8))),
         ("credit", Message::Credit),
         (

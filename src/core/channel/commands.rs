@@ -512,9 +512,12 @@ impl<V: Payload> Channel<V> {
         })
     }
 
-    /// The peer's offered value is no longer needed here.
+    /// The peer's offered value is no longer needed here. Those that are released one after the other go in one frame.
     pub fn release(&mut self, offer: Ticket) {
-        self.queue(&Message::Release(offer));
+        let last = self.stream.last_mut();
+        if !last.is_some_and(|(frame, _)| frame.release_too(offer)) {
+            self.queue(&Message::Release(offer, &[]));
+        }
     }
 
     /// A value that waited here unrequested has been taken (or dropped): its lines are the peer's again.

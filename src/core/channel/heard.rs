@@ -141,8 +141,8 @@ pub enum Heard<'a, V> {
         /// Why; `None` if it was cancelled.
         status: Option<StatusText<'a>>,
     },
-    /// A value of ours is no longer needed by the peer.
-    Released(V),
+    /// So many values of ours are no longer needed by the peer, and were let go.
+    Released(usize),
     /// The peer asks whether an offer of an ended epoch is still read here: if not, `release` it.
     Recall(Ticket),
     /// The peer gives a key a number: call `interned`, or close the connection if the text is no key of ours.

@@ -319,10 +319,7 @@ impl<V: Payload> Channel<V> {
             },
             Message::Cancelled(request) => self.handle_end(request, None),
             Message::Failed(request, status) => self.handle_end(request, Some(status)),
-            Message::Release(offer) => match self.offers.take(offer) {
-                Some(offered) => Heard::Released(offered.value),
-                None => self.stale(),
-            },
+            Message::Release(offer, more) => return Ok(self.handle_release(offer, more)),
             Message::Recall(offer) => Heard::Recall(offer),
             Message::Intern(number, "") => {
                 self.learned.unlearn(number);
@@ -336,6 +333,27 @@ impl<V: Payload> Channel<V> {
                 Heard::Nothing
             }
         })
+    }
+
+    fn handle_release(&mut self, offer: Ticket, more: &[u8]) -> Heard<'static, V> {
+        let more = more
+            .chunks_exact(4)
+            .filter_map(|packed| packed.first_chunk());
+        let more = more.map(|packed| Ticket::unpack(u32::from_le_bytes(*packed)));
+        let (mut released, mut stale) = (0, 0);
+        for offer in std::iter::once(offer).chain(more) {
+            if self.offers.release(offer) {
+                released += 1;
+            } else {
+                stale += 1;
+            }
+        }
+        self.counters.stale += stale;
+        if released > 0 {
+            Heard::Released(released)
+        } else {
+            Heard::Nothing
+        }
     }
 
     const fn stale(&mut self) -> Heard<'static, V> {

@@ -88,6 +88,15 @@ impl<T: OfKey> Keyed<T> {
         Some(value)
     }
 
+    /// Drops a value where it lies. False if it is not there.
+    pub(super) fn discard(&mut self, ticket: Ticket) -> bool {
+        let Some(key) = self.slab.at(ticket).map(OfKey::key) else {
+            return false;
+        };
+        self.counts.take(key);
+        self.slab.discard(ticket)
+    }
+
     /// Takes everything out.
     pub(super) fn drain(&mut self) {
         self.slab.drain();

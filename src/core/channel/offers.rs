@@ -140,6 +140,19 @@ impl<V: Payload> Offers<V> {
         Some(offered)
     }
 
+    /// Drops one where it lies, whichever epoch it is of. False if it is not there.
+    pub(super) fn release(&mut self, ticket: Ticket) -> bool {
+        let Some(offered) = self.all.at(ticket) else {
+            return false;
+        };
+        let (is_kept, is_readable) = (offered.is_kept, offered.is_readable);
+        let (step, weight) = (offered.point.step, offered.value.weight() as i64);
+        self.kept -= usize::from(is_kept);
+        self.readable -= usize::from(is_readable);
+        self.weigh(step, is_readable, -weight);
+        self.all.discard(ticket)
+    }
+
     fn weigh(&mut self, step: StepId, is_readable: bool, change: i64) {
         if change != 0 {
             self.weighed.push(((!is_readable).then_some(step), change));

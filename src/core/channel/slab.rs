@@ -103,6 +103,20 @@ impl<T> Slab<T> {
         Some(value)
     }
 
+    /// Drops a value where it lies; its ticket is stale from here on. False if it is so already.
+    pub(crate) fn discard(&mut self, ticket: Ticket) -> bool {
+        let Some(entry) = self.entries.get_mut(ticket.index as usize) else {
+            return false;
+        };
+        if !entry.is_of(ticket) || entry.value.is_none() {
+            return false;
+        }
+        entry.value = None;
+        entry.generation = (entry.generation + 1) & ((1 << Ticket::GENERATION_BITS) - 1);
+        self.free.push(ticket.index);
+        true
+    }
+
     /// Every live ticket.
     pub(crate) fn tickets(&self) -> impl Iterator<Item = Ticket> + '_ {
         self.entries

@@ -329,7 +329,7 @@ impl Core {
 
     fn heard_other(&mut self, link: LinkId, heard: Heard<'_, Value>) {
         match heard {
-            Heard::Nothing | Heard::Push(_) => {}
+            Heard::Nothing | Heard::Push(_) | Heard::Released(_) => {}
             Heard::Up {
                 incarnation,
                 former,
@@ -375,7 +375,6 @@ impl Core {
                 demand,
                 status,
             } => self.heard_end(link, ticket, demand, status),
-            Heard::Released(value) => drop(value),
             Heard::Recall(offer) => self.recalled(link, offer),
             Heard::Intern { number, text } => self.heard_intern(link, number, text),
             Heard::Abort { step, status } => {

@@ -87,7 +87,7 @@ impl<'a> Message<'a> {
             Self::Cancel(ticket) => head(Kind::Cancel, ticket.packed()),
             Self::Cancelled(ticket) => head(Kind::Cancelled, ticket.packed()),
             Self::Failed(ticket, status) => status_head(Kind::Failed, ticket.packed(), status),
-            Self::Release(ticket) => head(Kind::Release, ticket.packed()),
+            Self::Release(ticket, _) => head(Kind::Release, ticket.packed()),
             Self::Recall(ticket) => head(Kind::Recall, ticket.packed()),
             Self::Credit => head(Kind::Credit, 0),
             Self::Intern(ticket, _) => head(Kind::Intern, ticket.packed()),
@@ -124,6 +124,7 @@ impl<'a> Message<'a> {
             Self::Push(push) => push.data,
             Self::Failed(_, status) | Self::Abort(_, status) => status.clipped().as_bytes(),
             Self::Intern(_, text) => text.as_bytes(),
+            Self::Release(_, more) => more,
             _ => &[],
         }
     }
@@ -211,6 +212,19 @@ impl Push<'_> {
         let rank = meta.shape.rank();
         let dims = if rank <= 4 { 8 * rank } else { 4 * rank };
         dims + if is_solicited { 8 } else { 0 }
+    }
+}
+
+impl Frame {
+    /// Adds a ticket to a frame that releases others. False, and nothing happens, if it is another or has no room.
+    pub(crate) const fn release_too(&mut self, ticket: Ticket) -> bool {
+        let len = self.body_len() as usize;
+        if self.kind() != Kind::Release as u8 || len + 4 > INLINE_BODY_MAX {
+            return false;
+        }
+        self.words[6 + len / 8] |= (ticket.packed() as u64) << (len % 8 * 8);
+        self.words[1] += 4 << 32;
+        true
     }
 }
 

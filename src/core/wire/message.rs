@@ -188,8 +188,9 @@ pub enum Message<'a> {
     Cancelled(Ticket),
     /// The request cannot be served.
     Failed(Ticket, StatusText<'a>),
-    /// The receiver needs the offered value no more.
-    Release(Ticket),
+    /// The receiver needs the offered value no more, nor those whose tickets follow: packed, in four bytes each, and
+    /// at most four.
+    Release(Ticket, &'a [u8]),
     /// The sender asks whether the receiver still reads a value that it offered in an epoch that is over: if not, the
     /// receiver releases it.
     Recall(Ticket),

@@ -36,7 +36,7 @@ impl<'a> Message<'a> {
             Kind::Cancel => Self::Cancel(ticket),
             Kind::Cancelled => Self::Cancelled(ticket),
             Kind::Failed => Self::Failed(ticket, status_text(frame, flags, &mut reader)?),
-            Kind::Release => Self::Release(ticket),
+            Kind::Release => Self::Release(ticket, reader.tickets()?),
             Kind::Recall => Self::Recall(ticket),
             Kind::Credit => Self::Credit,
             Kind::Intern => Self::Intern(ticket, reader.text()?),
@@ -305,6 +305,15 @@ impl<'a> Reader<'a> {
 
     fn ticket(&mut self) -> Result<Ticket, Malformed> {
         self.u32().map(Ticket::unpack)
+    }
+
+    /// Packed tickets, as many as fit a frame's tail.
+    fn tickets(&mut self) -> Result<&'a [u8], Malformed> {
+        let tickets = std::mem::take(&mut self.0);
+        if tickets.len() > INLINE_BODY_MAX || !tickets.len().is_multiple_of(4) {
+            return Err(Malformed::Body);
+        }
+        Ok(tickets)
     }
 
     fn region(&mut self) -> Result<Region, Malformed> {

@@ -191,13 +191,55 @@ fn a_write_that_failed_puts_the_value_on_offer_again() {
 }
 
 #[test]
+fn values_released_one_after_the_other_go_in_one_frame() {
+    let (mut ours, mut theirs) = (up(), up());
+    let offers: Vec<_> = (0..6).map(|_| offered(&mut ours, readable(999))).collect();
+    for (at, &offer) in offers.iter().enumerate() {
+        if at == 5 {
+            // What is said in between stays where it is.
+            theirs.finish(StepId(9));
+        }
+        theirs.release(offer);
+    }
+    let sent = out(&mut theirs);
+    assert_eq!(kinds(&sent), [Kind::Release, Kind::Finish, Kind::Release]);
+    let heard = sent.iter().map(|frame| match hear(&mut ours, frame) {
+        Ok(Heard::Released(count)) => count,
+        Ok(Heard::Finish(_)) => 0,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(heard.collect::<Vec<_>>(), [5, 0, 1]);
+    assert_eq!(ours.load()[1], 0);
+    // One that is told a second time lets go of nothing, and what stands beside it is heard.
+    let left = offered(&mut ours, readable(999));
+    let both = left.packed().to_le_bytes();
+    let again = Sent::of(&Message::Release(offers[0], &both)).crediting(0, 0);
+    assert!(matches!(hear(&mut ours, &again), Ok(Heard::Released(1))));
+    assert_eq!(ours.counters().stale, 1);
+}
+
+/// A release that has been posted is added to no more.
+#[test]
+fn what_is_released_later_goes_in_a_frame_of_its_own() {
+    let (mut ours, mut theirs) = (up(), up());
+    let offers = [0; 2].map(|_| offered(&mut ours, readable(999)));
+    for offer in offers {
+        theirs.release(offer);
+        let sent = out(&mut theirs);
+        assert_eq!(kinds(&sent), [Kind::Release]);
+        assert!(matches!(hear(&mut ours, &sent[0]), Ok(Heard::Released(1))));
+    }
+}
+
+#[test]
 fn a_release_gives_the_value_back_once() {
     let mut channel = up();
     let offer = offered(&mut channel, readable(999));
-    let release = Sent::of(&Message::Release(offer));
-    assert!(
-        matches!(hear(&mut channel, &release), Ok(Heard::Released(given)) if given == readable(999))
-    );
+    let release = Sent::of(&Message::Release(offer, &[]));
+    assert!(matches!(
+        hear(&mut channel, &release),
+        Ok(Heard::Released(1))
+    ));
     assert!(matches!(hear(&mut channel, &release), Ok(Heard::Nothing)));
     assert_eq!(channel.counters().stale, 1);
 }
@@ -239,7 +281,7 @@ fn what_a_lost_peer_may_read_is_kept_until_it_says_or_is_proved_otherwise() {
         tickets.map(Message::Recall)
     );
     for (ticket, is_there) in [(tickets[0], true), (copied, false)] {
-        let release = Sent::of(&Message::Release(ticket));
+        let release = Sent::of(&Message::Release(ticket, &[]));
         let heard = hear(&mut channel, &release).expect("a release");
         assert_eq!(matches!(heard, Heard::Released(_)), is_there);
     }
@@ -476,7 +518,7 @@ fn an_abort_is_told_and_drops_offers_nobody_can_be_reading() {
     let sent = out(&mut channel);
     assert_eq!(sent[0].message(), Message::Abort(StepId(1), STATUS));
     assert_eq!(channel.load()[1], 2, "the lease and the other step's");
-    let release = |offer| Sent::of(&Message::Release(offer));
+    let release = |offer| Sent::of(&Message::Release(offer, &[]));
     assert!(matches!(
         hear(&mut channel, &release(plain)),
         Ok(Heard::Nothing)

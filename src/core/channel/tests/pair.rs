@@ -165,7 +165,7 @@ impl Pair {
                     offer.lines,
                 );
             }
-            Heard::Released(_) => self.sides[1 - side].released += 1,
+            Heard::Released(count) => self.sides[1 - side].released += count,
             other => panic!("unexpected: {other:?}"),
         }
     }

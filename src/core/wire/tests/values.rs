@@ -122,7 +122,9 @@ impl AnyValue {
             Kind::Cancel => Message::Cancel(self.ticket),
             Kind::Cancelled => Message::Cancelled(self.ticket),
             Kind::Failed => Message::Failed(self.ticket, status),
-            Kind::Release => Message::Release(self.ticket),
+            Kind::Release => {
+                Message::Release(self.ticket, &self.data[..self.data.len().min(16) & !3])
+            }
             Kind::Recall => Message::Recall(self.ticket),
             Kind::Credit => Message::Credit,
             Kind::Intern => Message::Intern(self.ticket, &self.text),
