@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 from ... import _errors
-from ..._errors import DeadlineExceeded, RendezError, Unavailable, Unimplemented
+from ..._errors import Aborted, DeadlineExceeded, RendezError, Unavailable, Unimplemented
 from . import _metadata, _pieces, _words
 from ._pieces import DATA, HEARD, TAKEN
 
@@ -90,8 +90,10 @@ def _found(engine, task, patience):
                 f"nor `rendez push … --to {engine.task}`",
                 "CHECKPOINT_UNSUPPORTED",
             ) from None
-        except (Unavailable, DeadlineExceeded):
-            if time.monotonic() >= until:
+        except (Unavailable, DeadlineExceeded, Aborted) as error:
+            # One push may end as the next begins at the same address: then the task has come back.
+            is_over = isinstance(error, Aborted) and error.reason != "PEER_RESTARTED"
+            if is_over or time.monotonic() >= until:
                 raise
         time.sleep(0.05)
     raise DeadlineExceeded(f"{task} answers, and nothing was pushed to {engine.task} there in time", "DEADLINE")
