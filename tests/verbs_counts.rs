@@ -31,8 +31,8 @@ const HOPS: u64 = 2_000;
 
 /// What was counted when this was written, of a tensor of 4 bytes, and how far from it the test still passes. The bar
 /// of bench/PROMISES.md is 600 for each, and is missed.
-const SEND: f64 = 1316.0;
-const RECEIVE: f64 = 1472.0;
+const SEND: f64 = 1288.0;
+const RECEIVE: f64 = 1221.0;
 const WITHIN: f64 = 0.10;
 
 struct Deaf;
@@ -155,7 +155,12 @@ fn child() {
         } else {
             receive();
         }
-        let (token, outcome) = to.heard().expect("woken in the turn of its completion");
+        // A turn takes one arrival of a quiet port, and what ends a request of its own may have come before.
+        let woken = to.heard().or_else(|| {
+            to.turn();
+            to.heard()
+        });
+        let (token, outcome) = woken.expect("woken in the turn of its completion, or the next");
         assert_eq!((token, outcome.unwrap().tensor.size()), (hop, 4));
         for _ in 0..4 {
             to.turn();
