@@ -1,7 +1,7 @@
 //! Shapes and tensor metadata in one fixed 40-byte value: no heap, copied like a number.
 //!
 //! Up to four dimensions are held as 64-bit words; five to eight as 32-bit halves, so that a dimension
-//! of 2³² or more needs rank four or less. That keeps a `Tensor` handle within 80 bytes.
+//! of 2³² or more needs rank four or less. That keeps a `Tensor` handle within 88 bytes.
 //!
 //! ```
 //! # extern crate rendez_core as rendez;

@@ -15,6 +15,7 @@ use half::{bf16, f16};
 use num_complex::Complex;
 
 use super::TensorError;
+use super::inline::Inline;
 use crate::ground::DType;
 
 #[cfg(not(target_endian = "little"))]
@@ -92,6 +93,8 @@ macro_rules! elements {
 
         // The wire's size and the machine's must agree, or every cast below would be wrong.
         const _: () = assert!(matches!(DType::$dtype.size(), Some(size) if size == mem::size_of::<$type>()));
+        // Few elements lie in a tensor's handle.
+        const _: () = assert!(mem::align_of::<$type>() <= mem::align_of::<Inline>());
     )*};
 }
 

@@ -1,6 +1,7 @@
 //! What this process asks of the shard: sends, receives, cancels, and step ends.
 //!
-//! It may not post; what must go to a peer is left in the link's channel.
+//! It posts only a value that nothing goes before, by the outlet that it is given; whatever else must go to a peer is
+//! left in the link's channel.
 
 use std::sync::Arc;
 

@@ -125,7 +125,8 @@ impl Core {
 
     #[inline]
     pub(crate) fn heard_frame(&mut self, link: LinkId, frame: &Frame, body: &[u8]) {
-        // The same way as for every push, compiled once more for what most of them say: one in 64 is timed, and is not.
+        // The same way as for every push, compiled once more for what most of them say. One in 64 is timed, and takes
+        // `heard_any`.
         let tail = frame.tail();
         match Push::parse_row(frame, &tail, body) {
             Some(push) => self.heard_push(link, frame, &push),
