@@ -16,6 +16,7 @@ use super::units::{show_bytes, show_nanos};
 use rendez::control::Path;
 use rendez::engine::{services, transports};
 use rendez::ground::{Status, catalogue};
+use rendez_proto::methods::engine_service::GetConnected;
 use rendez_proto::services::{ConnectedReply, ConnectedRequest};
 
 /// Options of `ping`.
@@ -129,7 +130,7 @@ pub fn explain(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliEr
     let question = ConnectedRequest {
         probe_ms: observer.patience().as_millis() as u64 / 2,
     };
-    for (target, reply) in observer.ask_all::<ConnectedReply>(services::CONNECTED, &question) {
+    for (target, reply) in observer.ask_all::<GetConnected>(&question) {
         match reply {
             Ok(reply) => {
                 explained(&target.name(), &reply, args.ask.json, &mut lines, terminal)?;

@@ -19,7 +19,8 @@ use rendez::engine::services;
 use rendez::files::Output;
 use rendez::ground::{Status, TaskName, catalogue};
 use rendez::trace::recorder::{Event, NotRecorded, Recording, What};
-use rendez_proto::services::{DumpReply, DumpRequest};
+use rendez_proto::methods::engine_service::GetDump;
+use rendez_proto::services::DumpRequest;
 
 /// Bytes of a recording at most: the largest ring, the histograms and the names.
 const RECORDING_MAX: u64 = 32 << 20;
@@ -348,8 +349,7 @@ fn fetch(observer: &Observer, target: &Target, shard: u32) -> Result<(Vec<u8>, u
     let mut packed = Vec::new();
     let (shards, total) = loop {
         let from = packed.len() as u64;
-        let reply: DumpReply =
-            observer.ask(target, services::DUMP, &DumpRequest { shard, from })?;
+        let reply = observer.ask::<GetDump>(target, &DumpRequest { shard, from })?;
         packed.extend_from_slice(&reply.piece);
         let is_whole = packed.len() as u64 >= reply.total;
         if is_whole || reply.piece.is_empty() || packed.len() as u64 > RECORDING_MAX {

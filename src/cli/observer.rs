@@ -7,7 +7,6 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::Args;
-use prost::Message;
 
 use super::error::CliError;
 use super::report::wrapped;
@@ -15,9 +14,10 @@ use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units;
 use rendez::cluster::{ClusterSpec, Membership, Surroundings, resolve};
-use rendez::control::{Address, read_answer};
+use rendez::control::Address;
 use rendez::engine::{Connected, Engine, Loaded, OBSERVER_JOB};
 use rendez::ground::{Code, Status, TaskName, catalogue};
+use rendez_proto::Method;
 
 /// At most so many tasks are asked at once, each on a thread of its own.
 const ASKED_AT_ONCE: usize = 64;
@@ -146,23 +146,25 @@ impl Observer {
     }
 
     /// Calls a service.
-    pub(super) fn ask<T: Message + Default>(
+    pub(super) fn ask<M: Method>(
         &self,
         target: &Target,
-        method: u32,
-        question: &impl Message,
-    ) -> Result<T, Status> {
-        let answer = self.call(target, method, &question.encode_to_vec())?;
-        read_answer(&target.name(), &answer)
+        question: &M::Request,
+    ) -> Result<M::Answer, Status> {
+        let task = self.meet(target)?.task;
+        self.engine.ask::<M>(&task, question, self.patience)
     }
 
     /// Asks all targets at once, so that several silent ones cost one timeout.
-    pub(super) fn ask_all<T: Message + Default>(
+    pub(super) fn ask_all<M: Method>(
         &self,
-        method: u32,
-        question: &impl Message,
-    ) -> Vec<(&Target, Result<T, Status>)> {
-        self.of_all(|target| self.ask(target, method, question))
+        question: &M::Request,
+    ) -> Vec<(&Target, Result<M::Answer, Status>)>
+    where
+        M::Request: Sync,
+        M::Answer: Send,
+    {
+        self.of_all(|target| self.ask::<M>(target, question))
     }
 
     /// Does the same with all targets at once.

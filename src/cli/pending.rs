@@ -10,8 +10,8 @@ use super::observer::{Observer, Unanswered};
 use super::report::lay_out;
 use super::terminal::Terminal;
 use super::units::{show_bytes, show_nanos};
-use rendez::engine::services;
-use rendez_proto::services::{PendingItem, PendingReply, PendingRequest};
+use rendez_proto::methods::engine_service::GetPending;
+use rendez_proto::services::{PendingItem, PendingRequest};
 
 /// Runs it: every waiting receive and parked value of the cluster, and the task it waits for.
 ///
@@ -22,7 +22,7 @@ pub fn run(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliError>
     let mut items: Vec<(String, PendingItem)> = Vec::new();
     let json = args.ask.json.then_some("at");
     let mut unanswered = Unanswered::default();
-    for (target, reply) in observer.ask_all::<PendingReply>(services::PENDING, &PendingRequest {}) {
+    for (target, reply) in observer.ask_all::<GetPending>(&PendingRequest {}) {
         match reply {
             Ok(reply) => items.extend(reply.items.into_iter().map(|item| (target.name(), item))),
             Err(status) => unanswered.tell(target, &status, json, terminal)?,

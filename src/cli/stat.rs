@@ -12,7 +12,7 @@ use super::observer::{Observer, Unanswered};
 use super::report::lay_out;
 use super::terminal::Terminal;
 use super::units::{self, show_bytes, show_nanos, show_rate};
-use rendez::engine::services;
+use rendez_proto::methods::engine_service::GetStat;
 use rendez_proto::services::{StatReply, StatRequest};
 
 /// Options of `stat`.
@@ -40,7 +40,7 @@ pub fn run(args: &StatArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         let mut rows = vec![HEADING.map(str::to_owned).to_vec()];
         let mut stages = vec![STAGES.map(str::to_owned).to_vec()];
         let mut now = Vec::new();
-        for (target, reply) in observer.ask_all::<StatReply>(services::STAT, &StatRequest {}) {
+        for (target, reply) in observer.ask_all::<GetStat>(&StatRequest {}) {
             let task = target.name();
             match reply {
                 Ok(reply) if ask.json => terminal.line(json(&task, &reply))?,

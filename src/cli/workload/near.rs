@@ -6,8 +6,6 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use prost::Message;
-
 use super::super::allocations;
 use super::super::args::Pattern;
 use super::super::baseline::touch;
@@ -19,12 +17,13 @@ use super::far::Report;
 use super::{
     Job, Keys, PATIENCE, SMALL_MAX, Timing, await_outcome, failed, meta, put_stamp, ready_tensor,
 };
-use rendez::engine::{Engine, counters, services};
+use rendez::engine::{Engine, counters};
 use rendez::ground::{Status, TaskName, TensorMeta};
 use rendez::mail::Received;
 use rendez::memory::Tensor;
 use rendez::shard::{PreparedKey, Task, TaskContext, TaskEvent};
-use rendez_proto::services::{StageStat, StatReply, StatRequest};
+use rendez_proto::methods::engine_service::GetStat;
+use rendez_proto::services::{StageStat, StatRequest};
 
 pub(super) fn measure(engine: &Engine, job: Job, keys: Keys) -> Result<Measured, CliError> {
     let (done, outcome) = mpsc::channel();
@@ -102,9 +101,8 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 /// What the far side has timed so far; `None` if it does not say: over loopback there is no control plane.
 fn far_stages(engine: &Engine, far: &TaskName) -> Option<Vec<StageStat>> {
-    let question = StatRequest {}.encode_to_vec();
-    let answer = engine.call(far, services::STAT, &question, ANSWER).ok()?;
-    StatReply::decode(&*answer).ok().map(|reply| reply.stages)
+    let reply = engine.ask::<GetStat>(far, &StatRequest {}, ANSWER).ok()?;
+    Some(reply.stages)
 }
 
 /// Counts and sums of `now` without those of `before`; quantiles are of the whole time, and are not looked at.

@@ -10,8 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
+use prost::Message;
+
 use crate::ground::limits::{CALL_PAYLOAD_MAX, SERVICE_QUEUE_MAX, SERVICE_THREADS};
 use crate::ground::{Incarnation, Status, catalogue};
+use rendez_proto::Method;
 
 /// What a service gives.
 pub(crate) type Outcome = Result<Vec<u8>, Status>;
@@ -88,6 +91,23 @@ impl Services {
     ) -> Self {
         self.0.insert(method, Arc::new(function));
         self
+    }
+
+    /// Has `function` called for a method whose messages are known. What is no message of it is refused with
+    /// `CALL_MALFORMED`.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn serve<M: Method>(
+        self,
+        function: impl Fn(&Incoming, M::Request) -> Result<M::Answer, Status> + Send + Sync + 'static,
+    ) -> Self {
+        self.on(M::NUMBER, move |call| {
+            let request = M::Request::decode(&*call.payload).map_err(|error| {
+                let message = format!("what {} was sent is not what it takes: {error}", M::NAME);
+                Status::of(catalogue::CALL_MALFORMED, message)
+            })?;
+            Ok(function(call, request)?.encode_to_vec())
+        })
     }
 
     /// Both these and `others`; a number that both have is these ones'.

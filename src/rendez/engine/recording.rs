@@ -11,10 +11,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use prost::Message;
-
 use super::config::Config;
-use super::{Engine, Inner, services};
+use super::{Engine, Inner};
 use crate::control::Path as Way;
 use crate::files::Output;
 use crate::ground::device::TaskName;
@@ -24,6 +22,7 @@ use crate::shard::Call;
 use crate::trace::clock::Scale;
 use crate::trace::recorder::{CLASSES, Recorder, Stage, Way as ValueWay, cell_of};
 use crate::trace::stages::{PeerClock, Place, woke_thread};
+use rendez_proto::methods::engine_service::GetClock;
 use rendez_proto::services::{ClockReply, ClockRequest};
 
 /// How often a peer's counter is asked for when it is compared: the quickest answer counts.
@@ -251,15 +250,8 @@ impl Engine {
         let mut best: Option<(u64, PeerClock, Option<i64>)> = None;
         for _ in 0..ASKS {
             let (sent, day) = (self.inner.clock.stamp(), unix_ns());
-            let question = ClockRequest::default().encode_to_vec();
-            let answer = self.call(task, services::CLOCK, &question, PATIENCE)?;
+            let reply = self.ask::<GetClock>(task, &ClockRequest {}, PATIENCE)?;
             let heard = self.inner.clock.stamp();
-            let reply = ClockReply::decode(&*answer).map_err(|error| {
-                Status::of(
-                    catalogue::CALL_MALFORMED,
-                    format!("not a ClockReply: {error}"),
-                )
-            })?;
             if !reply.boot_id.is_empty() && reply.boot_id == boot_id() {
                 // One counter for both: nothing is to be measured.
                 let scale = self.inner.clock.scale();

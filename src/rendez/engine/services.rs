@@ -1,7 +1,7 @@
 //! Services: what every engine answers its peers over the control plane, beside handing tensors over.
 //!
-//! Numbers and payloads; the right to call was settled when the caller was greeted. Messages are those of
-//! `proto/services.proto`.
+//! What is answered; the right to call was settled when the caller was greeted. Methods and messages are those of
+//! `proto/services.proto`, two apart whose payloads are bytes.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -9,28 +9,18 @@ use std::time::{Duration, Instant};
 use prost::Message;
 
 use super::{Engine, Inner};
-use crate::control::Services;
+use crate::control::{Services, read_answer};
 use crate::ground::device::TaskName;
 use crate::ground::{Status, catalogue};
 use crate::mail::PendingWhat;
+use rendez_proto::Method;
+use rendez_proto::methods::engine_service::{GetClock, GetConnected, GetDump, GetPending, GetStat};
 use rendez_proto::services::{
-    ClockReply, Connected, ConnectedReply, ConnectedRequest, DumpReply, DumpRequest, PendingItem,
-    PendingReply,
+    ClockReply, Connected, ConnectedReply, DumpReply, DumpRequest, PendingItem, PendingReply,
 };
 
 /// Gives back what it was given.
 pub const ECHO: u32 = 1;
-/// Takes a `ConnectedRequest`, gives a `ConnectedReply`.
-pub const CONNECTED: u32 = 2;
-/// Takes a `PendingRequest`, gives a `PendingReply`.
-pub const PENDING: u32 = 3;
-
-/// Takes a `ClockRequest`, gives a `ClockReply`.
-pub const CLOCK: u32 = 4;
-/// Takes a `StatRequest`, gives a `StatReply`.
-pub const STAT: u32 = 5;
-/// Takes a `DumpRequest`, gives a `DumpReply`.
-pub const DUMP: u32 = 6;
 /// Takes an `OfferedRequest`, gives what the offer of that name gives; without a name `OfferedNames`.
 pub const OFFERED: u32 = 7;
 
@@ -39,6 +29,23 @@ pub const OWN_MAX: u32 = 15;
 
 /// How often a probe looks whether all are connected.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+impl Engine {
+    /// As [`Engine::call`], of a method whose messages are known.
+    ///
+    /// # Errors
+    /// Also `CALL_MALFORMED` if the answer is no message of it.
+    #[doc(hidden)]
+    pub fn ask<M: Method>(
+        &self,
+        task: &TaskName,
+        request: &M::Request,
+        deadline: Duration,
+    ) -> Result<M::Answer, Status> {
+        let answer = self.call(task, M::NUMBER, &request.encode_to_vec(), deadline)?;
+        read_answer(task, &answer)
+    }
+}
 
 /// The services of an engine.
 pub(super) fn of(engine: Weak<Inner>) -> Services {
@@ -52,47 +59,33 @@ pub(super) fn of(engine: Weak<Inner>) -> Services {
     let dumps = Mutex::new(Dumps::default());
     Services::new()
         .on(ECHO, |call| Ok(call.payload.clone()))
-        .on(CONNECTED, move |call| {
-            let asked = ConnectedRequest::decode(&*call.payload).map_err(|error| {
-                let message = format!("not a ConnectedRequest: {error}");
-                Status::of(catalogue::CALL_MALFORMED, message)
-            })?;
+        .serve::<GetConnected>(move |call, asked| {
             let engine = connected()?;
             let until = Instant::now() + Duration::from_millis(asked.probe_ms);
-            Ok(who_is_connected(&engine, until.min(call.deadline)).encode_to_vec())
+            Ok(who_is_connected(&engine, until.min(call.deadline)))
         })
-        .on(CLOCK, move |_| {
+        .serve::<GetClock>(move |_, _| {
             let clock = &clock()?.inner.clock;
             let (ticks, rate) = (clock.ticks(), clock.scale().rate);
             let boot_id = super::recording::boot_id();
-            let reply = ClockReply {
+            Ok(ClockReply {
                 ticks,
                 rate,
                 boot_id,
                 unix_ns: super::recording::unix_ns(),
-            };
-            Ok(reply.encode_to_vec())
+            })
         })
-        .on(STAT, move |_| {
-            Ok(super::counters::stat(&stat()?).encode_to_vec())
-        })
+        .serve::<GetStat>(move |_, _| Ok(super::counters::stat(&stat()?)))
         .on(OFFERED, move |call| {
             // The engine may end while an offer takes its time.
             let offers = offered()?.inner.wiring.offers.clone();
             offers.answer(call)
         })
-        .on(DUMP, move |call| {
-            let asked = DumpRequest::decode(&*call.payload).map_err(|error| {
-                let message = format!("not a DumpRequest: {error}");
-                Status::of(catalogue::CALL_MALFORMED, message)
-            })?;
+        .serve::<GetDump>(move |_, asked| {
             let mut dumps = dumps.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(dumps.piece(&dump()?, &asked).encode_to_vec())
+            Ok(dumps.piece(&dump()?, &asked))
         })
-        .on(
-            PENDING,
-            move |_| Ok(what_waits(&pending()?).encode_to_vec()),
-        )
+        .serve::<GetPending>(move |_, _| Ok(what_waits(&pending()?)))
 }
 
 /// The recording that is being given away, packed, piece by piece.

@@ -5,14 +5,12 @@
 
 use std::time::{Duration, Instant};
 
-use prost::Message;
-
 use crate::graph::{DeviceIndex, Devices};
-use crate::server::worker::{GET_STATUS, Worker};
+use crate::server::worker::Worker;
 use rendez::cluster::ClusterSpec;
-use rendez::control::read_answer;
 use rendez::engine::Engine;
 use rendez::ground::{Code, DeviceName, Incarnation, Status, TaskName, catalogue};
+use rendez_proto::methods::worker_service::GetStatus;
 use rendez_proto::tensorflow::{DeviceAttributes, GetStatusRequest, GetStatusResponse};
 
 /// How often the missing workers are named.
@@ -121,12 +119,11 @@ fn ask(
 ) -> Result<Vec<DeviceAttributes>, Status> {
     let began = Instant::now();
     let mut said = Duration::ZERO;
-    let question = GetStatusRequest {}.encode_to_vec();
     loop {
         engine.connect(task);
         let left = patience.saturating_sub(began.elapsed());
-        match engine.call(task, GET_STATUS, &question, left.min(DIAL_EVERY)) {
-            Ok(answer) => return read(task, &answer),
+        match engine.ask::<GetStatus>(task, &GetStatusRequest {}, left.min(DIAL_EVERY)) {
+            Ok(answer) => return checked(task, answer),
             Err(status) if is_absence(&status) => {
                 let left = patience.saturating_sub(began.elapsed());
                 if left.is_zero() {
@@ -149,12 +146,11 @@ fn ask(
 }
 
 /// The devices that a worker says it has, which can only be its own.
-fn read(task: &TaskName, answer: &[u8]) -> Result<Vec<DeviceAttributes>, Status> {
+fn checked(task: &TaskName, answer: GetStatusResponse) -> Result<Vec<DeviceAttributes>, Status> {
     let refused = |what: String| {
         let message = format!("{task} answered what is no answer: {what}");
         Status::of(catalogue::CALL_MALFORMED, message)
     };
-    let answer: GetStatusResponse = read_answer(task, answer)?;
     for device in &answer.device_attributes {
         let name =
             DeviceName::parse_full(&device.name).map_err(|error| refused(error.to_string()))?;

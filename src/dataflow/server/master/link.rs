@@ -9,21 +9,21 @@ use std::time::Duration;
 use prost::Message;
 
 use crate::server::errands::Errands;
-use crate::server::rpc_stream::{RpcMessage, RpcStream, of_bytes, of_status};
+use crate::server::rpc_stream::{RpcStream, of_bytes, of_status};
 use crate::server::runner::{Done, Outcome};
 use crate::server::value::Value;
 use crate::server::wait::Waiter;
-use crate::server::worker::{
-    CANCEL_STEP, CLEANUP_GRAPH, CREATE_WORKER_SESSION, DELETE_WORKER_SESSION, DEREGISTER_GRAPH,
-    REGISTER_GRAPH, RUN_GRAPH, Worker, WorkerSession,
-};
-use rendez::control::read_answer;
+use crate::server::worker::{Worker, WorkerSession};
 use rendez::engine::Engine;
 use rendez::ground::{Incarnation, Status, StepId, TaskName, Traceparent, catalogue};
+use rendez_proto::methods::worker_service::{CreateWorkerSession, DeleteWorkerSession};
+use rendez_proto::methods::worker_session::{
+    CancelStep, CleanupGraph, DeregisterGraph, RegisterGraph, RunGraph,
+};
 use rendez_proto::services::CancelStepRequest;
 use rendez_proto::tensorflow::{
     CleanupGraphRequest, CreateWorkerSessionRequest, CreateWorkerSessionResponse,
-    DeleteWorkerSessionRequest, DeregisterGraphRequest, GraphDef, RegisterGraphResponse,
+    DeleteWorkerSessionRequest, DeregisterGraphRequest, GraphDef, RegisterGraphRequest,
     RunGraphRequest,
 };
 
@@ -116,17 +116,12 @@ impl Link {
             Self::There(there) => there,
         };
         let line = there.living_line()?;
-        let rpc_message = RpcMessage {
-            body: vec![],
-            tensors: vec![of_bytes(part.encode_to_vec())?],
-        };
+        let graph = vec![of_bytes(part.encode_to_vec())?];
         let waiter = Waiter::new();
         let told = waiter.clone();
-        line.ask(REGISTER_GRAPH, rpc_message, move |outcome| {
-            told.tell(outcome)
-        });
-        let answer = waiter.wait(None).unwrap_or_else(|| Err(no_answer()))?;
-        let answer: RegisterGraphResponse = read_answer(&there.task, &answer.body)?;
+        let asked = RegisterGraphRequest::default();
+        line.ask::<RegisterGraph>(&asked, graph, move |outcome| told.tell(outcome));
+        let (answer, _) = waiter.wait(None).unwrap_or_else(|| Err(no_answer()))?;
         Ok(answer.graph_handle)
     }
 
@@ -139,7 +134,7 @@ impl Link {
                     graph_handle: graph.to_owned(),
                     session_handle: String::new(),
                 };
-                there.line().tell(DEREGISTER_GRAPH, asked.encode_to_vec())
+                there.line().tell::<DeregisterGraph>(&asked)
             }
         };
         quiet(outcome);
@@ -164,10 +159,9 @@ impl Link {
             session_handle: String::new(),
             traceparent: trace.map(|trace| trace.to_string()).unwrap_or_default(),
         };
-        let body = asked.encode_to_vec();
         let line = there.line();
         if line.lost_with().is_none() {
-            return ask_to_run(&line, body, done);
+            return ask_to_run(&line, &asked, done);
         }
         // Whether it has restarted or was only out of reach, it says itself.
         let place = match there.errands.place() {
@@ -177,7 +171,7 @@ impl Link {
         let there = Arc::clone(there);
         let done = Once::new(done);
         place.go(move || match there.living_line() {
-            Ok(line) => ask_to_run(&line, body, Box::new(|outcome| done.tell(outcome))),
+            Ok(line) => ask_to_run(&line, &asked, Box::new(|outcome| done.tell(outcome))),
             Err(status) => done.tell(Err(status)),
         });
     }
@@ -191,7 +185,7 @@ impl Link {
                     step: step.0,
                     why: Some(of_status(status)),
                 };
-                quiet(there.line().tell(CANCEL_STEP, asked.encode_to_vec()));
+                quiet(there.line().tell::<CancelStep>(&asked));
             }
         }
     }
@@ -205,7 +199,7 @@ impl Link {
                     step_id: step.0.cast_signed(),
                 };
                 let line = there.line();
-                quiet(line.tell(CLEANUP_GRAPH, asked.encode_to_vec()));
+                quiet(line.tell::<CleanupGraph>(&asked));
                 if line.lost_with().is_some() {
                     there.end_former_steps();
                 }
@@ -224,13 +218,10 @@ impl Link {
             let asked = DeleteWorkerSessionRequest {
                 session_handle: there.session.clone(),
             };
-            let payload = asked.encode_to_vec();
-            quiet(
-                there
-                    .engine
-                    .call(&there.task, DELETE_WORKER_SESSION, &payload, DELETE)
-                    .map(drop),
-            );
+            let told = there
+                .engine
+                .ask::<DeleteWorkerSession>(&there.task, &asked, DELETE);
+            quiet(told.map(drop));
         }
         line.close();
     }
@@ -299,7 +290,7 @@ fn open_line(
     patience: Duration,
 ) -> Result<Arc<RpcStream>, Status> {
     open_line_by(engine, super::draw()?, task, asked, |asked| {
-        engine.call(task, CREATE_WORKER_SESSION, &asked, patience)
+        engine.ask::<CreateWorkerSession>(task, &asked, patience)
     })
 }
 
@@ -312,7 +303,7 @@ pub(super) fn open_line_by(
     id: StepId,
     task: &TaskName,
     asked: CreateWorkerSessionRequest,
-    call: impl FnOnce(Vec<u8>) -> Result<Vec<u8>, Status>,
+    call: impl FnOnce(CreateWorkerSessionRequest) -> Result<CreateWorkerSessionResponse, Status>,
 ) -> Result<Arc<RpcStream>, Status> {
     let asked = CreateWorkerSessionRequest {
         master_task: engine.task().to_string(),
@@ -321,19 +312,13 @@ pub(super) fn open_line_by(
         ..asked
     };
     RpcStream::open(engine, id, task, || {
-        let answer: CreateWorkerSessionResponse = read_answer(task, &call(asked.encode_to_vec())?)?;
+        let answer = call(asked)?;
         Ok(Incarnation(answer.incarnation.cast_unsigned()))
     })
 }
 
-fn ask_to_run(line: &RpcStream, body: Vec<u8>, done: Done) {
-    let rpc_message = RpcMessage {
-        body,
-        tensors: vec![],
-    };
-    line.ask(RUN_GRAPH, rpc_message, move |outcome| {
-        done(outcome.map(|_| vec![]))
-    });
+fn ask_to_run(line: &RpcStream, asked: &RunGraphRequest, done: Done) {
+    line.ask::<RunGraph>(asked, vec![], move |outcome| done(outcome.map(|_| vec![])));
 }
 
 /// Tells an outcome once, also if it is dropped before.

@@ -28,18 +28,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use prost::Message;
-
 pub(crate) use plan::Signature;
-pub(crate) use service::{
-    ABANDON, CLOSE, CREATE, EXTEND, GIVE_UP, LIST_DEVICES, MAKE_CALLABLE, OPEN_LINE, PARTIAL_RUN,
-    PARTIAL_RUN_SETUP, RELEASE_CALLABLE, RESET, RUN, RUN_CALLABLE, services,
-};
+pub(crate) use service::services;
 pub(crate) use session::{MasterSession, closed};
 pub(crate) use step::{RunningStep, StepDone};
 
 use super::errands::Errands;
-use super::worker::{CLEANUP_ALL, Worker};
+use super::worker::Worker;
 use crate::graph::Ops;
 use link::Link;
 use plan::Plan;
@@ -49,6 +44,7 @@ use rendez::ground::limits::SESSIONS_MAX;
 use rendez::ground::rng::Rng;
 use rendez::ground::{Code, DeviceName, Status, StepId, TaskName, Traceparent, catalogue};
 use rendez::memory::Tensor;
+use rendez_proto::methods::worker_service::CleanupAll;
 use rendez_proto::tensorflow::{
     CleanupAllRequest, ConfigProto, DeviceAttributes, GraphDef, RunOptions,
 };
@@ -344,10 +340,9 @@ impl Master {
         let asked = CleanupAllRequest {
             container: containers.to_vec(),
         };
-        let payload = asked.encode_to_vec();
         let told = discovery::each(tasks, |task| {
             self.engine
-                .call(&task, CLEANUP_ALL, &payload, RESET_PATIENCE)
+                .ask::<CleanupAll>(&task, &asked, RESET_PATIENCE)
                 .map(drop)
         });
         told.into_iter().collect()

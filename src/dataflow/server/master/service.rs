@@ -7,54 +7,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use prost::Message;
-
 use super::plan::Plan;
 use super::{Master, MasterSession, RunningStep, Signature};
 use crate::graph::decode;
-use crate::server::rpc_stream::{Question, Responder, RpcMessage, ServerEnd, Service};
+use crate::server::rpc_stream::{Question, Responder, ServerEnd, Service};
 use crate::server::value::Value;
-use rendez::control::{Incoming, Services};
+use rendez::control::Services;
 use rendez::ground::limits::{LINE_QUESTIONS_MAX, SESSIONS_MAX};
-use rendez::ground::{Status, StepId, TaskName, Traceparent, catalogue};
+use rendez::ground::{Incarnation, Status, StepId, TaskName, Traceparent, catalogue};
 use rendez::memory::Tensor;
-use rendez_proto::services::{GiveUpRequest, OpenLineRequest, OpenLineResponse};
-use rendez_proto::tensorflow::{
-    CloseSessionRequest, CreateSessionRequest, CreateSessionResponse, ExtendSessionRequest,
-    ExtendSessionResponse, ListDevicesRequest, ListDevicesResponse, MakeCallableRequest,
-    MakeCallableResponse, PartialRunSetupRequest, PartialRunSetupResponse, ReleaseCallableRequest,
-    ResetRequest, RunCallableRequest, RunOptions, RunStepRequest,
+use rendez_proto::Method;
+use rendez_proto::methods::master_service::OpenLine;
+use rendez_proto::methods::master_session::{
+    Abandon, CloseSession, CreateSession, ExtendSession, GiveUp, ListDevices, MakeCallable,
+    PartialRun, PartialRunSetup, ReleaseCallable, Reset, RunCallable, RunStep,
 };
-
-/// Takes an `OpenLineRequest`, gives nothing: the client is heard on its line from then on.
-pub(crate) const OPEN_LINE: u32 = 22;
-
-/// On a client's line: a `CreateSessionRequest` with a graph beside it; gives a `CreateSessionResponse`.
-pub(crate) const CREATE: u32 = 1;
-/// An `ExtendSessionRequest` with nodes beside it; gives an `ExtendSessionResponse`.
-pub(crate) const EXTEND: u32 = 2;
-/// A `RunStepRequest` with feeds beside it; gives what is fetched.
-pub(crate) const RUN: u32 = 3;
-/// A `PartialRunSetupRequest`; gives a `PartialRunSetupResponse`.
-pub(crate) const PARTIAL_RUN_SETUP: u32 = 4;
-/// A `RunStepRequest` with a partial run's handle; gives what is fetched.
-pub(crate) const PARTIAL_RUN: u32 = 5;
-/// A `RunStepRequest` of which only the handles count: that partial run will not be continued. It has no answer.
-pub(crate) const ABANDON: u32 = 6;
-/// A `MakeCallableRequest`; gives a `MakeCallableResponse`.
-pub(crate) const MAKE_CALLABLE: u32 = 7;
-/// A `RunCallableRequest` with feeds beside it; gives what is fetched.
-pub(crate) const RUN_CALLABLE: u32 = 8;
-/// A `ReleaseCallableRequest`; gives nothing.
-pub(crate) const RELEASE_CALLABLE: u32 = 9;
-/// A `CloseSessionRequest`; gives nothing.
-pub(crate) const CLOSE: u32 = 10;
-/// A `ListDevicesRequest`; gives a `ListDevicesResponse`.
-pub(crate) const LIST_DEVICES: u32 = 11;
-/// A `ResetRequest`; gives nothing.
-pub(crate) const RESET: u32 = 12;
-/// A `GiveUpRequest`: the client no longer waits for that step. It has no answer.
-pub(crate) const GIVE_UP: u32 = 13;
+use rendez_proto::services::{GiveUpRequest, Nothing, OpenLineRequest, OpenLineResponse};
+use rendez_proto::tensorflow::{
+    CloseSessionResponse, CreateSessionRequest, CreateSessionResponse, ExtendSessionResponse,
+    ListDevicesResponse, MakeCallableResponse, PartialRunSetupResponse, ReleaseCallableResponse,
+    ResetResponse, RunOptions, RunStepRequest, RunStepResponse,
+};
 
 /// A client in another process.
 pub(super) struct Client {
@@ -84,18 +57,20 @@ pub(crate) fn services<F>(master: F) -> Services
 where
     F: Fn() -> Result<Arc<Master>, Status> + Send + Sync + 'static,
 {
-    Services::new().on(OPEN_LINE, move |call| open_line(&master()?, call))
+    Services::new().serve::<OpenLine>(move |call, asked| {
+        open_line(&master()?, (&call.task, call.incarnation), &asked)
+    })
 }
 
-fn open_line(master: &Arc<Master>, call: &Incoming) -> Result<Vec<u8>, Status> {
-    let asked = OpenLineRequest::decode(&*call.payload).map_err(|error| {
-        let message = format!("not an OpenLineRequest: {error}");
-        Status::of(catalogue::CALL_MALFORMED, message)
-    })?;
+fn open_line(
+    master: &Arc<Master>,
+    (task, life): (&str, Incarnation),
+    asked: &OpenLineRequest,
+) -> Result<OpenLineResponse, Status> {
     let line = StepId(asked.line);
     let client = Arc::new(Client {
         master: Arc::downgrade(master),
-        task: TaskName::parse(&call.task)?,
+        task: TaskName::parse(task)?,
         line: OnceLock::new(),
         state: Mutex::default(),
     });
@@ -109,38 +84,29 @@ fn open_line(master: &Arc<Master>, call: &Incoming) -> Result<Vec<u8>, Status> {
         return Err(Status::of(catalogue::SESSION_LIMIT, message));
     }
     let service: Weak<Client> = Arc::downgrade(&client);
-    let served = ServerEnd::open(
-        &master.engine,
-        line,
-        (&client.task, call.incarnation),
-        service,
-    )?;
+    let served = ServerEnd::open(&master.engine, line, (&client.task, life), service)?;
     let _ = client.line.set(served);
     clients.insert(line, client);
     let incarnation = master.engine.incarnation().0;
-    Ok(OpenLineResponse { incarnation }.encode_to_vec())
+    Ok(OpenLineResponse { incarnation })
 }
 
 impl Service for Client {
     fn asked(self: Arc<Self>, question: Question) {
         let Ok(master) = self.master() else {
-            return question
-                .answer
-                .give(Err(Status::of(catalogue::SHUTDOWN, "Shutdown")));
+            let gone = Status::of(catalogue::SHUTDOWN, "Shutdown");
+            return question.answer.refuse(gone);
         };
         match question.method {
-            RUN => self.run(&master, question),
-            RUN_CALLABLE => self.run_callable(&master, question),
-            GIVE_UP => self.give_up(&question),
+            RunStep::NUMBER => self.run(&master, question),
+            RunCallable::NUMBER => self.run_callable(&master, question),
+            GiveUp::NUMBER => self.give_up(&question),
             _ => {
                 let place = match master.errands.place() {
                     Ok(place) => place,
-                    Err(status) => return question.answer.give(Err(status)),
+                    Err(status) => return question.answer.refuse(status),
                 };
-                place.go(move || {
-                    let outcome = self.serve(&master, &question);
-                    question.answer.give(outcome);
-                });
+                place.go(move || self.serve(&master, question));
             }
         }
     }
@@ -169,25 +135,18 @@ impl Service for Client {
 
 impl Client {
     /// What is asked seldom, and may block.
-    fn serve(&self, master: &Arc<Master>, question: &Question) -> Result<RpcMessage, Status> {
-        let message = |message: Vec<u8>| RpcMessage {
-            body: message,
-            tensors: vec![],
-        };
+    fn serve(&self, master: &Arc<Master>, question: Question) {
         match question.method {
-            CREATE => self.create(master, question).map(message),
-            EXTEND => {
-                let asked: ExtendSessionRequest = question.read()?;
-                let more = decode(graph(question)?)?;
+            CreateSession::NUMBER => question
+                .serve::<CreateSession>(|asked, tensors| self.create(master, asked, tensors)),
+            ExtendSession::NUMBER => question.serve::<ExtendSession>(|asked, tensors| {
+                let more = decode(graph(tensors)?)?;
                 let version = asked.current_graph_version;
                 let new_graph_version =
                     master.extend_session(&asked.session_handle, more, version)?;
-                Ok(message(
-                    ExtendSessionResponse { new_graph_version }.encode_to_vec(),
-                ))
-            }
-            PARTIAL_RUN_SETUP => {
-                let asked: PartialRunSetupRequest = question.read()?;
+                Ok(ExtendSessionResponse { new_graph_version })
+            }),
+            PartialRunSetup::NUMBER => question.serve::<PartialRunSetup>(|asked, _| {
                 let session = master.session(&asked.session_handle)?;
                 let signature = Signature {
                     feeds: asked.feed,
@@ -196,31 +155,21 @@ impl Client {
                     is_partial: true,
                 };
                 let partial_run_handle = master.set_up(&session, signature)?;
-                Ok(message(
-                    PartialRunSetupResponse { partial_run_handle }.encode_to_vec(),
-                ))
+                Ok(PartialRunSetupResponse { partial_run_handle })
+            }),
+            PartialRun::NUMBER => {
+                let outcome = question
+                    .read::<PartialRun>()
+                    .and_then(|asked| run_partial(master, &asked, &question.rpc_message.tensors));
+                let outcome = outcome.map(|tensors| (RunStepResponse {}, tensors));
+                question.answer.give::<PartialRun>(outcome);
             }
-            PARTIAL_RUN => {
-                let asked: RunStepRequest = question.read()?;
-                let session = master.session(&asked.session_handle)?;
-                let feeds = named(&asked.feed, &question.rpc_message.tensors)?;
-                let (handle, deadline) =
-                    (&asked.partial_run_handle, deadline(asked.options.as_ref()));
-                let tensors =
-                    master.run_partial(&session, handle, feeds, &asked.fetch, deadline)?;
-                Ok(RpcMessage {
-                    body: vec![],
-                    tensors,
-                })
-            }
-            ABANDON => {
-                let asked: RunStepRequest = question.read()?;
+            Abandon::NUMBER => question.serve::<Abandon>(|asked, _| {
                 let session = master.session(&asked.session_handle)?;
                 master.abandon(&session, &asked.partial_run_handle);
-                Ok(RpcMessage::default())
-            }
-            MAKE_CALLABLE => {
-                let asked: MakeCallableRequest = question.read()?;
+                Ok(Nothing {})
+            }),
+            MakeCallable::NUMBER => question.serve::<MakeCallable>(|asked, _| {
                 let session = master.session(&asked.session_handle)?;
                 let options = asked.options.unwrap_or_default();
                 let signature = Signature {
@@ -230,46 +179,47 @@ impl Client {
                     is_partial: false,
                 };
                 let handle = master.make_callable(&session, &signature)?;
-                Ok(message(MakeCallableResponse { handle }.encode_to_vec()))
-            }
-            RELEASE_CALLABLE => {
-                let asked: ReleaseCallableRequest = question.read()?;
+                Ok(MakeCallableResponse { handle })
+            }),
+            ReleaseCallable::NUMBER => question.serve::<ReleaseCallable>(|asked, _| {
                 let session = master.session(&asked.session_handle)?;
                 master.release_callable(&session, asked.handle)?;
-                Ok(RpcMessage::default())
-            }
-            CLOSE => {
-                let asked: CloseSessionRequest = question.read()?;
+                Ok(ReleaseCallableResponse {})
+            }),
+            CloseSession::NUMBER => question.serve::<CloseSession>(|asked, _| {
                 master.close_session(&asked.session_handle)?;
                 self.state().sessions.remove(&asked.session_handle);
-                Ok(RpcMessage::default())
-            }
-            LIST_DEVICES => {
-                let asked: ListDevicesRequest = question.read()?;
-                let handle =
-                    Some(asked.session_handle.as_str()).filter(|handle| !handle.is_empty());
-                let (local_device, remote_device) = master.list_devices(handle)?;
-                let devices = ListDevicesResponse {
+                Ok(CloseSessionResponse {})
+            }),
+            ListDevices::NUMBER => question.serve::<ListDevices>(|asked, _| {
+                let handle = asked.session_handle.as_str();
+                let (local_device, remote_device) =
+                    master.list_devices(Some(handle).filter(|handle| !handle.is_empty()))?;
+                Ok(ListDevicesResponse {
                     local_device,
                     remote_device,
-                };
-                Ok(message(devices.encode_to_vec()))
-            }
-            RESET => {
-                let asked: ResetRequest = question.read()?;
+                })
+            }),
+            Reset::NUMBER => question.serve::<Reset>(|asked, _| {
                 master.reset(&asked.container, &asked.device_filters)?;
-                Ok(RpcMessage::default())
-            }
+                Ok(ResetResponse {})
+            }),
             method => {
                 let message = format!("a master has no method {method}");
-                Err(Status::of(catalogue::CALL_UNKNOWN, message))
+                question
+                    .answer
+                    .refuse(Status::of(catalogue::CALL_UNKNOWN, message));
             }
         }
     }
 
-    fn create(&self, master: &Arc<Master>, question: &Question) -> Result<Vec<u8>, Status> {
-        let asked: CreateSessionRequest = question.read()?;
-        let def = decode(graph(question)?)?;
+    fn create(
+        &self,
+        master: &Arc<Master>,
+        asked: CreateSessionRequest,
+        tensors: &[Tensor],
+    ) -> Result<CreateSessionResponse, Status> {
+        let def = decode(graph(tensors)?)?;
         let (session, graph_version) =
             master.create_session(def, asked.config.unwrap_or_default())?;
         let handle = session.handle().to_owned();
@@ -283,21 +233,20 @@ impl Client {
             // It went while its session was being made.
             master.close_session(&handle)?;
         }
-        let answer = CreateSessionResponse {
+        Ok(CreateSessionResponse {
             session_handle: handle,
             graph_version,
-        };
-        Ok(answer.encode_to_vec())
+        })
     }
 
     fn run(self: Arc<Self>, master: &Arc<Master>, question: Question) {
-        let read = question.read::<RunStepRequest>().and_then(|asked| {
+        let read = question.read::<RunStep>().and_then(|asked| {
             let session = master.session(&asked.session_handle)?;
             Ok((session, asked))
         });
         let (session, asked) = match read {
             Ok(read) => read,
-            Err(status) => return question.answer.give(Err(status)),
+            Err(status) => return question.answer.refuse(status),
         };
         let trace = master.heard_traceparent(asked.options.as_ref(), &self.task);
         let signature = Signature {
@@ -307,10 +256,10 @@ impl Client {
             is_partial: false,
         };
         if let Err(status) = self.plan_begins(question.number) {
-            return question.answer.give(Err(status));
+            return question.answer.refuse(status);
         }
         if let Some(plan) = master.ready_plan(&session, &signature) {
-            return self.begin(master, (&session, trace), &plan, question);
+            return self.begin::<RunStep>(master, (&session, trace), &plan, question);
         }
         let place = match master.errands.place() {
             Ok(place) => place,
@@ -318,13 +267,13 @@ impl Client {
         };
         let master = Arc::clone(master);
         place.go(move || match master.plan(&session, &signature) {
-            Ok(plan) => self.begin(&master, (&session, trace), &plan, question),
+            Ok(plan) => self.begin::<RunStep>(&master, (&session, trace), &plan, question),
             Err(status) => self.refuse(question, status),
         });
     }
 
     fn run_callable(self: Arc<Self>, master: &Arc<Master>, question: Question) {
-        let read = question.read::<RunCallableRequest>().and_then(|asked| {
+        let read = question.read::<RunCallable>().and_then(|asked| {
             let session = master.session(&asked.session_handle)?;
             let plan = master.callable(&session, asked.handle)?;
             self.plan_begins(question.number)?;
@@ -332,13 +281,15 @@ impl Client {
             Ok((session, trace, plan))
         });
         match read {
-            Ok((session, trace, plan)) => self.begin(master, (&session, trace), &plan, question),
-            Err(status) => question.answer.give(Err(status)),
+            Ok((session, trace, plan)) => {
+                self.begin::<RunCallable>(master, (&session, trace), &plan, question)
+            }
+            Err(status) => question.answer.refuse(status),
         }
     }
 
     /// Begins a step whose plan is made, unless it was given up meanwhile.
-    fn begin(
+    fn begin<M: Method>(
         self: Arc<Self>,
         master: &Master,
         (session, trace): (&Arc<MasterSession>, Option<Traceparent>),
@@ -359,7 +310,7 @@ impl Client {
         ) = (Arc::clone(&self), question);
         let done = Box::new(move |outcome: Result<Vec<Value>, Status>| {
             client.state().steps.remove(&number);
-            give(answer, outcome);
+            give::<M>(answer, outcome);
         });
         let Some(step) = master.run(session, plan, trace, rpc_message.tensors, done) else {
             return;
@@ -397,11 +348,11 @@ impl Client {
 
     fn refuse(&self, question: Question, status: Status) {
         self.state().steps.remove(&question.number);
-        question.answer.give(Err(status));
+        question.answer.refuse(status);
     }
 
     fn give_up(&self, question: &Question) {
-        let Ok(GiveUpRequest { number }) = question.read() else {
+        let Ok(GiveUpRequest { number }) = question.read::<GiveUp>() else {
             return;
         };
         let mut state = self.state();
@@ -437,12 +388,9 @@ fn close_all(master: &Master, sessions: &BTreeSet<String>) {
     }
 }
 
-fn give(answer: Responder, outcome: Result<Vec<Value>, Status>) {
+fn give<M: Method>(answer: Responder, outcome: Result<Vec<Value>, Status>) {
     let tensors = outcome.and_then(|values| values.iter().map(Value::tensor).collect());
-    answer.give(tensors.map(|tensors| RpcMessage {
-        body: vec![],
-        tensors,
-    }));
+    answer.give::<M>(tensors.map(|tensors| (M::Answer::default(), tensors)));
 }
 
 fn given_up() -> Status {
@@ -453,11 +401,28 @@ fn given_up() -> Status {
 }
 
 /// The graph that came with a question; none is an empty one.
-fn graph(question: &Question) -> Result<&[u8], Status> {
-    match question.rpc_message.tensors.first() {
+fn graph(tensors: &[Tensor]) -> Result<&[u8], Status> {
+    match tensors.first() {
         Some(graph) => Ok(graph.host()?),
         None => Ok(&[]),
     }
+}
+
+fn run_partial(
+    master: &Master,
+    asked: &RunStepRequest,
+    tensors: &[Tensor],
+) -> Result<Vec<Tensor>, Status> {
+    let session = master.session(&asked.session_handle)?;
+    let feeds = named(&asked.feed, tensors)?;
+    let deadline = deadline(asked.options.as_ref());
+    master.run_partial(
+        &session,
+        &asked.partial_run_handle,
+        feeds,
+        &asked.fetch,
+        deadline,
+    )
 }
 
 /// What is fed, with its names.

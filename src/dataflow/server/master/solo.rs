@@ -6,9 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
-
-use prost::Message;
 
 use super::MasterSession;
 use super::discovery;
@@ -23,7 +20,6 @@ use crate::server::rpc_stream::RpcStream;
 use crate::server::runtime::worker_on;
 use crate::server::value::Value;
 use crate::server::worker::{self, Worker};
-use rendez::control::Incoming;
 use rendez::engine::Engine;
 use rendez::ground::{Status, StepId, TaskName, catalogue};
 use rendez::memory::Tensor;
@@ -220,11 +216,9 @@ impl Session {
         let asked = DeleteWorkerSessionRequest {
             session_handle: self.session.handle().to_owned(),
         };
+        let task = self.engine.task().to_string();
         for site in sites {
-            let call = incoming(&self.engine, asked.encode_to_vec());
-            if let Err(status) = worker::delete_session(&site.worker, &call) {
-                tracing::debug!(%status, "a worker could not be told");
-            }
+            worker::delete_session(&site.worker, &task, &asked);
         }
     }
 }
@@ -242,19 +236,8 @@ fn open_line(
     site: &Site,
     asked: CreateWorkerSessionRequest,
 ) -> Result<Arc<RpcStream>, Status> {
-    let call = |asked| worker::create_session(&site.worker, &incoming(engine, asked));
-    open_line_by(engine, id, site.worker.task(), asked, call)
+    let (task, incarnation) = (engine.task().to_string(), engine.incarnation());
+    open_line_by(engine, id, site.worker.task(), asked, |asked| {
+        worker::create_session(&site.worker, (&task, incarnation), asked)
+    })
 }
-
-/// What a worker is asked by a master on `engine`, as it comes over the control plane.
-fn incoming(engine: &Engine, payload: Vec<u8>) -> Incoming {
-    Incoming::within(
-        engine.task().to_string(),
-        engine.incarnation(),
-        payload,
-        PATIENCE,
-    )
-}
-
-/// What is asked here is answered before it could pass.
-const PATIENCE: Duration = Duration::from_secs(1);

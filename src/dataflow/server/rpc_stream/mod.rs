@@ -1,7 +1,8 @@
 //! RPC streams, lines for short: questions and answers between two tasks as values of the engine, in microseconds.
 //!
-//! Knows numbers and bytes, and not what is asked. A line is a step of its own, which lives as long as what it is for:
-//! messages go by one key each way, in order, and the tensors that belong to a message by another, under its number.
+//! Knows methods by their numbers and messages, and not what they do. A line is a step of its own, which lives as long
+//! as what it is for: messages go by one key each way, in order, and the tensors that belong to a message by another,
+//! under its number.
 //!
 //! ```text
 //!   caller                                                     server
@@ -32,12 +33,14 @@ use prost::Message;
 pub(crate) use failure::{of_status, status_of};
 use reader::{Handler, Reader};
 
+use rendez::control::read_answer;
 use rendez::engine::{Engine, Step};
 use rendez::ground::limits::{LINE_MESSAGE_BYTES_MAX, LINE_QUESTIONS_MAX, LINE_TENSORS_MAX};
 use rendez::ground::{
     DeviceName, FrameIter, Incarnation, Key, Shape, Status, StepId, TaskName, catalogue,
 };
 use rendez::memory::Tensor;
+use rendez_proto::Method;
 use rendez_proto::services::LineMessage;
 
 /// The edges of a line: what is asked, and what is answered.
@@ -52,12 +55,15 @@ const TOLD: u64 = 0;
 /// What is asked or answered: a message, and tensors beside it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RpcMessage {
-    pub(crate) body: Vec<u8>,
+    body: Vec<u8>,
     pub(crate) tensors: Vec<Tensor>,
 }
 
+/// What a method answers, and the tensors beside it; or why it does not.
+pub(crate) type Answer<M> = Result<(<M as Method>::Answer, Vec<Tensor>), Status>;
+
 /// What becomes of a question.
-pub(crate) type Done = Box<dyn FnOnce(Result<RpcMessage, Status>) + Send>;
+type Done = Box<dyn FnOnce(Result<RpcMessage, Status>) + Send>;
 
 /// The caller's end.
 pub(crate) struct RpcStream {
@@ -141,7 +147,25 @@ impl RpcStream {
 
     /// Asks. `done` is called once: with the answer, or with why there is none; by a shard, or before this returns.
     /// Gives the question's number, by which it can be given up.
-    pub(crate) fn ask(
+    pub(crate) fn ask<M: Method>(
+        &self,
+        request: &M::Request,
+        tensors: Vec<Tensor>,
+        done: impl FnOnce(Answer<M>) + Send + 'static,
+    ) -> u64 {
+        let question = RpcMessage {
+            body: request.encode_to_vec(),
+            tensors,
+        };
+        self.ask_raw(M::NUMBER, question, |outcome| {
+            done(outcome.and_then(|answer| {
+                let message = read_answer(&M::NAME, &answer.body)?;
+                Ok((message, answer.tensors))
+            }));
+        })
+    }
+
+    fn ask_raw(
         &self,
         method: u32,
         rpc_message: RpcMessage,
@@ -183,7 +207,11 @@ impl RpcStream {
     ///
     /// # Errors
     /// Why it could not be sent.
-    pub(crate) fn tell(&self, method: u32, body: Vec<u8>) -> Result<(), Status> {
+    pub(crate) fn tell<M: Method>(&self, told: &M::Request) -> Result<(), Status> {
+        self.tell_raw(M::NUMBER, told.encode_to_vec())
+    }
+
+    fn tell_raw(&self, method: u32, body: Vec<u8>) -> Result<(), Status> {
         let message = LineMessage {
             number: TOLD,
             method,
@@ -321,24 +349,47 @@ impl Question {
         self.answer.out.step.id()
     }
 
-    /// What is asked, as a message.
+    /// What `M` is asked.
     ///
     /// # Errors
-    /// `CALL_MALFORMED` if it is none.
-    pub(crate) fn read<M: Message + Default>(&self) -> Result<M, Status> {
-        M::decode(&*self.rpc_message.body).map_err(|error| {
-            let message = format!(
-                "what method {} was asked is no question: {error}",
-                self.method
-            );
+    /// `CALL_MALFORMED` if it is no message of it.
+    pub(crate) fn read<M: Method>(&self) -> Result<M::Request, Status> {
+        M::Request::decode(&*self.rpc_message.body).map_err(|error| {
+            let message = format!("what {} was asked is no question: {error}", M::NAME);
             Status::of(catalogue::CALL_MALFORMED, message)
         })
+    }
+
+    /// Answers with what `serve` makes of the question and of the tensors beside it.
+    pub(crate) fn serve<M: Method>(
+        self,
+        serve: impl FnOnce(M::Request, &[Tensor]) -> Result<M::Answer, Status>,
+    ) {
+        let read = self.read::<M>();
+        let outcome = read.and_then(|asked| serve(asked, &self.rpc_message.tensors));
+        if let Err(status) = &outcome {
+            tracing::debug!(line = %self.line(), method = M::NAME, %status, "asked in vain");
+        }
+        self.answer
+            .give::<M>(outcome.map(|answer| (answer, vec![])));
     }
 }
 
 impl Responder {
     /// Answers. What is only told gets no answer.
-    pub(crate) fn give(mut self, outcome: Result<RpcMessage, Status>) {
+    pub(crate) fn give<M: Method>(self, outcome: Answer<M>) {
+        self.give_raw(outcome.map(|(answer, tensors)| RpcMessage {
+            body: answer.encode_to_vec(),
+            tensors,
+        }));
+    }
+
+    /// Says why there is no answer.
+    pub(crate) fn refuse(self, why: Status) {
+        self.give_raw(Err(why));
+    }
+
+    fn give_raw(mut self, outcome: Result<RpcMessage, Status>) {
         let number = std::mem::replace(&mut self.number, TOLD);
         self.out.answer(number, outcome);
     }

@@ -36,10 +36,10 @@ impl Service for Echo {
         } = question;
         match method {
             ECHO if number == TOLD => self.told.lock().unwrap().push(rpc_message.body),
-            ECHO => answer.give(Ok(rpc_message)),
+            ECHO => answer.give_raw(Ok(rpc_message)),
             HOLD => self.held.lock().unwrap().push(answer),
-            FAIL => answer.give(Err(Status::of(catalogue::FEED_UNFIT, "unfit").derived())),
-            LONG => answer.give(Ok(RpcMessage {
+            FAIL => answer.give_raw(Err(Status::of(catalogue::FEED_UNFIT, "unfit").derived())),
+            LONG => answer.give_raw(Ok(RpcMessage {
                 body: vec![0; LINE_MESSAGE_BYTES_MAX],
                 tensors: vec![],
             })),
@@ -93,7 +93,7 @@ impl World {
         let waiter = Waiter::new();
         let told = waiter.clone();
         self.line
-            .ask(method, rpc_message, move |outcome| told.tell(outcome));
+            .ask_raw(method, rpc_message, move |outcome| told.tell(outcome));
         waiter
             .wait(Instant::now().checked_add(PATIENCE))
             .expect("an answer")
@@ -130,7 +130,7 @@ fn questions_are_answered_with_their_tensors() {
             assert_eq!(got.bytes(), sent.bytes());
         }
     }
-    world.line.tell(ECHO, b"told".to_vec()).unwrap();
+    world.line.tell_raw(ECHO, b"told".to_vec()).unwrap();
     world.ask(ECHO, RpcMessage::default()).unwrap();
     assert_eq!(*world.echo.told.lock().unwrap(), [b"told"]);
 }
@@ -318,9 +318,11 @@ fn what_is_no_message_ends_the_line_and_whoever_waits_on_it_hears_so() {
         let waiter = Waiter::new();
         let told = waiter.clone();
         // It is promised a tensor that never comes, so it waits.
-        let number = world.line.ask(HOLD, RpcMessage::default(), move |outcome| {
-            told.tell(outcome)
-        });
+        let number = world
+            .line
+            .ask_raw(HOLD, RpcMessage::default(), move |outcome| {
+                told.tell(outcome)
+            });
         let promised = LineMessage {
             number,
             tensors: 1,

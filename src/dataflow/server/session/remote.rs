@@ -9,22 +9,24 @@ use std::time::{Duration, Instant};
 use prost::Message;
 
 use super::{Backend, RunContext, late};
-use crate::server::master::{
-    self, ABANDON, CLOSE, CREATE, EXTEND, GIVE_UP, LIST_DEVICES, MAKE_CALLABLE, OPEN_LINE,
-    PARTIAL_RUN, PARTIAL_RUN_SETUP, RELEASE_CALLABLE, RESET, RUN, RUN_CALLABLE, Signature,
-};
-use crate::server::rpc_stream::{RpcMessage, RpcStream, of_bytes};
+use crate::server::master::{self, Signature};
+use crate::server::rpc_stream::{Answer, RpcStream, of_bytes};
 use crate::server::wait::Waiter;
-use rendez::control::{Address, read_answer};
+use rendez::control::Address;
 use rendez::engine::{Config, Engine, OBSERVER_JOB};
 use rendez::ground::{Incarnation, Status, Traceparent, catalogue};
 use rendez::memory::Tensor;
-use rendez_proto::services::{GiveUpRequest, OpenLineRequest, OpenLineResponse};
+use rendez_proto::Method;
+use rendez_proto::methods::master_service::OpenLine;
+use rendez_proto::methods::master_session::{
+    Abandon, CloseSession, CreateSession, ExtendSession, GiveUp, ListDevices, MakeCallable,
+    PartialRun, PartialRunSetup, ReleaseCallable, Reset, RunCallable, RunStep,
+};
+use rendez_proto::services::{GiveUpRequest, OpenLineRequest};
 use rendez_proto::tensorflow::{
-    CallableOptions, CloseSessionRequest, ConfigProto, CreateSessionRequest, CreateSessionResponse,
-    DeviceAttributes, ExtendSessionRequest, ExtendSessionResponse, GraphDef, ListDevicesRequest,
-    ListDevicesResponse, MakeCallableRequest, MakeCallableResponse, PartialRunSetupRequest,
-    PartialRunSetupResponse, ReleaseCallableRequest, ResetRequest, RunCallableRequest, RunOptions,
+    CallableOptions, CloseSessionRequest, ConfigProto, CreateSessionRequest, DeviceAttributes,
+    ExtendSessionRequest, GraphDef, ListDevicesRequest, MakeCallableRequest,
+    PartialRunSetupRequest, ReleaseCallableRequest, ResetRequest, RunCallableRequest, RunOptions,
     RunStepRequest,
 };
 
@@ -94,11 +96,10 @@ impl Remote {
         engine.connect(&task);
         let id = master::draw()?;
         let line = RpcStream::open(engine, id, &task, || {
-            let asked = OpenLineRequest { line: id.0 }.encode_to_vec();
+            let asked = OpenLineRequest { line: id.0 };
             let left = until.saturating_duration_since(Instant::now());
             let left = left.max(Duration::from_secs(1));
-            let answer = engine.call(&task, OPEN_LINE, &asked, left)?;
-            let answer: OpenLineResponse = read_answer(&task, &answer)?;
+            let answer = engine.ask::<OpenLine>(&task, &asked, left)?;
             Ok(Incarnation(answer.incarnation))
         })?;
         Ok(Self {
@@ -108,43 +109,35 @@ impl Remote {
     }
 
     /// Asks, and waits for the answer.
-    fn ask(
-        &self,
-        method: u32,
-        asked: &impl Message,
-        tensors: Vec<Tensor>,
-    ) -> Result<RpcMessage, Status> {
-        self.ask_until(method, asked, tensors, None)
+    fn ask<M: Method>(&self, asked: &M::Request, tensors: Vec<Tensor>) -> Result<M::Answer, Status>
+    where
+        M::Answer: Send + 'static,
+    {
+        Ok(self.ask_until::<M>(asked, tensors, None)?.0)
     }
 
-    fn ask_until(
+    fn ask_until<M: Method>(
         &self,
-        method: u32,
-        asked: &impl Message,
+        asked: &M::Request,
         tensors: Vec<Tensor>,
         deadline: Option<Instant>,
-    ) -> Result<RpcMessage, Status> {
+    ) -> Answer<M>
+    where
+        M::Answer: Send + 'static,
+    {
         let waiter = Waiter::new();
         let told = waiter.clone();
-        let rpc_message = RpcMessage {
-            body: asked.encode_to_vec(),
-            tensors,
-        };
-        let number = self
-            .line
-            .ask(method, rpc_message, move |outcome| told.tell(outcome));
+        let done = move |outcome| told.tell(outcome);
+        let number = self.line.ask::<M>(asked, tensors, done);
         waiter.wait(deadline).unwrap_or_else(|| {
-            let given_up = GiveUpRequest { number }.encode_to_vec();
-            if let Err(status) = self.line.tell(GIVE_UP, given_up) {
-                tracing::debug!(%status, "a step that came too late could not be given up");
-            }
+            self.tell::<GiveUp>(&GiveUpRequest { number });
             Err(late())
         })
     }
 
-    fn tell(&self, method: u32, told: &impl Message) {
-        if let Err(status) = self.line.tell(method, told.encode_to_vec()) {
-            tracing::debug!(%status, "the master could not be told");
+    fn tell<M: Method>(&self, told: &M::Request) {
+        if let Err(status) = self.line.tell::<M>(told) {
+            tracing::debug!(method = M::NAME, %status, "the master could not be told");
         }
     }
 }
@@ -156,7 +149,7 @@ impl Backend for Remote {
             target: String::new(),
         };
         let graph = of_bytes(graph.encode_to_vec())?;
-        let answer: CreateSessionResponse = read(&self.ask(CREATE, &asked, vec![graph])?)?;
+        let answer = self.ask::<CreateSession>(&asked, vec![graph])?;
         Ok((answer.session_handle, answer.graph_version))
     }
 
@@ -166,7 +159,7 @@ impl Backend for Remote {
             current_graph_version: version,
         };
         let graph = of_bytes(graph.encode_to_vec())?;
-        let answer: ExtendSessionResponse = read(&self.ask(EXTEND, &asked, vec![graph])?)?;
+        let answer = self.ask::<ExtendSession>(&asked, vec![graph])?;
         Ok(answer.new_graph_version)
     }
 
@@ -185,7 +178,7 @@ impl Backend for Remote {
             options: options(trace),
             ..RunStepRequest::default()
         };
-        Ok(self.ask_until(RUN, &asked, feeds, deadline)?.tensors)
+        Ok(self.ask_until::<RunStep>(&asked, feeds, deadline)?.1)
     }
 
     fn make_callable(&self, session: &str, signature: Signature) -> Result<i64, Status> {
@@ -198,7 +191,7 @@ impl Backend for Remote {
                 run_options: None,
             }),
         };
-        let answer: MakeCallableResponse = read(&self.ask(MAKE_CALLABLE, &asked, vec![])?)?;
+        let answer = self.ask::<MakeCallable>(&asked, vec![])?;
         Ok(answer.handle)
     }
 
@@ -214,9 +207,7 @@ impl Backend for Remote {
             handle: callable,
             options: options(trace),
         };
-        Ok(self
-            .ask_until(RUN_CALLABLE, &asked, feeds, deadline)?
-            .tensors)
+        Ok(self.ask_until::<RunCallable>(&asked, feeds, deadline)?.1)
     }
 
     fn release_callable(&self, session: &str, callable: i64) {
@@ -224,7 +215,7 @@ impl Backend for Remote {
             session_handle: session.to_owned(),
             handle: callable,
         };
-        self.tell(RELEASE_CALLABLE, &told);
+        self.tell::<ReleaseCallable>(&told);
     }
 
     fn set_up(&self, session: &str, signature: Signature) -> Result<String, Status> {
@@ -234,8 +225,7 @@ impl Backend for Remote {
             fetch: signature.fetches,
             target: signature.targets,
         };
-        let answer: PartialRunSetupResponse =
-            read(&self.ask(PARTIAL_RUN_SETUP, &asked, vec![])?)?;
+        let answer = self.ask::<PartialRunSetup>(&asked, vec![])?;
         Ok(answer.partial_run_handle)
     }
 
@@ -263,9 +253,7 @@ impl Backend for Remote {
         };
         // The master keeps the time of it; this end only makes sure.
         let deadline = deadline.and_then(|deadline| deadline.checked_add(GRACE));
-        Ok(self
-            .ask_until(PARTIAL_RUN, &asked, feeds, deadline)?
-            .tensors)
+        Ok(self.ask_until::<PartialRun>(&asked, feeds, deadline)?.1)
     }
 
     fn abandon(&self, session: &str, partial_run: &str) {
@@ -274,14 +262,14 @@ impl Backend for Remote {
             partial_run_handle: partial_run.to_owned(),
             ..RunStepRequest::default()
         };
-        self.tell(ABANDON, &told);
+        self.tell::<Abandon>(&told);
     }
 
     fn devices(&self, session: Option<&str>) -> Result<Vec<DeviceAttributes>, Status> {
         let asked = ListDevicesRequest {
             session_handle: session.unwrap_or_default().to_owned(),
         };
-        let answer: ListDevicesResponse = read(&self.ask(LIST_DEVICES, &asked, vec![])?)?;
+        let answer = self.ask::<ListDevices>(&asked, vec![])?;
         let mut devices = answer.local_device;
         devices.extend(answer.remote_device);
         Ok(devices)
@@ -291,7 +279,7 @@ impl Backend for Remote {
         let asked = CloseSessionRequest {
             session_handle: session.to_owned(),
         };
-        self.ask(CLOSE, &asked, vec![]).map(drop)
+        self.ask::<CloseSession>(&asked, vec![]).map(drop)
     }
 
     fn reset(&self, containers: &[String]) -> Result<(), Status> {
@@ -299,7 +287,7 @@ impl Backend for Remote {
             container: containers.to_vec(),
             device_filters: vec![],
         };
-        self.ask(RESET, &asked, vec![]).map(drop)
+        self.ask::<Reset>(&asked, vec![]).map(drop)
     }
 }
 
@@ -319,8 +307,4 @@ impl Drop for Remote {
         self.line.close();
         self.engine.shutdown(END);
     }
-}
-
-fn read<M: Message + Default>(rpc_message: &RpcMessage) -> Result<M, Status> {
-    read_answer(&"the master", &rpc_message.body)
 }

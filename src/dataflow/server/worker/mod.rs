@@ -20,10 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-pub(crate) use service::{
-    CANCEL_STEP, CLEANUP_GRAPH, DEREGISTER_GRAPH, REGISTER_GRAPH, RUN_GRAPH, services,
-};
-pub(crate) use service::{CLEANUP_ALL, CREATE_WORKER_SESSION, DELETE_WORKER_SESSION, GET_STATUS};
+pub(crate) use service::services;
 pub(in crate::server) use service::{create_session, delete_session};
 pub(crate) use session::WorkerSession;
 
