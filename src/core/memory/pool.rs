@@ -218,9 +218,7 @@ impl<A: Arena<Segment: HostSegment>> Pool<A> {
     fn tensor_in_block(&mut self, meta: TensorMeta, bytes: &[u8]) -> Result<Tensor, MemoryError> {
         let mut buffer = self.buffer(bytes.len())?;
         buffer.copy_from_slice(bytes);
-        buffer
-            .into_tensor(meta)
-            .map_err(|misfit| misfit.error.into())
+        Ok(buffer.finish(meta))
     }
 
     /// A tensor of byte strings, encoded into the arena.
