@@ -1,12 +1,15 @@
 //! Instructions of a hand-over over RDMA, counted by valgrind: from `send` to the doorbell, and from the completion to
 //! the waiter that was woken. Times under an emulated device mean nothing; these are the same on every machine.
 //!
-//! `cargo test --release --test verbs_counts -- --ignored --nocapture`
+//! `cargo test --release -p rendez-core --test verbs_cost -- --ignored --nocapture`
 //!
 //! The library is played in memory (`tests/shim`), and what it does itself is not counted. Ignored by default: it wants
 //! valgrind and an optimised build. `scripts/ci.sh counts` runs it.
 
-#[path = "shim/mod.rs"]
+// The played library calls it by the name that its other users know.
+extern crate rendez_core as rendez;
+
+#[path = "../tests/shim/mod.rs"]
 mod shim;
 
 use std::collections::HashMap;
@@ -176,10 +179,7 @@ fn child() {
 fn instructions(role: &str) -> f64 {
     let out = std::env::temp_dir().join(format!("rendez-counts-{}-{role}", std::process::id()));
     let ran = Command::new("valgrind")
-        .args([
-            "--tool=callgrind",
-            "--toggle-collect=*verbs_counts::counted*",
-        ])
+        .args(["--tool=callgrind", "--toggle-collect=*verbs_cost::counted*"])
         .args(["--compress-strings=no", "--compress-pos=no"])
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(std::env::current_exe().unwrap())

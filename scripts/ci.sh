@@ -3,6 +3,7 @@
 #   scripts/ci.sh              everything that every change must pass
 #   scripts/ci.sh fmt test     only these steps
 #   scripts/ci.sh sanitize     what is for a night, not for every change: the address sanitizer,
+#   scripts/ci.sh sizes        the size of the command, and instructions of a pass over a model: an optimised build of all
 #   scripts/ci.sh mutants      and whether the simulation finds what is broken on purpose (all of that: scripts/nightly.sh)
 #   scripts/ci.sh soft-roce    RDMA in an emulated guest; part of every run where QEMU's packages can be had
 #   SEEDS=1000 FUZZ_SECONDS=60 NEMESIS_SECONDS=600 scripts/ci.sh   more simulations, longer fuzzing, more faults
@@ -18,7 +19,7 @@ export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 deny_version=0.20.2
 seeds="${SEEDS:-300}"
 
-steps=(tools fmt clippy test capi python doc book sim counts nemesis metrics soft-roce fuzz deny torch)
+steps=(tools fmt clippy test capi python doc book sim counts nemesis metrics deny soft-roce fuzz torch)
 # Asked for by name: then it fails where it cannot run.
 is_asked=""
 timings=""
@@ -29,6 +30,15 @@ trap 'status=$?; [ $status -eq 0 ] || printf "\nci: FAILED in step %s (exit %d)\
 warn() {
     warnings+="  $*"$'\n'
     printf 'ci: WARNING: %s\n' "$*"
+}
+
+# All steps together end within an hour: those that may be left out say how long they may take, and are left out, loudly,
+# where the steps before have left them less.
+has_time() {
+    local step="$1" seconds="$2" what="$3"
+    [ -z "$is_asked" ] && [ $((SECONDS + seconds)) -gt 3480 ] || return 0
+    warn "$what: the steps before took $((SECONDS / 60)) minutes of the hour. Run scripts/ci.sh $step"
+    return 1
 }
 
 # A root shell in a container has no sudo, and a developer no root.
@@ -85,6 +95,7 @@ step_capi() {
 # among all steps it says loudly where it cannot.
 step_python() {
     local status=0 seconds="${PYTHON_SECONDS:-360}"
+    has_time python "$seconds" "the Python wheel NOT tested" || return 0
     if [ -n "$is_asked" ]; then seconds="${PYTHON_SECONDS:-1800}"; fi
     timeout "$seconds" scripts/python.sh || status=$?
     if [ -z "$is_asked" ]; then
@@ -97,14 +108,10 @@ step_python() {
 }
 
 # A part of PyTorch's own suites over rendez. The first time some 5 GB are fetched, to ~/.cache/rendez. Asked for by name
-# it must run; among all steps it is the last, and says loudly where it cannot be prepared, or where the steps before have
-# left it no time: all of them together end within an hour.
+# it must run; among all steps it is the last, and says loudly where it cannot be prepared.
 step_torch() {
     local status=0
-    if [ -z "$is_asked" ] && [ "$SECONDS" -gt 2100 ]; then
-        warn "PyTorch over rendez NOT tested: the steps before took $((SECONDS / 60)) minutes. Run scripts/ci.sh torch"
-        return
-    fi
+    has_time torch 720 "PyTorch over rendez NOT tested" || return 0
     timeout "${TORCH_SECONDS:-420}" scripts/torch-suites.sh prepare || status=$?
     if [ -z "$is_asked" ]; then
         case "$status" in
@@ -138,20 +145,23 @@ step_book() {
     if command -v mdbook >/dev/null; then NO_API=1 scripts/book.sh build; fi
 }
 
+# With the program that step_test has built: more worlds are the nightly run's.
 step_sim() {
-    if [ ! -e tests/sim ] && [ ! -e tests/sim.rs ]; then
-        warn "simulation skipped: there is no tests/sim"
-        return
-    fi
-    SEEDS="$seeds" cargo test --locked --release --test sim
+    SEEDS="$seeds" cargo test --locked --test sim
 }
 
-# Instructions, which are the same on a busy machine: a hand-over costs what it did. And bytes: the command that people
-# install has fewer than 20 million.
+# Instructions, which are the same on a busy machine: a hand-over and a call cost what they did. Optimised builds of the
+# core and of calls only; those of graphs take minutes (step_sizes).
 step_counts() {
-    cargo test --locked --release --test verbs_counts -- --ignored --nocapture
+    cargo test --locked --release -p rendez-core --test verbs_cost -- --ignored --nocapture
     cargo test --locked --release -p rendez-rpc --test rpc_cost -- --ignored --nocapture
+}
+
+# What wants an optimised build of everything: instructions of a pass, and bytes, for the command that people install
+# has fewer than 20 million.
+step_sizes() {
     cargo test --locked --release -p rendez-autograd --test pass_cost -- --ignored --nocapture
+    cargo build --locked --release
     local bytes
     bytes="$(stat -c %s target/release/rendez)"
     echo "target/release/rendez: $bytes bytes"
@@ -175,6 +185,7 @@ step_nemesis() {
 # on a slow machine, is said loudly; asked for by name, this step fails then.
 step_soft-roce() {
     local cannot="" status=0
+    has_time soft-roce 720 "RDMA NOT tested" || return 0
     if timeout "${SOFT_ROCE_PREPARE_SECONDS:-420}" scripts/soft-roce.sh prepare; then
         TIMEOUT="${SOFT_ROCE_SECONDS:-470}" scripts/soft-roce.sh || status=$?
         case "$status" in
@@ -206,6 +217,7 @@ step_metrics() {
 
 # Every parser, for a few seconds: enough to find what a change has just broken. Needs a nightly toolchain.
 step_fuzz() {
+    has_time fuzz 480 "parsers NOT fuzzed" || return 0
     if ! cargo +nightly --version >/dev/null 2>&1; then
         warn "fuzzing skipped: there is no nightly toolchain"
         return
@@ -250,7 +262,7 @@ else
 fi
 for step in "${steps[@]}"; do
     case "$step" in
-        tools | fmt | clippy | test | capi | python | torch | doc | book | sim | counts | nemesis | metrics | soft-roce | fuzz | deny | sanitize | mutants) ;;
+        tools | fmt | clippy | test | capi | python | torch | doc | book | sim | counts | nemesis | metrics | soft-roce | fuzz | deny | sizes | sanitize | mutants) ;;
         *) echo "ci: no such step: $step" >&2; exit 2 ;;
     esac
     current="$step"
