@@ -17,8 +17,8 @@ use rendez::ground::{DeviceName, Status, StepId};
 use rendez::memory::Tensor;
 use rendez_dataflow::graph::partition::Options;
 use rendez_dataflow::graph::{Builder, Cut, Devices, Graph, Import, Ops, Output, ints, partition};
+use rendez_dataflow::kernel::Value;
 use rendez_dataflow::server::executor::{self, Executor, Plan};
-use rendez_dataflow::server::value::Value;
 use rendez_proto::tensorflow::DataType;
 
 const DEVICES: [&str; 2] = [

@@ -12,9 +12,9 @@ use rendez::engine::{Config, Engine};
 use rendez::ground::{Status, StepId, catalogue};
 use rendez::memory::{Bool8, Tensor};
 use rendez_dataflow::graph::{Builder, Graph, Import, Node, Ops};
+use rendez_dataflow::kernel::Value;
+use rendez_dataflow::kernel::{Call, Home, Kernel};
 use rendez_dataflow::server::executor::Executor;
-use rendez_dataflow::server::kernels::{Call, Home, Kernel};
-use rendez_dataflow::server::value::Value;
 use rendez_proto::tensorflow::DataType;
 
 static FIRST: AtomicU64 = AtomicU64::new(0);

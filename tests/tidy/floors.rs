@@ -91,19 +91,44 @@ const TABLE: &[(&str, &[&str])] = &[
             "control",
         ],
     ),
-    // Floors 6 and 7.
+    // Floors 4 to 7: what computes nodes, the operations, and the task that runs graphs of them.
+    ("kernel", &["ground", "files", "proto", "graph", "memory"]),
+    (
+        "operations",
+        &["ground", "files", "proto", "graph", "memory", "kernel"],
+    ),
     (
         "server",
         &[
-            "ground", "sync", "files", "wire", "proto", "graph", "cluster", "memory", "mail",
-            "shard", "control", "engine",
+            "ground",
+            "sync",
+            "files",
+            "wire",
+            "proto",
+            "graph",
+            "cluster",
+            "memory",
+            "mail",
+            "shard",
+            "control",
+            "engine",
+            "kernel",
+            "operations",
         ],
     ),
     // Autograd above its pure room: eager tensors, optimizers, workers, and all of it over remote calls, of which only
     // the tests start engines.
     (
         "tape",
-        &["ground", "proto", "graph", "autograd", "memory", "server"],
+        &[
+            "ground",
+            "proto",
+            "graph",
+            "autograd",
+            "memory",
+            "kernel",
+            "operations",
+        ],
     ),
     ("optim", &["ground", "memory", "tape"]),
     ("worker", &["ground", "autograd", "memory", "tape"]),

@@ -18,6 +18,8 @@ const NEVER: &[&str] = &[
     "rendezvous",
     "channel",
     "engine",
+    "kernel",
+    "operations",
     "server",
     "tape",
     "optim",

@@ -82,6 +82,8 @@ const LIBRARY: &[&str] = &[
     "testing",
     "control",
     "engine",
+    "kernel",
+    "operations",
     "server",
     "tape",
     "optim",

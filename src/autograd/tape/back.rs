@@ -13,8 +13,7 @@ use rendez::ground::shape::RANK_MAX;
 use rendez::ground::{DType, Shape, Status, catalogue};
 use rendez::memory::Tensor;
 use rendez_dataflow::graph::Node;
-use rendez_dataflow::server::kernels::{self, Home, Kernel};
-use rendez_dataflow::server::value::Value;
+use rendez_dataflow::kernel::{Home, Kernel, Value};
 
 use super::recipe::compute;
 
@@ -101,19 +100,20 @@ enum Turn {
 type Slots = Vec<Option<Value>>;
 
 impl Step {
-    /// A node that reads the values in `inputs` and puts its own at `first_output` and behind.
+    /// A node that `kernel` computes, which reads the values in `inputs` and puts its own at `first_output` and behind.
     pub(super) fn new(
+        kernel: Box<dyn Kernel>,
         node: &Node,
         inputs: Vec<usize>,
         first_output: usize,
-    ) -> Result<Self, Status> {
+    ) -> Self {
         let needs = match node.op.name() {
             _ if node.op.is_stateful => Needs::More,
             "Shape" | "ShapeN" | "Size" | "Rank" => Needs::Shapes,
             _ => Needs::Values,
         };
-        Ok(Self {
-            kernel: kernels::of(node)?,
+        Self {
+            kernel,
             inputs,
             first_output,
             outputs: node.out_ports().len(),
@@ -124,7 +124,7 @@ impl Step {
                 "Tile" => Idles::ByTimes,
                 _ => Idles::Never,
             },
-        })
+        }
     }
 
     /// The shape of its input, if it changes nothing where all that it reads beside that is known.

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rendez::ground::{DType, Status, StepId, catalogue};
 use rendez::memory::Tensor;
-use rendez_dataflow::graph::{Builder, Graph, NodeBuilder, NodeId, Ops, Output, gradients, types};
-use rendez_dataflow::server::kernels::{self, Call, Home, Kernel};
-use rendez_dataflow::server::value::Value;
+use rendez_dataflow::graph::{Builder, Graph, NodeBuilder, NodeId, Output, gradients, types};
+use rendez_dataflow::kernel::{Call, Home, Kernel, Value};
+use rendez_dataflow::operations::Operations;
 use rendez_proto::tensorflow::DataType;
 
 use super::back::{Back, Step};
@@ -38,7 +38,7 @@ struct Name {
 
 /// All recipes that were ever wanted.
 pub(super) struct Recipes {
-    ops: Ops,
+    operations: Operations,
     known: Mutex<HashMap<Name, Arc<Recipe>>>,
 }
 
@@ -48,7 +48,7 @@ type Case = (Vec<bool>, Vec<bool>);
 /// An operation that can be called.
 pub(super) struct Recipe {
     name: Name,
-    ops: Ops,
+    operations: Operations,
     kernel: Box<dyn Kernel>,
     outputs: usize,
     back: Mutex<HashMap<Case, Arc<Back>>>,
@@ -57,7 +57,7 @@ pub(super) struct Recipe {
 impl Recipes {
     pub(super) fn new() -> Self {
         Self {
-            ops: Ops::standard(),
+            operations: Operations::standard(),
             known: Mutex::default(),
         }
     }
@@ -78,22 +78,22 @@ impl Recipes {
         if let Some(recipe) = known.get(&name) {
             return Ok(Arc::clone(recipe));
         }
-        let recipe = Arc::new(Recipe::new(&self.ops, name.clone())?);
+        let recipe = Arc::new(Recipe::new(&self.operations, name.clone())?);
         known.insert(name, Arc::clone(&recipe));
         Ok(recipe)
     }
 }
 
 impl Recipe {
-    fn new(ops: &Ops, name: Name) -> Result<Self, Status> {
-        let mut graph = Builder::new(ops);
+    fn new(operations: &Operations, name: Name) -> Result<Self, Status> {
+        let mut graph = Builder::new(operations.ops());
         let (_, node) = name.add_to(&mut graph)?;
         let node = graph.graph().node(node.node);
-        let kernel = kernels::of(node)?;
+        let kernel = operations.kernel(node)?;
         let outputs = node.out_ports().len();
         Ok(Self {
             name,
-            ops: ops.clone(),
+            operations: operations.clone(),
             kernel,
             outputs,
             back: Mutex::default(),
@@ -139,7 +139,7 @@ impl Recipe {
     }
 
     fn make_back(&self, (given, wanted): &Case) -> Result<Back, Status> {
-        let mut graph = Builder::new(&self.ops);
+        let mut graph = Builder::new(self.operations.ops());
         let (inputs, node) = self.name.add_to(&mut graph)?;
         let outputs: Vec<_> = (0u32..)
             .take(self.outputs)
@@ -207,7 +207,12 @@ impl Recipe {
                     .ok_or_else(|| self.broken("has no order"))
             };
             let inputs = node.inputs().iter().map(place).collect::<Result<_, _>>()?;
-            steps.push(Step::new(node, inputs, slots)?);
+            steps.push(Step::new(
+                self.operations.kernel(node)?,
+                node,
+                inputs,
+                slots,
+            ));
             for port in (0u32..).take(ports) {
                 places.insert(Output { node: id, port }, slots);
                 slots += 1;

@@ -10,7 +10,7 @@ use super::task::Tasks;
 use crate::autograd::MessageId;
 use rendez::ground::{DType, Shape, Status, TensorMeta, catalogue};
 use rendez::memory::{ArenaConfig, ArenaId, MemoryError, Pool, Tensor};
-use rendez_dataflow::server::kernels::Home;
+use rendez_dataflow::kernel::Home;
 
 /// Where eager tensors are computed: memory for them, the operations, and backward passes. Cheap to clone; threads may
 /// share one.

@@ -164,7 +164,7 @@ pub fn operations_page() -> String {
     let mut page = format!(
         "The {} operations that graphs may have: each has a kernel here, with TensorFlow's name, inputs, outputs and\n\
          attributes (version 2.21). Operations of your own are registered with\n\
-         [`Operations`](crate::server::Operations).\n\n\
+         [`Operations`](crate::operations::Operations).\n\n\
          How to read a row: `x: T` is an input or output `x` of the type that attribute `T` names, `N * T` means\n\
          `N` of them, `Ref(T)` is a variable itself, `@` marks what lies in host memory. `num`, `real`, `fp`,\n\
          `smooth`, `index` and `{{float, string}}` are sets of allowed types; `= …` is the value of an attribute that\n\

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 
-use super::{Inner, Operations, Protocol, Server, Stage, dialled};
+use super::{Inner, Protocol, Server, Stage, dialled};
+use crate::operations::Operations;
 use rendez::cluster::{ClusterSpec, Epoch, Membership, Resolved};
 use rendez::control::{Address, Services};
 use rendez::engine::Config;

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use super::executor::{Executor, Plan, RunHandle};
-use super::kernels::Home;
-use super::operations::Operations;
 use super::runner::{Done, Part, Runner, Running};
-use super::value::Value;
 use crate::graph::{Graph, Node};
+use crate::kernel::Home;
+use crate::kernel::Value;
+use crate::operations::Operations;
 use rendez::engine::Engine;
 use rendez::ground::{Status, StepId};
 

@@ -40,10 +40,10 @@ use std::sync::Arc;
 
 pub use plan::Plan;
 
-use super::files::Files;
-use super::kernels::{self, Home, Kernel};
-use super::value::Value;
 use crate::graph::{Graph, Node};
+use crate::kernel::files::Files;
+use crate::kernel::{Home, Kernel, Value};
+use crate::operations::Operations;
 use inbox::{Done, Inbox, Order, RunState};
 use plan::{KernelSource, Owner};
 use rendez::engine::{Engine, WeakEngine};
@@ -117,7 +117,8 @@ impl Executor {
     /// # Errors
     /// `Internal` if the threads for costly kernels cannot be started.
     pub fn new(engine: &Engine, home: Arc<Home>) -> Result<Self, Status> {
-        Self::with_kernels(engine, home, kernels::of)
+        let operations = Operations::standard();
+        Self::with_kernels(engine, home, move |node| operations.kernel(node))
     }
 
     /// The same with kernels from elsewhere.

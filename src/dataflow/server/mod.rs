@@ -17,29 +17,19 @@
 //! | `line/` | questions and answers between two tasks, as values of the engine |
 //! | `runtime.rs`, `runner.rs`, `executing.rs` | how master, worker and executor are put together |
 //! | `errands.rs`, `wait.rs` | threads for what blocks, and how one waits for another |
-//! | `kernels/` | what computes a node's outputs |
-//! | `operations.rs` | which operations a task runs: the standard ones, and one's own |
 //! | `executor/` | runs registered parts of graphs |
-//! | `value.rs`, `variables.rs` | what flows along edges, and what outlives a step |
-//! | `protos.rs` | tensors as TensorFlow's messages |
 
 mod builder;
 mod errands;
 mod executing;
 pub mod executor;
-pub mod files;
 mod join;
-pub mod kernels;
 mod master;
-mod operations;
 mod protocol;
-pub mod protos;
 mod rpc_stream;
 mod runner;
 mod runtime;
 mod session;
-pub mod value;
-pub mod variables;
 mod wait;
 mod worker;
 
@@ -51,10 +41,10 @@ use std::time::Duration;
 
 pub use builder::Builder;
 pub use master::solo;
-pub use operations::Operations;
 pub use protocol::Protocol;
 pub use session::{Callable, PartialRun, Session, StepOptions};
 
+use crate::operations::Operations;
 use rendez::cluster::{ClusterSpec, HostPort, Membership};
 use rendez::control::Services;
 use rendez::engine::{Config, Engine};

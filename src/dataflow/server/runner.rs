@@ -5,8 +5,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::value::Value;
 use crate::graph::Graph;
+use crate::kernel::Value;
 use rendez::ground::{Status, StepId};
 
 /// What becomes of a part in a step: the values of its `_Retval`s by number, `None` for dead ones.

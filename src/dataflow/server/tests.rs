@@ -3,6 +3,8 @@
 #[path = "../../../tests/ports/mod.rs"]
 mod ports;
 
+mod operations;
+
 use std::time::Duration;
 
 use ports::free_ports;

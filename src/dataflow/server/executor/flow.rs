@@ -5,7 +5,7 @@
 use super::frames::NONE;
 use super::plan::{Edge, Kind, Plan, PlanNode, frame_id};
 use super::run::{Outside, Place, Run};
-use crate::server::value::Value;
+use crate::kernel::Value;
 use rendez::ground::{Status, catalogue};
 
 impl Run {

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use super::plan::{Count, Plan, PlanFrame};
-use crate::server::value::Value;
+use crate::kernel::Value;
 
 /// Frames kept for another use, by a run that has ended.
 const SPARE_FRAMES: usize = 256;

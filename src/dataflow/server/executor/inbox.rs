@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::plan::Plan;
 use super::run::Outcome;
-use crate::server::value::Value;
+use crate::kernel::Value;
 use rendez::ground::{Status, StepId, faults};
 use rendez::shard::TaskWaker;
 use rendez::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, SegQueue};

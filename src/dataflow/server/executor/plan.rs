@@ -13,8 +13,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::graph::{Frames, Graph, Node, NodeId, Role, attr, types};
-use crate::server::kernels::{Call, Kernel};
-use crate::server::value::Value;
+use crate::kernel::Value;
+use crate::kernel::{Call, Kernel};
 use rendez::ground::limits::{LOOP_PARALLEL_MAX, RUN_VALUES_MAX};
 use rendez::ground::{
     DType, DeviceName, FrameIter, Incarnation, Key, Status, TaskName, catalogue, faults,

@@ -8,8 +8,8 @@ use crossbeam::channel::{self, Receiver, Sender};
 
 use super::inbox::{Inbox, Order, RunState};
 use super::plan::Plan;
-use crate::server::kernels::{Call, Home};
-use crate::server::value::Value;
+use crate::kernel::Value;
+use crate::kernel::{Call, Home};
 use rendez::ground::{Status, StepId, catalogue, faults};
 use rendez::sync::Ordering;
 

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 
 use super::frames::{Frames, NONE};
 use super::plan::{Kind, Plan, PlanNode};
-use crate::server::kernels::{Call, Home};
-use crate::server::value::Value;
+use crate::kernel::Value;
+use crate::kernel::{Call, Home};
 use rendez::ground::{FrameIter, Status, StepId, catalogue};
 use rendez::memory::{Bool8, Tensor};
 

@@ -13,7 +13,7 @@ use super::inbox::{Done, Inbox, Order, RunState};
 use super::plan::Plan;
 use super::pool::Job;
 use super::run::{Outcome, Outside, Run};
-use crate::server::value::Value;
+use crate::kernel::Value;
 use rendez::ground::limits::SPARE_RUN_BYTES;
 use rendez::ground::{FrameIter, Status, StepId, faults};
 use rendez::memory::Tensor;

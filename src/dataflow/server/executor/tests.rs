@@ -7,7 +7,7 @@ mod random;
 
 use super::*;
 use crate::graph::{Node, attr};
-use crate::server::kernels::{Call, Kernel};
+use crate::kernel::{Call, Kernel};
 use rendez::ground::{DType, Shape, TensorMeta};
 use rendez::memory::{Bool8, Tensor};
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use prost::Message;
 
+use crate::kernel::Value;
 use crate::server::errands::Errands;
 use crate::server::rpc_stream::{RpcStream, of_bytes, of_status};
 use crate::server::runner::{Done, Outcome};
-use crate::server::value::Value;
 use crate::server::wait::Waiter;
 use crate::server::worker::{Worker, WorkerSession};
 use rendez::engine::Engine;

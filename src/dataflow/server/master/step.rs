@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::plan::{Plan, from_worker};
 use super::session::MasterSession;
+use crate::kernel::Value;
 use crate::server::runner::Outcome;
-use crate::server::value::Value;
 use rendez::ground::{Status, StatusGroup, StepId, Traceparent, catalogue};
 use rendez::memory::Tensor;
 

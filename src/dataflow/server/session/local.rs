@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Backend, RunContext, late};
+use crate::kernel::Value;
+use crate::operations::Operations;
 use crate::server::master::{Master, MasterSession, Signature};
-use crate::server::operations::Operations;
 use crate::server::runtime::{Means, Place, Runtime};
-use crate::server::value::Value;
 use crate::server::wait::Waiter;
 use rendez::cluster::ClusterSpec;
 use rendez::engine::{Config, Engine};

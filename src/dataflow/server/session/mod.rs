@@ -36,8 +36,9 @@ pub use callable::Callable;
 use fetches::Fetches;
 pub use partial::PartialRun;
 
+use super::Server;
 use super::master::{Signature, closed};
-use super::{Operations, Server};
+use crate::operations::Operations;
 use rendez::engine::Config;
 use rendez::ground::{Code, Status, Traceparent, catalogue};
 use rendez::memory::Tensor;

@@ -25,9 +25,9 @@ pub(in crate::server) use service::{create_session, delete_session};
 pub(crate) use session::WorkerSession;
 
 use super::errands::Errands;
-use super::kernels::Home;
 use super::runner::Runner;
 use crate::graph::Ops;
+use crate::kernel::Home;
 use logs::Logs;
 use rendez::engine::Engine;
 use rendez::ground::limits::{SESSIONS_MAX, TRACE_SECONDS_MAX};

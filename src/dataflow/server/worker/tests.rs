@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::graph::Graph;
+use crate::kernel::Value;
 use crate::server::runner::{Done, Outcome, Part, Running};
-use crate::server::value::Value;
 use crate::server::wait::Waiter;
 use rendez::engine::Config;
 use rendez::ground::{Code, StepId};

@@ -1,0 +1,207 @@
+//! Broadcasting: how elements of tensors of different shapes meet, by NumPy's rule. Knows no arithmetic.
+//!
+//! A [`Walk`] visits the rows of a shape in order and says where each operand stands. Dimensions that lie behind each
+//! other in every operand are one, so that the usual cases (equal shapes, a scalar, a row for each line) are few long
+//! rows.
+
+use rendez::ground::Shape;
+use rendez::ground::shape::RANK_MAX;
+
+#[cfg(test)]
+mod tests;
+
+/// Dimensions of a walk: a tile has two for each of its tensor's.
+const DIMS_MAX: usize = 2 * RANK_MAX;
+
+/// The rows of a shape, and where each of `N` operands stands in them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Walk<const N: usize> {
+    rank: usize,
+    dims: [usize; DIMS_MAX],
+    strides: [[usize; DIMS_MAX]; N],
+    /// Elements of a row.
+    pub(crate) row: usize,
+    /// From one element of a row to the next, for each operand.
+    pub(crate) step: [usize; N],
+}
+
+/// The shape of an elementwise operation on both.
+///
+/// # Errors
+/// The original's text for shapes that do not fit.
+pub(crate) fn broadcast(left: Shape, right: Shape) -> Result<Shape, String> {
+    if left == right {
+        return Ok(left);
+    }
+    let rank = left.rank().max(right.rank());
+    let mut dims = [0u64; RANK_MAX];
+    for (index, dim) in dims.iter_mut().enumerate().take(rank) {
+        *dim = match (at(left, index, rank), at(right, index, rank)) {
+            (left, right) if left == right => left,
+            (1, size) | (size, 1) => size,
+            _ => return Err(format!("Incompatible shapes: {left} vs. {right}")),
+        };
+    }
+    Shape::new(&dims[..rank]).map_err(|error| error.to_string())
+}
+
+/// Dimension `index` of `shape` as one of `rank`, which has ones in front.
+fn at(shape: Shape, index: usize, rank: usize) -> u64 {
+    let own = (index + shape.rank()).checked_sub(rank);
+    own.and_then(|index| shape.dim(index)).unwrap_or(1)
+}
+
+impl<const N: usize> Walk<N> {
+    /// The rows of `out`, in which each of `operands` is broadcast.
+    pub(crate) fn broadcast(out: Shape, operands: [Shape; N]) -> Self {
+        let rank = out.rank();
+        let mut strides = [[0usize; RANK_MAX]; N];
+        for (strides, operand) in strides.iter_mut().zip(operands) {
+            let mut stride = 1usize;
+            for index in (0..rank).rev() {
+                let size = at(operand, index, rank) as usize;
+                strides[index] = if size == 1 { 0 } else { stride };
+                stride = stride.saturating_mul(size);
+            }
+        }
+        Self::strided(out, strides)
+    }
+
+    /// The rows of `out`, with these strides of the operands.
+    pub(crate) fn strided(out: Shape, strides: [[usize; RANK_MAX]; N]) -> Self {
+        Self::over((0..out.rank()).map(|index| {
+            let size = out.dim(index).unwrap_or(1) as usize;
+            (size, strides.map(|strides| strides[index]))
+        }))
+    }
+
+    /// The rows of these dimensions, outermost first: the size of each, and the stride of each operand. A stride may
+    /// be negative, as its complement: places wrap.
+    pub(crate) fn over(dims: impl DoubleEndedIterator<Item = (usize, [usize; N])>) -> Self {
+        let mut walk = Self {
+            rank: 0,
+            dims: [1; DIMS_MAX],
+            strides: [[0; DIMS_MAX]; N],
+            row: 1,
+            step: [0; N],
+        };
+        // From the innermost dimension outwards; those of the walk lie innermost first too, until they are turned.
+        let mut is_first = true;
+        for (size, strides) in dims.rev() {
+            if size == 1 {
+                continue;
+            }
+            let (last_size, last) = match walk.rank.checked_sub(1) {
+                Some(last) => (walk.dims[last], walk.strides.map(|strides| strides[last])),
+                None => (walk.row, walk.step),
+            };
+            let follows =
+                |operand: usize| strides[operand] == last[operand].wrapping_mul(last_size);
+            if is_first {
+                walk.row = size;
+                walk.step = strides;
+                is_first = false;
+            } else if (0..N).all(follows) {
+                match walk.rank.checked_sub(1) {
+                    Some(last) => walk.dims[last] *= size,
+                    None => walk.row *= size,
+                }
+            } else {
+                walk.dims[walk.rank] = size;
+                for (kept, stride) in walk.strides.iter_mut().zip(strides) {
+                    kept[walk.rank] = stride;
+                }
+                walk.rank += 1;
+            }
+        }
+        walk
+    }
+
+    /// Visits every row, in order, with the place where each operand's row begins. Nothing if there are no elements.
+    pub(crate) fn rows(&self, mut visit: impl FnMut([usize; N])) {
+        let mut rows = Rows {
+            walk: self,
+            at: [0; DIMS_MAX],
+            places: [0; N],
+            is_over: self.row == 0 || self.dims[..self.rank].contains(&0),
+        };
+        while let Some(places) = rows.next() {
+            visit(places);
+        }
+    }
+}
+
+/// The rows of a walk, one after the other.
+struct Rows<'a, const N: usize> {
+    walk: &'a Walk<N>,
+    at: [usize; DIMS_MAX],
+    places: [usize; N],
+    is_over: bool,
+}
+
+impl<const N: usize> Rows<'_, N> {
+    /// The next row. Not inlined: it is compiled once, and not for each operation and type.
+    #[inline(never)]
+    fn next(&mut self) -> Option<[usize; N]> {
+        if self.is_over {
+            return None;
+        }
+        let row = self.places;
+        for (index, &size) in self.walk.dims[..self.walk.rank].iter().enumerate() {
+            self.at[index] += 1;
+            let wraps = self.at[index] == size;
+            for (place, strides) in self.places.iter_mut().zip(&self.walk.strides) {
+                *place = match wraps {
+                    true => place.wrapping_sub(strides[index].wrapping_mul(size - 1)),
+                    false => place.wrapping_add(strides[index]),
+                };
+            }
+            if !wraps {
+                return Some(row);
+            }
+            self.at[index] = 0;
+        }
+        self.is_over = true;
+        Some(row)
+    }
+}
+
+impl Walk<2> {
+    /// Writes `f` of each pair of elements that meet.
+    #[inline]
+    pub(crate) fn zip<A: Copy, B: Copy, C>(
+        &self,
+        left: &[A],
+        right: &[B],
+        out: &mut [C],
+        f: impl Fn(A, B) -> C + Copy,
+    ) {
+        let mut rows = out.chunks_exact_mut(self.row.max(1));
+        self.rows(|[left_at, right_at]| {
+            let (Some(row), Some(left), Some(right)) =
+                (rows.next(), left.get(left_at..), right.get(right_at..))
+            else {
+                return;
+            };
+            match (self.step, left, right) {
+                ([0, _], [left, ..], right) => {
+                    let left = *left;
+                    for (out, &right) in row.iter_mut().zip(right) {
+                        *out = f(left, right);
+                    }
+                }
+                ([_, 0], left, [right, ..]) => {
+                    let right = *right;
+                    for (out, &left) in row.iter_mut().zip(left) {
+                        *out = f(left, right);
+                    }
+                }
+                (_, left, right) => {
+                    for ((out, &left), &right) in row.iter_mut().zip(left).zip(right) {
+                        *out = f(left, right);
+                    }
+                }
+            }
+        });
+    }
+}

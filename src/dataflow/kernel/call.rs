@@ -1,0 +1,232 @@
+//! What a kernel computes with: its inputs as slices, its outputs in the engine's memory, and what it refuses.
+//!
+//! Knows no operation.
+
+use super::Call;
+use crate::kernel::Value;
+use crate::kernel::variables::Variable;
+use rendez::ground::limits::STRING_TENSOR_BYTES_MAX;
+use rendez::ground::shape::{RANK_MAX, ShapeError};
+use rendez::ground::{DType, Shape, Status, TensorMeta, catalogue};
+use rendez::memory::{Element, Tensor, TensorBuilder, TensorError};
+use std::sync::Arc;
+
+/// What a kernel refuses; its node is not named yet.
+#[derive(Debug)]
+pub(crate) struct Fault(Status);
+/// The end of a call.
+pub(crate) type Done = Result<(), Fault>;
+
+impl Fault {
+    /// The refusal with the node's name.
+    pub(crate) fn at(self, node: &str, op: &str) -> Status {
+        let Self(status) = self;
+        let message = format!("{}; {{{{node {node}}}}} = {op}", status.message());
+        Status::new(status.code(), status.reason(), message)
+    }
+}
+
+impl From<Status> for Fault {
+    fn from(status: Status) -> Self {
+        Self(status)
+    }
+}
+
+impl From<String> for Fault {
+    fn from(what: String) -> Self {
+        Self(Status::of(catalogue::KERNEL_INPUT, what))
+    }
+}
+
+impl From<&str> for Fault {
+    fn from(what: &str) -> Self {
+        Self(Status::of(catalogue::KERNEL_INPUT, what))
+    }
+}
+
+impl From<TensorError> for Fault {
+    fn from(error: TensorError) -> Self {
+        error.to_string().into()
+    }
+}
+
+impl From<ShapeError> for Fault {
+    fn from(error: ShapeError) -> Self {
+        error.to_string().into()
+    }
+}
+
+impl Call<'_> {
+    /// Input `index`, in the host's memory and aligned for its elements.
+    pub(crate) fn tensor(&self, index: usize) -> Result<Tensor, Fault> {
+        let value = self.inputs.get(index);
+        let tensor = value.ok_or("an input is missing")?.tensor()?;
+        let size = tensor.dtype().size().unwrap_or(1);
+        if tensor.host()?.as_ptr().addr().is_multiple_of(size.min(8)) {
+            return Ok(tensor);
+        }
+        // Foreign memory may begin anywhere.
+        let mut room = self.home.allocate(tensor.meta())?;
+        room.bytes_mut().copy_from_slice(tensor.host()?);
+        Ok(room.finish())
+    }
+
+    /// The variable that flows in at `index`.
+    pub(crate) fn variable(&self, index: usize) -> Result<&Arc<Variable>, Fault> {
+        let variable = self.inputs.get(index).and_then(Value::variable);
+        variable.ok_or_else(|| format!("input {index} is a tensor, not a variable").into())
+    }
+
+    /// The integers of input `index`, of any width, at most [`RANK_MAX`] of them: a shape, or axes of one.
+    pub(crate) fn dims(&self, index: usize) -> Result<Vec<i64>, Fault> {
+        let tensor = self.tensor(index)?;
+        if tensor.shape().rank() > 1 {
+            return Err(format!(
+                "input {index} must be a vector of dimensions, and has shape {}",
+                tensor.shape()
+            )
+            .into());
+        }
+        if tensor.shape().elements() > RANK_MAX as u64 {
+            return Err(format!(
+                "input {index} names {} dimensions, and a tensor has at most {RANK_MAX}",
+                tensor.shape().elements()
+            )
+            .into());
+        }
+        integers(&tensor)
+    }
+
+    /// The one integer of input `index`, of any width.
+    pub(crate) fn integer(&self, index: usize) -> Result<i64, Fault> {
+        let tensor = self.tensor(index)?;
+        if tensor.shape().elements() != 1 {
+            return Err(format!(
+                "input {index} must be a scalar, and has shape {}",
+                tensor.shape()
+            )
+            .into());
+        }
+        let integers = integers(&tensor)?;
+        integers
+            .first()
+            .copied()
+            .ok_or_else(|| "a scalar is missing".into())
+    }
+
+    /// The next output: `T`s of `shape`, which `fill` writes, every one of them.
+    pub(crate) fn output<T: Element>(&mut self, shape: Shape, fill: impl FnOnce(&mut [T])) -> Done {
+        self.try_output(shape, |out| {
+            fill(out);
+            Ok(())
+        })
+    }
+
+    /// The next output, which `fill` may refuse to write.
+    pub(crate) fn try_output<T: Element>(
+        &mut self,
+        shape: Shape,
+        fill: impl FnOnce(&mut [T]) -> Done,
+    ) -> Done {
+        let tensor = self.written(shape, fill)?;
+        self.push(tensor);
+        Ok(())
+    }
+
+    /// Room for elements of `dtype`.
+    pub(crate) fn room(&self, dtype: DType, shape: Shape) -> Result<TensorBuilder, Fault> {
+        Ok(self.home.allocate(TensorMeta::new(dtype, shape)?)?)
+    }
+
+    /// A tensor of `T`s of `shape`, which `fill` writes.
+    pub(crate) fn written<T: Element>(
+        &self,
+        shape: Shape,
+        fill: impl FnOnce(&mut [T]) -> Done,
+    ) -> Result<Tensor, Fault> {
+        let mut room = self.room(T::DTYPE, shape)?;
+        fill(elements_mut::<T>(&mut room)?)?;
+        Ok(room.finish())
+    }
+
+    /// The next output: integers as wide as `dtype` says, 32 or 64 bits.
+    pub(crate) fn output_ints(&mut self, dtype: DType, shape: Shape, values: &[i64]) -> Done {
+        if dtype == DType::I64 {
+            return self.output::<i64>(shape, |out| out.copy_from_slice(values));
+        }
+        let narrow: Result<Vec<i32>, _> = values.iter().map(|&value| value.try_into()).collect();
+        let narrow = narrow.map_err(|_| "a number does not fit 32 bits: ask for out_type int64")?;
+        self.output::<i32>(shape, |out| out.copy_from_slice(&narrow))
+    }
+
+    /// The next output: strings, on the heap.
+    pub(crate) fn output_strings<S: AsRef<[u8]>>(&mut self, shape: Shape, items: &[S]) -> Done {
+        let bytes: usize = items.iter().map(|item| item.as_ref().len() + 8).sum();
+        if bytes > STRING_TENSOR_BYTES_MAX {
+            return Err(Fault(Status::of(
+                catalogue::GRAPH_LIMIT,
+                format!("{bytes} bytes of strings are over STRING_TENSOR_BYTES_MAX"),
+            )));
+        }
+        self.push(Tensor::from_strings(items, shape)?);
+        Ok(())
+    }
+
+    /// The next output.
+    pub(crate) fn push(&mut self, tensor: Tensor) {
+        self.outputs.push(Value::Tensor(tensor));
+    }
+}
+
+/// The elements of a tensor. Not inlined: it is compiled once for each type, not for each kernel.
+#[inline(never)]
+pub(crate) fn elements<T: Element>(tensor: &Tensor) -> Result<&[T], Fault> {
+    Ok(tensor.as_slice()?)
+}
+
+/// The elements of an output, compiled once for each type too.
+#[inline(never)]
+pub(crate) fn elements_mut<T: Element>(room: &mut TensorBuilder) -> Result<&mut [T], Fault> {
+    Ok(room.as_mut_slice()?)
+}
+
+/// The integers of a tensor, of any width.
+pub(crate) fn integers(tensor: &Tensor) -> Result<Vec<i64>, Fault> {
+    fn wide<T: Element + Into<i64>>(tensor: &Tensor) -> Result<Vec<i64>, Fault> {
+        let elements = tensor.as_slice::<T>()?;
+        Ok(elements.iter().map(|&number| number.into()).collect())
+    }
+    match tensor.dtype() {
+        DType::I8 => wide::<i8>(tensor),
+        DType::U8 => wide::<u8>(tensor),
+        DType::I16 => wide::<i16>(tensor),
+        DType::I32 => wide::<i32>(tensor),
+        DType::I64 => wide::<i64>(tensor),
+        other => Err(format!("integers are wanted, and {other} came").into()),
+    }
+}
+
+/// The shape of dimensions that were computed or came as values.
+pub(crate) fn shape_of(dims: &[i64]) -> Result<Shape, Fault> {
+    let mut sizes = [0u64; RANK_MAX];
+    let sizes = sizes
+        .get_mut(..dims.len())
+        .ok_or(ShapeError::Rank(dims.len()))?;
+    for (index, (size, &dim)) in sizes.iter_mut().zip(dims).enumerate() {
+        *size = u64::try_from(dim).map_err(|_| {
+            format!("Dimension {dim} must be >= 0: it is number {index} of a shape")
+        })?;
+    }
+    Ok(Shape::new(sizes)?)
+}
+
+/// Dimension `axis` of `rank`, counted from the end if it is negative.
+pub(crate) fn axis_of(axis: i64, rank: usize) -> Option<usize> {
+    let signed = i64::try_from(rank).ok()?;
+    let axis = if axis < 0 {
+        axis.checked_add(signed)?
+    } else {
+        axis
+    };
+    usize::try_from(axis).ok().filter(|&axis| axis < rank)
+}

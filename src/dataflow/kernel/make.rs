@@ -1,0 +1,139 @@
+//! From a closure to a kernel: what computes a node, what that costs, and what it refuses, with the node's name.
+//!
+//! Knows no arithmetic and no operation.
+
+use std::fmt;
+
+use super::call::{Done, Fault};
+use super::{Call, Kernel, Value, elementwise};
+use crate::graph::{Node, Type, attr, types};
+use rendez::ground::{DType, Status, catalogue};
+use rendez_proto::tensorflow::DataType;
+use rendez_proto::tensorflow::attr_value::Value as AttrKind;
+
+/// What computes a node.
+pub(crate) type Run = Box<dyn Fn(&mut Call<'_>) -> Done + Send + Sync>;
+/// What computes a node and what that costs, if the family knows the operation and has it for the node's types.
+pub(crate) type Made = Result<Option<Simple>, Fault>;
+
+/// What computes a node, and what that costs.
+pub(crate) struct Simple {
+    run: Run,
+    cost: Cost,
+}
+
+/// Picoseconds that a call with these inputs takes.
+pub(crate) type Estimate = Box<dyn Fn(&[Value]) -> usize + Send + Sync>;
+
+/// How long a call takes.
+pub(crate) enum Cost {
+    /// Next to nothing, whatever the inputs.
+    Light,
+    /// So many picoseconds for each byte of the inputs.
+    PerByte(usize),
+    /// So many picoseconds.
+    Picoseconds(Estimate),
+    /// It may block.
+    Heavy,
+}
+
+/// From here on a call is costly: ten microseconds.
+const COSTLY_PS: usize = 10_000_000;
+
+struct Named {
+    name: String,
+    op: &'static str,
+    simple: Simple,
+}
+
+impl Simple {
+    /// The same, for inputs of one shape only.
+    pub(crate) fn of_same_shapes(self, node: &Node) -> Self {
+        let (name, op) = (node.name.clone(), node.op.name());
+        self.unless(move |call| {
+            elementwise::same_shapes(call, &name, op)?;
+            Ok(false)
+        })
+    }
+
+    /// The same, unless `first` has computed it already, as it then says.
+    pub(crate) fn unless(
+        self,
+        first: impl Fn(&mut Call<'_>) -> Result<bool, Fault> + Send + Sync + 'static,
+    ) -> Self {
+        let Self { run, cost } = self;
+        let run: Run = Box::new(move |call| if first(call)? { Ok(()) } else { run(call) });
+        Self { run, cost }
+    }
+}
+
+/// What computes, and costs so much.
+pub(crate) fn made(
+    cost: Cost,
+    run: impl Fn(&mut Call<'_>) -> Done + Send + Sync + 'static,
+) -> Made {
+    Ok(Some(Simple {
+        run: Box::new(run),
+        cost,
+    }))
+}
+
+/// What a family made of `node`, as a kernel.
+pub(crate) fn kernel(node: &Node, made: Made) -> Result<Box<dyn Kernel>, Status> {
+    let (name, op) = (&node.name, node.op.name());
+    match made.map_err(|fault| fault.at(name, op))? {
+        Some(simple) => Ok(Box::new(Named {
+            name: name.clone(),
+            op,
+            simple,
+        })),
+        None => Err(unknown(node)),
+    }
+}
+
+/// The refusal of a node that has no kernel, at all or for its types.
+pub(crate) fn unknown(node: &Node) -> Status {
+    let (name, op) = (&node.name, node.op.name());
+    let types = node.attrs.iter().filter_map(|(name, value)| {
+        let Some(AttrKind::Type(number)) = value.value else {
+            return None;
+        };
+        let base = Type::from_wire(number).map_or(DataType::DtInvalid, Type::base);
+        Some(format!("{name}={}", types::name(base)))
+    });
+    let types = types.collect::<Vec<_>>().join(", ");
+    let message = format!(
+        "No OpKernel was registered to support Op '{op}' used by {{{{node {name}}}}} with these attrs: [{types}]"
+    );
+    Status::of(catalogue::KERNEL_UNKNOWN, message)
+}
+
+/// The element type `name` of a node.
+pub(crate) fn dtype(node: &Node, name: &str) -> Option<DType> {
+    types::dtype(attr::data_type(&node.attrs, name)?)
+}
+
+impl Kernel for Named {
+    fn compute(&self, call: &mut Call<'_>) -> Result<(), Status> {
+        (self.simple.run)(call).map_err(|fault| fault.at(&self.name, self.op))
+    }
+
+    fn is_costly(&self, inputs: &[Value]) -> bool {
+        let picoseconds = match &self.simple.cost {
+            Cost::Light => 0,
+            Cost::Heavy => usize::MAX,
+            Cost::PerByte(each) => {
+                let bytes: usize = inputs.iter().map(Value::bytes).sum();
+                bytes.saturating_mul(*each)
+            }
+            Cost::Picoseconds(of) => of(inputs),
+        };
+        picoseconds >= COSTLY_PS
+    }
+}
+
+impl fmt::Debug for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}", self.name, self.op)
+    }
+}

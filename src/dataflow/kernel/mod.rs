@@ -1,0 +1,107 @@
+//! Kernels: what computes a node's outputs from its inputs, and what such code works with.
+//!
+//! A kernel is made once for a node, when its graph is registered, and called in every step by the code that runs the
+//! graph. It knows its node's attributes and no edges, no frames and no devices. What a node does to the flow (Switch,
+//! Merge, the nodes of a loop, Send and Recv) is no kernel: that is for the executor. No operation is known here: those
+//! stand in [`operations`](crate::operations).
+//!
+//! | file | |
+//! |---|---|
+//! | `value.rs`, `variables.rs` | what flows along edges, and what outlives a step |
+//! | `files.rs` | the files that kernels may touch |
+//! | `protos.rs` | tensors as TensorFlow's messages |
+//! | `make.rs` | a kernel made of a closure, and what its calls cost |
+//! | `call.rs` | inputs as slices, outputs in the engine's memory, and what is refused |
+//! | `numbers.rs`, `broadcast.rs` | arithmetic of each element type, and how shapes meet |
+//! | `elementwise.rs`, `arrange.rs` | loops over elements that are computed, and over those that only move |
+
+use std::fmt;
+
+pub(crate) mod arrange;
+pub(crate) mod broadcast;
+pub(crate) mod call;
+pub(crate) mod elementwise;
+pub mod files;
+pub(crate) mod make;
+pub(crate) mod numbers;
+pub mod protos;
+mod value;
+pub mod variables;
+
+pub use value::Value;
+
+use files::Files;
+use rendez::ground::{Status, StepId, TensorMeta};
+use rendez::memory::TensorBuilder;
+use variables::Variables;
+
+/// What a kernel has to do with, beside its inputs. One for each task.
+pub struct Home {
+    /// The task's variables.
+    pub variables: Variables,
+    /// The files that kernels may touch.
+    pub files: Files,
+    allocate: Box<dyn Fn(TensorMeta) -> Result<TensorBuilder, Status> + Send + Sync>,
+}
+
+/// One call of a kernel.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// Its inputs, as many as the node has.
+    pub inputs: &'a [Value],
+    /// Its outputs, pushed in order. Empty when it is called.
+    pub outputs: &'a mut Vec<Value>,
+    /// What it may use.
+    pub home: &'a Home,
+    /// The step that it is called in.
+    pub step: StepId,
+}
+
+/// Computes a node's outputs.
+pub trait Kernel: fmt::Debug + Send + Sync {
+    /// Computes. Called by any thread, and by several at once.
+    ///
+    /// # Errors
+    /// What the node cannot compute, with the node's name; it ends the step.
+    fn compute(&self, call: &mut Call<'_>) -> Result<(), Status>;
+
+    /// True if it may take longer than some ten microseconds with these inputs: then it is called beside the shards.
+    fn is_costly(&self, inputs: &[Value]) -> bool {
+        let _ = inputs;
+        false
+    }
+}
+
+impl Home {
+    /// A home whose kernels write where `allocate` says: the engine's memory, so that what is sent is not copied. They
+    /// touch no files.
+    pub fn new(
+        allocate: impl Fn(TensorMeta) -> Result<TensorBuilder, Status> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            variables: Variables::default(),
+            files: Files::none(),
+            allocate: Box::new(allocate),
+        }
+    }
+
+    /// The same, whose kernels may touch `files`.
+    #[must_use]
+    pub fn with_files(self, files: Files) -> Self {
+        Self { files, ..self }
+    }
+
+    /// Room for a tensor.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` if there is none.
+    pub fn allocate(&self, meta: TensorMeta) -> Result<TensorBuilder, Status> {
+        (self.allocate)(meta)
+    }
+}
+
+impl fmt::Debug for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Home").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,213 @@
+//! Checkpoints: variables saved to files and restored, and the names of such files.
+//!
+//! A checkpoint is one safetensors file for each prefix; it is there whole or not at all. Strings have no place in that
+//! format, and slices of variables none here.
+
+use crate::graph::{Node, attr, types};
+use crate::kernel::Call;
+use crate::kernel::call::{Done, Fault};
+use crate::kernel::files::Place;
+use crate::kernel::make::{Cost, Made, made};
+use rendez::ground::{DType, Shape, Status, catalogue};
+use rendez::memory::Tensor;
+
+mod files;
+#[cfg(test)]
+mod tests;
+
+/// The operation that makes one checkpoint of several.
+const MERGE: &str = "MergeV2Checkpoints";
+
+pub(super) fn make(node: &Node) -> Made {
+    let dtypes: Vec<_> = node
+        .out_ports()
+        .iter()
+        .map(|port| types::dtype(port.what.base()))
+        .collect();
+    match node.op.name() {
+        "SaveV2" => made(Cost::Heavy, save),
+        "RestoreV2" => made(Cost::Heavy, move |call| restore(call, &dtypes)),
+        MERGE => {
+            let delete = attr::bool(&node.attrs, "delete_old_dirs").unwrap_or(true);
+            let allow = attr::bool(&node.attrs, "allow_missing_files").unwrap_or(false);
+            made(Cost::Heavy, move |call| merge(call, delete, allow))
+        }
+        "ShardedFilename" => made(Cost::Light, |call| {
+            let (shard, shards) = (call.integer(1)?, call.integer(2)?);
+            let mut name = string(call, 0)?;
+            name.extend_from_slice(format!("-{shard:05}-of-{shards:05}").as_bytes());
+            call.output_strings(Shape::SCALAR, &[name])
+        }),
+        "StringJoin" => {
+            let separator = attr::text(&node.attrs, "separator")
+                .unwrap_or("")
+                .to_owned();
+            made(Cost::Light, move |call| join(call, separator.as_bytes()))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The one string of input `index`.
+fn string(call: &Call<'_>, index: usize) -> Result<Vec<u8>, Fault> {
+    let strings = strings(&call.tensor(index)?)?;
+    match <[Vec<u8>; 1]>::try_from(strings) {
+        Ok([string]) => Ok(string),
+        Err(strings) => Err(format!(
+            "input {index} must be one string, and has {}",
+            strings.len()
+        )
+        .into()),
+    }
+}
+
+fn strings(tensor: &Tensor) -> Result<Vec<Vec<u8>>, Fault> {
+    Ok(tensor.strings()?.iter().map(<[u8]>::to_vec).collect())
+}
+
+/// The strings of input `index`, as text.
+fn names(call: &Call<'_>, index: usize) -> Result<Vec<String>, Fault> {
+    let texts = strings(&call.tensor(index)?)?
+        .into_iter()
+        .map(String::from_utf8);
+    let texts: Result<_, _> = texts.collect();
+    texts.map_err(|_| format!("input {index} has a name that is not UTF-8").into())
+}
+
+/// The prefix and the names of the tensors, as many as are wanted.
+fn head(call: &Call<'_>, wanted: usize) -> Result<(String, Vec<String>), Fault> {
+    let prefix = String::from_utf8(string(call, 0)?).map_err(|_| "the prefix is not UTF-8")?;
+    let (names, slices) = (names(call, 1)?, strings(&call.tensor(2)?)?);
+    for (what, len) in [
+        ("tensor_names", names.len()),
+        ("shape_and_slices", slices.len()),
+    ] {
+        if len != wanted {
+            return Err(format!(
+                "Got {wanted} tensors but {len} {what}: there must be one for each"
+            )
+            .into());
+        }
+    }
+    if let Some(at) = slices.iter().position(|slice| !slice.is_empty()) {
+        let slice = String::from_utf8_lossy(&slices[at]);
+        return Err(format!(
+            "'{}' is to be the slice '{slice}': only whole tensors are saved",
+            names[at]
+        )
+        .into());
+    }
+    Ok((prefix, names))
+}
+
+fn save(call: &mut Call<'_>) -> Done {
+    let first = 3;
+    let (prefix, names) = head(call, call.inputs.len().saturating_sub(first))?;
+    let tensors = (first..call.inputs.len()).map(|index| call.tensor(index));
+    let tensors = tensors.collect::<Result<Vec<_>, Fault>>()?;
+    let entries: Vec<_> = names.iter().map(String::as_str).zip(&tensors).collect();
+    Ok(files::write(&place(call, "SaveV2", &prefix)?, &entries)?)
+}
+
+fn restore(call: &mut Call<'_>, dtypes: &[Option<DType>]) -> Done {
+    let (prefix, names) = head(call, dtypes.len())?;
+    let checkpoint = files::Checkpoint::open(&place(call, "RestoreV2", &prefix)?)?;
+    for (name, dtype) in names.iter().zip(dtypes) {
+        let Some(meta) = checkpoint.meta(name) else {
+            let message = format!("Key {name} not found in checkpoint {}", checkpoint.path());
+            return Err(Status::of(catalogue::CHECKPOINT_KEY, message).into());
+        };
+        if let Some(dtype) = dtype.filter(|&dtype| dtype != meta.dtype) {
+            return Err(format!(
+                "tensor_name = {name}; expected dtype {} does not equal original dtype {}",
+                types::name(types::data_type(dtype)),
+                types::name(types::data_type(meta.dtype))
+            )
+            .into());
+        }
+        let mut room = call.home.allocate(meta)?;
+        checkpoint.read(name, room.bytes_mut())?;
+        call.push(room.finish());
+    }
+    Ok(())
+}
+
+/// Where the file of a prefix lies, if kernels may touch it.
+fn place(call: &Call<'_>, op: &str, prefix: &str) -> Result<Place, Fault> {
+    Ok(call.home.files.place(op, &files::path(prefix))?)
+}
+
+/// Puts the files of several prefixes into one.
+fn merge(call: &mut Call<'_>, delete: bool, allow_missing: bool) -> Done {
+    let sources = names(call, 0)?;
+    let target = String::from_utf8(string(call, 1)?).map_err(|_| "the prefix is not UTF-8")?;
+    let mut parts = vec![];
+    for source in &sources {
+        match files::Checkpoint::open(&place(call, MERGE, source)?) {
+            Ok(part) => parts.push(part),
+            Err(status) if allow_missing && status.reason() == catalogue::FILE_UNREADABLE => {}
+            Err(status) => return Err(status.into()),
+        }
+    }
+    if parts.is_empty() {
+        return Err("there are no checkpoints to merge".into());
+    }
+    let mut tensors: Vec<(&str, Tensor)> = vec![];
+    for part in &parts {
+        for (name, meta) in part.entries() {
+            let mut room = call.home.allocate(meta)?;
+            part.read(name, room.bytes_mut())?;
+            tensors.push((name, room.finish()));
+        }
+    }
+    let entries: Vec<_> = tensors
+        .iter()
+        .map(|(name, tensor)| (*name, tensor))
+        .collect();
+    let whole = place(call, MERGE, &target)?;
+    files::write(&whole, &entries)?;
+    if delete {
+        for source in sources.iter().filter(|source| **source != target) {
+            // What cannot be removed costs room on the disk and nothing else; nor can its folder, unless empty.
+            let _ = place(call, MERGE, source)?.remove();
+        }
+    }
+    Ok(())
+}
+
+/// Strings joined element by element; those of one element go with all.
+fn join(call: &mut Call<'_>, separator: &[u8]) -> Done {
+    let inputs = (0..call.inputs.len()).map(|index| call.tensor(index));
+    let inputs = inputs.collect::<Result<Vec<_>, Fault>>()?;
+    let mut shape = Shape::SCALAR;
+    for (index, input) in inputs.iter().enumerate() {
+        if input.shape().rank() == 0 {
+            continue;
+        }
+        if shape.rank() != 0 && shape != input.shape() {
+            return Err(format!(
+                "Input shapes do not match: {shape} vs. {} of input {index}",
+                input.shape()
+            )
+            .into());
+        }
+        shape = input.shape();
+    }
+    let columns = inputs
+        .iter()
+        .map(strings)
+        .collect::<Result<Vec<_>, Fault>>()?;
+    let rows = usize::try_from(shape.elements()).unwrap_or(0);
+    let mut joined = Vec::with_capacity(rows);
+    for row in 0..rows {
+        let cell = |column: &Vec<Vec<u8>>| {
+            column
+                .get(row)
+                .or_else(|| column.first())
+                .cloned()
+                .unwrap_or_default()
+        };
+        joined.push(columns.iter().map(cell).collect::<Vec<_>>().join(separator));
+    }
+    call.output_strings(shape, &joined)
+}

@@ -1,0 +1,236 @@
+//! Checkpoints: what is saved is restored, whole or not at all, and files that lie are refused.
+
+use std::fs;
+use std::path::Path;
+
+use super::files::{Checkpoint, write};
+use crate::graph::{Builder, Ops};
+use crate::kernel::Value;
+use crate::kernel::files::{Files, Place};
+use crate::operations::testing::{call, home, kernel, run, tensor};
+use rendez::ground::{DType, Shape, Status, TensorMeta, catalogue};
+use rendez::memory::Tensor;
+use rendez_proto::tensorflow::DataType::{self, DtFloat, DtInt64, DtString};
+
+fn strings(items: &[&str]) -> Tensor {
+    let shape = Shape::new(&[items.len() as u64]).expect("a shape");
+    Tensor::from_strings(items, shape).expect("strings")
+}
+
+fn prefix(folder: &Path, name: &str) -> Tensor {
+    let path = folder.join(name).display().to_string();
+    Tensor::from_strings(&[path], Shape::SCALAR).expect("a string")
+}
+
+fn at(path: &Path) -> Place {
+    Files::below("/").place("a test", path).expect("it may")
+}
+
+fn restore(prefix: &Tensor, names: &[&str], types: &[DataType]) -> Result<Vec<Value>, Status> {
+    let mut graph = Builder::new(&Ops::standard());
+    let inputs: Vec<_> = (0..3)
+        .map(|_| {
+            graph
+                .node("Placeholder")
+                .attr("dtype", DtString)
+                .build()
+                .expect("a placeholder")
+        })
+        .collect();
+    let node = graph
+        .node("RestoreV2")
+        .inputs(inputs)
+        .attr("dtypes", types.to_vec())
+        .name("n");
+    let node = node.build().expect("a node");
+    let kernel = crate::operations::kernel_of(graph.graph().node(node.node)).expect("a kernel");
+    assert!(kernel.is_costly(&[]), "files are slow");
+    let slices = strings(&vec![""; names.len()]);
+    let inputs = [prefix.clone(), strings(names), slices].map(Value::Tensor);
+    call(&*kernel, &home(), &inputs)
+}
+
+fn save(prefix: &Tensor, tensors: &[(&str, Tensor)]) -> Result<(), Status> {
+    let names: Vec<_> = tensors.iter().map(|(name, _)| *name).collect();
+    let head = [
+        prefix.clone(),
+        strings(&names),
+        strings(&vec![""; names.len()]),
+    ];
+    let inputs: Vec<_> = head
+        .into_iter()
+        .chain(tensors.iter().map(|(_, tensor)| tensor.clone()))
+        .collect();
+    run("SaveV2", &inputs).map(drop)
+}
+
+#[test]
+fn what_is_saved_is_restored_and_nothing_else_is_left() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let prefix = prefix(folder.path(), "deep/model");
+    let weights = tensor(&[2, 3], &[1f32, 2., 3., 4., 5., 6.]);
+    let step = Tensor::scalar(7i64);
+    for round in 0..2 {
+        save(&prefix, &[("w/x", weights.clone()), ("step", step.clone())]).expect("saved");
+        let values = restore(&prefix, &["step", "w/x"], &[DtInt64, DtFloat]).expect("restored");
+        let values: Vec<_> = values
+            .iter()
+            .map(|value| value.tensor().expect("a tensor"))
+            .collect();
+        assert_eq!(
+            (values[0].meta(), values[0].bytes()),
+            (step.meta(), step.bytes()),
+            "{round}"
+        );
+        assert_eq!(
+            (values[1].meta(), values[1].bytes()),
+            (weights.meta(), weights.bytes())
+        );
+    }
+    let left: Vec<_> = fs::read_dir(folder.path().join("deep"))
+        .expect("a folder")
+        .collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    let bytes = fs::read(folder.path().join("deep/model.safetensors")).expect("a file");
+    let read =
+        safetensors::SafeTensors::deserialize(&bytes).expect("the format's own library reads it");
+    assert_eq!(
+        read.tensor("w/x").expect("a tensor").data(),
+        weights.host().unwrap()
+    );
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let prefix = prefix(folder.path(), "model");
+    let status = restore(&prefix, &["w"], &[DtFloat]).expect_err("no file");
+    assert_eq!(status.reason(), catalogue::FILE_UNREADABLE);
+    save(&prefix, &[("w", Tensor::scalar(1f32))]).expect("saved");
+    let status = restore(&prefix, &["v"], &[DtFloat]).expect_err("no such tensor");
+    assert_eq!(status.reason(), catalogue::CHECKPOINT_KEY);
+    assert!(
+        status
+            .message()
+            .starts_with("Key v not found in checkpoint"),
+        "{status}"
+    );
+    let status = restore(&prefix, &["w"], &[DtInt64]).expect_err("another type");
+    let text = "tensor_name = w; expected dtype int64 does not equal original dtype float";
+    assert!(status.message().starts_with(text), "{status}");
+}
+
+#[test]
+fn what_cannot_be_saved_leaves_the_old_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let prefix = prefix(folder.path(), "model");
+    save(&prefix, &[("w", Tensor::scalar(1f32))]).expect("saved");
+    assert!(save(&prefix, &[("s", strings(&["a"]))]).is_err(), "strings");
+    assert!(
+        save(
+            &prefix,
+            &[("w", Tensor::scalar(1f32)), ("w", Tensor::scalar(2f32))]
+        )
+        .is_err(),
+        "twice"
+    );
+    assert!(restore(&prefix, &["w"], &[DtFloat]).is_ok());
+}
+
+#[test]
+fn files_are_touched_only_below_their_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let inputs = [
+        prefix(folder.path(), "model"),
+        strings(&["w"]),
+        strings(&[""]),
+        Tensor::scalar(1f32),
+    ]
+    .map(Value::Tensor);
+    let types = [DtString, DtString, DtString, DtFloat];
+    let kernel = kernel("SaveV2", &types, |node| node).expect("a kernel");
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    for (files, text) in [
+        (Files::none(), "SaveV2 may not touch"),
+        (
+            Files::below(elsewhere.path()),
+            "does not lie below files_root",
+        ),
+    ] {
+        let status = call(&*kernel, &home().with_files(files), &inputs).expect_err("refused");
+        assert_eq!(status.reason(), catalogue::FILES_REFUSED);
+        assert!(status.message().contains(text), "{status}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    let below = home().with_files(Files::below(folder.path()));
+    call(&*kernel, &below, &inputs).expect("saved");
+    assert!(folder.path().join("model.safetensors").is_file());
+}
+
+#[test]
+fn shards_are_merged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (first, second) = (
+        prefix(folder.path(), "part-0"),
+        prefix(folder.path(), "part-1"),
+    );
+    save(&first, &[("a", Tensor::scalar(1f32))]).expect("saved");
+    save(&second, &[("b", Tensor::scalar(2f32))]).expect("saved");
+    let paths = ["part-0", "part-1"].map(|name| folder.path().join(name).display().to_string());
+    let both = strings(&[&paths[0], &paths[1]]);
+    let whole = prefix(folder.path(), "whole");
+    run("MergeV2Checkpoints", &[both, whole.clone()]).expect("merged");
+    assert!(restore(&whole, &["a", "b"], &[DtFloat, DtFloat]).is_ok());
+    assert!(
+        restore(&first, &["a"], &[DtFloat]).is_err(),
+        "the shards are gone"
+    );
+}
+
+#[test]
+fn hostile_files_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("x.safetensors");
+    let with_header = |header: &str| {
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend_from_slice(header.as_bytes());
+        bytes.extend_from_slice(&[0; 8]);
+        bytes
+    };
+    let hostile = [
+        vec![],
+        vec![0; 7],
+        u64::MAX.to_le_bytes().to_vec(),
+        [1000u64.to_le_bytes().to_vec(), vec![b' '; 10]].concat(),
+        with_header("nonsense"),
+        with_header(r#"{"w":7}"#),
+        with_header(r#"{"w":{"dtype":"F99","shape":[2],"data_offsets":[0,8]}}"#),
+        with_header(r#"{"w":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}}"#),
+        with_header(r#"{"w":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}}"#),
+        with_header(r#"{"w":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}"#),
+        with_header(
+            r#"{"w":{"dtype":"F32","shape":[9223372036854775807,4],"data_offsets":[0,8]}}"#,
+        ),
+        with_header(r#"{"w":{"dtype":"F32","shape":[1,1,1,1,1,1,1,1,2],"data_offsets":[0,8]}}"#),
+        with_header(r#"{"w":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}}"#),
+    ];
+    for (index, bytes) in hostile.iter().enumerate() {
+        fs::write(&path, bytes).expect("written");
+        let status = Checkpoint::open(&at(&path)).expect_err("it is refused");
+        assert_eq!(
+            status.reason(),
+            catalogue::SAFETENSORS_MALFORMED,
+            "{index}: {status}"
+        );
+    }
+    let empty = TensorMeta {
+        dtype: DType::F32,
+        shape: Shape::new(&[0]).expect("a shape"),
+    };
+    let empty = Tensor::from_inline(empty, &[]).expect("no elements");
+    write(&at(&path), &[("e", &empty)]).expect("written");
+    assert_eq!(
+        Checkpoint::open(&at(&path)).expect("a file").meta("e"),
+        Some(empty.meta())
+    );
+}

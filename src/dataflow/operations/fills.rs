@@ -1,0 +1,278 @@
+//! Tensors made of little: filled, counted up, repeated.
+//!
+//! Knows no arithmetic but counting; sizes come as values, and memory for them is asked before anything is done.
+
+use crate::graph::{Node, attr};
+use crate::kernel::Call;
+use crate::kernel::Value;
+use crate::kernel::arrange::{Arrange, Strided, arranged};
+use crate::kernel::broadcast::{Walk, broadcast};
+use crate::kernel::call::{Done, axis_of, shape_of};
+use crate::kernel::make::{Cost, Made, dtype, made};
+use crate::kernel::numbers::{Number, by_type};
+use rendez::ground::{DType, Shape};
+use rendez::memory::Tensor;
+
+/// Picoseconds for each byte that is written.
+const WRITE: usize = 150;
+
+pub(super) fn make(node: &Node) -> Made {
+    match node.op.name() {
+        "Fill" => made(written(0), |call| {
+            let shape = shape_of(&call.dims(0)?)?;
+            let value = call.tensor(1)?;
+            // A row of one passes for a scalar, as it always did.
+            if value.shape().rank() > 1 || value.shape().elements() != 1 {
+                return Err(format!("value must be a scalar, got shape {}", value.shape()).into());
+            }
+            spread(call, &value, shape)
+        }),
+        "BroadcastTo" => made(written(1), |call| {
+            let input = call.tensor(0)?;
+            let dims = call.dims(1)?;
+            let shape = shape_of(&dims)?;
+            if shape.rank() < input.shape().rank() {
+                return Err(format!(
+                    "Rank of input ({}) must be no greater than rank of output shape ({}).",
+                    input.shape().rank(),
+                    shape.rank()
+                )
+                .into());
+            }
+            if broadcast(input.shape(), shape) != Ok(shape) {
+                return Err(format!(
+                    "Incompatible shapes: {} vs. {shape}: the first cannot be broadcast to the second",
+                    input.shape()
+                )
+                .into());
+            }
+            if input.shape() == shape {
+                call.push(input);
+                return Ok(());
+            }
+            spread(call, &input, shape)
+        }),
+        "Tile" => made(Cost::PerByte(4 * WRITE), tile),
+        "ZerosLike" => made(Cost::PerByte(WRITE), zeros_like),
+        "OnesLike" => {
+            let Some(dtype) = dtype(node, "T") else {
+                return Ok(None);
+            };
+            if dtype == DType::Bool {
+                return made(Cost::PerByte(WRITE), |call| {
+                    let shape = call.tensor(0)?.shape();
+                    call.output::<rendez::memory::Bool8>(shape, |out| out.fill(true.into()))
+                });
+            }
+            by_type!(dtype, T: numbers => made(Cost::PerByte(WRITE), |call| {
+                let shape = call.tensor(0)?.shape();
+                call.output::<T>(shape, |out| out.fill(T::ONE))
+            }))
+            .unwrap_or(Ok(None))
+        }
+        "Range" => {
+            let Some(dtype) = dtype(node, "Tidx") else {
+                return Ok(None);
+            };
+            by_type!(dtype, T: numbers => made(Cost::Light, range::<T>)).unwrap_or(Ok(None))
+        }
+        "OneHot" => {
+            let axis = attr::int(&node.attrs, "axis").unwrap_or(-1);
+            made(Cost::PerByte(4 * WRITE), move |call| one_hot(call, axis))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The cost of writing a shape that comes as input `index`.
+fn written(index: usize) -> Cost {
+    Cost::Picoseconds(Box::new(move |inputs| {
+        let Some(Value::Tensor(dims)) = inputs.get(index) else {
+            return 0;
+        };
+        let dims = crate::kernel::call::integers(dims).unwrap_or_default();
+        let elements = dims.iter().fold(1usize, |all, &dim| {
+            all.saturating_mul(usize::try_from(dim).unwrap_or(0))
+        });
+        elements.saturating_mul(4 * WRITE)
+    }))
+}
+
+/// The next output: `input` broadcast to `shape`, of whatever type.
+fn spread(call: &mut Call<'_>, input: &Tensor, shape: Shape) -> Done {
+    let walk = Walk::broadcast(shape, [input.shape()]);
+    let spread = arranged(call, &[input], shape, &Strided { base: 0, walk })?;
+    call.push(spread);
+    Ok(())
+}
+
+fn tile(call: &mut Call<'_>) -> Done {
+    let input = call.tensor(0)?;
+    let shape = input.shape();
+    let times = call.dims(1)?;
+    if times.len() != shape.rank() {
+        return Err(format!(
+            "Expected multiples argument to be a vector of length {} but got length {}",
+            shape.rank(),
+            times.len()
+        )
+        .into());
+    }
+    let mut dims = vec![];
+    for (index, (&times, dim)) in times.iter().zip(shape.dims()).enumerate() {
+        let size = u64::try_from(times)
+            .ok()
+            .and_then(|times| dim.checked_mul(times));
+        dims.push(
+            size.ok_or_else(|| format!("Expected multiples[{index}] >= 0, but got {times}"))?,
+        );
+    }
+    let out = Shape::new(&dims)?;
+    let mut stride = shape.elements() as usize;
+    let own = shape.dims().map(|dim| {
+        stride /= (dim as usize).max(1);
+        (dim as usize, stride)
+    });
+    let own: Vec<_> = own.collect();
+    // Each dimension is two: how often, which goes back to the start, and how far.
+    let pairs = times
+        .iter()
+        .zip(own)
+        .flat_map(|(&times, (dim, stride))| [(times as usize, [0]), (dim, [stride])]);
+    let pairs: Vec<_> = pairs.collect();
+    let walk = Walk::over(pairs.into_iter());
+    let tiled = arranged(call, &[&input], out, &Strided { base: 0, walk })?;
+    call.push(tiled);
+    Ok(())
+}
+
+fn zeros_like(call: &mut Call<'_>) -> Done {
+    let input = call.tensor(0)?;
+    if input.dtype() == DType::String {
+        let count = input.shape().elements() as usize;
+        return call.output_strings(input.shape(), &vec![[0u8; 0]; count]);
+    }
+    let mut room = call.home.allocate(input.meta())?;
+    room.bytes_mut().fill(0);
+    call.push(room.finish());
+    Ok(())
+}
+
+fn range<T: Number>(call: &mut Call<'_>) -> Done {
+    let mut bounds = [T::default(); 3];
+    for (index, (bound, name)) in bounds
+        .iter_mut()
+        .zip(["start", "limit", "delta"])
+        .enumerate()
+    {
+        let tensor = call.tensor(index)?;
+        *bound = match tensor.as_slice::<T>()? {
+            [bound] if tensor.shape().rank() <= 1 => *bound,
+            _ => {
+                return Err(
+                    format!("{name} must be a scalar, not shape {}", tensor.shape()).into(),
+                );
+            }
+        };
+    }
+    let [start, limit, delta] = bounds;
+    let zero = T::default();
+    if delta == zero {
+        return Err("Requires delta != 0: 0".into());
+    }
+    if delta > zero && start > limit {
+        return Err(format!("Requires start <= limit when delta > 0: {start:?}/{limit:?}").into());
+    }
+    if delta < zero && start < limit {
+        return Err(format!("Requires start >= limit when delta < 0: {start:?}/{limit:?}").into());
+    }
+    // Integers of 64 bits are counted in 128: their distance may have a bit more than they have.
+    let count = match (start.to_i128(), limit.to_i128(), delta.to_i128()) {
+        (Some(start), Some(limit), Some(delta)) => {
+            let (distance, step) = ((limit - start).unsigned_abs(), delta.unsigned_abs());
+            u64::try_from(distance.div_ceil(step)).ok()
+        }
+        _ => {
+            let count = ((limit.to_f64() - start.to_f64()) / delta.to_f64())
+                .abs()
+                .ceil();
+            (count < 1e18).then_some(count as u64)
+        }
+    };
+    let count = count.ok_or("the range has no end")?;
+    call.output::<T>(Shape::new(&[count])?, |out| {
+        let mut next = start;
+        for out in out {
+            *out = next;
+            next = next.plus(delta);
+        }
+    })
+}
+
+/// On where an index says, off elsewhere.
+struct OneHot {
+    /// For each index, the class that is on; `None` if it is none of them.
+    on: Vec<Option<usize>>,
+    depth: usize,
+    /// Indices that lie behind the new dimension.
+    inner: usize,
+}
+
+impl Arrange for OneHot {
+    fn arrange<E: Copy>(&self, inputs: &[&[E]], _: E, out: &mut [E]) -> Done {
+        let (Some([on]), Some([off])) = (inputs.first(), inputs.get(1)) else {
+            return Err("on_value and off_value must be scalars".into());
+        };
+        out.fill(*off);
+        let blocks = out.chunks_exact_mut((self.depth * self.inner).max(1));
+        for (block, classes) in blocks.zip(self.on.chunks_exact(self.inner.max(1))) {
+            for (column, class) in classes.iter().enumerate() {
+                let place = class.map(|class| class * self.inner + column);
+                if let Some(place) = place.and_then(|place| block.get_mut(place)) {
+                    *place = *on;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn one_hot(call: &mut Call<'_>, axis: i64) -> Done {
+    let (indices, on, off) = (call.tensor(0)?, call.tensor(2)?, call.tensor(3)?);
+    let depth = call.integer(1)?;
+    let rank = indices.shape().rank();
+    let axis = if axis == -1 {
+        Some(rank)
+    } else {
+        axis_of(axis, rank + 1).filter(|_| axis >= 0)
+    };
+    let Some(axis) = axis else {
+        return Err("Expected axis to be -1 or between [0, rank of indices]".into());
+    };
+    for (name, value) in [("on_value", &on), ("off_value", &off)] {
+        if value.shape().rank() != 0 {
+            return Err(format!("{name} must be a scalar, but got: {}", value.shape()).into());
+        }
+    }
+    let Ok(depth) = u64::try_from(depth) else {
+        return Err(format!("depth must be non-negative, got: {depth}").into());
+    };
+    let mut dims: Vec<u64> = indices.shape().dims().collect();
+    let inner = dims[axis..].iter().product::<u64>() as usize;
+    dims.insert(axis, depth);
+    let shape = Shape::new(&dims)?;
+    let classes = crate::kernel::call::integers(&indices)?;
+    let on_of = |&index: &i64| {
+        usize::try_from(index)
+            .ok()
+            .filter(|&index| (index as u64) < depth)
+    };
+    let how = OneHot {
+        on: classes.iter().map(on_of).collect(),
+        depth: depth as usize,
+        inner,
+    };
+    let hot = arranged(call, &[&on, &off], shape, &how)?;
+    call.push(hot);
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! Elements picked by index, and added up by it.
+//!
+//! Knows indices as claims: each is looked at before it is used.
+
+use crate::graph::{Node, attr};
+use crate::kernel::Call;
+use crate::kernel::arrange::{Arrange, arranged};
+use crate::kernel::call::{Done, axis_of};
+use crate::kernel::make::{Cost, Made, dtype, made};
+use crate::kernel::numbers::{Number, by_type};
+use rendez::ground::Shape;
+use rendez::memory::Tensor;
+
+/// Picoseconds for each byte.
+const PICK: usize = 300;
+
+pub(super) fn make(node: &Node) -> Made {
+    match node.op.name() {
+        "Gather" => made(Cost::PerByte(PICK), |call| gather(call, 0, 0)),
+        "GatherV2" => {
+            let batch = attr::int(&node.attrs, "batch_dims").unwrap_or(0);
+            made(Cost::PerByte(PICK), move |call| {
+                let axis = call.integer(2)?;
+                gather(call, axis, batch)
+            })
+        }
+        "UnsortedSegmentSum" => {
+            let Some(dtype) = dtype(node, "T") else {
+                return Ok(None);
+            };
+            by_type!(dtype, T: numbers => made(Cost::PerByte(PICK), segment_sum::<T>))
+                .unwrap_or(Ok(None))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Slices picked by index, for each batch, and for each element before the dimension they are picked from.
+struct Picks {
+    /// For each batch and each of its indices, which slice.
+    indices: Vec<usize>,
+    per_batch: usize,
+    /// Elements between batches and the dimension.
+    outer: usize,
+    /// The dimension's size.
+    size: usize,
+    /// Elements of a slice.
+    inner: usize,
+}
+
+impl Arrange for Picks {
+    fn arrange<E: Copy>(&self, inputs: &[&[E]], _: E, out: &mut [E]) -> Done {
+        let params = inputs.first().copied().unwrap_or_default();
+        let mut slices = out.chunks_exact_mut(self.inner.max(1));
+        for (batch, indices) in self.indices.chunks_exact(self.per_batch.max(1)).enumerate() {
+            for outer in 0..self.outer {
+                let start = (batch * self.outer + outer) * self.size;
+                for index in indices {
+                    let at = (start + index) * self.inner;
+                    let (Some(out), Some(slice)) = (slices.next(), params.get(at..at + self.inner))
+                    else {
+                        return Ok(());
+                    };
+                    out.copy_from_slice(slice);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn gather(call: &mut Call<'_>, axis: i64, batch: i64) -> Done {
+    let (params, indices) = (call.tensor(0)?, call.tensor(1)?);
+    let (shape, picked) = (params.shape(), indices.shape());
+    let Some(axis) = axis_of(axis, shape.rank()) else {
+        let rank = shape.rank();
+        return Err(format!(
+            "Expected axis in the range [{}, {rank}), but got {axis}",
+            -(rank as i64)
+        )
+        .into());
+    };
+    let batch_at = if batch < 0 {
+        batch.saturating_add(picked.rank() as i64)
+    } else {
+        batch
+    };
+    let batch = usize::try_from(batch_at)
+        .ok()
+        .filter(|&batch| batch <= axis && batch <= picked.rank());
+    let Some(batch) = batch else {
+        return Err(format!(
+            "batch_dims must be at most axis {axis} and the rank of indices {}",
+            picked.rank()
+        )
+        .into());
+    };
+    let (own, index_dims): (Vec<_>, Vec<_>) = (shape.dims().collect(), picked.dims().collect());
+    if own[..batch] != index_dims[..batch] {
+        return Err(format!(
+            "params{shape} and indices{picked} differ in their first {batch} dimensions"
+        )
+        .into());
+    }
+    let size = own[axis];
+    let integers = crate::kernel::call::integers(&indices)?;
+    let mut places = Vec::with_capacity(integers.len());
+    for (at, &index) in integers.iter().enumerate() {
+        let place = u64::try_from(index).ok().filter(|&index| index < size);
+        let Some(place) = place else {
+            return Err(format!(
+                "indices{} = {index} is not in [0, {size})",
+                position(picked, at)
+            )
+            .into());
+        };
+        places.push(place as usize);
+    }
+    let product = |dims: &[u64]| dims.iter().product::<u64>() as usize;
+    let dims = [&own[..axis], &index_dims[batch..], &own[axis + 1..]].concat();
+    let how = Picks {
+        indices: places,
+        per_batch: product(&index_dims[batch..]),
+        outer: product(&own[batch..axis]),
+        size: size as usize,
+        inner: product(&own[axis + 1..]),
+    };
+    let picked = arranged(call, &[&params], Shape::new(&dims)?, &how)?;
+    call.push(picked);
+    Ok(())
+}
+
+/// Where element `at` of a shape stands, as `[1,2]`.
+fn position(shape: Shape, mut at: usize) -> String {
+    let mut places = vec![];
+    for stride in crate::kernel::arrange::strides(shape) {
+        places.push((at / stride.max(1)).to_string());
+        at %= stride.max(1);
+    }
+    format!("[{}]", places.join(","))
+}
+
+/// Slices added up by where their index says; a negative index drops its slice.
+fn segment_sum<T: Number>(call: &mut Call<'_>) -> Done {
+    let (data, ids): (Tensor, Tensor) = (call.tensor(0)?, call.tensor(1)?);
+    let count = call.integer(2)?;
+    let Ok(count) = u64::try_from(count) else {
+        return Err(format!("Input num_segments == {count} must not be negative.").into());
+    };
+    let (shape, by) = (data.shape(), ids.shape());
+    let dims: Vec<_> = shape.dims().collect();
+    if by.rank() > dims.len() || by.dims().zip(&dims).any(|(id, &dim)| id != dim) {
+        return Err(
+            format!("data.shape = {shape} does not start with segment_ids.shape = {by}").into(),
+        );
+    }
+    let rest = &dims[by.rank()..];
+    let inner = rest.iter().product::<u64>() as usize;
+    let ids = crate::kernel::call::integers(&ids)?;
+    for (at, &id) in ids.iter().enumerate() {
+        if id >= 0 && id.unsigned_abs() >= count {
+            return Err(format!(
+                "segment_ids{} = {id} is out of range [0, {count})",
+                position(by, at)
+            )
+            .into());
+        }
+    }
+    let elements = data.as_slice::<T>()?;
+    let out_shape = Shape::new(&[&[count], rest].concat())?;
+    call.output::<T>(out_shape, |out| {
+        out.fill(T::default());
+        for (&id, slice) in ids.iter().zip(elements.chunks_exact(inner.max(1))) {
+            let place = usize::try_from(id)
+                .ok()
+                .and_then(|id| out.get_mut(id * inner..(id + 1) * inner));
+            for (sum, &element) in place.into_iter().flatten().zip(slice) {
+                *sum = sum.plus(element);
+            }
+        }
+    })
+}

@@ -1,0 +1,183 @@
+//! Products of matrices. Knows matrices and nothing of where they come from.
+//!
+//! The product is computed straight into the output: by `matrixmultiply`, through `ndarray`, for 32 and 64-bit floats,
+//! by rows for everything else.
+
+use ndarray::linalg::general_mat_mul;
+use ndarray::{ArrayView2, ArrayViewMut2, LinalgScalar};
+
+use crate::graph::{Node, attr};
+use crate::kernel::Call;
+use crate::kernel::Value;
+use crate::kernel::call::Done;
+use crate::kernel::make::{Cost, Made, dtype, made};
+use crate::kernel::numbers::{Number, by_type};
+use rendez::ground::{DType, Shape};
+use rendez::memory::{Element, Tensor};
+
+#[cfg(test)]
+mod tests;
+
+/// A step of the sum of products takes some 50 ps.
+const STEP_PS: usize = 50;
+
+/// Which operands are transposed.
+#[derive(Clone, Copy)]
+struct Turned {
+    left: bool,
+    right: bool,
+}
+
+pub(super) fn make(node: &Node) -> Made {
+    if node.op.name() != "MatMul" {
+        return Ok(None);
+    }
+    let turned = Turned {
+        left: attr::bool(&node.attrs, "transpose_a").unwrap_or(false),
+        right: attr::bool(&node.attrs, "transpose_b").unwrap_or(false),
+    };
+    let Some(dtype) = dtype(node, "T") else {
+        return Ok(None);
+    };
+    let cost = Cost::Picoseconds(Box::new(move |inputs| {
+        steps(inputs, turned).saturating_mul(STEP_PS)
+    }));
+    match dtype {
+        DType::F32 => made(cost, move |call| floats::<f32>(call, turned)),
+        DType::F64 => made(cost, move |call| floats::<f64>(call, turned)),
+        _ => by_type!(dtype, T: numbers => made(cost, move |call| others::<T>(call, turned)))
+            .unwrap_or(Ok(None)),
+    }
+}
+
+/// Steps of the sums of products; a variable's are guessed from its size.
+fn steps(inputs: &[Value], turned: Turned) -> usize {
+    let [left, right] = inputs else {
+        return 0;
+    };
+    let columns = |value: &Value, is_turned: bool| match value {
+        Value::Tensor(tensor) => {
+            let dim = tensor.shape().dim(usize::from(!is_turned));
+            dim.map_or(1, |dim| dim as usize)
+        }
+        Value::Variable(variable) => variable.bytes().isqrt(),
+    };
+    let depth_and_rows = left.bytes() / 4;
+    depth_and_rows
+        .saturating_mul(columns(right, turned.right).max(1))
+        .max((right.bytes() / 4).saturating_mul(columns(left, !turned.left).max(1)))
+}
+
+/// The matrices, untransposed, and the shape of their product.
+struct Operands {
+    left: Tensor,
+    right: Tensor,
+    product: Shape,
+}
+
+fn operands(call: &Call<'_>, turned: Turned) -> Result<Operands, crate::kernel::call::Fault> {
+    let (left, right) = (call.tensor(0)?, call.tensor(1)?);
+    if left.shape().rank() != right.shape().rank() || left.shape().rank() != 2 {
+        return Err(format!(
+            "In[0] and In[1] has different ndims: {} vs. {}: both must be matrices",
+            left.shape(),
+            right.shape()
+        )
+        .into());
+    }
+    let dims = |tensor: &Tensor, is_turned: bool| {
+        let dim = |index| tensor.shape().dim(index).unwrap_or(0);
+        if is_turned {
+            (dim(1), dim(0))
+        } else {
+            (dim(0), dim(1))
+        }
+    };
+    let ((rows, depth), (other_depth, columns)) =
+        (dims(&left, turned.left), dims(&right, turned.right));
+    if depth != other_depth {
+        return Err(format!(
+            "Matrix size-incompatible: In[0]: {}, In[1]: {}",
+            left.shape(),
+            right.shape()
+        )
+        .into());
+    }
+    Ok(Operands {
+        product: Shape::new(&[rows, columns])?,
+        left,
+        right,
+    })
+}
+
+fn matrix<T: Element>(
+    tensor: &Tensor,
+    is_turned: bool,
+) -> Result<ArrayView2<'_, T>, crate::kernel::call::Fault> {
+    let view = tensor.view::<T>()?.into_dimensionality::<ndarray::Ix2>();
+    let view = view.map_err(|error| error.to_string())?;
+    Ok(if is_turned {
+        view.reversed_axes()
+    } else {
+        view
+    })
+}
+
+fn matrix_mut<T>(
+    shape: Shape,
+    out: &mut [T],
+) -> Result<ArrayViewMut2<'_, T>, crate::kernel::call::Fault> {
+    let dim = |index| shape.dim(index).unwrap_or(0) as usize;
+    let view = ArrayViewMut2::from_shape((dim(0), dim(1)), out);
+    Ok(view.map_err(|error| error.to_string())?)
+}
+
+fn floats<T: Element + LinalgScalar>(call: &mut Call<'_>, turned: Turned) -> Done {
+    let Operands {
+        left,
+        right,
+        product,
+    } = operands(call, turned)?;
+    let (left, right) = (
+        matrix::<T>(&left, turned.left)?,
+        matrix::<T>(&right, turned.right)?,
+    );
+    call.try_output::<T>(product, |out| {
+        if left.ncols() == 0 {
+            out.fill(T::zero());
+            return Ok(());
+        }
+        let mut out = matrix_mut(product, out)?;
+        general_mat_mul(T::one(), &left, &right, T::zero(), &mut out);
+        Ok(())
+    })
+}
+
+fn others<T: Number>(call: &mut Call<'_>, turned: Turned) -> Done {
+    let Operands {
+        left,
+        right,
+        product,
+    } = operands(call, turned)?;
+    let (left, right) = (
+        matrix::<T>(&left, turned.left)?,
+        matrix::<T>(&right, turned.right)?,
+    );
+    call.try_output::<T>(product, |out| {
+        let mut out = matrix_mut(product, out)?;
+        let mut sums = vec![T::Wide::default(); out.ncols()];
+        for (mut out, left) in out.rows_mut().into_iter().zip(left.rows()) {
+            sums.fill(T::Wide::default());
+            for (&factor, right) in left.iter().zip(right.rows()) {
+                let factor = factor.wide();
+                for (sum, &right) in sums.iter_mut().zip(right) {
+                    *sum = sum.plus(factor.times(right.wide()));
+                }
+            }
+            for (out, &sum) in out.iter_mut().zip(&sums) {
+                *out = T::narrow(sum);
+            }
+        }
+        Ok(())
+    })
+}

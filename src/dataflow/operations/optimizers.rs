@@ -1,0 +1,207 @@
+//! Updates of variables by gradients: gradient descent, momentum, Adam; by reference and by handle.
+//!
+//! Knows the formulas. All variables of one update are held while their next contents are computed, and nothing is
+//! replaced before all of them are.
+
+use std::sync::Arc;
+
+use super::state::missing;
+use crate::graph::{Node, attr};
+use crate::kernel::Call;
+use crate::kernel::Value;
+use crate::kernel::call::{Done, Fault};
+use crate::kernel::make::{Cost, Made, dtype, made};
+use crate::kernel::numbers::{Float, Number, Real, by_type};
+use crate::kernel::variables::hold_all;
+use rendez::memory::Tensor;
+
+#[cfg(test)]
+mod tests;
+
+/// Picoseconds for each byte of an update.
+const UPDATE: usize = 300;
+
+pub(super) fn make(node: &Node) -> Made {
+    let op = node.op.name();
+    let (name, is_ref) = match op.strip_prefix("Resource") {
+        Some(name) => (name, false),
+        None => (op, true),
+    };
+    let nesterov = attr::bool(&node.attrs, "use_nesterov").unwrap_or(false);
+    let Some(dtype) = dtype(node, "T") else {
+        return Ok(None);
+    };
+    by_type!(dtype, T: reals => match name {
+        "ApplyGradientDescent" => made(Cost::PerByte(UPDATE), move |call| {
+            update::<T, 1, 1>(call, is_ref, ["var"], &["alpha"], "delta", |[var], [alpha], delta| {
+                [var.minus(alpha.times(delta))]
+            })
+        }),
+        "ApplyMomentum" => made(Cost::PerByte(UPDATE), move |call| momentum::<T>(call, is_ref, nesterov)),
+        "ApplyAdam" => made(Cost::PerByte(UPDATE), move |call| adam::<T>(call, is_ref, nesterov)),
+        _ => Ok(None),
+    })
+    .unwrap_or(Ok(None))
+}
+
+fn momentum<T: Real>(call: &mut Call<'_>, is_ref: bool, nesterov: bool) -> Done {
+    // The gradient stands between the rate and the momentum.
+    let names = ["var", "accum"];
+    update::<T, 2, 2>(
+        call,
+        is_ref,
+        names,
+        &["lr", "grad", "momentum"],
+        "grad",
+        |[var, accum], [lr, momentum], grad| {
+            let accum = accum.times(momentum).plus(grad);
+            let step = match nesterov {
+                true => grad.times(lr).plus(accum.times(momentum).times(lr)),
+                false => accum.times(lr),
+            };
+            [var.minus(step), accum]
+        },
+    )
+}
+
+fn adam<T: Real>(call: &mut Call<'_>, is_ref: bool, nesterov: bool) -> Done {
+    let one = T::Exact::ONE;
+    let scalars = [
+        "beta1_power",
+        "beta2_power",
+        "lr",
+        "beta1",
+        "beta2",
+        "epsilon",
+    ];
+    update::<T, 3, 6>(
+        call,
+        is_ref,
+        ["var", "m", "v"],
+        &scalars,
+        "grad",
+        |[var, m, v], scalars, grad| {
+            let [power1, power2, lr, beta1, beta2, epsilon] = scalars;
+            let alpha = lr.times(one.minus(power2).sqrt()).over(one.minus(power1));
+            let m = m.plus(grad.minus(m).times(one.minus(beta1)));
+            let v = v.plus(grad.times(grad).minus(v).times(one.minus(beta2)));
+            let direction = match nesterov {
+                true => grad.times(one.minus(beta1)).plus(beta1.times(m)),
+                false => m,
+            };
+            [
+                var.minus(direction.times(alpha).over(v.sqrt().plus(epsilon))),
+                m,
+                v,
+            ]
+        },
+    )
+}
+
+/// Replaces the first `N` inputs, variables, by what `next` makes of their elements, the scalars and the gradient.
+///
+/// `others` names the inputs behind the variables in order; the one called `gradient`, or else the one behind them all,
+/// has the variables' shape, the others are `S` scalars.
+fn update<T: Real, const N: usize, const S: usize>(
+    call: &mut Call<'_>,
+    is_ref: bool,
+    names: [&str; N],
+    others: &[&str],
+    gradient: &str,
+    next: impl Fn([T::Exact; N], [T::Exact; S], T::Exact) -> [T::Exact; N],
+) -> Done {
+    let gradient_at = others
+        .iter()
+        .position(|&name| name == gradient)
+        .unwrap_or(others.len());
+    let mut scalars = [T::Exact::default(); S];
+    let named = others
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| *at != gradient_at);
+    for (scalar, (at, name)) in scalars.iter_mut().zip(named) {
+        let tensor = call.tensor(N + at)?;
+        let elements = tensor.as_slice::<T>()?;
+        match elements {
+            [element] if tensor.shape().rank() == 0 => *scalar = element.exact(),
+            _ => return Err(format!("{name} is not a scalar: {}", tensor.shape()).into()),
+        }
+    }
+    let change = call.tensor(N + gradient_at)?;
+    let mut variables = Vec::with_capacity(N);
+    for index in 0..N {
+        variables.push(call.variable(index)?);
+    }
+    let held = hold_all(&variables).ok_or("one variable stands in two places of an update")?;
+    let mut old = Vec::with_capacity(N);
+    for (variable, name) in variables.iter().zip(names) {
+        let content = variable.read();
+        let content = if is_ref {
+            content?
+        } else {
+            content.map_err(|_| missing(variable))?
+        };
+        let first: &Tensor = old.first().unwrap_or(&content);
+        if content.shape() != first.shape() {
+            return Err(different("var", name, first, &content));
+        }
+        old.push(content);
+    }
+    let Some(first) = old.first() else {
+        return Err("there is no variable".into());
+    };
+    if change.shape() != first.shape() {
+        return Err(different("var", gradient, first, &change));
+    }
+    let shape = first.shape();
+    let mut rooms = Vec::with_capacity(N);
+    let mut slices = Vec::with_capacity(N);
+    for content in &old {
+        rooms.push(call.home.allocate(content.meta())?);
+        slices.push(content.as_slice::<T>()?);
+    }
+    {
+        let mut outs = Vec::with_capacity(N);
+        for room in &mut rooms {
+            outs.push(room.as_mut_slice::<T>()?);
+        }
+        let (Ok(slices), Ok(mut outs)) = (
+            <[&[T]; N]>::try_from(slices),
+            <[&mut [T]; N]>::try_from(outs),
+        ) else {
+            return Err("there are not as many variables as there should be".into());
+        };
+        let changes = change.as_slice::<T>()?;
+        // Slices of one length, which the compiler is told: it leaves the bounds out of the loop.
+        let len = shape.elements() as usize;
+        let slices = slices.map(|slice| &slice[..len.min(slice.len())]);
+        for (at, change) in changes.iter().enumerate().take(len) {
+            let new = next(
+                slices.map(|slice| slice[at].exact()),
+                scalars,
+                change.exact(),
+            );
+            for (out, new) in outs.iter_mut().zip(new) {
+                out[at] = T::round(new);
+            }
+        }
+    }
+    for (held, room) in held.iter().zip(rooms) {
+        held.replace(room.finish());
+    }
+    drop(held);
+    if is_ref {
+        let variable = Arc::clone(call.variable(0)?);
+        call.outputs.push(Value::Variable(variable));
+    }
+    Ok(())
+}
+
+fn different(left: &str, right: &str, left_is: &Tensor, right_is: &Tensor) -> Fault {
+    format!(
+        "{left} and {right} do not have the same shape{} {}",
+        left_is.shape(),
+        right_is.shape()
+    )
+    .into()
+}

@@ -1,0 +1,286 @@
+//! Reductions: many elements to one, over some dimensions or to the place of the largest.
+//!
+//! Knows folds. The input is read once, in order; each of its rows goes to one element, or to as many as it has.
+
+use crate::graph::{Node, attr};
+use crate::kernel::Call;
+use crate::kernel::broadcast::Walk;
+use crate::kernel::call::{Done, Fault, axis_of, elements, elements_mut};
+use crate::kernel::make::{Cost, Made, dtype, made};
+use crate::kernel::numbers::{Number, by_type};
+use rendez::ground::shape::RANK_MAX;
+use rendez::ground::{DType, Shape};
+use rendez::memory::{Bool8, Element, Tensor, TensorBuilder};
+
+/// Picoseconds for each byte that is folded.
+const FOLD: usize = 300;
+/// Partial sums of a row: independent, so that they are added at once, and rounded less than one sum is.
+const LANES: usize = 16;
+/// Elements added up before their sum is set aside: long sums are sums of sums.
+const BLOCK: usize = 4096;
+
+pub(super) fn make(node: &Node) -> Made {
+    let op = node.op.name();
+    let keep = attr::bool(&node.attrs, "keep_dims").unwrap_or(false);
+    match op {
+        "All" => return made(Cost::PerByte(FOLD), move |call| truths(call, keep, true)),
+        "Any" => return made(Cost::PerByte(FOLD), move |call| truths(call, keep, false)),
+        "ArgMax" | "ArgMin" => return arg(node, op == "ArgMax"),
+        _ => {}
+    }
+    let Some(dtype) = dtype(node, "T") else {
+        return Ok(None);
+    };
+    by_type!(dtype, T: numbers => fold::<T>(op, keep)).unwrap_or(Ok(None))
+}
+
+fn fold<T: Number>(op: &str, keep: bool) -> Made {
+    let zero = T::Wide::default();
+    match op {
+        "Sum" => reduce::<T>(keep, zero, Number::plus, |sum, _| sum),
+        "Mean" => reduce::<T>(keep, zero, Number::plus, |sum, count| {
+            sum.over(T::Wide::from_i64(count as i64))
+        }),
+        "Prod" => reduce::<T>(keep, T::Wide::ONE, Number::times, |product, _| product),
+        "Max" => reduce::<T>(keep, T::LOWEST.wide(), Number::max, |largest, _| largest),
+        "Min" => reduce::<T>(keep, T::HIGHEST.wide(), Number::min, |smallest, _| smallest),
+        _ => Ok(None),
+    }
+}
+
+/// What is reduced to what.
+struct Plan {
+    /// The output.
+    shape: Shape,
+    /// The rows of the input, and where in the output each goes.
+    walk: Walk<1>,
+    /// Elements that become one.
+    count: usize,
+}
+
+fn plan(call: &Call<'_>, input: Shape, keep: bool) -> Result<Plan, Fault> {
+    let mut gone = [false; RANK_MAX];
+    for axis in call.dims(1)? {
+        let Some(index) = axis_of(axis, input.rank()) else {
+            return Err(format!(
+                "Invalid reduction dimension ({axis} for input with {} dimension(s)",
+                input.rank()
+            )
+            .into());
+        };
+        if std::mem::replace(&mut gone[index], true) {
+            return Err(format!(
+                "Invalid reduction arguments: Axes contains duplicate dimension: {index}"
+            )
+            .into());
+        }
+    }
+    let each = || input.dims().zip(gone);
+    let dims: Vec<u64> = each()
+        .filter_map(|(dim, gone)| match (gone, keep) {
+            (false, _) => Some(dim),
+            (true, true) => Some(1),
+            (true, false) => None,
+        })
+        .collect();
+    let mut strides = [[0; RANK_MAX]; 1];
+    let mut stride = 1usize;
+    for (index, (dim, gone)) in each().enumerate().collect::<Vec<_>>().into_iter().rev() {
+        if !gone {
+            strides[0][index] = stride;
+            stride = stride.saturating_mul(dim as usize);
+        }
+    }
+    let counts = each()
+        .filter(|(_, gone)| *gone)
+        .map(|(dim, _)| dim as usize);
+    Ok(Plan {
+        shape: Shape::new(&dims)?,
+        walk: Walk::strided(input, strides),
+        count: counts.product(),
+    })
+}
+
+fn reduce<T: Number>(
+    keep: bool,
+    start: T::Wide,
+    fold: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy + Send + Sync + 'static,
+    end: impl Fn(T::Wide, usize) -> T::Wide + Copy + Send + Sync + 'static,
+) -> Made {
+    made(Cost::PerByte(FOLD), move |call| {
+        reduced(call, keep, T::DTYPE, &mut |plan, input, room| {
+            let elements = elements::<T>(input)?;
+            let mut sums = vec![start; plan.shape.elements() as usize];
+            gather(
+                plan,
+                elements,
+                &mut sums,
+                |sum, row| fold(sum, fold_row(row, start, fold)),
+                |sum, x: T| fold(sum, x.wide()),
+            );
+            for (out, sum) in elements_mut::<T>(room)?.iter_mut().zip(sums) {
+                *out = T::narrow(end(sum, plan.count));
+            }
+            Ok(())
+        })
+    })
+}
+
+/// What is the same for every type and fold, compiled once: `write` has the loops alone.
+fn reduced(
+    call: &mut Call<'_>,
+    keep: bool,
+    dtype: DType,
+    write: &mut dyn FnMut(&Plan, &Tensor, &mut TensorBuilder) -> Done,
+) -> Done {
+    let input = call.tensor(0)?;
+    let plan = plan(call, input.shape(), keep)?;
+    if plan.count == 1 {
+        call.push(input.reshaped(plan.shape)?);
+        return Ok(());
+    }
+    let mut room = call.room(dtype, plan.shape)?;
+    write(&plan, &input, &mut room)?;
+    call.push(room.finish());
+    Ok(())
+}
+
+/// Gives each row of the input to the element of the output that it goes to, or its elements to theirs.
+fn gather<T: Copy, U: Copy>(
+    plan: &Plan,
+    elements: &[T],
+    out: &mut [U],
+    whole: impl Fn(U, &[T]) -> U,
+    each: impl Fn(U, T) -> U,
+) {
+    let mut rows = elements.chunks_exact(plan.walk.row.max(1));
+    plan.walk.rows(|[place]| {
+        let (Some(row), Some(out)) = (rows.next(), out.get_mut(place..)) else {
+            return;
+        };
+        if plan.walk.step == [0] {
+            if let Some(out) = out.first_mut() {
+                *out = whole(*out, row);
+            }
+            return;
+        }
+        for (out, &element) in out.iter_mut().zip(row) {
+            *out = each(*out, element);
+        }
+    });
+}
+
+/// Folds a row in lanes and blocks.
+fn fold_row<T: Number>(
+    row: &[T],
+    start: T::Wide,
+    fold: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
+) -> T::Wide {
+    let mut total = start;
+    for block in row.chunks(BLOCK) {
+        let mut lanes = [start; LANES];
+        let chunks = block.chunks_exact(LANES);
+        let rest = chunks.remainder();
+        for chunk in chunks {
+            for (lane, &element) in lanes.iter_mut().zip(chunk) {
+                *lane = fold(*lane, element.wide());
+            }
+        }
+        for (lane, &element) in lanes.iter_mut().zip(rest) {
+            *lane = fold(*lane, element.wide());
+        }
+        total = fold(total, lanes.into_iter().fold(start, fold));
+    }
+    total
+}
+
+fn truths(call: &mut Call<'_>, keep: bool, is_all: bool) -> Done {
+    let input = call.tensor(0)?;
+    let plan = plan(call, input.shape(), keep)?;
+    let elements = input.as_slice::<Bool8>()?;
+    call.output::<Bool8>(plan.shape, |out| {
+        out.fill(is_all.into());
+        let one = |truth: Bool8, x: Bool8| match is_all {
+            true => (truth.is_true() && x.is_true()).into(),
+            false => (truth.is_true() || x.is_true()).into(),
+        };
+        let row = |truth, row: &[Bool8]| row.iter().copied().fold(truth, one);
+        gather(&plan, elements, out, row, one);
+    })
+}
+
+fn arg(node: &Node, is_largest: bool) -> Made {
+    let (Some(dtype), Some(output)) = (dtype(node, "T"), dtype(node, "output_type")) else {
+        return Ok(None);
+    };
+    if dtype == DType::Bool {
+        let rank = |truth: Bool8| u8::from(truth.is_true());
+        return made(Cost::PerByte(FOLD), move |call| {
+            place::<Bool8, u8>(call, output, is_largest, rank)
+        });
+    }
+    by_type!(dtype, T: numbers => made(Cost::PerByte(FOLD), move |call| {
+        place::<T, T>(call, output, is_largest, |element| element)
+    }))
+    .unwrap_or(Ok(None))
+}
+
+/// Where along a dimension the largest or smallest stands; the first of equals. What is not a number is neither.
+fn place<T: Element, K: Number>(
+    call: &mut Call<'_>,
+    output: DType,
+    is_largest: bool,
+    key: impl Fn(T) -> K,
+) -> Done {
+    let input = call.tensor(0)?;
+    let shape = input.shape();
+    let axis = call.integer(1)?;
+    let Some(axis) = axis_of(axis, shape.rank()) else {
+        let rank = shape.rank();
+        return Err(format!(
+            "Expected dimension in the range [{}, {rank}), but got {axis}",
+            -(rank as i64)
+        )
+        .into());
+    };
+    let dims: Vec<_> = shape.dims().collect();
+    let (outer, along, inner) = (&dims[..axis], dims[axis] as usize, &dims[axis + 1..]);
+    if along == 0 {
+        return Err(format!("Reduction axis {axis} is empty in shape {shape}").into());
+    }
+    let width = inner.iter().product::<u64>() as usize;
+    let elements = input.as_slice::<T>()?;
+    let mut best = vec![];
+    for block in elements.chunks_exact((along * width).max(1)) {
+        for column in 0..width {
+            let keys = block
+                .iter()
+                .skip(column)
+                .step_by(width)
+                .map(|&element| key(element));
+            let mut found: Option<(i64, K)> = None;
+            for (at, key) in (0i64..).zip(keys) {
+                let wins = found.is_none_or(|(_, best)| {
+                    best.is_nan() && !key.is_nan()
+                        || if is_largest { key > best } else { key < best }
+                });
+                if wins {
+                    found = Some((at, key));
+                }
+            }
+            best.push(found.map_or(0, |(at, _)| at));
+        }
+    }
+    let shape = Shape::new(&[outer, inner].concat())?;
+    match output {
+        DType::I16 => call.output::<i16>(shape, |out| narrow(out, &best, |at| at as i16)),
+        DType::U16 => call.output::<u16>(shape, |out| narrow(out, &best, |at| at as u16)),
+        wide => call.output_ints(wide, shape, &best),
+    }
+}
+
+fn narrow<T>(out: &mut [T], places: &[i64], f: impl Fn(i64) -> T) {
+    for (out, &place) in out.iter_mut().zip(places) {
+        *out = f(place);
+    }
+}

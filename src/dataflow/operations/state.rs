@@ -1,0 +1,213 @@
+//! Variables: found by name, read, assigned and added to.
+//!
+//! A reference and a handle are the same thing here; what differs is the texts of refusals, which are the original's.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::graph::{Node, PartialShape, attr};
+use crate::kernel::Call;
+use crate::kernel::Value;
+use crate::kernel::call::{Done, Fault};
+use crate::kernel::make::{Cost, Made, dtype, made};
+use crate::kernel::numbers::{Number, by_type};
+use crate::kernel::variables::Variable;
+use rendez::ground::{DType, Shape, Status, catalogue};
+use rendez::memory::Tensor;
+
+#[cfg(test)]
+mod tests;
+
+/// Picoseconds for each byte of an assignment that adds.
+const ADDING: usize = 200;
+
+pub(super) fn make(node: &Node) -> Made {
+    let op = node.op.name();
+    match op {
+        "Variable" | "VariableV2" | "VarHandleOp" => variable(node),
+        "IsVariableInitialized" | "VarIsInitializedOp" => made(Cost::Light, |call| {
+            let is_initialized = call.variable(0)?.is_initialized();
+            call.push(Tensor::scalar(rendez::memory::Bool8::from(is_initialized)));
+            Ok(())
+        }),
+        "Assign" => {
+            let validate = attr::bool(&node.attrs, "validate_shape").unwrap_or(true);
+            made(Cost::Light, move |call| assign(call, validate))
+        }
+        "AssignVariableOp" => {
+            let validate = attr::bool(&node.attrs, "validate_shape").unwrap_or(false);
+            made(Cost::Light, move |call| assign_handle(call, validate))
+        }
+        "AssignAdd" | "AssignSub" | "AssignAddVariableOp" | "AssignSubVariableOp" => {
+            let is_sum = op.starts_with("AssignAdd");
+            let is_ref = !op.ends_with("Op");
+            let Some(dtype) = dtype(node, if is_ref { "T" } else { "dtype" }) else {
+                return Ok(None);
+            };
+            by_type!(dtype, T: numbers => made(Cost::PerByte(ADDING), move |call| {
+                add::<T>(call, is_sum, is_ref)
+            }))
+            .unwrap_or(Ok(None))
+        }
+        "ReadVariableOp" => {
+            let dtype = dtype(node, "dtype");
+            made(Cost::Light, move |call| read(call, dtype))
+        }
+        "VariableShape" => {
+            let out_type = dtype(node, "out_type").unwrap_or(DType::I32);
+            made(Cost::Light, move |call| {
+                let shape = call.variable(0)?.read()?.shape();
+                let dims: Vec<_> = shape.dims().map(u64::cast_signed).collect();
+                let row = Shape::new(&[dims.len() as u64])?;
+                call.output_ints(out_type, row, &dims)
+            })
+        }
+        "DestroyResourceOp" => {
+            let ignore = attr::bool(&node.attrs, "ignore_lookup_error").unwrap_or(true);
+            made(Cost::Light, move |call| {
+                let variable = call.variable(0)?;
+                if call.home.variables.forget(variable) || ignore {
+                    return Ok(());
+                }
+                Err(missing(variable).into())
+            })
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The variable of a name, looked up once and again after it was forgotten.
+fn variable(node: &Node) -> Made {
+    let text = |name| attr::text(&node.attrs, name).unwrap_or("").to_owned();
+    let (container, shared) = (text("container"), text("shared_name"));
+    let name = match shared.as_str() {
+        "" => node.name.clone(),
+        _ => shared,
+    };
+    let declared = attr::shape(&node.attrs, "shape")
+        .and_then(PartialShape::from_proto)
+        .and_then(|shape| shape.fully());
+    let declared = match declared {
+        Some(dims) if node.op.name() != "VarHandleOp" => Some(Shape::new(&dims)?),
+        _ => None,
+    };
+    let found: Mutex<Option<Arc<Variable>>> = Mutex::default();
+    made(Cost::Light, move |call| {
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        let variable = match found.as_ref().filter(|variable| !variable.is_forgotten()) {
+            Some(variable) => Arc::clone(variable),
+            None => {
+                let variable = call.home.variables.find(&container, &name);
+                if let Some(shape) = declared {
+                    variable.declare(shape);
+                }
+                Arc::clone(found.insert(variable))
+            }
+        };
+        call.outputs.push(Value::Variable(variable));
+        Ok(())
+    })
+}
+
+fn assign(call: &mut Call<'_>, validate: bool) -> Done {
+    let (variable, content) = (call.variable(0)?, call.tensor(1)?);
+    let held = variable.hold();
+    let shape = variable
+        .read()
+        .ok()
+        .map(|old| old.shape())
+        .or_else(|| variable.declared());
+    if let Some(shape) = shape.filter(|&shape| validate && shape != content.shape()) {
+        return Err(format!(
+            "Assign requires shapes of both tensors to match. lhs shape= {shape} rhs shape= {}",
+            content.shape()
+        )
+        .into());
+    }
+    held.replace(content);
+    drop(held);
+    call.outputs.push(Value::Variable(Arc::clone(variable)));
+    Ok(())
+}
+
+fn assign_handle(call: &mut Call<'_>, validate: bool) -> Done {
+    let (variable, content) = (call.variable(0)?, call.tensor(1)?);
+    let held = variable.hold();
+    if let Ok(old) = variable.read() {
+        if old.dtype() != content.dtype() {
+            return Err(wrong_dtype("assign", old.dtype(), content.dtype()).into());
+        }
+        if validate && old.shape() != content.shape() {
+            return Err(format!(
+                "Trying to assign to variable with tensor with wrong shape. Expected {} got {}",
+                old.shape(),
+                content.shape()
+            )
+            .into());
+        }
+    }
+    held.replace(content);
+    Ok(())
+}
+
+fn wrong_dtype(verb: &str, expected: DType, actual: DType) -> String {
+    use crate::graph::types::{data_type, name};
+    format!(
+        "Trying to {verb} variable with wrong dtype. Expected {} got {}",
+        name(data_type(expected)),
+        name(data_type(actual))
+    )
+}
+
+fn read(call: &mut Call<'_>, dtype: Option<DType>) -> Done {
+    let variable = call.variable(0)?;
+    let content = variable.read().map_err(|_| missing(variable))?;
+    if let Some(dtype) = dtype.filter(|&dtype| dtype != content.dtype()) {
+        return Err(wrong_dtype("read", dtype, content.dtype()).into());
+    }
+    call.push(content);
+    Ok(())
+}
+
+/// The original's words for a handle whose variable has no content.
+pub(super) fn missing(variable: &Variable) -> Status {
+    let (name, container) = (variable.name(), variable.container());
+    let message = format!(
+        "Could not find variable {name}. This could mean that the variable has been deleted. In TF1, it can also mean \
+         the variable is uninitialized. Debug info: container={container}, status error message=Resource \
+         {container}/{name} does not exist."
+    );
+    Status::of(catalogue::VARIABLE_EMPTY, message)
+}
+
+fn add<T: Number>(call: &mut Call<'_>, is_sum: bool, is_ref: bool) -> Done {
+    let (variable, by) = (call.variable(0)?, call.tensor(1)?);
+    let held = variable.hold();
+    let old = match is_ref {
+        true => variable.read()?,
+        false => variable.read().map_err(|_| missing(variable))?,
+    };
+    if old.shape() != by.shape() {
+        return Err(match is_ref {
+            true => Fault::from("Parameters and update must be the same size"),
+            false => format!(
+                "Cannot update variable with shape {} using a Tensor with shape {}, shapes must be equal.",
+                old.shape(),
+                by.shape()
+            )
+            .into(),
+        });
+    }
+    let (elements, by) = (old.as_slice::<T>()?, by.as_slice::<T>()?);
+    let new = call.written::<T>(old.shape(), |out| {
+        for ((out, &old), &by) in out.iter_mut().zip(elements).zip(by) {
+            *out = if is_sum { old.plus(by) } else { old.minus(by) };
+        }
+        Ok(())
+    })?;
+    held.replace(new);
+    drop(held);
+    if is_ref {
+        call.outputs.push(Value::Variable(Arc::clone(variable)));
+    }
+    Ok(())
+}

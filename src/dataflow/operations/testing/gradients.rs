@@ -1,0 +1,527 @@
+//! Gradients against finite differences: the graphs that `graph::gradients` makes, computed by the kernels.
+
+use std::collections::BTreeMap;
+
+use super::{call, home, is_close, tensor};
+use crate::graph::{Builder, Graph, Ops, Output, floats, gradients, ints};
+use crate::kernel::{Home, Value};
+use crate::operations::kernel_of;
+use rendez::ground::{Shape, Status};
+use rendez::memory::Tensor;
+use rendez_proto::tensorflow::DataType;
+
+/// The values of `wanted` in a graph without loops, node by node.
+fn evaluate(
+    graph: &Graph,
+    home: &Home,
+    fed: &BTreeMap<Output, Tensor>,
+    wanted: &[Output],
+) -> Result<Vec<Tensor>, Status> {
+    let mut values: BTreeMap<Output, Value> = BTreeMap::new();
+    for id in graph.order()? {
+        let node = graph.node(id);
+        let inputs: Vec<_> = node
+            .inputs()
+            .iter()
+            .map(|input| values[input].clone())
+            .collect();
+        let outputs = match fed.get(&Output { node: id, port: 0 }) {
+            Some(fed) => vec![Value::Tensor(fed.clone())],
+            None => call(&*kernel_of(node)?, home, &inputs)?,
+        };
+        for (port, value) in (0u32..).zip(outputs) {
+            values.insert(Output { node: id, port }, value);
+        }
+    }
+    wanted
+        .iter()
+        .map(|output| values[output].tensor())
+        .collect()
+}
+
+fn numbers(tensor: &Tensor) -> Vec<f64> {
+    tensor.as_slice::<f64>().expect("doubles").to_vec()
+}
+
+/// Values that differ from each other, none near zero, of both signs unless they must be above it.
+fn spread(len: usize, seed: usize, is_above: bool) -> Vec<f64> {
+    (0..len)
+        .map(|at| {
+            let value = 0.3 + ((at * 37 + seed * 11) % 23) as f64 / 10.0;
+            if is_above || (at + seed).is_multiple_of(2) {
+                value
+            } else {
+                -value
+            }
+        })
+        .collect()
+}
+
+/// Checks the gradients of what `make` computes from doubles of these shapes.
+fn check(
+    what: &str,
+    shapes: &[&[u64]],
+    is_above: bool,
+    make: impl Fn(&mut Builder, &[Output]) -> Result<Output, Status>,
+) {
+    let mut graph = Builder::new(&Ops::standard());
+    let mut xs = vec![];
+    let mut fed = BTreeMap::new();
+    for (seed, dims) in shapes.iter().enumerate() {
+        let x = graph
+            .node("Placeholder")
+            .attr("dtype", DataType::DtDouble)
+            .build()
+            .expect("a placeholder");
+        let len = dims.iter().product::<u64>() as usize;
+        fed.insert(x, tensor(dims, &spread(len, seed + 1, is_above)));
+        xs.push(x);
+    }
+    let y = make(&mut graph, &xs).unwrap_or_else(|status| panic!("{what}: {status}"));
+    // The gradient of y itself is no constant, so that it must be in its place.
+    let weights = graph
+        .node("Placeholder")
+        .attr("dtype", DataType::DtDouble)
+        .build()
+        .expect("a placeholder");
+    let grads = gradients(&mut graph, &[y], &xs, &[Some(weights)])
+        .unwrap_or_else(|status| panic!("{what}: {status}"));
+    let graph = graph.finish().expect("a graph");
+    let home = home();
+    fed.insert(weights, Tensor::scalar(0f64));
+    let shape = evaluate_only(&graph, &home, &fed, y, weights, what).shape();
+    let weight = spread(shape.elements() as usize, 5, false);
+    let dims: Vec<_> = shape.dims().collect();
+    fed.insert(weights, tensor(&dims, &weight));
+    let wanted: Vec<_> = grads
+        .iter()
+        .map(|grad| grad.unwrap_or_else(|| panic!("{what}: no gradient")))
+        .collect();
+    let actual =
+        evaluate(&graph, &home, &fed, &wanted).unwrap_or_else(|status| panic!("{what}: {status}"));
+    for (x, actual) in xs.iter().zip(actual) {
+        let at = fed[x].clone();
+        assert_eq!(actual.shape(), at.shape(), "{what}");
+        let dims: Vec<_> = at.shape().dims().collect();
+        let step = 1e-6;
+        let mut expected = vec![];
+        for index in 0..numbers(&at).len() {
+            let total = |by: f64| {
+                let mut moved = numbers(&at);
+                moved[index] += by;
+                let mut fed = fed.clone();
+                fed.insert(*x, tensor(&dims, &moved));
+                let y = evaluate_only(&graph, &home, &fed, y, weights, what);
+                numbers(&y)
+                    .iter()
+                    .zip(&weight)
+                    .map(|(y, weight)| y * weight)
+                    .sum::<f64>()
+            };
+            expected.push((total(step) - total(-step)) / (2.0 * step));
+        }
+        let actual = numbers(&actual);
+        assert!(
+            is_close(&actual, &expected, 2e-7),
+            "{what}: {actual:?} instead of {expected:?}"
+        );
+    }
+}
+
+/// The value of `y`, computed of what it reads alone: gradients want weights that are not known yet.
+fn evaluate_only(
+    graph: &Graph,
+    home: &Home,
+    fed: &BTreeMap<Output, Tensor>,
+    y: Output,
+    stop: Output,
+    what: &str,
+) -> Tensor {
+    let mut values: BTreeMap<Output, Value> = BTreeMap::new();
+    for (id, node) in graph.nodes().take_while(|(id, _)| *id != stop.node) {
+        let inputs: Vec<_> = node
+            .inputs()
+            .iter()
+            .map(|input| values[input].clone())
+            .collect();
+        let outputs = match fed.get(&Output { node: id, port: 0 }) {
+            Some(fed) => vec![Value::Tensor(fed.clone())],
+            None => call(&*kernel_of(node).expect(what), home, &inputs)
+                .unwrap_or_else(|status| panic!("{what}: {status}")),
+        };
+        for (port, value) in (0u32..).zip(outputs) {
+            values.insert(Output { node: id, port }, value);
+        }
+    }
+    values[&y].tensor().expect("a tensor")
+}
+
+#[test]
+fn of_single_values() {
+    for op in [
+        "Identity",
+        "Neg",
+        "Abs",
+        "Exp",
+        "Square",
+        "Reciprocal",
+        "Inv",
+        "Tanh",
+        "Sigmoid",
+        "Relu",
+        "Relu6",
+        "Softmax",
+        "LogSoftmax",
+        "L2Loss",
+    ] {
+        check(op, &[&[2, 3]], false, |graph, x| {
+            graph.node(op).input(x[0]).build()
+        });
+    }
+    for op in ["Log", "Log1p", "Sqrt", "Rsqrt"] {
+        check(op, &[&[2, 3]], true, |graph, x| {
+            graph.node(op).input(x[0]).build()
+        });
+    }
+}
+
+#[test]
+fn of_pairs_that_are_broadcast() {
+    for op in [
+        "Add",
+        "AddV2",
+        "Sub",
+        "Mul",
+        "Div",
+        "RealDiv",
+        "Maximum",
+        "Minimum",
+        "SquaredDifference",
+    ] {
+        for shapes in [
+            [&[2, 3][..], &[2, 3]],
+            [&[2, 3], &[3]],
+            [&[2, 1], &[1, 3]],
+            [&[], &[2]],
+            [&[1], &[]],
+            [&[2, 1, 2], &[3, 1]],
+        ] {
+            check(op, &shapes, false, |graph, x| {
+                graph.node(op).inputs([x[0], x[1]]).build()
+            });
+        }
+    }
+    check("Pow", &[&[2, 3], &[3]], true, |graph, x| {
+        graph.node("Pow").inputs([x[0], x[1]]).build()
+    });
+    check("FloorMod", &[&[2, 3], &[3]], true, |graph, x| {
+        graph.node("FloorMod").inputs([x[0], x[1]]).build()
+    });
+}
+
+#[test]
+fn of_products_and_layers() {
+    for (a, b, turn_a, turn_b) in [
+        ([2, 3], [3, 4], false, false),
+        ([3, 2], [3, 4], true, false),
+        ([2, 3], [4, 3], false, true),
+        ([3, 2], [4, 3], true, true),
+    ] {
+        check("MatMul", &[&a, &b], false, |graph, x| {
+            graph
+                .node("MatMul")
+                .inputs([x[0], x[1]])
+                .attr("transpose_a", turn_a)
+                .attr("transpose_b", turn_b)
+                .build()
+        });
+    }
+    check("BiasAdd", &[&[2, 2, 3], &[3]], false, |graph, x| {
+        graph.node("BiasAdd").inputs([x[0], x[1]]).build()
+    });
+    check("BiasAdd NCHW", &[&[2, 3, 2], &[3]], false, |graph, x| {
+        graph
+            .node("BiasAdd")
+            .inputs([x[0], x[1]])
+            .attr("data_format", "NCHW")
+            .build()
+    });
+    check(
+        "SoftmaxCrossEntropyWithLogits",
+        &[&[2, 3], &[2, 3]],
+        true,
+        |graph, x| {
+            // The rule holds for labels that are shares of one.
+            let labels = graph.node("Softmax").input(x[1]).build()?;
+            graph
+                .node("SoftmaxCrossEntropyWithLogits")
+                .inputs([x[0], labels])
+                .build()
+        },
+    );
+    check(
+        "SparseSoftmaxCrossEntropyWithLogits",
+        &[&[3, 4]],
+        false,
+        |graph, x| {
+            let labels = graph.constant("labels", ints(&[3], &[2, 0, 3]))?;
+            graph
+                .node("SparseSoftmaxCrossEntropyWithLogits")
+                .inputs([x[0], labels])
+                .build()
+        },
+    );
+}
+
+#[test]
+fn of_gradients_themselves() {
+    for op in ["Tanh", "Sigmoid", "Relu", "Softmax", "Square"] {
+        check(op, &[&[2, 3]], false, |graph, x| {
+            let y = graph.node(op).input(x[0]).build()?;
+            let grads = gradients(graph, &[y], &[x[0]], &[])?;
+            let grad = grads[0].expect("it depends");
+            graph.node("Mul").inputs([grad, x[0]]).build()
+        });
+    }
+    check(
+        "SparseSoftmaxCrossEntropyWithLogits",
+        &[&[3, 4]],
+        false,
+        |graph, x| {
+            let labels = graph.constant("labels", ints(&[3], &[2, 0, 3]))?;
+            let loss = graph
+                .node("SparseSoftmaxCrossEntropyWithLogits")
+                .inputs([x[0], labels])
+                .build()?;
+            Ok(gradients(graph, &[loss], &[x[0]], &[])?[0].expect("it depends"))
+        },
+    );
+}
+
+#[test]
+fn of_reductions() {
+    for op in ["Sum", "Mean", "Max", "Min"] {
+        for axes in [
+            &[0][..],
+            &[1],
+            &[-1],
+            &[0, 2],
+            &[2, 0],
+            &[-1, 0],
+            &[0, 1, 2],
+            &[],
+        ] {
+            for keep in [false, true] {
+                check(op, &[&[2, 3, 2]], true, |graph, x| {
+                    let axes = graph.constant("axes", ints(&[axes.len() as i64], axes))?;
+                    // Distinct values have one largest, so that it moves smoothly.
+                    let weights = graph.constant(
+                        "weights",
+                        floats(
+                            &[2, 3, 2],
+                            &[1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12.],
+                        ),
+                    )?;
+                    let weights = graph
+                        .node("Cast")
+                        .input(weights)
+                        .attr("DstT", DataType::DtDouble)
+                        .build()?;
+                    let distinct = graph.node("Mul").inputs([x[0], weights]).build()?;
+                    graph
+                        .node(op)
+                        .inputs([distinct, axes])
+                        .attr("keep_dims", keep)
+                        .build()
+                });
+            }
+        }
+        check(op, &[&[3]], false, |graph, x| {
+            let axis = graph.constant("axis", ints(&[], &[0]))?;
+            graph.node(op).inputs([x[0], axis]).build()
+        });
+        check(op, &[&[]], false, |graph, x| {
+            let none = graph.constant("none", ints(&[0], &[]))?;
+            graph.node(op).inputs([x[0], none]).build()
+        });
+    }
+}
+
+#[test]
+fn of_what_arranges() {
+    check("Reshape", &[&[2, 3]], false, |graph, x| {
+        let shape = graph.constant("shape", ints(&[2], &[3, -1]))?;
+        graph.node("Reshape").inputs([x[0], shape]).build()
+    });
+    check("ExpandDims", &[&[2, 3]], false, |graph, x| {
+        let axis = graph.constant("axis", ints(&[], &[1]))?;
+        graph.node("ExpandDims").inputs([x[0], axis]).build()
+    });
+    check("Squeeze", &[&[2, 1, 3]], false, |graph, x| {
+        graph.node("Squeeze").input(x[0]).build()
+    });
+    check("Transpose", &[&[2, 3, 4]], false, |graph, x| {
+        let order = graph.constant("order", ints(&[3], &[2, 0, 1]))?;
+        graph.node("Transpose").inputs([x[0], order]).build()
+    });
+    for axis in [1, -1] {
+        check(
+            "ConcatV2",
+            &[&[2, 3], &[2, 1], &[2, 2]],
+            false,
+            |graph, x| {
+                let axis = graph.constant("axis", ints(&[], &[axis]))?;
+                graph
+                    .node("ConcatV2")
+                    .inputs([x[0], x[1], x[2], axis])
+                    .build()
+            },
+        );
+    }
+    check("Concat", &[&[2, 3], &[1, 3]], false, |graph, x| {
+        let axis = graph.constant("axis", ints(&[], &[0]))?;
+        graph.node("Concat").inputs([axis, x[0], x[1]]).build()
+    });
+    check("Pack", &[&[2], &[2]], false, |graph, x| {
+        graph
+            .node("Pack")
+            .inputs([x[0], x[1]])
+            .attr("axis", 1i64)
+            .build()
+    });
+    check("Unpack", &[&[2, 3]], false, |graph, x| {
+        let parts = graph
+            .node("Unpack")
+            .input(x[0])
+            .attr("num", 3i64)
+            .attr("axis", 1i64)
+            .build()?;
+        graph
+            .node("Square")
+            .input(Output { port: 1, ..parts })
+            .build()
+    });
+    check("Split", &[&[4, 2]], false, |graph, x| {
+        let axis = graph.constant("axis", ints(&[], &[0]))?;
+        let parts = graph
+            .node("Split")
+            .inputs([axis, x[0]])
+            .attr("num_split", 2i64)
+            .build()?;
+        graph
+            .node("Square")
+            .input(Output { port: 1, ..parts })
+            .build()
+    });
+    check("SplitV", &[&[4, 2]], false, |graph, x| {
+        let axis = graph.constant("axis", ints(&[], &[0]))?;
+        let sizes = graph.constant("sizes", ints(&[2], &[1, 3]))?;
+        let parts = graph
+            .node("SplitV")
+            .inputs([x[0], sizes, axis])
+            .attr("num_split", 2i64)
+            .build()?;
+        graph
+            .node("Mul")
+            .inputs([parts, Output { port: 1, ..parts }])
+            .build()
+    });
+    check("Slice", &[&[3, 4]], false, |graph, x| {
+        let begin = graph.constant("begin", ints(&[2], &[1, 1]))?;
+        let size = graph.constant("size", ints(&[2], &[-1, 2]))?;
+        graph.node("Slice").inputs([x[0], begin, size]).build()
+    });
+    check("StridedSlice", &[&[4, 3]], false, |graph, x| {
+        let begin = graph.constant("begin", ints(&[2], &[3, 1]))?;
+        let end = graph.constant("end", ints(&[2], &[0, 2]))?;
+        let strides = graph.constant("strides", ints(&[2], &[-2, 1]))?;
+        graph
+            .node("StridedSlice")
+            .inputs([x[0], begin, end, strides])
+            .attr("shrink_axis_mask", 2i64)
+            .build()
+    });
+    check("BroadcastTo", &[&[2, 1]], false, |graph, x| {
+        let shape = graph.constant("shape", ints(&[3], &[4, 2, 3]))?;
+        graph.node("BroadcastTo").inputs([x[0], shape]).build()
+    });
+    check("Fill", &[&[]], false, |graph, x| {
+        let dims = graph.constant("dims", ints(&[2], &[2, 3]))?;
+        graph.node("Fill").inputs([dims, x[0]]).build()
+    });
+    check("Tile", &[&[2, 3]], false, |graph, x| {
+        let times = graph.constant("times", ints(&[2], &[3, 2]))?;
+        graph.node("Tile").inputs([x[0], times]).build()
+    });
+}
+
+#[test]
+fn of_what_picks() {
+    for axis in [0, 1, -1] {
+        check("GatherV2", &[&[3, 2, 2]], false, |graph, x| {
+            let picks = graph.constant("picks", ints(&[2, 2], &[1, 0, 1, 1]))?;
+            let axis = graph.constant("axis", ints(&[], &[axis]))?;
+            graph.node("GatherV2").inputs([x[0], picks, axis]).build()
+        });
+    }
+    check("Gather", &[&[3, 2]], false, |graph, x| {
+        let picks = graph.constant("picks", ints(&[3], &[2, 0, 2]))?;
+        graph.node("Gather").inputs([x[0], picks]).build()
+    });
+    check("SelectV2", &[&[2, 3], &[3], &[2, 1]], false, |graph, x| {
+        let condition = graph.node("Less").inputs([x[0], x[1]]).build()?;
+        graph
+            .node("SelectV2")
+            .inputs([condition, x[1], x[2]])
+            .build()
+            .and_then(|y| graph.node("Add").inputs([y, x[0]]).build())
+    });
+    check("Select", &[&[2, 3], &[2, 3]], false, |graph, x| {
+        let condition = graph.node("Less").inputs([x[0], x[1]]).build()?;
+        graph.node("Select").inputs([condition, x[0], x[1]]).build()
+    });
+    check("AddN", &[&[2], &[2]], false, |graph, x| {
+        graph.node("AddN").inputs([x[0], x[1], x[0]]).build()
+    });
+    check("Cast", &[&[2]], false, |graph, x| {
+        // To floats and back: as exact as floats are, so the step must be seen through them.
+        let same = graph
+            .node("Cast")
+            .input(x[0])
+            .attr("DstT", DataType::DtDouble)
+            .build()?;
+        graph.node("Square").input(same).build()
+    });
+}
+
+#[test]
+fn of_a_variable_by_its_handle() {
+    let mut graph = Builder::new(&Ops::standard());
+    let shape = crate::graph::PartialShape::known(&[]).to_proto();
+    let handle = graph
+        .node("VarHandleOp")
+        .attr("dtype", DataType::DtDouble)
+        .attr("shape", shape)
+        .name("v")
+        .build()
+        .expect("a handle");
+    let read = graph
+        .node("ReadVariableOp")
+        .input(handle)
+        .attr("dtype", DataType::DtDouble)
+        .build()
+        .expect("a value");
+    let y = graph
+        .node("Mul")
+        .inputs([read, read])
+        .build()
+        .expect("a square");
+    let grad =
+        gradients(&mut graph, &[y], &[handle], &[]).expect("gradients")[0].expect("it depends");
+    let graph = graph.finish().expect("a graph");
+    let home = home();
+    home.variables.find("", "v").assign(Tensor::scalar(3f64));
+    let value = evaluate(&graph, &home, &BTreeMap::new(), &[grad]).expect("a value");
+    assert_eq!(numbers(&value[0]), [6.0]);
+    assert_eq!(value[0].shape(), Shape::SCALAR);
+}
