@@ -16,8 +16,9 @@ use rendez::engine::{Config, Engine};
 use rendez::ground::{DeviceName, Status, StepId};
 use rendez::memory::Tensor;
 use rendez_dataflow::graph::partition::Options;
-use rendez_dataflow::graph::{Builder, Cut, Devices, Graph, Import, Ops, Output, ints, partition};
+use rendez_dataflow::graph::{Builder, Cut, Devices, Graph, Import, Output, ints, partition};
 use rendez_dataflow::kernel::Value;
+use rendez_dataflow::operations::Operations;
 use rendez_dataflow::server::executor::{self, Executor, Plan};
 use rendez_proto::tensorflow::DataType;
 
@@ -64,7 +65,7 @@ fn plans(sites: &[Site], builder: Builder) -> Result<Vec<Arc<Plan>>, Status> {
             graph.assign(id, device);
         }
     }
-    let ops = Ops::standard();
+    let ops = Operations::standard().ops().clone();
     let options = Options {
         cut: Cut::Devices,
         ..Options::default()
@@ -176,7 +177,7 @@ fn end(graph: &mut Builder, device: &str, value: Output) -> Result<(), Status> {
 
 /// A chain of nodes that hand their input on.
 fn chain(nodes: usize, device: impl Fn(usize) -> &'static str) -> Result<Builder, Status> {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let mut value = arg(&mut graph, device(0))?;
     for at in 1..=nodes {
         value = graph
@@ -191,7 +192,7 @@ fn chain(nodes: usize, device: impl Fn(usize) -> &'static str) -> Result<Builder
 
 /// A loop that counts: nine nodes run in each iteration.
 fn counting(to: i32) -> Result<Builder, Status> {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let device = DEVICES[0];
     graph.on(device);
     let from = arg(&mut graph, device)?;

@@ -13,9 +13,10 @@ use rendez::ground::rng::Rng;
 use rendez::ground::{Status, TaskName, catalogue};
 use rendez_dataflow::graph::partition::Options;
 use rendez_dataflow::graph::{
-    Builder, Convention, Cut, Devices, Endpoints, Graph, Import, Ops, Output, Placing, decode,
-    floats, partition, place, prune,
+    Builder, Convention, Cut, Devices, Endpoints, Graph, Import, Output, Placing, decode, floats,
+    partition, place, prune,
 };
+use rendez_dataflow::operations::Operations;
 use rendez_dataflow::server::executor::{self, Executor};
 use rendez_proto::tensorflow::{DataType, GraphDef};
 
@@ -50,7 +51,7 @@ fn site(task: &str) -> Result<Site, Status> {
 /// control edge now and then. Every node is needed by the last.
 fn graph(nodes: usize) -> Result<GraphDef, Status> {
     let mut rng = Rng::new(nodes as u64);
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let first = graph.node("Placeholder").name("x");
     let mut made = vec![first.attr("dtype", DataType::DtFloat).build()?];
     let mut device = 0;
@@ -89,7 +90,7 @@ struct Took {
 }
 
 fn take_in(sites: &[Site; 2], def: &GraphDef) -> Result<Took, Status> {
-    let ops = Ops::standard();
+    let ops = Operations::standard().ops().clone();
     let lives = sites.iter().map(|site| site.engine.incarnation());
     let devices = Devices::new(DEVICES.into_iter().zip(lives))?;
     let missing = || Status::of(catalogue::GRAPH_DEVICE, "a device is missing");

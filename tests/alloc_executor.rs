@@ -11,9 +11,10 @@ use std::time::Duration;
 use rendez::engine::{Config, Engine};
 use rendez::ground::{Status, StepId, catalogue};
 use rendez::memory::{Bool8, Tensor};
-use rendez_dataflow::graph::{Builder, Graph, Import, Node, Ops};
+use rendez_dataflow::graph::{Builder, Graph, Import, Node};
 use rendez_dataflow::kernel::Value;
 use rendez_dataflow::kernel::{Call, Home, Kernel};
+use rendez_dataflow::operations::Operations;
 use rendez_dataflow::server::executor::Executor;
 use rendez_proto::tensorflow::DataType;
 
@@ -59,7 +60,7 @@ impl Kernel for Small {
 
 /// A chain, a loop behind it, and another chain.
 fn graph() -> Result<Graph, Status> {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let arg = |graph: &mut Builder, index: i64| {
         let node = graph.node("_Arg").attr("T", DataType::DtInt32);
         node.attr("index", index).build()
@@ -80,7 +81,7 @@ fn graph() -> Result<Graph, Status> {
         .attr("index", 0i64)
         .build()?;
     let def = graph.finish()?.to_def();
-    Graph::from_def(def, &Ops::standard(), Import::Part)
+    Graph::from_def(def, Operations::standard().ops(), Import::Part)
 }
 
 #[test]

@@ -65,7 +65,7 @@ pub struct ShowArgs {
 pub fn run(command: &ConfigCommand, terminal: &mut Terminal) -> Result<(), CliError> {
     match command {
         ConfigCommand::Operations => {
-            terminal.line(rendez_dataflow::graph::operations_page().trim_end())?
+            terminal.line(rendez_dataflow::operations::operations_page().trim_end())?
         }
         ConfigCommand::Metrics => {
             terminal.line(rendez::engine::metrics::reference_page().trim_end())?

@@ -11,7 +11,8 @@ use super::history::{Event, Log, now_ns};
 use super::scope::mixed;
 use rendez::ground::{Status, TaskName};
 use rendez::memory::Tensor;
-use rendez_dataflow::graph::{Builder, NodeId, Ops, Output, ints};
+use rendez_dataflow::graph::{Builder, NodeId, Output, ints};
+use rendez_dataflow::operations::Operations;
 use rendez_dataflow::server::{Load, Server, Session};
 use rendez_proto::tensorflow::{DataType, GraphDef};
 
@@ -112,7 +113,7 @@ fn named(status: &Status, tasks: &[TaskName]) -> Vec<u32> {
 
 /// Counts from what is fed up to a limit; in each turn one is added at every task.
 fn graph(tasks: &[TaskName]) -> Result<GraphDef, Status> {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let placeholder = |graph: &mut Builder, name: &str| {
         let node = graph.node("Placeholder").name(name);
         node.attr("dtype", DataType::DtInt32).build()

@@ -8,7 +8,8 @@ use rendez::drive::PollPolicy;
 use rendez::engine::{Config, Engine};
 use rendez::ground::{Shape, TaskName};
 use rendez::memory::Tensor;
-use rendez_dataflow::graph::{Builder, Ops, Output, PartialShape, floats, ints};
+use rendez_dataflow::graph::{Builder, Output, PartialShape, floats, ints};
+use rendez_dataflow::operations::Operations;
 use rendez_dataflow::server::{Load, Server, Session};
 use rendez_proto::tensorflow::{DataType, GraphDef};
 
@@ -164,7 +165,7 @@ pub(crate) struct Draft(pub(crate) Builder);
 
 impl Draft {
     pub(crate) fn new() -> Self {
-        Self(Builder::new(&Ops::standard()))
+        Self(Builder::new(Operations::standard().ops()))
     }
 
     pub(crate) fn finish(self) -> GraphDef {

@@ -136,7 +136,7 @@ impl Tape {
         })
     }
 
-    /// Computes the operation `op` of the dataflow runtime; [a page](rendez_dataflow::graph::operations) lists them.
+    /// Computes the operation `op` of the dataflow runtime; [a page](rendez_dataflow::operations::list) lists them.
     ///
     /// # Errors
     /// What the kernel refuses; `GRAPH_OP_UNKNOWN`, `GRAPH_TYPE` or `KERNEL_UNKNOWN` if there is none for these inputs;

@@ -13,8 +13,9 @@ use super::digits::{CLASSES, PIXELS, Random};
 use rendez::ground::{DType, Shape, Status};
 use rendez::memory::Tensor;
 use rendez_dataflow::graph::{
-    Builder, DeviceSetter, Graph, NodeId, Ops, Output, Strategy, floats, gradients, ints,
+    Builder, DeviceSetter, Graph, NodeId, Output, Strategy, floats, gradients, ints,
 };
+use rendez_dataflow::operations::Operations;
 use rendez_proto::tensorflow::tensor_shape_proto::Dim;
 use rendez_proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
 
@@ -215,7 +216,7 @@ fn dims(rows: usize, columns: usize) -> Vec<u64> {
 impl Network {
     /// The variables, which ask for no device: that is the setter's affair.
     fn new(jobs: Jobs) -> Result<Self, Status> {
-        let mut graph = Builder::new(&Ops::standard());
+        let mut graph = Builder::new(Operations::standard().ops());
         let (mut layers, mut slots) = (vec![], vec![]);
         let mut assigns = vec![];
         for (name, rows, columns) in LAYERS {

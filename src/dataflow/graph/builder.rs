@@ -3,10 +3,11 @@
 //! Knows the operations. Types, counts and lists of types follow from the inputs; only what does not is an attribute:
 //!
 //! ```
-//! use rendez_dataflow::graph::{Builder, Ops};
+//! use rendez_dataflow::graph::{Builder};
+//! use rendez_dataflow::operations::Operations;
 //! use rendez_proto::tensorflow::DataType;
 //!
-//! let mut graph = Builder::new(&Ops::standard());
+//! let mut graph = Builder::new(Operations::standard().ops());
 //! let x = graph.node("Placeholder").attr("dtype", DataType::DtFloat).name("x").build()?;
 //! let y = graph.node("MatMul").input(x).input(x).attr("transpose_b", true).name("y").build()?;
 //! assert_eq!(graph.graph().node(y.node).name, "y");

@@ -1,28 +1,31 @@
 //! Gradients: adds to a graph what computes how its results change with its inputs.
 //!
-//! Knows the operations' derivatives, as rules that make nodes of other operations, and no values. The walk is
-//! reverse-mode: from the results back along the edges that lead to what is asked about, adding up what comes together.
+//! Knows no derivatives: each operation brings its own, as a rule that makes nodes of other operations; `rules.rs` has
+//! what many of these share. The walk is reverse-mode: from the results back along the edges that lead to what is asked
+//! about, adding up what comes together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::builder::{Builder, NodeBuilder};
-use super::errors;
+use super::builder::Builder;
 use super::flow::{NodeId, Output};
 use super::shapes::Shapes;
 use rendez::ground::{Status, catalogue};
-use rendez_proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
+use rendez_proto::tensorflow::DataType;
 
-mod arithmetic;
-mod arrangement;
-mod network;
-mod reduction;
+mod back;
+mod rules;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use back::Back;
+use back::back;
+pub(crate) use rules::{all_axes, none, one, operands, pair, passed};
+
 /// The gradient of each input of a node; `None` where nothing flows back.
-type Flows = Result<Vec<Option<Output>>, Status>;
-/// A rule: the gradients of a node's inputs from those of its outputs.
-type Rule = fn(&mut Back<'_>) -> Flows;
+pub(crate) type Flows = Result<Vec<Option<Output>>, Status>;
+
+/// How gradients flow back through an operation: those of a node's inputs from those of its outputs.
+pub(crate) type Gradient = fn(&mut Back<'_>) -> Flows;
 
 /// Adds to `graph` the gradients of the sum of all `ys` by each of `xs`.
 ///
@@ -35,7 +38,7 @@ type Rule = fn(&mut Back<'_>) -> Flows;
 /// # Errors
 /// `GRAPH_GRADIENT` naming the operation and the node on a way from an x to a y that has no gradient here (a loop or a
 /// conditional, for one); `GRAPH_CYCLE` for a graph without order; `GRAPH_MALFORMED` for outputs that are not there, or
-/// another number of `grad_ys`; what [`NodeBuilder::build`] says.
+/// another number of `grad_ys`; what [`NodeBuilder::build`](super::NodeBuilder::build) says.
 pub fn gradients(
     graph: &mut Builder,
     ys: &[Output],
@@ -81,9 +84,10 @@ pub fn gradients(
             continue;
         }
         let inputs = graph.graph.node(id).inputs().to_vec();
+        let gradient = graph.graph.node(id).op.gradient;
         let mut at = back(graph, shapes.as_ref(), id, grads);
-        let flows = match rule(at.op_name()) {
-            Some(rule) => rule(&mut at)?,
+        let flows = match gradient {
+            Some(gradient) => gradient(&mut at)?,
             None => return Err(at.refuse("has no gradient here")),
         };
         for (input, flow) in inputs.into_iter().zip(flows) {
@@ -132,7 +136,7 @@ fn between(
 }
 
 /// True for what has a gradient: numbers with a fraction, and handles of variables.
-const fn is_smooth(base: DataType) -> bool {
+pub(crate) const fn is_smooth(base: DataType) -> bool {
     matches!(
         base,
         DataType::DtFloat
@@ -158,215 +162,4 @@ fn added(
         *parts = vec![sum];
     }
     Ok(parts.first().copied())
-}
-
-fn rule(op: &str) -> Option<Rule> {
-    arithmetic::rule(op)
-        .or_else(|| network::rule(op))
-        .or_else(|| reduction::rule(op))
-        .or_else(|| arrangement::rule(op))
-}
-
-/// A node that gradients flow back through, and the graph that they are added to.
-struct Back<'a> {
-    graph: &'a mut Builder,
-    shapes: Option<&'a Shapes>,
-    node: NodeId,
-    prefix: String,
-    device: String,
-    /// The gradients of its outputs.
-    grads: Vec<Option<Output>>,
-}
-
-fn back<'a>(
-    graph: &'a mut Builder,
-    shapes: Option<&'a Shapes>,
-    node: NodeId,
-    grads: Vec<Option<Output>>,
-) -> Back<'a> {
-    let at = graph.graph.node(node);
-    Back {
-        prefix: format!("gradients/{}_grad", at.name),
-        device: at.device.clone(),
-        graph,
-        shapes,
-        node,
-        grads,
-    }
-}
-
-impl Back<'_> {
-    fn op_name(&self) -> &'static str {
-        self.graph.graph.node(self.node).op.name()
-    }
-
-    fn refuse(&self, what: &str) -> Status {
-        let node = self.graph.graph.node(self.node);
-        let what = format!(
-            "No gradient defined for operation '{}' (op type: {}): it {what}",
-            node.name,
-            node.op.name()
-        );
-        errors::at_node(catalogue::GRAPH_GRADIENT, &node.name, node.op.name(), &what)
-    }
-
-    /// What input `index` reads.
-    fn input(&self, index: usize) -> Result<Output, Status> {
-        let inputs = self.graph.graph.node(self.node).inputs();
-        inputs
-            .get(index)
-            .copied()
-            .ok_or_else(|| self.refuse("lacks an input"))
-    }
-
-    fn inputs(&self) -> Vec<Output> {
-        self.graph.graph.node(self.node).inputs().to_vec()
-    }
-
-    fn output(&self, port: u32) -> Output {
-        Output {
-            node: self.node,
-            port,
-        }
-    }
-
-    /// The gradient of output `index`, which must be there.
-    fn grad(&self, index: usize) -> Result<Output, Status> {
-        let grad = self.grads.get(index).copied().flatten();
-        grad.ok_or_else(|| self.refuse("has no gradient of an output that it is used by"))
-    }
-
-    /// The gradient of output `index`, zeros if there is none.
-    fn grad_or_zeros(&mut self, index: usize) -> Result<Output, Status> {
-        match self.grads.get(index).copied().flatten() {
-            Some(grad) => Ok(grad),
-            None => {
-                let output = self.output(u32::try_from(index).unwrap_or(0));
-                self.op("ZerosLike", &[output])
-            }
-        }
-    }
-
-    fn attrs(&self) -> &super::attr::Attrs {
-        &self.graph.graph.node(self.node).attrs
-    }
-
-    fn base(&self, output: Output) -> DataType {
-        let port = self.graph.graph.port(output);
-        port.map_or(DataType::DtInvalid, |port| port.what.base())
-    }
-
-    /// Adds a node whose types follow from its inputs.
-    fn op(&mut self, op: &str, inputs: &[Output]) -> Result<Output, Status> {
-        self.op_with(op, inputs, |node| node)
-    }
-
-    /// Adds a node.
-    fn op_with(
-        &mut self,
-        op: &str,
-        inputs: &[Output],
-        with: impl FnOnce(NodeBuilder<'_>) -> NodeBuilder<'_>,
-    ) -> Result<Output, Status> {
-        let name = format!("{}/{op}", self.prefix);
-        let node = self.graph.node(op).name(&name).device(&self.device);
-        with(node.inputs(inputs.iter().copied())).build()
-    }
-
-    /// A scalar of type `base`, a whole number or a half.
-    fn scalar(&mut self, base: DataType, value: f32) -> Result<Output, Status> {
-        let message = TensorProto {
-            dtype: DataType::DtFloat as i32,
-            tensor_shape: Some(TensorShapeProto::default()),
-            float_val: vec![value],
-            ..TensorProto::default()
-        };
-        let message = match base {
-            DataType::DtDouble => TensorProto {
-                dtype: base as i32,
-                float_val: vec![],
-                double_val: vec![value.into()],
-                ..message
-            },
-            _ => message,
-        };
-        let made = self.op_with("Const", &[], |node| {
-            let base = DataType::try_from(message.dtype).unwrap_or(DataType::DtFloat);
-            node.attr("dtype", base).attr("value", message)
-        })?;
-        match base {
-            DataType::DtFloat | DataType::DtDouble => Ok(made),
-            _ => self.cast(made, base),
-        }
-    }
-
-    /// 32-bit integers: a scalar, or a row.
-    fn ints(&mut self, dims: &[i64], values: &[i32]) -> Result<Output, Status> {
-        let message = super::builder::ints(dims, values);
-        self.op_with("Const", &[], |node| {
-            node.attr("dtype", DataType::DtInt32).attr("value", message)
-        })
-    }
-
-    fn int(&mut self, value: i32) -> Result<Output, Status> {
-        self.ints(&[], &[value])
-    }
-
-    fn cast(&mut self, from: Output, base: DataType) -> Result<Output, Status> {
-        if self.base(from) == base {
-            return Ok(from);
-        }
-        self.op_with("Cast", &[from], |node| node.attr("DstT", base))
-    }
-
-    fn shape(&mut self, of: Output) -> Result<Output, Status> {
-        self.op("Shape", &[of])
-    }
-
-    /// `grad` under the shape of `of`.
-    fn reshaped_as(&mut self, grad: Output, of: Output) -> Result<Output, Status> {
-        let shape = self.shape(of)?;
-        self.op("Reshape", &[grad, shape])
-    }
-
-    /// True if both are known to have one shape.
-    fn same_shape(&self, left: Output, right: Output) -> bool {
-        let Some(shapes) = self.shapes else {
-            return false;
-        };
-        let dims = |output| shapes.output(output).and_then(super::PartialShape::fully);
-        dims(left).is_some() && dims(left) == dims(right)
-    }
-
-    /// Gradients that have the shape `left` and `right` are broadcast to, added up to theirs.
-    fn unbroadcast(&mut self, operands: [Output; 2], grads: [Option<Output>; 2]) -> Flows {
-        if self.same_shape(operands[0], operands[1]) {
-            return Ok(grads.to_vec());
-        }
-        let shapes = [self.shape(operands[0])?, self.shape(operands[1])?];
-        let axes = self.op("BroadcastGradientArgs", &shapes)?;
-        let mut flows = vec![];
-        for (port, (grad, shape)) in (0..).zip(grads.into_iter().zip(shapes)) {
-            flows.push(match grad {
-                None => None,
-                Some(grad) => {
-                    let sum = self.op("Sum", &[grad, Output { port, ..axes }])?;
-                    Some(self.op("Reshape", &[sum, shape])?)
-                }
-            });
-        }
-        Ok(flows)
-    }
-
-    /// The integers of a constant that input `index` reads.
-    fn constant(&self, index: usize) -> Option<Vec<i64>> {
-        let node = self
-            .graph
-            .graph
-            .node(self.graph.graph.node(self.node).inputs().get(index)?.node);
-        if node.op.name() != "Const" {
-            return None;
-        }
-        super::shapes::integers(super::attr::tensor(&node.attrs, "value")?)
-    }
 }

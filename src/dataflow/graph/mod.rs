@@ -13,11 +13,9 @@ mod devices;
 mod errors;
 mod flow;
 mod frames;
-mod gradients;
-mod infer;
+pub(crate) mod gradients;
+pub(crate) mod infer;
 mod ops;
-#[doc = include_str!("OPERATIONS.md")]
-pub mod operations {}
 pub mod partition;
 mod place;
 mod prune;
@@ -35,7 +33,8 @@ pub use flow::{
 };
 pub use frames::{Frame, FrameIndex, Frames, ROOT};
 pub use gradients::gradients;
-pub use ops::{Definition, Op, Ops, Role, operations_page};
+pub(crate) use ops::ShapeRule;
+pub use ops::{Definition, Op, Ops, Role};
 pub use partition::{Cut, Parts, partition};
 pub use place::{DeviceSetter, Placing, Strategy, place};
 pub use prune::{Convention, Endpoints, Pruned, prune};

@@ -1,23 +1,21 @@
-//! Operations: those that have a kernel here, with their signatures and shapes.
+//! Operations: what is known of one, and the registry that graphs are read and made with.
 //!
-//! Knows no kernels. The table lists what TensorFlow's definitions say of each (its `REGISTER_OP` lines, version 2.21);
-//! an operation that is not in it is refused by name when a graph is read.
+//! Knows no operation by name and no kernels: rows of [`operations`](crate::operations) and
+//! [definitions](Definition) of one's own fill a registry. An operation that is not in it is refused by name when a
+//! graph is read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::infer::{self, Infer, Inferred, Known};
+use super::gradients::Gradient;
+use super::infer::{Infer, Inferred, Known};
 use super::signature::Signature;
 use rendez::ground::{Status, catalogue};
 
-mod arrange;
-mod compute;
 mod definition;
-#[cfg(test)]
-mod tests;
 
 pub use definition::Definition;
-use definition::ShapeRule;
+use definition::OwnShapes;
 
 /// What a node does to the flow of control, or of values between devices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,34 +52,33 @@ pub struct Op {
     pub is_stateful: bool,
     /// What it does to the flow.
     pub role: Role,
-    rule: Rule,
+    pub(crate) shapes: ShapeRule,
+    /// How gradients flow back through it; `None` if they do not.
+    pub(crate) gradient: Option<Gradient>,
 }
 
 /// What tells the shapes of a node's outputs.
 #[derive(Clone, Debug)]
-enum Rule {
-    Standard(Infer),
-    Own(ShapeRule),
+pub(crate) enum ShapeRule {
+    /// One of the library.
+    Plain(Infer),
+    /// One that the application registered.
+    Own(OwnShapes),
 }
 
-/// The operations that there are. Cheap enough to clone for each graph.
-#[derive(Clone, Debug)]
+/// The operations that there are; none at first. Cheap enough to clone for each graph. Those of the library are in
+/// [`Operations::standard`](crate::operations::Operations::standard).
+#[derive(Clone, Debug, Default)]
 pub struct Ops(BTreeMap<&'static str, Arc<Op>>);
 
 impl Ops {
-    /// Those with a kernel here.
-    #[must_use]
-    pub fn standard() -> Self {
-        let ops = table().filter_map(|row| {
-            let op = Op {
-                signature: Signature::parse(row.name, row.flow, row.attrs)?,
-                is_stateful: row.is_stateful,
-                role: role(row.name),
-                rule: Rule::Standard(row.infer),
-            };
-            Some((row.name, Arc::new(op)))
-        });
-        Self(ops.collect())
+    /// A registry of these.
+    pub(crate) fn of(ops: impl IntoIterator<Item = Op>) -> Self {
+        Self(
+            ops.into_iter()
+                .map(|op| (op.name(), Arc::new(op)))
+                .collect(),
+        )
     }
 
     /// Adds an operation. Nodes of it need a kernel at every task that runs
@@ -127,10 +124,10 @@ impl Op {
     }
 
     /// What is known of the shapes of a node's outputs.
-    pub(super) fn infer(&self, known: Known<'_>) -> Inferred {
-        match &self.rule {
-            Rule::Standard(infer) => infer(known),
-            Rule::Own(rule) => rule.infer(known),
+    pub(crate) fn infer(&self, known: Known<'_>) -> Inferred {
+        match &self.shapes {
+            ShapeRule::Plain(infer) => infer(known),
+            ShapeRule::Own(rule) => rule.infer(known),
         }
     }
 
@@ -139,129 +136,4 @@ impl Op {
     pub fn is_internal(&self) -> bool {
         self.name().starts_with('_')
     }
-}
-
-fn role(name: &str) -> Role {
-    match name {
-        "Switch" | "RefSwitch" => Role::Switch,
-        "Merge" | "RefMerge" => Role::Merge,
-        "Enter" | "RefEnter" => Role::Enter,
-        "Exit" | "RefExit" => Role::Exit,
-        "NextIteration" | "RefNextIteration" => Role::NextIteration,
-        "LoopCond" => Role::LoopCond,
-        "_Send" | "_HostSend" => Role::Send,
-        "_Recv" | "_HostRecv" => Role::Recv,
-        "ControlTrigger" => Role::ControlTrigger,
-        _ => Role::Plain,
-    }
-}
-
-/// The reference page of the standard operations, `OPERATIONS.md` beside this file's folder, in Markdown.
-#[must_use]
-pub fn operations_page() -> String {
-    let mut rows: Vec<&Row> = table().filter(|row| !row.name.starts_with('_')).collect();
-    rows.sort_unstable_by_key(|row| row.name);
-    let mut page = format!(
-        "The {} operations that graphs may have: each has a kernel here, with TensorFlow's name, inputs, outputs and\n\
-         attributes (version 2.21). Operations of your own are registered with\n\
-         [`Operations`](crate::operations::Operations).\n\n\
-         How to read a row: `x: T` is an input or output `x` of the type that attribute `T` names, `N * T` means\n\
-         `N` of them, `Ref(T)` is a variable itself, `@` marks what lies in host memory. `num`, `real`, `fp`,\n\
-         `smooth`, `index` and `{{float, string}}` are sets of allowed types; `= …` is the value of an attribute that\n\
-         a node leaves out.\n\n\
-         | operation | inputs -> outputs | attributes | stateful |\n|---|---|---|---|\n",
-        rows.len()
-    );
-    for Row {
-        name,
-        flow,
-        attrs,
-        is_stateful,
-        ..
-    } in rows
-    {
-        let attrs = if attrs.is_empty() {
-            String::new()
-        } else {
-            format!("`{attrs}`")
-        };
-        let stateful = if *is_stateful { "yes" } else { "" };
-        page += &format!("| `{name}` | `{flow}` | {attrs} | {stateful} |\n");
-    }
-    page
-}
-
-/// The rows of the table.
-fn table() -> impl Iterator<Item = &'static Row> {
-    compute::COMPUTE.iter().chain(arrange::ARRANGE)
-}
-
-/// How many rows the table has.
-#[cfg(test)]
-pub(super) fn rows() -> usize {
-    table().count()
-}
-
-/// A row of the table.
-pub(super) struct Row {
-    name: &'static str,
-    flow: &'static str,
-    attrs: &'static str,
-    infer: Infer,
-    is_stateful: bool,
-}
-
-const fn op(name: &'static str, flow: &'static str, attrs: &'static str, infer: Infer) -> Row {
-    Row {
-        name,
-        flow,
-        attrs,
-        infer,
-        is_stateful: false,
-    }
-}
-
-const fn stateful(
-    name: &'static str,
-    flow: &'static str,
-    attrs: &'static str,
-    infer: Infer,
-) -> Row {
-    Row {
-        name,
-        flow,
-        attrs,
-        infer,
-        is_stateful: true,
-    }
-}
-
-/// An elementwise operation on two values.
-const fn binary(name: &'static str, attrs: &'static str) -> Row {
-    op(name, "x: T, y: T -> z: T", attrs, infer::broadcast)
-}
-
-/// A comparison of two values.
-const fn compare(name: &'static str, attrs: &'static str) -> Row {
-    op(name, "x: T, y: T -> z: bool", attrs, infer::broadcast)
-}
-
-/// An elementwise operation on one value.
-const fn unary(name: &'static str, attrs: &'static str) -> Row {
-    op(name, "x: T -> y: T", attrs, infer::same)
-}
-
-/// The gradient of an elementwise operation, from its result and the gradient of that.
-const fn unary_grad(name: &'static str) -> Row {
-    op(name, "y: T, dy: T -> z: T", "T: smooth", infer::all_same)
-}
-
-/// A reduction over some dimensions.
-const fn reduce(name: &'static str, attrs: &'static str) -> Row {
-    op(
-        name,
-        "input: T, reduction_indices: Tidx@ -> output: T",
-        attrs,
-        infer::reduce,
-    )
 }

@@ -9,6 +9,11 @@ use super::{Call, Value};
 use rendez::ground::DType;
 use rendez::memory::{Element, Tensor, TensorBuilder};
 
+/// Picoseconds for each byte of adding and its like, which wait for memory.
+pub(crate) const LIGHT: usize = 200;
+/// Picoseconds for each byte of an exponential and its like.
+pub(crate) const DEEP: usize = 2500;
+
 /// `f` of each pair.
 pub(crate) fn pairs<T: Element, U: Element>(
     picoseconds: usize,

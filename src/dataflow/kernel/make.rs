@@ -47,15 +47,6 @@ struct Named {
 }
 
 impl Simple {
-    /// The same, for inputs of one shape only.
-    pub(crate) fn of_same_shapes(self, node: &Node) -> Self {
-        let (name, op) = (node.name.clone(), node.op.name());
-        self.unless(move |call| {
-            elementwise::same_shapes(call, &name, op)?;
-            Ok(false)
-        })
-    }
-
     /// The same, unless `first` has computed it already, as it then says.
     pub(crate) fn unless(
         self,
@@ -77,6 +68,32 @@ pub(crate) fn made(
         cost,
     }))
 }
+
+/// The same, for inputs of one shape only.
+pub(crate) fn of_same_shapes(node: &Node, made: Made) -> Made {
+    let (name, op) = (node.name.clone(), node.op.name());
+    Ok(made?.map(|simple| {
+        simple.unless(move |call| {
+            elementwise::same_shapes(call, &name, op)?;
+            Ok(false)
+        })
+    }))
+}
+
+/// What `$body` makes, with `$T` the Rust type of the elements that the node's attribute `T`, or the one that is named,
+/// says; nothing if the type is not among the set, as [`by_type`](super::numbers::by_type) has them.
+macro_rules! typed {
+    ($node:expr, $T:ident: $set:ident => $body:expr) => {
+        $crate::kernel::make::typed!($node, "T", $T: $set => $body)
+    };
+    ($node:expr, $attr:expr, $T:ident: $set:ident => $body:expr) => {
+        match $crate::kernel::make::dtype($node, $attr) {
+            Some(dtype) => $crate::kernel::numbers::by_type!(dtype, $T: $set => $body).unwrap_or(Ok(None)),
+            None => Ok(None),
+        }
+    };
+}
+pub(crate) use typed;
 
 /// What a family made of `node`, as a kernel.
 pub(crate) fn kernel(node: &Node, made: Made) -> Result<Box<dyn Kernel>, Status> {

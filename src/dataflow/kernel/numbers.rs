@@ -293,14 +293,15 @@ halves! { f16 bf16 }
 /// Each type of a set is compiled for each operation, so sets are kept small.
 macro_rules! by_type {
     ($dtype:expr, $T:ident: all => $body:expr) => {
-        by_type!(@ $dtype, $T, $body, F32 f32, F64 f64, F16 half::f16, BF16 half::bf16, I8 i8, I16 i16, I32 i32,
-            I64 i64, U8 u8, U16 u16, U32 u32, U64 u64)
+        $crate::kernel::numbers::by_type!(@ $dtype, $T, $body, F32 f32, F64 f64, F16 half::f16, BF16 half::bf16,
+            I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64)
     };
     ($dtype:expr, $T:ident: numbers => $body:expr) => {
-        by_type!(@ $dtype, $T, $body, F32 f32, F64 f64, F16 half::f16, BF16 half::bf16, I32 i32, I64 i64, U8 u8)
+        $crate::kernel::numbers::by_type!(@ $dtype, $T, $body, F32 f32, F64 f64, F16 half::f16, BF16 half::bf16,
+            I32 i32, I64 i64, U8 u8)
     };
     ($dtype:expr, $T:ident: reals => $body:expr) => {
-        by_type!(@ $dtype, $T, $body, F32 f32, F64 f64, F16 half::f16, BF16 half::bf16)
+        $crate::kernel::numbers::by_type!(@ $dtype, $T, $body, F32 f32, F64 f64, F16 half::f16, BF16 half::bf16)
     };
     (@ $dtype:expr, $T:ident, $body:expr, $($name:ident $type:ty),*) => {
         match $dtype {

@@ -2,6 +2,8 @@
 //!
 //! Knows how the original prints elements.
 
+use super::row::{Row, row};
+use crate::graph::infer::nothing;
 use crate::graph::{Node, attr};
 use crate::kernel::Call;
 use crate::kernel::call::{Done, Fault};
@@ -11,10 +13,16 @@ use rendez::ground::limits::STATUS_MESSAGE_BYTES_MAX;
 use rendez::ground::{DType, Status, catalogue};
 use rendez::memory::{Bool8, Tensor};
 
-pub(super) fn make(node: &Node) -> Made {
-    if node.op.name() != "Assert" {
-        return Ok(None);
-    }
+pub(super) const ROWS: &[Row] = &[row(
+    "Assert",
+    "condition: bool@, data: T ->",
+    "T: list(type) >= 1; summarize: int = 3",
+    nothing,
+)
+.stateful()
+.kernel(assertion)];
+
+fn assertion(node: &Node) -> Made {
     let summarize = attr::int(&node.attrs, "summarize").unwrap_or(3);
     // A negative number shows all of them.
     let shown = usize::try_from(summarize).unwrap_or(usize::MAX);
@@ -42,7 +50,7 @@ fn assert(call: &Call<'_>, shown: usize) -> Done {
 }
 
 /// The first elements of a tensor, in brackets for each dimension but the outermost.
-pub(super) fn summary(tensor: &Tensor, shown: usize) -> Result<String, Fault> {
+fn summary(tensor: &Tensor, shown: usize) -> Result<String, Fault> {
     // No more than a message holds, whatever is asked for.
     let shown = shown.min(STATUS_MESSAGE_BYTES_MAX);
     let items: Vec<String> = match tensor.dtype() {

@@ -3,11 +3,13 @@
 //! A checkpoint is one safetensors file for each prefix; it is there whole or not at all. Strings have no place in that
 //! format, and slices of variables none here.
 
-use crate::graph::{Node, attr, types};
+use super::row::{Row, row};
+use crate::graph::infer::{nothing, scalar, unknown};
+use crate::graph::{attr, types};
 use crate::kernel::Call;
 use crate::kernel::call::{Done, Fault};
 use crate::kernel::files::Place;
-use crate::kernel::make::{Cost, Made, made};
+use crate::kernel::make::{Cost, made};
 use rendez::ground::{DType, Shape, Status, catalogue};
 use rendez::memory::Tensor;
 
@@ -18,35 +20,66 @@ mod tests;
 /// The operation that makes one checkpoint of several.
 const MERGE: &str = "MergeV2Checkpoints";
 
-pub(super) fn make(node: &Node) -> Made {
-    let dtypes: Vec<_> = node
-        .out_ports()
-        .iter()
-        .map(|port| types::dtype(port.what.base()))
-        .collect();
-    match node.op.name() {
-        "SaveV2" => made(Cost::Heavy, save),
-        "RestoreV2" => made(Cost::Heavy, move |call| restore(call, &dtypes)),
-        MERGE => {
-            let delete = attr::bool(&node.attrs, "delete_old_dirs").unwrap_or(true);
-            let allow = attr::bool(&node.attrs, "allow_missing_files").unwrap_or(false);
-            made(Cost::Heavy, move |call| merge(call, delete, allow))
-        }
-        "ShardedFilename" => made(Cost::Light, |call| {
+pub(super) const ROWS: &[Row] = &[
+    row(
+        "SaveV2",
+        "prefix: string, tensor_names: string, shape_and_slices: string, tensors: dtypes ->",
+        "dtypes: list(type) >= 1",
+        nothing,
+    )
+    .stateful()
+    .kernel(|_| made(Cost::Heavy, save)),
+    row(
+        "RestoreV2",
+        "prefix: string, tensor_names: string, shape_and_slices: string -> tensors: dtypes",
+        "dtypes: list(type) >= 1",
+        unknown,
+    )
+    .stateful()
+    .kernel(|node| {
+        let ports = node.out_ports().iter();
+        let dtypes: Vec<_> = ports.map(|port| types::dtype(port.what.base())).collect();
+        made(Cost::Heavy, move |call| restore(call, &dtypes))
+    }),
+    row(
+        "ShardedFilename",
+        "basename: string, shard: int32, num_shards: int32 -> filename: string",
+        "",
+        scalar,
+    )
+    .kernel(|_| {
+        made(Cost::Light, |call| {
             let (shard, shards) = (call.integer(1)?, call.integer(2)?);
             let mut name = string(call, 0)?;
             name.extend_from_slice(format!("-{shard:05}-of-{shards:05}").as_bytes());
             call.output_strings(Shape::SCALAR, &[name])
-        }),
-        "StringJoin" => {
-            let separator = attr::text(&node.attrs, "separator")
-                .unwrap_or("")
-                .to_owned();
-            made(Cost::Light, move |call| join(call, separator.as_bytes()))
-        }
-        _ => Ok(None),
-    }
-}
+        })
+    }),
+    row(
+        MERGE,
+        "checkpoint_prefixes: string, destination_prefix: string ->",
+        "delete_old_dirs: bool = true; allow_missing_files: bool = false",
+        nothing,
+    )
+    .stateful()
+    .kernel(|node| {
+        let delete = attr::bool(&node.attrs, "delete_old_dirs").unwrap_or(true);
+        let allow = attr::bool(&node.attrs, "allow_missing_files").unwrap_or(false);
+        made(Cost::Heavy, move |call| merge(call, delete, allow))
+    }),
+    row(
+        "StringJoin",
+        "inputs: N * string -> output: string",
+        "N: int >= 0; separator: string = ''",
+        unknown,
+    )
+    .kernel(|node| {
+        let separator = attr::text(&node.attrs, "separator")
+            .unwrap_or("")
+            .to_owned();
+        made(Cost::Light, move |call| join(call, separator.as_bytes()))
+    }),
+];
 
 /// The one string of input `index`.
 fn string(call: &Call<'_>, index: usize) -> Result<Vec<u8>, Fault> {

@@ -1,48 +1,97 @@
-//! Comparisons, logic, choices, and casts from one type to another.
+//! Comparisons, logic, and choices.
 //!
-//! Knows truth values as bytes that are zero or not. A cast truncates towards zero; what does not fit an integer is
-//! the nearest that does, and what is not a number is zero.
+//! Knows truth values as bytes that are zero or not.
 
-use crate::graph::{Node, attr};
+use super::row::{Row, row};
+use crate::graph::gradients::{Back, none};
+use crate::graph::infer::{
+    Inferred, Known, broadcast as broadcast_shape, merged, merged_size, same,
+};
+use crate::graph::{Node, Output, attr};
 use crate::kernel::Call;
 use crate::kernel::arrange::{Arrange, arranged};
 use crate::kernel::broadcast::{Walk, broadcast};
-use crate::kernel::call::{Done, elements, elements_mut};
-use crate::kernel::elementwise::{each, mapped, pairs};
-use crate::kernel::make::{Cost, Made, dtype, made};
-use crate::kernel::numbers::{Number, by_type, truth};
-use rendez::ground::{DType, Shape};
-use rendez::memory::{Bool8, Element, Tensor, TensorBuilder};
+use crate::kernel::call::Done;
+use crate::kernel::elementwise::{each, pairs};
+use crate::kernel::make::{Cost, Made, dtype, made, typed};
+use crate::kernel::numbers::truth;
+use rendez::ground::{DType, Shape, Status};
+use rendez::memory::{Bool8, Tensor};
 
 /// Picoseconds for each byte.
 const EACH: usize = 300;
 
-pub(super) fn make(node: &Node) -> Made {
-    match node.op.name() {
-        "Equal" => equal(node, true),
-        "NotEqual" => equal(node, false),
-        "Less" | "LessEqual" | "Greater" | "GreaterEqual" => order(node),
-        "LogicalAnd" => pairs::<Bool8, Bool8>(EACH, |x, y| truth(x.is_true() && y.is_true())),
-        "LogicalOr" => pairs::<Bool8, Bool8>(EACH, |x, y| truth(x.is_true() || y.is_true())),
-        "LogicalNot" => each::<Bool8>(EACH, |x| truth(!x.is_true())),
-        "Select" => made(Cost::PerByte(EACH), |call| select(call, true)),
-        "SelectV2" => made(Cost::PerByte(EACH), |call| select(call, false)),
-        "Cast" | "_HostCast" => cast(node),
-        _ => Ok(None),
-    }
+const REAL: &str = "T: real";
+const EQUALITY: &str = "T: type; incompatible_shape_error: bool = true";
+const BOTH: &str = "x: bool, y: bool -> z: bool";
+const CHOICE: &str = "condition: bool, t: T, e: T -> output: T";
+
+pub(super) const ROWS: &[Row] = &[
+    comparison("Equal", EQUALITY).kernel(|node| equal(node, true)),
+    comparison("NotEqual", EQUALITY).kernel(|node| equal(node, false)),
+    comparison("Less", REAL)
+        .kernel(|node| typed!(node, T: numbers => pairs::<T, Bool8>(EACH, |x, y| truth(x < y)))),
+    comparison("LessEqual", REAL)
+        .kernel(|node| typed!(node, T: numbers => pairs::<T, Bool8>(EACH, |x, y| truth(x <= y)))),
+    comparison("Greater", REAL)
+        .kernel(|node| typed!(node, T: numbers => pairs::<T, Bool8>(EACH, |x, y| truth(x > y)))),
+    comparison("GreaterEqual", REAL)
+        .kernel(|node| typed!(node, T: numbers => pairs::<T, Bool8>(EACH, |x, y| truth(x >= y)))),
+    row("LogicalAnd", BOTH, "", broadcast_shape)
+        .kernel(|_| pairs::<Bool8, Bool8>(EACH, |x, y| truth(x.is_true() && y.is_true()))),
+    row("LogicalOr", BOTH, "", broadcast_shape)
+        .kernel(|_| pairs::<Bool8, Bool8>(EACH, |x, y| truth(x.is_true() || y.is_true()))),
+    row("LogicalNot", "x: bool -> y: bool", "", same)
+        .kernel(|_| each::<Bool8>(EACH, |x| truth(!x.is_true()))),
+    row("Select", CHOICE, "T: type", select_shape)
+        .gradient(|at| {
+            let [yes, no] = chosen(at, "Select")?;
+            Ok(vec![None, Some(yes), Some(no)])
+        })
+        .kernel(|_| made(Cost::PerByte(EACH), |call| select(call, true))),
+    row("SelectV2", CHOICE, "T: type", broadcast_shape)
+        .gradient(|at| {
+            let mut flows = vec![None];
+            for (index, grad) in (1..).zip(chosen(at, "SelectV2")?) {
+                let (operand, result) = (at.input(index)?, at.output(0));
+                flows.push(
+                    at.unbroadcast([operand, result], [Some(grad), None])?
+                        .swap_remove(0),
+                );
+            }
+            Ok(flows)
+        })
+        .kernel(|_| made(Cost::PerByte(EACH), |call| select(call, false))),
+];
+
+/// A comparison of two values.
+const fn comparison(name: &'static str, attrs: &'static str) -> Row {
+    row(name, "x: T, y: T -> z: bool", attrs, broadcast_shape).gradient(none)
 }
 
-fn order(node: &Node) -> Made {
-    let Some(dtype) = dtype(node, "T") else {
-        return Ok(None);
-    };
-    by_type!(dtype, T: numbers => match node.op.name() {
-        "Less" => pairs::<T, Bool8>(EACH, |x, y| truth(x < y)),
-        "LessEqual" => pairs::<T, Bool8>(EACH, |x, y| truth(x <= y)),
-        "Greater" => pairs::<T, Bool8>(EACH, |x, y| truth(x > y)),
-        _ => pairs::<T, Bool8>(EACH, |x, y| truth(x >= y)),
-    })
-    .unwrap_or(Ok(None))
+/// The gradient of each choice: the result's where it was taken, and zeros elsewhere.
+fn chosen(at: &mut Back<'_>, op: &str) -> Result<[Output; 2], Status> {
+    let (g, condition) = (at.grad(0)?, at.input(0)?);
+    let zeros = at.op("ZerosLike", &[g])?;
+    let yes = at.op(op, &[condition, g, zeros])?;
+    let no = at.op(op, &[condition, zeros, g])?;
+    Ok([yes, no])
+}
+
+/// Both choices have one shape; the condition has it too, or is one element, or a row as long as they are.
+fn select_shape(known: Known<'_>) -> Inferred {
+    let chosen = merged(&known.shape(1), &known.shape(2))?;
+    let condition = known.shape(0);
+    match condition.rank() {
+        None | Some(0) => {}
+        Some(1) => {
+            if chosen.rank().is_some_and(|rank| rank > 0) {
+                merged_size(condition.dim(0), chosen.dim(0))?;
+            }
+        }
+        Some(_) => return Ok(vec![merged(&condition, &chosen)?]),
+    }
+    Ok(vec![chosen])
 }
 
 /// Equality, which every type has. Shapes that do not fit are an error, or, if that was asked for, unequal.
@@ -56,10 +105,9 @@ fn equal(node: &Node, is_equal: bool) -> Made {
         DType::String => made(Cost::PerByte(EACH), move |call| {
             equal_strings(call, is_equal)
         }),
-        _ => by_type!(dtype, T: numbers => {
+        _ => typed!(node, T: numbers => {
             pairs::<T, Bool8>(EACH, move |x, y| truth((x == y) == is_equal))
-        })
-        .unwrap_or(Ok(None)),
+        }),
     };
     if is_error {
         return kernel;
@@ -177,97 +225,5 @@ fn select(call: &mut Call<'_>, is_first: bool) -> Done {
     };
     let chosen = arranged(call, &[&yes, &no], shape, &how)?;
     call.push(chosen);
-    Ok(())
-}
-
-fn cast(node: &Node) -> Made {
-    let (Some(from), Some(to)) = (dtype(node, "SrcT"), dtype(node, "DstT")) else {
-        return Ok(None);
-    };
-    if from == to {
-        return made(Cost::Light, |call| {
-            let input = call.tensor(0)?;
-            call.push(input);
-            Ok(())
-        });
-    }
-    let is_integer = |dtype| match dtype {
-        DType::Bool => Some(true),
-        _ => by_type!(dtype, T: all => T::IS_INTEGER),
-    };
-    let (Some(from_integer), Some(to_integer)) = (is_integer(from), is_integer(to)) else {
-        return Ok(None);
-    };
-    // Integers keep their low bits; only a large one without sign must not become a float by way of i64.
-    let by_integers = from_integer && (to_integer || from != DType::U64);
-    made(Cost::PerByte(EACH), move |call| {
-        mapped(call, to, &mut |input, room| match by_integers {
-            true => cast_by(input, room, read_integers, write_integers),
-            false => cast_by(input, room, read_floats, write_floats),
-        })
-    })
-}
-
-/// Elements that are cast at once, on the stack.
-const CAST_ELEMENTS: usize = 512;
-
-/// Casts by way of the widest type of a kind, a piece at a time: code for each type, not for each pair of types.
-fn cast_by<W: Copy + Default>(
-    input: &Tensor,
-    room: &mut TensorBuilder,
-    read: fn(&Tensor, usize, &mut [W]) -> Done,
-    write: fn(&mut TensorBuilder, usize, &[W]) -> Done,
-) -> Done {
-    let elements = input.shape().elements() as usize;
-    let mut piece = [W::default(); CAST_ELEMENTS];
-    for from in (0..elements).step_by(CAST_ELEMENTS) {
-        let piece = &mut piece[..CAST_ELEMENTS.min(elements - from)];
-        read(input, from, piece)?;
-        write(room, from, piece)?;
-    }
-    Ok(())
-}
-
-fn read_integers(input: &Tensor, from: usize, piece: &mut [i64]) -> Done {
-    match input.dtype() {
-        DType::Bool => read(input, from, piece, |x: Bool8| i64::from(x.is_true())),
-        dtype => by_type!(dtype, T: all => read(input, from, piece, T::to_i64)).unwrap_or(Ok(())),
-    }
-}
-
-fn read_floats(input: &Tensor, from: usize, piece: &mut [f64]) -> Done {
-    by_type!(input.dtype(), T: all => read(input, from, piece, T::to_f64)).unwrap_or(Ok(()))
-}
-
-fn write_integers(room: &mut TensorBuilder, from: usize, piece: &[i64]) -> Done {
-    match room.meta().dtype {
-        DType::Bool => write(room, from, piece, |x| truth(x != 0)),
-        dtype => by_type!(dtype, U: all => write(room, from, piece, U::from_i64)).unwrap_or(Ok(())),
-    }
-}
-
-fn write_floats(room: &mut TensorBuilder, from: usize, piece: &[f64]) -> Done {
-    match room.meta().dtype {
-        DType::Bool => write(room, from, piece, |x| truth(x != 0.0)),
-        dtype => by_type!(dtype, U: all => write(room, from, piece, U::from_f64)).unwrap_or(Ok(())),
-    }
-}
-
-fn read<T: Element, W>(input: &Tensor, from: usize, piece: &mut [W], f: impl Fn(T) -> W) -> Done {
-    for (out, &element) in piece.iter_mut().zip(&elements::<T>(input)?[from..]) {
-        *out = f(element);
-    }
-    Ok(())
-}
-
-fn write<W: Copy, U: Element>(
-    room: &mut TensorBuilder,
-    from: usize,
-    piece: &[W],
-    f: impl Fn(W) -> U,
-) -> Done {
-    for (out, &element) in elements_mut::<U>(room)?[from..].iter_mut().zip(piece) {
-        *out = f(element);
-    }
     Ok(())
 }

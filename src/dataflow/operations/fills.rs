@@ -2,86 +2,122 @@
 //!
 //! Knows no arithmetic but counting; sizes come as values, and memory for them is asked before anything is done.
 
-use crate::graph::{Node, attr};
-use crate::kernel::Call;
-use crate::kernel::Value;
+use super::row::{Row, row};
+use crate::graph::gradients::{Back, Flows, all_axes, none, one};
+use crate::graph::infer::{self, Inferred, Known, merged, said, same, size, unknown};
+use crate::graph::{Node, PartialShape, attr};
 use crate::kernel::arrange::{Arrange, Strided, arranged};
 use crate::kernel::broadcast::{Walk, broadcast};
-use crate::kernel::call::{Done, axis_of, shape_of};
-use crate::kernel::make::{Cost, Made, dtype, made};
-use crate::kernel::numbers::{Number, by_type};
+use crate::kernel::call::{Done, axis_of, integers, shape_of};
+use crate::kernel::make::{Cost, Made, dtype, made, typed};
+use crate::kernel::numbers::Number;
+use crate::kernel::{Call, Value};
 use rendez::ground::{DType, Shape};
-use rendez::memory::Tensor;
+use rendez::memory::{Bool8, Tensor};
 
 /// Picoseconds for each byte that is written.
 const WRITE: usize = 150;
 
-pub(super) fn make(node: &Node) -> Made {
-    match node.op.name() {
-        "Fill" => made(written(0), |call| {
-            let shape = shape_of(&call.dims(0)?)?;
-            let value = call.tensor(1)?;
-            // A row of one passes for a scalar, as it always did.
-            if value.shape().rank() > 1 || value.shape().elements() != 1 {
-                return Err(format!("value must be a scalar, got shape {}", value.shape()).into());
-            }
-            spread(call, &value, shape)
-        }),
-        "BroadcastTo" => made(written(1), |call| {
-            let input = call.tensor(0)?;
-            let dims = call.dims(1)?;
-            let shape = shape_of(&dims)?;
-            if shape.rank() < input.shape().rank() {
-                return Err(format!(
-                    "Rank of input ({}) must be no greater than rank of output shape ({}).",
-                    input.shape().rank(),
-                    shape.rank()
-                )
-                .into());
-            }
-            if broadcast(input.shape(), shape) != Ok(shape) {
-                return Err(format!(
-                    "Incompatible shapes: {} vs. {shape}: the first cannot be broadcast to the second",
-                    input.shape()
-                )
-                .into());
-            }
-            if input.shape() == shape {
-                call.push(input);
-                return Ok(());
-            }
-            spread(call, &input, shape)
-        }),
-        "Tile" => made(Cost::PerByte(4 * WRITE), tile),
-        "ZerosLike" => made(Cost::PerByte(WRITE), zeros_like),
-        "OnesLike" => {
-            let Some(dtype) = dtype(node, "T") else {
-                return Ok(None);
-            };
-            if dtype == DType::Bool {
-                return made(Cost::PerByte(WRITE), |call| {
-                    let shape = call.tensor(0)?.shape();
-                    call.output::<rendez::memory::Bool8>(shape, |out| out.fill(true.into()))
-                });
-            }
-            by_type!(dtype, T: numbers => made(Cost::PerByte(WRITE), |call| {
-                let shape = call.tensor(0)?.shape();
-                call.output::<T>(shape, |out| out.fill(T::ONE))
-            }))
-            .unwrap_or(Ok(None))
-        }
-        "Range" => {
-            let Some(dtype) = dtype(node, "Tidx") else {
-                return Ok(None);
-            };
-            by_type!(dtype, T: numbers => made(Cost::Light, range::<T>)).unwrap_or(Ok(None))
-        }
-        "OneHot" => {
-            let axis = attr::int(&node.attrs, "axis").unwrap_or(-1);
-            made(Cost::PerByte(4 * WRITE), move |call| one_hot(call, axis))
-        }
-        _ => Ok(None),
+pub(super) const ROWS: &[Row] = &[
+    row(
+        "Fill",
+        "dims: index_type@, value: T -> output: T",
+        "T: type; index_type: index = int32",
+        fill_shape,
+    )
+    .gradient(|at| {
+        let g = at.grad(0)?;
+        let axes = all_axes(at, g)?;
+        let flow = at.op("Sum", &[g, axes])?;
+        Ok(vec![None, Some(flow)])
+    })
+    .kernel(|_| made(written(0), fill)),
+    row(
+        "BroadcastTo",
+        "input: T, shape: Tidx@ -> output: T",
+        "T: type; Tidx: index = int32",
+        |known| Ok(vec![said(known, 1)?]),
+    )
+    .gradient(|at| {
+        let (g, x) = (at.grad(0)?, at.input(0)?);
+        let result = at.output(0);
+        let flow = at.unbroadcast([x, result], [Some(g), None])?.swap_remove(0);
+        Ok(vec![flow, None])
+    })
+    .kernel(|_| made(written(1), broadcast_to)),
+    row(
+        "Tile",
+        "input: T, multiples: Tmultiples@ -> output: T",
+        "T: type; Tmultiples: index = int32",
+        unknown,
+    )
+    .gradient(tile_gradient)
+    .kernel(|_| made(Cost::PerByte(4 * WRITE), tile)),
+    row("ZerosLike", "x: T -> y: T", "T: type", same)
+        .gradient(none)
+        .kernel(|_| made(Cost::PerByte(WRITE), zeros_like)),
+    row("OnesLike", "x: T -> y: T", "T: type", same)
+        .gradient(none)
+        .kernel(ones_like),
+    row(
+        "Range",
+        "start: Tidx@, limit: Tidx@, delta: Tidx@ -> output: Tidx",
+        "Tidx: {bfloat16, half, float, double, int8, int16, int32, int64, uint16, uint32} = int32",
+        range_shape,
+    )
+    .gradient(none)
+    .kernel(|node| typed!(node, "Tidx", T: numbers => made(Cost::Light, range::<T>))),
+    row(
+        "OneHot",
+        "indices: TI, depth: int32@, on_value: T, off_value: T -> output: T",
+        "axis: int = -1; T: type; TI: {uint8, int8, int32, int64} = int64",
+        one_hot_shape,
+    )
+    .kernel(|node| {
+        let axis = attr::int(&node.attrs, "axis").unwrap_or(-1);
+        made(Cost::PerByte(4 * WRITE), move |call| one_hot(call, axis))
+    }),
+];
+
+fn fill_shape(known: Known<'_>) -> Inferred {
+    merged(&known.shape(1), &PartialShape::scalar())?;
+    Ok(vec![said(known, 0)?])
+}
+
+fn fill(call: &mut Call<'_>) -> Done {
+    let shape = shape_of(&call.dims(0)?)?;
+    let value = call.tensor(1)?;
+    // A row of one passes for a scalar, as it always did.
+    if value.shape().rank() > 1 || value.shape().elements() != 1 {
+        return Err(format!("value must be a scalar, got shape {}", value.shape()).into());
     }
+    spread(call, &value, shape)
+}
+
+fn broadcast_to(call: &mut Call<'_>) -> Done {
+    let input = call.tensor(0)?;
+    let dims = call.dims(1)?;
+    let shape = shape_of(&dims)?;
+    if shape.rank() < input.shape().rank() {
+        return Err(format!(
+            "Rank of input ({}) must be no greater than rank of output shape ({}).",
+            input.shape().rank(),
+            shape.rank()
+        )
+        .into());
+    }
+    if broadcast(input.shape(), shape) != Ok(shape) {
+        return Err(format!(
+            "Incompatible shapes: {} vs. {shape}: the first cannot be broadcast to the second",
+            input.shape()
+        )
+        .into());
+    }
+    if input.shape() == shape {
+        call.push(input);
+        return Ok(());
+    }
+    spread(call, &input, shape)
 }
 
 /// The cost of writing a shape that comes as input `index`.
@@ -90,7 +126,7 @@ fn written(index: usize) -> Cost {
         let Some(Value::Tensor(dims)) = inputs.get(index) else {
             return 0;
         };
-        let dims = crate::kernel::call::integers(dims).unwrap_or_default();
+        let dims = integers(dims).unwrap_or_default();
         let elements = dims.iter().fold(1usize, |all, &dim| {
             all.saturating_mul(usize::try_from(dim).unwrap_or(0))
         });
@@ -104,6 +140,22 @@ fn spread(call: &mut Call<'_>, input: &Tensor, shape: Shape) -> Done {
     let spread = arranged(call, &[input], shape, &Strided { base: 0, walk })?;
     call.push(spread);
     Ok(())
+}
+
+/// Every repetition adds to what was repeated: the gradient with two dimensions for each, of which one goes.
+fn tile_gradient(at: &mut Back<'_>) -> Flows {
+    let (g, x, times) = (at.grad(0)?, at.input(0)?, at.input(1)?);
+    let base = at.base(times);
+    let shape = at.op_with("Shape", &[x], |node| node.attr("out_type", base))?;
+    let pairs = at.op_with("Pack", &[times, shape], |node| node.attr("axis", 1i64))?;
+    let row = at.ints(&[1], &[-1])?;
+    let pairs = at.op("Reshape", &[pairs, row])?;
+    let g = at.op("Reshape", &[g, pairs])?;
+    let size = at.op("Size", &[pairs])?;
+    let (zero, two) = (at.int(0)?, at.int(2)?);
+    let axes = at.op("Range", &[zero, size, two])?;
+    let flow = one(at.op("Sum", &[g, axes]))?;
+    Ok(flow.into_iter().chain([None]).collect())
 }
 
 fn tile(call: &mut Call<'_>) -> Done {
@@ -158,6 +210,39 @@ fn zeros_like(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
+fn ones_like(node: &Node) -> Made {
+    if dtype(node, "T") == Some(DType::Bool) {
+        return made(Cost::PerByte(WRITE), |call| {
+            let shape = call.tensor(0)?.shape();
+            call.output::<Bool8>(shape, |out| out.fill(true.into()))
+        });
+    }
+    typed!(node, T: numbers => made(Cost::PerByte(WRITE), |call| {
+        let shape = call.tensor(0)?.shape();
+        call.output::<T>(shape, |out| out.fill(T::ONE))
+    }))
+}
+
+fn range_shape(known: Known<'_>) -> Inferred {
+    let one = |index: usize| match known.value(index) {
+        Some(&[value]) => Some(i128::from(value)),
+        _ => None,
+    };
+    let (Some(start), Some(limit), Some(delta)) = (one(0), one(1), one(2)) else {
+        return Ok(vec![PartialShape::of_rank(1)]);
+    };
+    if delta == 0 {
+        return Err("Requires delta != 0".to_owned());
+    }
+    if (limit - start).signum() * delta.signum() < 0 {
+        return Err(format!(
+            "Requires start {start} and limit {limit} in the direction of delta {delta}"
+        ));
+    }
+    let steps = ((limit - start).abs() + delta.abs() - 1) / delta.abs();
+    Ok(vec![PartialShape::of(vec![u64::try_from(steps).ok()])])
+}
+
 fn range<T: Number>(call: &mut Call<'_>) -> Done {
     let mut bounds = [T::default(); 3];
     for (index, (bound, name)) in bounds
@@ -209,32 +294,19 @@ fn range<T: Number>(call: &mut Call<'_>) -> Done {
     })
 }
 
-/// On where an index says, off elsewhere.
-struct OneHot {
-    /// For each index, the class that is on; `None` if it is none of them.
-    on: Vec<Option<usize>>,
-    depth: usize,
-    /// Indices that lie behind the new dimension.
-    inner: usize,
-}
-
-impl Arrange for OneHot {
-    fn arrange<E: Copy>(&self, inputs: &[&[E]], _: E, out: &mut [E]) -> Done {
-        let (Some([on]), Some([off])) = (inputs.first(), inputs.get(1)) else {
-            return Err("on_value and off_value must be scalars".into());
-        };
-        out.fill(*off);
-        let blocks = out.chunks_exact_mut((self.depth * self.inner).max(1));
-        for (block, classes) in blocks.zip(self.on.chunks_exact(self.inner.max(1))) {
-            for (column, class) in classes.iter().enumerate() {
-                let place = class.map(|class| class * self.inner + column);
-                if let Some(place) = place.and_then(|place| block.get_mut(place)) {
-                    *place = *on;
-                }
-            }
-        }
-        Ok(())
-    }
+fn one_hot_shape(known: Known<'_>) -> Inferred {
+    let indices = known.shape(0);
+    let Some(dims) = indices.dims() else {
+        return Ok(vec![PartialShape::UNKNOWN]);
+    };
+    let depth = match known.value(1) {
+        Some(&[depth]) => size(depth)?,
+        _ => None,
+    };
+    let axis = infer::axis_of(attr::int(known.attrs, "axis").unwrap_or(-1), dims.len() + 1)?;
+    let mut dims = dims.to_vec();
+    dims.insert(axis, depth);
+    Ok(vec![PartialShape::of(dims)])
 }
 
 fn one_hot(call: &mut Call<'_>, axis: i64) -> Done {
@@ -261,7 +333,7 @@ fn one_hot(call: &mut Call<'_>, axis: i64) -> Done {
     let inner = dims[axis..].iter().product::<u64>() as usize;
     dims.insert(axis, depth);
     let shape = Shape::new(&dims)?;
-    let classes = crate::kernel::call::integers(&indices)?;
+    let classes = integers(&indices)?;
     let on_of = |&index: &i64| {
         usize::try_from(index)
             .ok()
@@ -275,4 +347,32 @@ fn one_hot(call: &mut Call<'_>, axis: i64) -> Done {
     let hot = arranged(call, &[&on, &off], shape, &how)?;
     call.push(hot);
     Ok(())
+}
+
+/// On where an index says, off elsewhere.
+struct OneHot {
+    /// For each index, the class that is on; `None` if it is none of them.
+    on: Vec<Option<usize>>,
+    depth: usize,
+    /// Indices that lie behind the new dimension.
+    inner: usize,
+}
+
+impl Arrange for OneHot {
+    fn arrange<E: Copy>(&self, inputs: &[&[E]], _: E, out: &mut [E]) -> Done {
+        let (Some([on]), Some([off])) = (inputs.first(), inputs.get(1)) else {
+            return Err("on_value and off_value must be scalars".into());
+        };
+        out.fill(*off);
+        let blocks = out.chunks_exact_mut((self.depth * self.inner).max(1));
+        for (block, classes) in blocks.zip(self.on.chunks_exact(self.inner.max(1))) {
+            for (column, class) in classes.iter().enumerate() {
+                let place = class.map(|class| class * self.inner + column);
+                if let Some(place) = place.and_then(|place| block.get_mut(place)) {
+                    *place = *on;
+                }
+            }
+        }
+        Ok(())
+    }
 }

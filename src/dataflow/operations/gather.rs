@@ -2,71 +2,126 @@
 //!
 //! Knows indices as claims: each is looked at before it is used.
 
-use crate::graph::{Node, attr};
+use super::row::{Row, row};
+use crate::graph::gradients::{Back, Flows};
+use crate::graph::infer::{Inferred, Known, unknown};
+use crate::graph::{Output, PartialShape, attr};
 use crate::kernel::Call;
-use crate::kernel::arrange::{Arrange, arranged};
-use crate::kernel::call::{Done, axis_of};
-use crate::kernel::make::{Cost, Made, dtype, made};
-use crate::kernel::numbers::{Number, by_type};
-use rendez::ground::Shape;
+use crate::kernel::arrange::{Arrange, arranged, strides};
+use crate::kernel::call::{Done, axis_of, integers};
+use crate::kernel::make::{Cost, made, typed};
+use crate::kernel::numbers::Number;
+use rendez::ground::{Shape, Status};
 use rendez::memory::Tensor;
+use rendez_proto::tensorflow::DataType;
 
 /// Picoseconds for each byte.
 const PICK: usize = 300;
 
-pub(super) fn make(node: &Node) -> Made {
-    match node.op.name() {
-        "Gather" => made(Cost::PerByte(PICK), |call| gather(call, 0, 0)),
-        "GatherV2" => {
-            let batch = attr::int(&node.attrs, "batch_dims").unwrap_or(0);
-            made(Cost::PerByte(PICK), move |call| {
-                let axis = call.integer(2)?;
-                gather(call, axis, batch)
-            })
-        }
-        "UnsortedSegmentSum" => {
-            let Some(dtype) = dtype(node, "T") else {
-                return Ok(None);
-            };
-            by_type!(dtype, T: numbers => made(Cost::PerByte(PICK), segment_sum::<T>))
-                .unwrap_or(Ok(None))
-        }
-        _ => Ok(None),
+pub(super) const ROWS: &[Row] = &[
+    row(
+        "Gather",
+        "params: Tparams, indices: Tindices -> output: Tparams",
+        "validate_indices: bool = true; Tparams: type; Tindices: index",
+        |known| taken(&known.shape(0), &known.shape(1), Some(0)),
+    )
+    .gradient(|at| {
+        let axis = at.int(0)?;
+        let flow = gathered(at, axis)?;
+        Ok(vec![Some(flow), None])
+    })
+    .kernel(|_| made(Cost::PerByte(PICK), |call| gather(call, 0, 0))),
+    row(
+        "GatherV2",
+        "params: Tparams, indices: Tindices, axis: Taxis@ -> output: Tparams",
+        "batch_dims: int = 0; Tparams: type; Tindices: {int16, int32, int64}; Taxis: index",
+        gather_v2_shape,
+    )
+    .gradient(gather_v2_gradient)
+    .kernel(|node| {
+        let batch = attr::int(&node.attrs, "batch_dims").unwrap_or(0);
+        made(Cost::PerByte(PICK), move |call| {
+            let axis = call.integer(2)?;
+            gather(call, axis, batch)
+        })
+    }),
+    row(
+        "UnsortedSegmentSum",
+        "data: T, segment_ids: Tindices, num_segments: Tnumsegments@ -> output: T",
+        "T: num; Tindices: {int16, int32, int64}; Tnumsegments: index = int32",
+        unknown,
+    )
+    .kernel(|node| typed!(node, T: numbers => made(Cost::PerByte(PICK), segment_sum::<T>))),
+];
+
+fn gather_v2_shape(known: Known<'_>) -> Inferred {
+    let (params, indices) = (known.shape(0), known.shape(1));
+    if attr::int(known.attrs, "batch_dims").unwrap_or(0) != 0 {
+        return Ok(vec![PartialShape::UNKNOWN]);
     }
+    let axis = match params.rank() {
+        Some(rank) => known.axis(2, rank)?,
+        None => None,
+    };
+    taken(&params, &indices, axis)
 }
 
-/// Slices picked by index, for each batch, and for each element before the dimension they are picked from.
-struct Picks {
-    /// For each batch and each of its indices, which slice.
-    indices: Vec<usize>,
-    per_batch: usize,
-    /// Elements between batches and the dimension.
-    outer: usize,
-    /// The dimension's size.
-    size: usize,
-    /// Elements of a slice.
-    inner: usize,
+/// `params` with `indices` in the place of dimension `axis`.
+fn taken(params: &PartialShape, indices: &PartialShape, axis: Option<usize>) -> Inferred {
+    let (Some(outer), Some(inner)) = (params.dims(), indices.dims()) else {
+        return Ok(vec![PartialShape::UNKNOWN]);
+    };
+    if outer.is_empty() {
+        return Err("Shape must be at least rank 1 but is rank 0".to_owned());
+    }
+    let rank = outer.len() - 1 + inner.len();
+    let Some(axis) = axis else {
+        return Ok(vec![PartialShape::of_rank(rank)]);
+    };
+    let dims = [&outer[..axis], inner, &outer[axis + 1..]].concat();
+    Ok(vec![PartialShape::of(dims)])
 }
 
-impl Arrange for Picks {
-    fn arrange<E: Copy>(&self, inputs: &[&[E]], _: E, out: &mut [E]) -> Done {
-        let params = inputs.first().copied().unwrap_or_default();
-        let mut slices = out.chunks_exact_mut(self.inner.max(1));
-        for (batch, indices) in self.indices.chunks_exact(self.per_batch.max(1)).enumerate() {
-            for outer in 0..self.outer {
-                let start = (batch * self.outer + outer) * self.size;
-                for index in indices {
-                    let at = (start + index) * self.inner;
-                    let (Some(out), Some(slice)) = (slices.next(), params.get(at..at + self.inner))
-                    else {
-                        return Ok(());
-                    };
-                    out.copy_from_slice(slice);
-                }
-            }
-        }
-        Ok(())
+fn gather_v2_gradient(at: &mut Back<'_>) -> Flows {
+    if attr::int(at.attrs(), "batch_dims").unwrap_or(0) != 0 {
+        return Err(at.refuse("has one only without batch_dims"));
     }
+    let axis = at.input(2)?;
+    let axis = at.cast(axis, DataType::DtInt32)?;
+    let flow = gathered(at, axis)?;
+    Ok(vec![Some(flow), None, None])
+}
+
+/// What was gathered, added up where it came from: the gradient as outer × picks × inner, turned so that the picks come
+/// first, summed by their indices, and turned back.
+fn gathered(at: &mut Back<'_>, axis: Output) -> Result<Output, Status> {
+    let (g, params, indices) = (at.grad(0)?, at.input(0)?, at.input(1)?);
+    let shape = at.shape(params)?;
+    let rank = at.op("Rank", &[params])?;
+    let axis = at.op("FloorMod", &[axis, rank])?;
+    let row = at.ints(&[1], &[-1])?;
+    let unit = at.ints(&[1], &[1])?;
+    let start = at.ints(&[1], &[0])?;
+    let at_axis = at.op("Reshape", &[axis, row])?;
+    let after = at.op("AddV2", &[at_axis, unit])?;
+    let before = at.op("Slice", &[shape, start, at_axis])?;
+    let behind = at.op("Slice", &[shape, after, row])?;
+    let along = at.op("Slice", &[shape, at_axis, unit])?;
+    let mut product = |of| at.op_with("Prod", &[of, start], |node| node.attr("keep_dims", true));
+    let (outer, inner) = (product(before)?, product(behind)?);
+    let picks = at.op("Size", &[indices])?;
+    let picks = at.op("Reshape", &[picks, row])?;
+    let zero = at.int(0)?;
+    let folded = at.op("ConcatV2", &[outer, picks, inner, zero])?;
+    let g = at.op("Reshape", &[g, folded])?;
+    let turn = at.ints(&[3], &[1, 0, 2])?;
+    let g = at.op("Transpose", &[g, turn])?;
+    let flat = at.op("Reshape", &[indices, row])?;
+    let scalar = at.ints(&[0], &[])?;
+    let segments = at.op("Reshape", &[along, scalar])?;
+    let sums = at.op("UnsortedSegmentSum", &[g, flat, segments])?;
+    let sums = at.op("Transpose", &[sums, turn])?;
+    at.op("Reshape", &[sums, shape])
 }
 
 fn gather(call: &mut Call<'_>, axis: i64, batch: i64) -> Done {
@@ -103,7 +158,7 @@ fn gather(call: &mut Call<'_>, axis: i64, batch: i64) -> Done {
         .into());
     }
     let size = own[axis];
-    let integers = crate::kernel::call::integers(&indices)?;
+    let integers = integers(&indices)?;
     let mut places = Vec::with_capacity(integers.len());
     for (at, &index) in integers.iter().enumerate() {
         let place = u64::try_from(index).ok().filter(|&index| index < size);
@@ -130,10 +185,44 @@ fn gather(call: &mut Call<'_>, axis: i64, batch: i64) -> Done {
     Ok(())
 }
 
+/// Slices picked by index, for each batch, and for each element before the dimension they are picked from.
+struct Picks {
+    /// For each batch and each of its indices, which slice.
+    indices: Vec<usize>,
+    per_batch: usize,
+    /// Elements between batches and the dimension.
+    outer: usize,
+    /// The dimension's size.
+    size: usize,
+    /// Elements of a slice.
+    inner: usize,
+}
+
+impl Arrange for Picks {
+    fn arrange<E: Copy>(&self, inputs: &[&[E]], _: E, out: &mut [E]) -> Done {
+        let params = inputs.first().copied().unwrap_or_default();
+        let mut slices = out.chunks_exact_mut(self.inner.max(1));
+        for (batch, indices) in self.indices.chunks_exact(self.per_batch.max(1)).enumerate() {
+            for outer in 0..self.outer {
+                let start = (batch * self.outer + outer) * self.size;
+                for index in indices {
+                    let at = (start + index) * self.inner;
+                    let (Some(out), Some(slice)) = (slices.next(), params.get(at..at + self.inner))
+                    else {
+                        return Ok(());
+                    };
+                    out.copy_from_slice(slice);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Where element `at` of a shape stands, as `[1,2]`.
 fn position(shape: Shape, mut at: usize) -> String {
     let mut places = vec![];
-    for stride in crate::kernel::arrange::strides(shape) {
+    for stride in strides(shape) {
         places.push((at / stride.max(1)).to_string());
         at %= stride.max(1);
     }
@@ -156,7 +245,7 @@ fn segment_sum<T: Number>(call: &mut Call<'_>) -> Done {
     }
     let rest = &dims[by.rank()..];
     let inner = rest.iter().product::<u64>() as usize;
-    let ids = crate::kernel::call::integers(&ids)?;
+    let ids = integers(&ids)?;
     for (at, &id) in ids.iter().enumerate() {
         if id >= 0 && id.unsigned_abs() >= count {
             return Err(format!(

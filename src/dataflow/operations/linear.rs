@@ -6,12 +6,14 @@
 use ndarray::linalg::general_mat_mul;
 use ndarray::{ArrayView2, ArrayViewMut2, LinalgScalar};
 
-use crate::graph::{Node, attr};
-use crate::kernel::Call;
-use crate::kernel::Value;
-use crate::kernel::call::Done;
-use crate::kernel::make::{Cost, Made, dtype, made};
-use crate::kernel::numbers::{Number, by_type};
+use super::row::{Row, row};
+use crate::graph::gradients::{Back, Flows};
+use crate::graph::infer::{Inferred, Known, merged_size};
+use crate::graph::{Node, Output, PartialShape, attr};
+use crate::kernel::call::{Done, Fault};
+use crate::kernel::make::{Cost, Made, dtype, made, typed};
+use crate::kernel::numbers::Number;
+use crate::kernel::{Call, Value};
 use rendez::ground::{DType, Shape};
 use rendez::memory::{Element, Tensor};
 
@@ -21,6 +23,14 @@ mod tests;
 /// A step of the sum of products takes some 50 ps.
 const STEP_PS: usize = 50;
 
+pub(super) const ROWS: &[Row] = &[
+    row("MatMul", "a: T, b: T -> product: T",
+        "transpose_a: bool = false; transpose_b: bool = false; T: num; grad_a: bool = false; grad_b: bool = false",
+        product_shape)
+        .gradient(product_gradient)
+        .kernel(matmul),
+];
+
 /// Which operands are transposed.
 #[derive(Clone, Copy)]
 struct Turned {
@@ -28,26 +38,56 @@ struct Turned {
     right: bool,
 }
 
-pub(super) fn make(node: &Node) -> Made {
-    if node.op.name() != "MatMul" {
-        return Ok(None);
-    }
+fn matmul(node: &Node) -> Made {
     let turned = Turned {
         left: attr::bool(&node.attrs, "transpose_a").unwrap_or(false),
         right: attr::bool(&node.attrs, "transpose_b").unwrap_or(false),
     };
-    let Some(dtype) = dtype(node, "T") else {
-        return Ok(None);
-    };
     let cost = Cost::Picoseconds(Box::new(move |inputs| {
         steps(inputs, turned).saturating_mul(STEP_PS)
     }));
-    match dtype {
-        DType::F32 => made(cost, move |call| floats::<f32>(call, turned)),
-        DType::F64 => made(cost, move |call| floats::<f64>(call, turned)),
-        _ => by_type!(dtype, T: numbers => made(cost, move |call| others::<T>(call, turned)))
-            .unwrap_or(Ok(None)),
+    match dtype(node, "T") {
+        Some(DType::F32) => made(cost, move |call| floats::<f32>(call, turned)),
+        Some(DType::F64) => made(cost, move |call| floats::<f64>(call, turned)),
+        _ => typed!(node, T: numbers => made(cost, move |call| others::<T>(call, turned))),
     }
+}
+
+/// The product of two matrices.
+fn product_shape(known: Known<'_>) -> Inferred {
+    let side = |index: usize, transposed: &str| {
+        let shape = known.of_rank(index, 2)?;
+        let flip = attr::bool(known.attrs, transposed).unwrap_or(false);
+        let (rows, columns) = (shape.dim(0), shape.dim(1));
+        Ok::<_, String>(if flip {
+            (columns, rows)
+        } else {
+            (rows, columns)
+        })
+    };
+    let (rows, inner_left) = side(0, "transpose_a")?;
+    let (inner_right, columns) = side(1, "transpose_b")?;
+    merged_size(inner_left, inner_right)?;
+    Ok(vec![PartialShape::of(vec![rows, columns])])
+}
+
+fn product_gradient(at: &mut Back<'_>) -> Flows {
+    let (g, a, b) = (at.grad(0)?, at.input(0)?, at.input(1)?);
+    let is = |at: &Back<'_>, name| attr::bool(at.attrs(), name).unwrap_or(false);
+    let (turned_a, turned_b) = (is(at, "transpose_a"), is(at, "transpose_b"));
+    let mut product = |left: Output, right: Output, turn_left: bool, turn_right: bool| {
+        at.op_with("MatMul", &[left, right], |node| {
+            node.attr("transpose_a", turn_left)
+                .attr("transpose_b", turn_right)
+        })
+    };
+    let (by_a, by_b) = match (turned_a, turned_b) {
+        (false, false) => (product(g, b, false, true)?, product(a, g, true, false)?),
+        (false, true) => (product(g, b, false, false)?, product(g, a, true, false)?),
+        (true, false) => (product(b, g, false, true)?, product(a, g, false, false)?),
+        (true, true) => (product(b, g, true, true)?, product(g, a, true, true)?),
+    };
+    Ok(vec![Some(by_a), Some(by_b)])
 }
 
 /// Steps of the sums of products; a variable's are guessed from its size.
@@ -75,7 +115,7 @@ struct Operands {
     product: Shape,
 }
 
-fn operands(call: &Call<'_>, turned: Turned) -> Result<Operands, crate::kernel::call::Fault> {
+fn operands(call: &Call<'_>, turned: Turned) -> Result<Operands, Fault> {
     let (left, right) = (call.tensor(0)?, call.tensor(1)?);
     if left.shape().rank() != right.shape().rank() || left.shape().rank() != 2 {
         return Err(format!(
@@ -110,10 +150,7 @@ fn operands(call: &Call<'_>, turned: Turned) -> Result<Operands, crate::kernel::
     })
 }
 
-fn matrix<T: Element>(
-    tensor: &Tensor,
-    is_turned: bool,
-) -> Result<ArrayView2<'_, T>, crate::kernel::call::Fault> {
+fn matrix<T: Element>(tensor: &Tensor, is_turned: bool) -> Result<ArrayView2<'_, T>, Fault> {
     let view = tensor.view::<T>()?.into_dimensionality::<ndarray::Ix2>();
     let view = view.map_err(|error| error.to_string())?;
     Ok(if is_turned {
@@ -123,10 +160,7 @@ fn matrix<T: Element>(
     })
 }
 
-fn matrix_mut<T>(
-    shape: Shape,
-    out: &mut [T],
-) -> Result<ArrayViewMut2<'_, T>, crate::kernel::call::Fault> {
+fn matrix_mut<T>(shape: Shape, out: &mut [T]) -> Result<ArrayViewMut2<'_, T>, Fault> {
     let dim = |index| shape.dim(index).unwrap_or(0) as usize;
     let view = ArrayViewMut2::from_shape((dim(0), dim(1)), out);
     Ok(view.map_err(|error| error.to_string())?)

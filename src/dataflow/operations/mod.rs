@@ -1,6 +1,22 @@
-//! Operations: which operations a task runs, and what makes their kernels; those of the library, and one's own.
+//! Operations: those that graphs may have, each with all that there is to know of it in one place; and one's own.
 //!
-//! Knows definitions and kernels, and not what runs them.
+//! The operations of the library stand in families, a file each. A family begins with the table of its operations.
+//! A row names everything about one: its inputs, outputs and attributes, as TensorFlow's definitions have them (its
+//! `REGISTER_OP` lines, version 2.21), the rule of its shapes, whether it has state, how gradients flow back through
+//! it, and what makes its kernel. What only this family needs stands below the table; what several need is in
+//! [`graph`](crate::graph) (shapes and gradients) and [`kernel`](crate::kernel).
+//!
+//! Knows not what runs graphs, and no steps and devices.
+//!
+//! | family | |
+//! |---|---|
+//! | `sources.rs` | constants, placeholders, identities |
+//! | `state.rs`, `optimizers.rs`, `checkpoint.rs` | variables, their updates by gradients, and their files |
+//! | `arithmetic.rs`, `functions.rs`, `compare.rs`, `cast.rs` | element by element |
+//! | `reduce.rs`, `linear.rs`, `network.rs`, `losses.rs` | sums, products of matrices, layers, losses |
+//! | `shapes.rs`, `join.rs`, `cut.rs`, `strided.rs`, `gather.rs`, `fills.rs` | elements that only move |
+//! | `random.rs`, `assertion.rs` | random tensors, and conditions that must hold |
+//! | `flow.rs`, `crossings.rs` | the flow of control, and what cutting a graph makes: without kernels |
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,48 +25,86 @@ use std::sync::Arc;
 
 use crate::graph::{Definition, Node, Ops};
 use crate::kernel::Kernel;
-use crate::kernel::make::{self, Made};
+use crate::kernel::make::{kernel, unknown};
 use rendez::ground::{Status, catalogue};
+use row::Row;
 
+mod arithmetic;
 mod assertion;
+mod cast;
 mod checkpoint;
 mod compare;
-mod elementwise;
+mod crossings;
+mod cut;
 mod fills;
+mod flow;
+mod functions;
 mod gather;
+mod join;
 mod linear;
+mod losses;
 mod network;
 mod optimizers;
-mod pieces;
+mod page;
 mod random;
 mod reduce;
+mod row;
 mod shapes;
 mod sources;
 mod state;
+mod strided;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 
-/// Families, each with the operations it knows.
-const FAMILIES: &[fn(&Node) -> Made] = &[
-    sources::make,
-    state::make,
-    elementwise::make,
-    linear::make,
-    network::make,
-    reduce::make,
-    optimizers::make,
-    shapes::make,
-    fills::make,
-    compare::make,
-    pieces::make,
-    gather::make,
-    random::make,
-    assertion::make,
-    checkpoint::make,
+#[doc = include_str!("OPERATIONS.md")]
+pub mod list {}
+
+pub use page::operations_page;
+
+/// The families.
+const FAMILIES: &[&[Row]] = &[
+    sources::ROWS,
+    state::ROWS,
+    optimizers::ROWS,
+    checkpoint::ROWS,
+    arithmetic::ROWS,
+    functions::ROWS,
+    compare::ROWS,
+    cast::ROWS,
+    reduce::ROWS,
+    linear::ROWS,
+    network::ROWS,
+    losses::ROWS,
+    shapes::ROWS,
+    join::ROWS,
+    cut::ROWS,
+    strided::ROWS,
+    gather::ROWS,
+    fills::ROWS,
+    random::ROWS,
+    assertion::ROWS,
+    flow::ROWS,
+    crossings::ROWS,
 ];
 
-/// Makes the kernel of a node.
-type Make = Arc<dyn Fn(&Node) -> Result<Box<dyn Kernel>, Status> + Send + Sync>;
+/// The operations of the library.
+fn rows() -> impl Iterator<Item = &'static Row> {
+    FAMILIES.iter().copied().flatten()
+}
+
+/// What a user gave to make kernels.
+type OwnMake = dyn Fn(&Node) -> Result<Box<dyn Kernel>, Status> + Send + Sync;
+
+/// Makes the kernels of an operation's nodes.
+#[derive(Clone)]
+enum Make {
+    /// As its row says.
+    Row(row::Make),
+    /// As its user says.
+    Own(Arc<OwnMake>),
+}
 
 /// The operations that a task runs: the standard ones, and one's own with what makes their kernels. Every task that
 /// reads or runs a graph needs those of its nodes: the master as well as the workers. Cheap to clone.
@@ -103,12 +157,13 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// Those of the library; [a page](crate::graph::operations) lists them.
+    /// Those of the library; [a page](list) lists them.
     #[must_use]
     pub fn standard() -> Self {
+        let make = |row: &Row| Some((row.name, Make::Row(row.kernel?)));
         Self {
-            ops: Arc::new(Ops::standard()),
-            makes: Arc::default(),
+            ops: Arc::new(Ops::of(rows().filter_map(Row::op))),
+            makes: Arc::new(rows().filter_map(make).collect()),
         }
     }
 
@@ -125,7 +180,7 @@ impl Operations {
     ) -> Result<(), Status> {
         let name = definition.name();
         Arc::make_mut(&mut self.ops).register(definition)?;
-        Arc::make_mut(&mut self.makes).insert(name, Arc::new(make));
+        Arc::make_mut(&mut self.makes).insert(name, Make::Own(Arc::new(make)));
         Ok(())
     }
 
@@ -142,10 +197,13 @@ impl Operations {
     /// The kernel of a node.
     ///
     /// # Errors
-    /// `KERNEL_UNKNOWN` naming the node, its operation and its types if there is none; what its attributes contradict or its maker refuses; `KERNEL_FAILED` if that panics.
+    /// `KERNEL_UNKNOWN` naming the node, its operation and its types if there is none; what its attributes contradict;
+    /// of one's own operations, what its maker refuses, and `KERNEL_FAILED` if that panics.
     pub fn kernel(&self, node: &Node) -> Result<Box<dyn Kernel>, Status> {
-        let Some(make) = self.makes.get(node.op.name()) else {
-            return kernel_of(node);
+        let make = match self.makes.get(node.op.name()) {
+            Some(Make::Row(make)) => return kernel(node, make(node)),
+            Some(Make::Own(make)) => make,
+            None => return Err(unknown(node)),
         };
         catch_unwind(AssertUnwindSafe(|| make(node))).unwrap_or_else(|_| {
             let (name, op) = (&node.name, node.op.name());
@@ -163,18 +221,9 @@ impl Default for Operations {
 
 impl fmt::Debug for Operations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let own: Vec<_> = self.makes.keys().collect();
+        let is_own = |make: &Make| matches!(make, Make::Own(_));
+        let own = self.makes.iter().filter(|(_, make)| is_own(make));
+        let own: Vec<_> = own.map(|(name, _)| name).collect();
         f.debug_struct("Operations").field("own", &own).finish()
     }
-}
-
-/// The kernel of a node of the library's operations.
-fn kernel_of(node: &Node) -> Result<Box<dyn Kernel>, Status> {
-    for family in FAMILIES {
-        let made = family(node);
-        if !matches!(made, Ok(None)) {
-            return make::kernel(node, made);
-        }
-    }
-    Err(make::unknown(node))
 }

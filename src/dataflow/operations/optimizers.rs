@@ -5,14 +5,15 @@
 
 use std::sync::Arc;
 
+use super::row::{Row, row};
 use super::state::missing;
+use crate::graph::infer::{Inferred, Known, nothing};
 use crate::graph::{Node, attr};
-use crate::kernel::Call;
-use crate::kernel::Value;
 use crate::kernel::call::{Done, Fault};
-use crate::kernel::make::{Cost, Made, dtype, made};
-use crate::kernel::numbers::{Float, Number, Real, by_type};
+use crate::kernel::make::{Cost, Made, made, typed};
+use crate::kernel::numbers::{Float, Number, Real};
 use crate::kernel::variables::hold_all;
+use crate::kernel::{Call, Value};
 use rendez::memory::Tensor;
 
 #[cfg(test)]
@@ -21,30 +22,61 @@ mod tests;
 /// Picoseconds for each byte of an update.
 const UPDATE: usize = 300;
 
-pub(super) fn make(node: &Node) -> Made {
-    let op = node.op.name();
-    let (name, is_ref) = match op.strip_prefix("Resource") {
-        Some(name) => (name, false),
-        None => (op, true),
-    };
-    let nesterov = attr::bool(&node.attrs, "use_nesterov").unwrap_or(false);
-    let Some(dtype) = dtype(node, "T") else {
-        return Ok(None);
-    };
-    by_type!(dtype, T: reals => match name {
-        "ApplyGradientDescent" => made(Cost::PerByte(UPDATE), move |call| {
-            update::<T, 1, 1>(call, is_ref, ["var"], &["alpha"], "delta", |[var], [alpha], delta| {
-                [var.minus(alpha.times(delta))]
-            })
-        }),
-        "ApplyMomentum" => made(Cost::PerByte(UPDATE), move |call| momentum::<T>(call, is_ref, nesterov)),
-        "ApplyAdam" => made(Cost::PerByte(UPDATE), move |call| adam::<T>(call, is_ref, nesterov)),
-        _ => Ok(None),
-    })
-    .unwrap_or(Ok(None))
+const PLAIN: &str = "T: num; use_locking: bool = false";
+const NESTEROV: &str = "T: num; use_locking: bool = false; use_nesterov: bool = false";
+
+pub(super) const ROWS: &[Row] = &[
+    row("ApplyGradientDescent", "var: Ref(T), alpha: T, delta: T -> out: Ref(T)", PLAIN, first)
+        .kernel(|node| descent(node, true)),
+    row("ApplyMomentum", "var: Ref(T), accum: Ref(T), lr: T, grad: T, momentum: T -> out: Ref(T)", NESTEROV, first)
+        .kernel(|node| momentum(node, true)),
+    row("ApplyAdam",
+        "var: Ref(T), m: Ref(T), v: Ref(T), beta1_power: T, beta2_power: T, lr: T, beta1: T, beta2: T, epsilon: T, \
+         grad: T -> out: Ref(T)", NESTEROV, first)
+        .kernel(|node| adam(node, true)),
+    row("ResourceApplyGradientDescent", "var: resource, alpha: T, delta: T ->", PLAIN, nothing)
+        .stateful()
+        .kernel(|node| descent(node, false)),
+    row("ResourceApplyMomentum", "var: resource, accum: resource, lr: T, grad: T, momentum: T ->", NESTEROV, nothing)
+        .stateful()
+        .kernel(|node| momentum(node, false)),
+    row("ResourceApplyAdam",
+        "var: resource, m: resource, v: resource, beta1_power: T, beta2_power: T, lr: T, beta1: T, beta2: T, \
+         epsilon: T, grad: T ->", NESTEROV, nothing)
+        .stateful()
+        .kernel(|node| adam(node, false)),
+];
+
+/// The first input's, which is the variable's.
+fn first(known: Known<'_>) -> Inferred {
+    Ok(vec![known.shape(0)])
 }
 
-fn momentum<T: Real>(call: &mut Call<'_>, is_ref: bool, nesterov: bool) -> Done {
+fn nesterov(node: &Node) -> bool {
+    attr::bool(&node.attrs, "use_nesterov").unwrap_or(false)
+}
+
+fn descent(node: &Node, is_ref: bool) -> Made {
+    typed!(node, T: reals => made(Cost::PerByte(UPDATE), move |call| {
+        update::<T, 1, 1>(call, is_ref, ["var"], &["alpha"], "delta", |[var], [alpha], delta| {
+            [var.minus(alpha.times(delta))]
+        })
+    }))
+}
+
+fn momentum(node: &Node, is_ref: bool) -> Made {
+    let nesterov = nesterov(node);
+    typed!(node, T: reals => made(Cost::PerByte(UPDATE), move |call| {
+        update_momentum::<T>(call, is_ref, nesterov)
+    }))
+}
+
+fn adam(node: &Node, is_ref: bool) -> Made {
+    let nesterov = nesterov(node);
+    typed!(node, T: reals => made(Cost::PerByte(UPDATE), move |call| update_adam::<T>(call, is_ref, nesterov)))
+}
+
+fn update_momentum<T: Real>(call: &mut Call<'_>, is_ref: bool, nesterov: bool) -> Done {
     // The gradient stands between the rate and the momentum.
     let names = ["var", "accum"];
     update::<T, 2, 2>(
@@ -64,7 +96,7 @@ fn momentum<T: Real>(call: &mut Call<'_>, is_ref: bool, nesterov: bool) -> Done 
     )
 }
 
-fn adam<T: Real>(call: &mut Call<'_>, is_ref: bool, nesterov: bool) -> Done {
+fn update_adam<T: Real>(call: &mut Call<'_>, is_ref: bool, nesterov: bool) -> Done {
     let one = T::Exact::ONE;
     let scalars = [
         "beta1_power",

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use half::{bf16, f16};
 
+use super::row::{Row, row};
+use crate::graph::infer::{Inferred, Known, said};
 use crate::graph::{Node, attr};
-use crate::kernel::Call;
-use crate::kernel::Value;
 use crate::kernel::call::{Done, Fault, integers, shape_of};
 use crate::kernel::make::{Cost, Made, dtype, made};
+use crate::kernel::{Call, Value};
 use rendez::ground::{DType, Shape};
 use rendez::memory::Element;
 
@@ -26,6 +27,33 @@ const EACH: usize = 5000;
 /// What is farther from zero is drawn anew.
 const CUT: f64 = 2.0;
 
+const FLOW: &str = "shape: T@ -> output: dtype";
+const SEEDS: &str = "seed: int = 0; seed2: int = 0; dtype: fp; T: index";
+
+pub(super) const ROWS: &[Row] = &[
+    row("RandomUniform", FLOW, SEEDS, drawn_shape)
+        .stateful()
+        .kernel(uniform),
+    row("RandomStandardNormal", FLOW, SEEDS, drawn_shape)
+        .stateful()
+        .kernel(normal),
+    row("TruncatedNormal", FLOW, SEEDS, drawn_shape)
+        .stateful()
+        .kernel(truncated_normal),
+    row(
+        "RandomUniformInt",
+        "shape: T@, minval: Tout, maxval: Tout -> output: Tout",
+        "seed: int = 0; seed2: int = 0; Tout: index; T: index",
+        drawn_shape,
+    )
+    .stateful()
+    .kernel(uniform_int),
+];
+
+fn drawn_shape(known: Known<'_>) -> Inferred {
+    Ok(vec![said(known, 0)?])
+}
+
 /// Where a kernel stands in its stream.
 #[derive(Debug)]
 struct Source {
@@ -33,16 +61,8 @@ struct Source {
     used: AtomicU64,
 }
 
-pub(super) fn make(node: &Node) -> Made {
-    let op = node.op.name();
-    if !matches!(
-        op,
-        "RandomUniform" | "RandomStandardNormal" | "TruncatedNormal" | "RandomUniformInt"
-    ) {
-        return Ok(None);
-    }
-    let source = Source::of(node)?;
-    let cost = Cost::Picoseconds(Box::new(|inputs| {
+fn cost() -> Cost {
+    Cost::Picoseconds(Box::new(|inputs| {
         let Some(Value::Tensor(dims)) = inputs.first() else {
             return 0;
         };
@@ -50,49 +70,56 @@ pub(super) fn make(node: &Node) -> Made {
         let size = |dim: i64| usize::try_from(dim).unwrap_or(0);
         dims.iter()
             .fold(EACH, |all, &dim| all.saturating_mul(size(dim)))
-    }));
-    let dtype = dtype(
-        node,
-        if op == "RandomUniformInt" {
-            "Tout"
-        } else {
-            "dtype"
-        },
-    );
-    match (op, dtype) {
-        ("RandomUniform", Some(DType::F32)) => draw(cost, source, |bits| bits.map(unit32)),
-        ("RandomUniform", Some(DType::F64)) => {
-            draw(cost, source, |[a, b, c, d]| [unit64(a, b), unit64(c, d)])
-        }
-        ("RandomUniform", Some(DType::F16)) => draw(cost, source, |bits| {
+    }))
+}
+
+fn uniform(node: &Node) -> Made {
+    let source = Source::of(node)?;
+    match dtype(node, "dtype") {
+        Some(DType::F32) => draw(cost(), source, |bits| bits.map(unit32)),
+        Some(DType::F64) => draw(cost(), source, |[a, b, c, d]| [unit64(a, b), unit64(c, d)]),
+        Some(DType::F16) => draw(cost(), source, |bits| {
             bits.map(|bits| f16::from_bits(15 << 10 | bits as u16 & 0x3ff) - f16::ONE)
         }),
-        ("RandomUniform", Some(DType::BF16)) => draw(cost, source, |bits| {
+        Some(DType::BF16) => draw(cost(), source, |bits| {
             bits.map(|bits| bf16::from_bits(127 << 7 | bits as u16 & 0x7f) - bf16::ONE)
         }),
-        ("RandomStandardNormal", Some(DType::F32)) => draw(cost, source, normals),
-        ("RandomStandardNormal", Some(DType::F64)) => draw(cost, source, normals64),
-        ("RandomStandardNormal", Some(DType::F16)) => {
-            draw(cost, source, |bits| normals(bits).map(f16::from_f32))
-        }
-        ("RandomStandardNormal", Some(DType::BF16)) => {
-            draw(cost, source, |bits| normals(bits).map(bf16::from_f32))
-        }
-        ("TruncatedNormal", Some(DType::F32)) => truncated::<f32, 4>(cost, source, |pair| pair),
-        ("TruncatedNormal", Some(DType::F16)) => {
-            truncated::<f16, 4>(cost, source, |pair| pair.map(f16::from_f32))
-        }
-        ("TruncatedNormal", Some(DType::BF16)) => {
-            truncated::<bf16, 4>(cost, source, |pair| pair.map(bf16::from_f32))
-        }
-        ("TruncatedNormal", Some(DType::F64)) => truncated64(cost, source),
-        ("RandomUniformInt", Some(DType::I32)) => made(cost, move |call| {
+        _ => Ok(None),
+    }
+}
+
+fn normal(node: &Node) -> Made {
+    let source = Source::of(node)?;
+    match dtype(node, "dtype") {
+        Some(DType::F32) => draw(cost(), source, normals),
+        Some(DType::F64) => draw(cost(), source, normals64),
+        Some(DType::F16) => draw(cost(), source, |bits| normals(bits).map(f16::from_f32)),
+        Some(DType::BF16) => draw(cost(), source, |bits| normals(bits).map(bf16::from_f32)),
+        _ => Ok(None),
+    }
+}
+
+fn truncated_normal(node: &Node) -> Made {
+    let source = Source::of(node)?;
+    match dtype(node, "dtype") {
+        Some(DType::F32) => truncated::<f32, 4>(cost(), source, |pair| pair),
+        Some(DType::F16) => truncated::<f16, 4>(cost(), source, |pair| pair.map(f16::from_f32)),
+        Some(DType::BF16) => truncated::<bf16, 4>(cost(), source, |pair| pair.map(bf16::from_f32)),
+        Some(DType::F64) => truncated64(cost(), source),
+        _ => Ok(None),
+    }
+}
+
+fn uniform_int(node: &Node) -> Made {
+    let source = Source::of(node)?;
+    match dtype(node, "Tout") {
+        Some(DType::I32) => made(cost(), move |call| {
             let (low, range) = bounds(call)?;
             source.fill(call, |bits| {
                 bits.map(|bits| (low + i64::from(bits) % range.cast_signed()) as i32)
             })
         }),
-        ("RandomUniformInt", Some(DType::I64)) => made(cost, move |call| {
+        Some(DType::I64) => made(cost(), move |call| {
             let (low, range) = bounds(call)?;
             source.fill(call, |[a, b, c, d]| {
                 [[a, b], [c, d]].map(|[a, b]| {

@@ -1,16 +1,21 @@
 //! Reductions: many elements to one, over some dimensions or to the place of the largest.
 //!
-//! Knows folds. The input is read once, in order; each of its rows goes to one element, or to as many as it has.
+//! Knows folds. The input is read once, in order; each of its rows goes to one element, or to as many as it has. What
+//! became one element gets its gradient back, whole or in parts.
 
-use crate::graph::{Node, attr};
+use super::row::{Row, row};
+use crate::graph::gradients::{Back, Flows, all_axes, none};
+use crate::graph::infer::{self, Inferred, Known};
+use crate::graph::{Node, Output, PartialShape, attr};
 use crate::kernel::Call;
 use crate::kernel::broadcast::Walk;
 use crate::kernel::call::{Done, Fault, axis_of, elements, elements_mut};
-use crate::kernel::make::{Cost, Made, dtype, made};
+use crate::kernel::make::{Cost, Made, dtype, made, typed};
 use crate::kernel::numbers::{Number, by_type};
 use rendez::ground::shape::RANK_MAX;
-use rendez::ground::{DType, Shape};
+use rendez::ground::{DType, Shape, Status};
 use rendez::memory::{Bool8, Element, Tensor, TensorBuilder};
+use rendez_proto::tensorflow::DataType;
 
 /// Picoseconds for each byte that is folded.
 const FOLD: usize = 300;
@@ -19,33 +24,171 @@ const LANES: usize = 16;
 /// Elements added up before their sum is set aside: long sums are sums of sums.
 const BLOCK: usize = 4096;
 
-pub(super) fn make(node: &Node) -> Made {
-    let op = node.op.name();
-    let keep = attr::bool(&node.attrs, "keep_dims").unwrap_or(false);
-    match op {
-        "All" => return made(Cost::PerByte(FOLD), move |call| truths(call, keep, true)),
-        "Any" => return made(Cost::PerByte(FOLD), move |call| truths(call, keep, false)),
-        "ArgMax" | "ArgMin" => return arg(node, op == "ArgMax"),
-        _ => {}
-    }
-    let Some(dtype) = dtype(node, "T") else {
-        return Ok(None);
-    };
-    by_type!(dtype, T: numbers => fold::<T>(op, keep)).unwrap_or(Ok(None))
+const TRUTHS: &str = "input: bool, reduction_indices: Tidx@ -> output: bool";
+const OF_TRUTHS: &str = "keep_dims: bool = false; Tidx: index = int32";
+const PLACE: &str = "input: T, dimension: Tidx@ -> output: output_type";
+
+pub(super) const ROWS: &[Row] = &[
+    reduction("Sum").gradient(sum_gradient).kernel(|node| typed!(node, T: numbers => sum::<T>(keeps(node)))),
+    reduction("Mean").gradient(mean_gradient).kernel(|node| typed!(node, T: numbers => mean::<T>(keeps(node)))),
+    reduction("Prod").kernel(|node| typed!(node, T: numbers => product::<T>(keeps(node)))),
+    reduction("Max").gradient(extreme).kernel(|node| typed!(node, T: numbers => largest::<T>(keeps(node)))),
+    reduction("Min").gradient(extreme).kernel(|node| typed!(node, T: numbers => smallest::<T>(keeps(node)))),
+    row("All", TRUTHS, OF_TRUTHS, reduced_shape).kernel(|node| {
+        let keep = keeps(node);
+        made(Cost::PerByte(FOLD), move |call| truths(call, keep, true))
+    }),
+    row("Any", TRUTHS, OF_TRUTHS, reduced_shape).kernel(|node| {
+        let keep = keeps(node);
+        made(Cost::PerByte(FOLD), move |call| truths(call, keep, false))
+    }),
+    row("ArgMax", PLACE,
+        "T: {float, double, half, bfloat16, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool}; \
+         Tidx: index = int32; output_type: {int16, uint16, int32, int64} = int64", place_shape)
+        .gradient(none)
+        .kernel(|node| arg(node, true)),
+    row("ArgMin", PLACE,
+        "T: {float, double, half, bfloat16, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool}; \
+         Tidx: index = int32; output_type: index = int64", place_shape)
+        .gradient(none)
+        .kernel(|node| arg(node, false)),
+];
+
+/// A reduction over some dimensions.
+const fn reduction(name: &'static str) -> Row {
+    row(
+        name,
+        "input: T, reduction_indices: Tidx@ -> output: T",
+        "keep_dims: bool = false; T: num; Tidx: index = int32",
+        reduced_shape,
+    )
 }
 
-fn fold<T: Number>(op: &str, keep: bool) -> Made {
-    let zero = T::Wide::default();
-    match op {
-        "Sum" => reduce::<T>(keep, zero, Number::plus, |sum, _| sum),
-        "Mean" => reduce::<T>(keep, zero, Number::plus, |sum, count| {
-            sum.over(T::Wide::from_i64(count as i64))
-        }),
-        "Prod" => reduce::<T>(keep, T::Wide::ONE, Number::times, |product, _| product),
-        "Max" => reduce::<T>(keep, T::LOWEST.wide(), Number::max, |largest, _| largest),
-        "Min" => reduce::<T>(keep, T::HIGHEST.wide(), Number::min, |smallest, _| smallest),
-        _ => Ok(None),
+/// The input without the dimensions that are named, or with 1 in their place.
+fn reduced_shape(known: Known<'_>) -> Inferred {
+    let input = known.shape(0);
+    let keep = attr::bool(known.attrs, "keep_dims").unwrap_or(false);
+    let (Some(dims), Some(axes)) = (input.dims(), known.value(1)) else {
+        let rank = input.rank().filter(|_| keep);
+        return Ok(vec![
+            rank.map_or(PartialShape::UNKNOWN, PartialShape::of_rank),
+        ]);
+    };
+    let mut gone = vec![false; dims.len()];
+    for &axis in axes {
+        gone[infer::axis_of(axis, dims.len())?] = true;
     }
+    let left = dims
+        .iter()
+        .zip(gone)
+        .filter_map(|(&dim, gone)| match (gone, keep) {
+            (false, _) => Some(dim),
+            (true, true) => Some(Some(1)),
+            (true, false) => None,
+        });
+    Ok(vec![PartialShape::of(left.collect())])
+}
+
+/// Whether the dimensions that are reduced stay as ones.
+fn keeps(node: &Node) -> bool {
+    attr::bool(&node.attrs, "keep_dims").unwrap_or(false)
+}
+
+fn sum<T: Number>(keep: bool) -> Made {
+    reduce::<T>(keep, T::Wide::default(), Number::plus, |sum, _| sum)
+}
+
+fn sum_gradient(at: &mut Back<'_>) -> Flows {
+    let flow = spread(at)?;
+    Ok(vec![Some(flow), None])
+}
+
+fn mean<T: Number>(keep: bool) -> Made {
+    reduce::<T>(keep, T::Wide::default(), Number::plus, |sum, count| {
+        sum.over(T::Wide::from_i64(count as i64))
+    })
+}
+
+fn mean_gradient(at: &mut Back<'_>) -> Flows {
+    let (x, y) = (at.input(0)?, at.output(0));
+    let flow = spread(at)?;
+    let (all, left) = (at.op("Size", &[x])?, at.op("Size", &[y])?);
+    let unit = at.int(1)?;
+    let left = at.op("Maximum", &[left, unit])?;
+    let count = at.op("FloorDiv", &[all, left])?;
+    let base = at.base(x);
+    let count = at.cast(count, base)?;
+    let flow = at.op("RealDiv", &[flow, count])?;
+    Ok(vec![Some(flow), None])
+}
+
+/// The gradient of the result, given to every element of the input.
+fn spread(at: &mut Back<'_>) -> Result<Output, Status> {
+    let (g, x) = (at.grad(0)?, at.input(0)?);
+    let g = kept(at, g)?;
+    let shape = at.shape(x)?;
+    at.op("BroadcastTo", &[g, shape])
+}
+
+fn product<T: Number>(keep: bool) -> Made {
+    reduce::<T>(keep, T::Wide::ONE, Number::times, |product, _| product)
+}
+
+fn largest<T: Number>(keep: bool) -> Made {
+    reduce::<T>(keep, T::LOWEST.wide(), Number::max, |largest, _| largest)
+}
+
+fn smallest<T: Number>(keep: bool) -> Made {
+    reduce::<T>(keep, T::HIGHEST.wide(), Number::min, |smallest, _| smallest)
+}
+
+/// The gradient goes to the elements that are the largest, in equal parts.
+fn extreme(at: &mut Back<'_>) -> Flows {
+    let (g, x, axes) = (at.grad(0)?, at.input(0)?, at.input(1)?);
+    let result = at.output(0);
+    let (g, result) = (kept(at, g)?, kept(at, result)?);
+    let is_it = at.op("Equal", &[result, x])?;
+    let base = at.base(x);
+    let is_it = at.cast(is_it, base)?;
+    let count = at.op_with("Sum", &[is_it, axes], |node| node.attr("keep_dims", true))?;
+    let part = at.op("RealDiv", &[is_it, count])?;
+    let flow = at.op("Mul", &[part, g])?;
+    Ok(vec![Some(flow), None])
+}
+
+/// `value`, shaped as the result, with the dimensions that were reduced as ones; and the shape of the input.
+fn kept(at: &mut Back<'_>, value: Output) -> Result<Output, Status> {
+    if attr::bool(at.attrs(), "keep_dims").unwrap_or(false) {
+        return Ok(value);
+    }
+    if let Some([axis]) = at.constant(1).as_deref()
+        && let Ok(axis) = i32::try_from(*axis)
+    {
+        // The dimension that went comes back; counted from the end it is the same one.
+        let axis = at.int(axis)?;
+        return at.op("ExpandDims", &[value, axis]);
+    }
+    let shape = kept_shape(at)?;
+    at.op("Reshape", &[value, shape])
+}
+
+/// The shape of the input, with ones where it was reduced.
+fn kept_shape(at: &mut Back<'_>) -> Result<Output, Status> {
+    let (x, axes) = (at.input(0)?, at.input(1)?);
+    let shape = at.shape(x)?;
+    let rank = at.op("Rank", &[x])?;
+    // Of a scalar there are no axes, and none is to be divided by its rank.
+    let unit = at.int(1)?;
+    let rank = at.op("Maximum", &[rank, unit])?;
+    let column = at.ints(&[2], &[-1, 1])?;
+    let axes = at.cast(axes, DataType::DtInt32)?;
+    let axes = at.op("Reshape", &[axes, column])?;
+    let axes = at.op("FloorMod", &[axes, rank])?;
+    let all = all_axes(at, x)?;
+    let is_gone = at.op("Equal", &[axes, all])?;
+    let first = at.ints(&[1], &[0])?;
+    let is_gone = at.op("Any", &[is_gone, first])?;
+    at.op("SelectV2", &[is_gone, unit, shape])
 }
 
 /// What is reduced to what.
@@ -207,6 +350,23 @@ fn truths(call: &mut Call<'_>, keep: bool, is_all: bool) -> Done {
         let row = |truth, row: &[Bool8]| row.iter().copied().fold(truth, one);
         gather(&plan, elements, out, row, one);
     })
+}
+
+/// The input without one dimension.
+fn place_shape(known: Known<'_>) -> Inferred {
+    let input = known.shape(0);
+    let Some(dims) = input.dims() else {
+        return Ok(vec![PartialShape::UNKNOWN]);
+    };
+    if dims.is_empty() {
+        return Err("Shape must be at least rank 1 but is rank 0".to_owned());
+    }
+    let Some(axis) = known.axis(1, dims.len())? else {
+        return Ok(vec![PartialShape::of_rank(dims.len() - 1)]);
+    };
+    let mut dims = dims.to_vec();
+    dims.remove(axis);
+    Ok(vec![PartialShape::of(dims)])
 }
 
 fn arg(node: &Node, is_largest: bool) -> Made {

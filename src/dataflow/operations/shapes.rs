@@ -2,11 +2,14 @@
 //!
 //! What changes only the shape hands the same bytes on.
 
-use crate::graph::{Node, attr};
+use super::row::{Row, row};
+use crate::graph::gradients::{Back, Flows, none};
+use crate::graph::infer::{self, Inferred, Known, said, said_len, same, scalar, vector};
+use crate::graph::{Node, PartialShape, attr};
 use crate::kernel::Call;
 use crate::kernel::arrange::{Strided, arranged, strides};
 use crate::kernel::broadcast::{Walk, broadcast};
-use crate::kernel::call::{Done, Fault, axis_of, shape_of};
+use crate::kernel::call::{Done, Fault, axis_of, integers, shape_of};
 use crate::kernel::make::{Cost, Made, dtype, made};
 use rendez::ground::shape::RANK_MAX;
 use rendez::ground::{DType, Shape};
@@ -15,44 +18,165 @@ use rendez::memory::Tensor;
 /// Picoseconds for each byte of a transposition.
 const MOVE: usize = 600;
 
-pub(super) fn make(node: &Node) -> Made {
-    let out_type = dtype(node, "out_type").unwrap_or(DType::I32);
-    match node.op.name() {
-        "Shape" | "ShapeN" => made(Cost::Light, move |call| {
-            for index in 0..call.inputs.len() {
-                let shape = call.tensor(index)?.shape();
-                let dims: Vec<_> = shape.dims().map(u64::cast_signed).collect();
-                call.output_ints(out_type, Shape::new(&[dims.len() as u64])?, &dims)?;
-            }
-            Ok(())
-        }),
-        "Size" => made(Cost::Light, move |call| {
+const ROW: &str = "T: index = int32";
+
+pub(super) const ROWS: &[Row] = &[
+    row(
+        "Shape",
+        "input: T -> output: out_type@",
+        "T: type; out_type: index = int32",
+        lengths,
+    )
+    .gradient(none)
+    .kernel(shapes),
+    row(
+        "ShapeN",
+        "input: N * T -> output: N * out_type@",
+        "N: int >= 1; T: type; out_type: index = int32",
+        lengths,
+    )
+    .gradient(none)
+    .kernel(shapes),
+    row(
+        "Size",
+        "input: T -> output: out_type@",
+        "T: type; out_type: index = int32",
+        scalar,
+    )
+    .gradient(none)
+    .kernel(|node| {
+        let out_type = out_type(node);
+        made(Cost::Light, move |call| {
             let size = call.tensor(0)?.shape().elements().cast_signed();
             call.output_ints(out_type, Shape::SCALAR, &[size])
+        })
+    }),
+    row("Rank", "input: T -> output: int32@", "T: type", scalar)
+        .gradient(none)
+        .kernel(|_| {
+            made(Cost::Light, |call| {
+                let rank = call.tensor(0)?.shape().rank() as i32;
+                call.push(Tensor::scalar(rank));
+                Ok(())
+            })
         }),
-        "Rank" => made(Cost::Light, |call| {
-            let rank = call.tensor(0)?.shape().rank() as i32;
-            call.push(Tensor::scalar(rank));
-            Ok(())
-        }),
-        "Reshape" => made(Cost::Light, reshape),
-        "ExpandDims" => made(Cost::Light, expand_dims),
-        "Squeeze" => {
-            let axes = attr::list(&node.attrs, "squeeze_dims");
-            let axes = axes.map(|list| list.i.clone()).unwrap_or_default();
-            made(Cost::Light, move |call| squeeze(call, &axes))
-        }
-        "Transpose" => made(Cost::PerByte(MOVE), transpose),
-        "InvertPermutation" => made(Cost::Light, invert_permutation),
-        "BroadcastArgs" => made(Cost::Light, |call| {
-            let shape = broadcast(shape_of(&call.dims(0)?)?, shape_of(&call.dims(1)?)?)?;
+    row(
+        "Reshape",
+        "tensor: T, shape: Tshape@ -> output: T",
+        "T: type; Tshape: index = int32",
+        reshape_shape,
+    )
+    .gradient(back_in_shape)
+    .kernel(|_| made(Cost::Light, reshape)),
+    row(
+        "ExpandDims",
+        "input: T, dim: Tdim@ -> output: T",
+        "T: type; Tdim: index = int32",
+        expand_dims_shape,
+    )
+    .gradient(back_in_shape)
+    .kernel(|_| made(Cost::Light, expand_dims)),
+    row(
+        "Squeeze",
+        "input: T -> output: T",
+        "T: type; squeeze_dims: list(int) = []",
+        squeeze_shape,
+    )
+    .gradient(back_in_shape)
+    .kernel(|node| {
+        let axes = attr::list(&node.attrs, "squeeze_dims");
+        let axes = axes.map(|list| list.i.clone()).unwrap_or_default();
+        made(Cost::Light, move |call| squeeze(call, &axes))
+    }),
+    row(
+        "Transpose",
+        "x: T, perm: Tperm@ -> y: T",
+        "T: type; Tperm: index = int32",
+        transpose_shape,
+    )
+    .gradient(|at| {
+        let (g, order) = (at.grad(0)?, at.input(1)?);
+        let back = at.op("InvertPermutation", &[order])?;
+        let flow = at.op("Transpose", &[g, back])?;
+        Ok(vec![Some(flow), None])
+    })
+    .kernel(|_| made(Cost::PerByte(MOVE), transpose)),
+    row("InvertPermutation", "x: T@ -> y: T@", ROW, same)
+        .kernel(|_| made(Cost::Light, invert_permutation)),
+    row(
+        "BroadcastArgs",
+        "s0: T@, s1: T@ -> r0: T@",
+        ROW,
+        broadcast_args_shape,
+    )
+    .kernel(|_| made(Cost::Light, broadcast_args)),
+    row(
+        "BroadcastGradientArgs",
+        "s0: T@, s1: T@ -> r0: T@, r1: T@",
+        ROW,
+        vector,
+    )
+    .kernel(|_| made(Cost::Light, broadcast_gradient_args)),
+];
+
+/// As long as the input has dimensions, for each input.
+fn lengths(known: Known<'_>) -> Inferred {
+    let row = |index| {
+        let rank = known.shape(index).rank();
+        PartialShape::of(vec![rank.and_then(|rank| u64::try_from(rank).ok())])
+    };
+    Ok((0..known.outputs).map(row).collect())
+}
+
+fn shapes(node: &Node) -> Made {
+    let out_type = out_type(node);
+    made(Cost::Light, move |call| {
+        for index in 0..call.inputs.len() {
+            let shape = call.tensor(index)?.shape();
             let dims: Vec<_> = shape.dims().map(u64::cast_signed).collect();
-            let dtype = call.tensor(0)?.dtype();
-            call.output_ints(dtype, Shape::new(&[dims.len() as u64])?, &dims)
-        }),
-        "BroadcastGradientArgs" => made(Cost::Light, broadcast_gradient_args),
-        _ => Ok(None),
+            call.output_ints(out_type, Shape::new(&[dims.len() as u64])?, &dims)?;
+        }
+        Ok(())
+    })
+}
+
+fn out_type(node: &Node) -> DType {
+    dtype(node, "out_type").unwrap_or(DType::I32)
+}
+
+fn reshape_shape(known: Known<'_>) -> Inferred {
+    let (input, wanted) = (known.shape(0), said(known, 1)?);
+    let (Some(elements), Some(dims)) = (input.elements(), wanted.dims()) else {
+        return Ok(vec![wanted]);
+    };
+    if known.value(1).is_none() {
+        return Ok(vec![wanted]);
     }
+    let given = dims
+        .iter()
+        .flatten()
+        .try_fold(1u64, |all, &dim| all.checked_mul(dim));
+    let given = given.ok_or_else(|| format!("{wanted} has too many elements"))?;
+    let refuse = || {
+        Err(format!(
+            "Cannot reshape a tensor with {elements} elements to shape {wanted}"
+        ))
+    };
+    let open = dims.iter().filter(|dim| dim.is_none()).count();
+    match open {
+        0 if given != elements => return refuse(),
+        0 => return Ok(vec![wanted]),
+        1 => {}
+        _ => return Err(format!("only one dimension of {wanted} may be -1")),
+    }
+    if given == 0 {
+        return Ok(vec![wanted]);
+    }
+    if elements % given != 0 {
+        return refuse();
+    }
+    let dims = dims.iter().map(|dim| dim.or(Some(elements / given)));
+    Ok(vec![PartialShape::of(dims.collect())])
 }
 
 fn reshape(call: &mut Call<'_>) -> Done {
@@ -111,6 +235,19 @@ fn reshape(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
+fn expand_dims_shape(known: Known<'_>) -> Inferred {
+    let input = known.shape(0);
+    let Some(dims) = input.dims() else {
+        return Ok(vec![PartialShape::UNKNOWN]);
+    };
+    let Some(axis) = known.axis(1, dims.len() + 1)? else {
+        return Ok(vec![PartialShape::of_rank(dims.len() + 1)]);
+    };
+    let mut dims = dims.to_vec();
+    dims.insert(axis, Some(1));
+    Ok(vec![PartialShape::of(dims)])
+}
+
 fn expand_dims(call: &mut Call<'_>) -> Done {
     let input = call.tensor(0)?;
     let rank = input.shape().rank();
@@ -126,6 +263,33 @@ fn expand_dims(call: &mut Call<'_>) -> Done {
     dims.insert(at, 1);
     call.push(input.reshaped(Shape::new(&dims)?)?);
     Ok(())
+}
+
+fn squeeze_shape(known: Known<'_>) -> Inferred {
+    let input = known.shape(0);
+    let Some(dims) = input.dims() else {
+        return Ok(vec![PartialShape::UNKNOWN]);
+    };
+    let axes = attr::list(known.attrs, "squeeze_dims").map_or(&[][..], |list| &list.i);
+    if axes.is_empty() {
+        if dims.iter().any(Option::is_none) {
+            return Ok(vec![PartialShape::UNKNOWN]);
+        }
+        let left = dims.iter().copied().filter(|&dim| dim != Some(1));
+        return Ok(vec![PartialShape::of(left.collect())]);
+    }
+    let mut gone = vec![false; dims.len()];
+    for &axis in axes {
+        let axis = infer::axis_of(axis, dims.len())?;
+        if dims[axis].is_some_and(|dim| dim != 1) {
+            return Err(format!(
+                "Can not squeeze dim[{axis}] of {input}, expected a dimension of 1"
+            ));
+        }
+        gone[axis] = true;
+    }
+    let left = dims.iter().zip(gone).filter(|(_, gone)| !gone);
+    Ok(vec![PartialShape::of(left.map(|(&dim, _)| dim).collect())])
 }
 
 fn squeeze(call: &mut Call<'_>, axes: &[i64]) -> Done {
@@ -161,31 +325,41 @@ fn squeeze(call: &mut Call<'_>, axes: &[i64]) -> Done {
     Ok(())
 }
 
-/// The permutation of `rank` dimensions that input `index` is.
-fn permutation(call: &Call<'_>, index: usize, rank: usize) -> Result<Vec<usize>, Fault> {
-    let axes = call.dims(index)?;
-    if axes.len() != rank {
-        return Err(format!(
-            "transpose expects a vector of size {rank}. But input({index}) is a vector of size {}",
-            axes.len()
-        )
-        .into());
+/// The gradient under the shape that the first input had.
+fn back_in_shape(at: &mut Back<'_>) -> Flows {
+    let (g, x) = (at.grad(0)?, at.input(0)?);
+    let flow = at.reshaped_as(g, x)?;
+    let mut flows = vec![None; at.inputs().len()];
+    if let Some(first) = flows.first_mut() {
+        *first = Some(flow);
     }
-    let mut seen = [false; RANK_MAX];
-    let mut permutation = Vec::with_capacity(rank);
-    for axis in axes {
-        let Some(at) = axis_of(axis, rank) else {
-            return Err(format!("{axis} is out of range [0 .. {rank})").into());
-        };
-        seen[at] = true;
-        permutation.push(at);
+    Ok(flows)
+}
+
+fn transpose_shape(known: Known<'_>) -> Inferred {
+    let input = known.shape(0);
+    let order = said_len(known, 1)?;
+    if let (Some(rank), Some(order)) = (input.rank(), order)
+        && rank != order
+    {
+        return Err(format!("perm has {order} numbers for {rank} dimensions"));
     }
-    // Entries that are as many as dimensions and miss one have another twice.
-    if let Some(missing) = seen.iter().take(rank).position(|seen| !seen) {
-        let entries: Vec<_> = permutation.iter().map(usize::to_string).collect();
-        return Err(format!("{missing} is missing from {{{}}}.", entries.join(",")).into());
+    let Some(rank) = input.rank().or(order) else {
+        return Ok(vec![PartialShape::UNKNOWN]);
+    };
+    let Some(order) = known.value(1) else {
+        return Ok(vec![PartialShape::of_rank(rank)]);
+    };
+    let mut dims = Vec::with_capacity(rank);
+    let mut seen = vec![false; rank];
+    for &axis in order {
+        let axis = infer::axis_of(axis, rank)?;
+        if std::mem::replace(&mut seen[axis], true) {
+            return Err(format!("{axis} is repeated in perm"));
+        }
+        dims.push(input.dim(axis));
     }
-    Ok(permutation)
+    Ok(vec![PartialShape::of(dims)])
 }
 
 fn transpose(call: &mut Call<'_>) -> Done {
@@ -214,6 +388,33 @@ fn transpose(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
+/// The permutation of `rank` dimensions that input `index` is.
+fn permutation(call: &Call<'_>, index: usize, rank: usize) -> Result<Vec<usize>, Fault> {
+    let axes = call.dims(index)?;
+    if axes.len() != rank {
+        return Err(format!(
+            "transpose expects a vector of size {rank}. But input({index}) is a vector of size {}",
+            axes.len()
+        )
+        .into());
+    }
+    let mut seen = [false; RANK_MAX];
+    let mut permutation = Vec::with_capacity(rank);
+    for axis in axes {
+        let Some(at) = axis_of(axis, rank) else {
+            return Err(format!("{axis} is out of range [0 .. {rank})").into());
+        };
+        seen[at] = true;
+        permutation.push(at);
+    }
+    // Entries that are as many as dimensions and miss one have another twice.
+    if let Some(missing) = seen.iter().take(rank).position(|seen| !seen) {
+        let entries: Vec<_> = permutation.iter().map(usize::to_string).collect();
+        return Err(format!("{missing} is missing from {{{}}}.", entries.join(",")).into());
+    }
+    Ok(permutation)
+}
+
 fn invert_permutation(call: &mut Call<'_>) -> Done {
     let input = call.tensor(0)?;
     if input.shape().rank() != 1 {
@@ -223,7 +424,7 @@ fn invert_permutation(call: &mut Call<'_>) -> Done {
         )
         .into());
     }
-    let entries = crate::kernel::call::integers(&input)?;
+    let entries = integers(&input)?;
     let mut inverse = vec![-1i64; entries.len()];
     for (at, &entry) in (0i64..).zip(&entries) {
         let place = usize::try_from(entry)
@@ -237,6 +438,22 @@ fn invert_permutation(call: &mut Call<'_>) -> Done {
         }
     }
     call.output_ints(input.dtype(), input.shape(), &inverse)
+}
+
+fn broadcast_args_shape(known: Known<'_>) -> Inferred {
+    let (left, right) = (known.of_rank(0, 1)?, known.of_rank(1, 1)?);
+    let longer = match (left.dim(0), right.dim(0)) {
+        (Some(left), Some(right)) => Some(left.max(right)),
+        _ => None,
+    };
+    Ok(vec![PartialShape::of(vec![longer])])
+}
+
+fn broadcast_args(call: &mut Call<'_>) -> Done {
+    let shape = broadcast(shape_of(&call.dims(0)?)?, shape_of(&call.dims(1)?)?)?;
+    let dims: Vec<_> = shape.dims().map(u64::cast_signed).collect();
+    let dtype = call.tensor(0)?.dtype();
+    call.output_ints(dtype, Shape::new(&[dims.len() as u64])?, &dims)
 }
 
 /// For each of two shapes that were broadcast, the dimensions over which a gradient of the result is to be added up.

@@ -4,42 +4,116 @@
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::graph::{Node, PartialShape, attr, types};
-use crate::kernel::Call;
-use crate::kernel::Value;
+use super::row::{Row, row};
+use crate::graph::gradients::{none, passed};
+use crate::graph::infer::{Inferred, Known, declared, nothing, same};
+use crate::graph::{Node, PartialShape, Role, attr, types};
 use crate::kernel::call::{Done, Fault};
 use crate::kernel::make::{Cost, Made, made};
-use crate::kernel::protos;
+use crate::kernel::{Call, Value, protos};
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::{DataType, TensorProto};
 
 #[cfg(test)]
 mod tests;
 
-pub(super) fn make(node: &Node) -> Made {
-    match node.op.name() {
-        "Const" => constant(node),
-        "Placeholder" | "PlaceholderV2" => placeholder(node),
-        "PlaceholderWithDefault"
-        | "StopGradient"
-        | "PreventGradient"
-        | "Snapshot"
-        | "Identity"
-        | "IdentityN" => {
-            let handles: Vec<_> = node
-                .in_ports()
-                .iter()
-                .map(|port| is_handle(port.what.base()))
-                .collect();
-            made(Cost::Light, move |call| pass(call, &handles))
-        }
-        "RefIdentity" => made(Cost::Light, |call| {
-            call.outputs.extend(call.inputs.first().cloned());
-            Ok(())
+const ANY: &str = "T: type";
+
+pub(super) const ROWS: &[Row] = &[
+    row(
+        "Const",
+        "-> output: dtype",
+        "value: tensor; dtype: type",
+        constant_shape,
+    )
+    .kernel(constant),
+    row(
+        "Placeholder",
+        "-> output: dtype",
+        "dtype: type; shape: shape = ?",
+        declared,
+    )
+    .kernel(placeholder),
+    row(
+        "PlaceholderV2",
+        "-> output: dtype",
+        "dtype: type; shape: shape",
+        declared,
+    )
+    .kernel(placeholder),
+    row(
+        "PlaceholderWithDefault",
+        "input: dtype -> output: dtype",
+        "dtype: type; shape: shape",
+        declared,
+    )
+    .gradient(passed)
+    .kernel(identity),
+    row("Identity", "input: T -> output: T", ANY, same)
+        .gradient(passed)
+        .kernel(identity),
+    row("RefIdentity", "input: Ref(T) -> output: Ref(T)", ANY, same)
+        .gradient(passed)
+        .kernel(|_| {
+            made(Cost::Light, |call| {
+                call.outputs.extend(call.inputs.first().cloned());
+                Ok(())
+            })
         }),
-        "NoOp" | "ControlTrigger" => made(Cost::Light, |_| Ok(())),
-        _ => Ok(None),
+    row(
+        "IdentityN",
+        "input: T -> output: T",
+        "T: list(type) >= 1",
+        each_same,
+    )
+    .gradient(passed)
+    .kernel(identity),
+    row("StopGradient", "input: T -> output: T", ANY, same)
+        .gradient(none)
+        .kernel(identity),
+    row(
+        "PreventGradient",
+        "input: T -> output: T",
+        "T: type; message: string = ''",
+        same,
+    )
+    .kernel(identity),
+    row("Snapshot", "input: T -> output: T", ANY, same)
+        .gradient(passed)
+        .kernel(identity),
+    row("NoOp", "->", "", nothing).kernel(idle),
+    row("ControlTrigger", "->", "", nothing)
+        .role(Role::ControlTrigger)
+        .kernel(idle),
+];
+
+/// The attribute `value`'s.
+fn constant_shape(known: Known<'_>) -> Inferred {
+    let value = attr::tensor(known.attrs, "value");
+    let shape = value.and_then(|value| match &value.tensor_shape {
+        Some(shape) => PartialShape::from_proto(shape),
+        None => Some(PartialShape::scalar()),
+    });
+    match shape.filter(|shape| shape.elements().is_some()) {
+        Some(shape) => Ok(vec![shape]),
+        None => Err("the constant has no valid shape".to_owned()),
     }
+}
+
+/// Each output has its input's.
+fn each_same(known: Known<'_>) -> Inferred {
+    Ok((0..known.outputs).map(|index| known.shape(index)).collect())
+}
+
+/// What hands its inputs on.
+fn identity(node: &Node) -> Made {
+    let ports = node.in_ports().iter();
+    let handles: Vec<_> = ports.map(|port| is_handle(port.what.base())).collect();
+    made(Cost::Light, move |call| pass(call, &handles))
+}
+
+fn idle(_: &Node) -> Made {
+    made(Cost::Light, |_| Ok(()))
 }
 
 const fn is_handle(base: DataType) -> bool {

@@ -4,15 +4,17 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::row::{Row, row};
+use crate::graph::gradients::{none, passed};
+use crate::graph::infer::{all_same, declared, nothing, scalar, unknown, vector};
 use crate::graph::{Node, PartialShape, attr};
-use crate::kernel::Call;
-use crate::kernel::Value;
 use crate::kernel::call::{Done, Fault};
-use crate::kernel::make::{Cost, Made, dtype, made};
-use crate::kernel::numbers::{Number, by_type};
+use crate::kernel::make::{Cost, Made, dtype, made, typed};
+use crate::kernel::numbers::Number;
 use crate::kernel::variables::Variable;
+use crate::kernel::{Call, Value};
 use rendez::ground::{DType, Shape, Status, catalogue};
-use rendez::memory::Tensor;
+use rendez::memory::{Bool8, Tensor};
 
 #[cfg(test)]
 mod tests;
@@ -20,48 +22,46 @@ mod tests;
 /// Picoseconds for each byte of an assignment that adds.
 const ADDING: usize = 200;
 
-pub(super) fn make(node: &Node) -> Made {
-    let op = node.op.name();
-    match op {
-        "Variable" | "VariableV2" | "VarHandleOp" => variable(node),
-        "IsVariableInitialized" | "VarIsInitializedOp" => made(Cost::Light, |call| {
-            let is_initialized = call.variable(0)?.is_initialized();
-            call.push(Tensor::scalar(rendez::memory::Bool8::from(is_initialized)));
-            Ok(())
-        }),
-        "Assign" => {
+const VARIABLE: &str =
+    "shape: shape; dtype: type; container: string = ''; shared_name: string = ''";
+const ADD: &str = "T: num; use_locking: bool = false";
+
+pub(super) const ROWS: &[Row] = &[
+    // By reference.
+    row("Variable", "-> ref: Ref(dtype)", VARIABLE, declared).stateful().kernel(|node| variable(node, true)),
+    row("VariableV2", "-> ref: Ref(dtype)", VARIABLE, declared).stateful().kernel(|node| variable(node, true)),
+    row("IsVariableInitialized", "ref: Ref(dtype) -> is_initialized: bool", "dtype: type", scalar)
+        .gradient(none)
+        .kernel(is_initialized),
+    row("Assign", "ref: Ref(T), value: T -> output_ref: Ref(T)",
+        "T: type; validate_shape: bool = true; use_locking: bool = true", all_same)
+        .kernel(|node| {
             let validate = attr::bool(&node.attrs, "validate_shape").unwrap_or(true);
             made(Cost::Light, move |call| assign(call, validate))
-        }
-        "AssignVariableOp" => {
-            let validate = attr::bool(&node.attrs, "validate_shape").unwrap_or(false);
-            made(Cost::Light, move |call| assign_handle(call, validate))
-        }
-        "AssignAdd" | "AssignSub" | "AssignAddVariableOp" | "AssignSubVariableOp" => {
-            let is_sum = op.starts_with("AssignAdd");
-            let is_ref = !op.ends_with("Op");
-            let Some(dtype) = dtype(node, if is_ref { "T" } else { "dtype" }) else {
-                return Ok(None);
-            };
-            by_type!(dtype, T: numbers => made(Cost::PerByte(ADDING), move |call| {
-                add::<T>(call, is_sum, is_ref)
-            }))
-            .unwrap_or(Ok(None))
-        }
-        "ReadVariableOp" => {
+        }),
+    row("AssignAdd", "ref: Ref(T), value: T -> output_ref: Ref(T)", ADD, all_same)
+        .kernel(|node| adding(node, "T", true, true)),
+    row("AssignSub", "ref: Ref(T), value: T -> output_ref: Ref(T)", ADD, all_same)
+        .kernel(|node| adding(node, "T", false, true)),
+    // By handle.
+    row("VarHandleOp", "-> resource: resource",
+        "container: string = ''; shared_name: string = ''; debug_name: string = ''; dtype: type; shape: shape; \
+         allowed_devices: list(string) = []", scalar)
+        .stateful()
+        .kernel(|node| variable(node, false)),
+    row("ReadVariableOp", "resource: resource -> value: dtype", "dtype: type", unknown)
+        .stateful()
+        .gradient(passed)
+        .kernel(|node| {
             let dtype = dtype(node, "dtype");
             made(Cost::Light, move |call| read(call, dtype))
-        }
-        "VariableShape" => {
-            let out_type = dtype(node, "out_type").unwrap_or(DType::I32);
-            made(Cost::Light, move |call| {
-                let shape = call.variable(0)?.read()?.shape();
-                let dims: Vec<_> = shape.dims().map(u64::cast_signed).collect();
-                let row = Shape::new(&[dims.len() as u64])?;
-                call.output_ints(out_type, row, &dims)
-            })
-        }
-        "DestroyResourceOp" => {
+        }),
+    row("VarIsInitializedOp", "resource: resource -> is_initialized: bool", "", scalar)
+        .stateful()
+        .kernel(is_initialized),
+    row("DestroyResourceOp", "resource: resource ->", "ignore_lookup_error: bool = true", nothing)
+        .stateful()
+        .kernel(|node| {
             let ignore = attr::bool(&node.attrs, "ignore_lookup_error").unwrap_or(true);
             made(Cost::Light, move |call| {
                 let variable = call.variable(0)?;
@@ -70,13 +70,51 @@ pub(super) fn make(node: &Node) -> Made {
                 }
                 Err(missing(variable).into())
             })
-        }
-        _ => Ok(None),
-    }
+        }),
+    row("VariableShape", "input: resource -> output: out_type@", "out_type: index = int32", vector)
+        .stateful()
+        .gradient(none)
+        .kernel(|node| {
+            let out_type = dtype(node, "out_type").unwrap_or(DType::I32);
+            made(Cost::Light, move |call| {
+                let shape = call.variable(0)?.read()?.shape();
+                let dims: Vec<_> = shape.dims().map(u64::cast_signed).collect();
+                let row = Shape::new(&[dims.len() as u64])?;
+                call.output_ints(out_type, row, &dims)
+            })
+        }),
+    row("AssignVariableOp", "resource: resource, value: dtype ->", "dtype: type; validate_shape: bool = false",
+        nothing)
+        .stateful()
+        .kernel(|node| {
+            let validate = attr::bool(&node.attrs, "validate_shape").unwrap_or(false);
+            made(Cost::Light, move |call| assign_handle(call, validate))
+        }),
+    row("AssignAddVariableOp", "resource: resource, value: dtype ->", "dtype: type", nothing)
+        .stateful()
+        .kernel(|node| adding(node, "dtype", true, false)),
+    row("AssignSubVariableOp", "resource: resource, value: dtype ->", "dtype: type", nothing)
+        .stateful()
+        .kernel(|node| adding(node, "dtype", false, false)),
+];
+
+fn is_initialized(_: &Node) -> Made {
+    made(Cost::Light, |call| {
+        let is_initialized = call.variable(0)?.is_initialized();
+        call.push(Tensor::scalar(Bool8::from(is_initialized)));
+        Ok(())
+    })
 }
 
-/// The variable of a name, looked up once and again after it was forgotten.
-fn variable(node: &Node) -> Made {
+/// Adds or subtracts; attribute `attr` says the type.
+fn adding(node: &Node, attr: &str, is_sum: bool, is_ref: bool) -> Made {
+    typed!(node, attr, T: numbers => made(Cost::PerByte(ADDING), move |call| {
+        add::<T>(call, is_sum, is_ref)
+    }))
+}
+
+/// The variable of a name, looked up once and again after it was forgotten. A reference is declared with its shape.
+fn variable(node: &Node, is_declared: bool) -> Made {
     let text = |name| attr::text(&node.attrs, name).unwrap_or("").to_owned();
     let (container, shared) = (text("container"), text("shared_name"));
     let name = match shared.as_str() {
@@ -87,7 +125,7 @@ fn variable(node: &Node) -> Made {
         .and_then(PartialShape::from_proto)
         .and_then(|shape| shape.fully());
     let declared = match declared {
-        Some(dims) if node.op.name() != "VarHandleOp" => Some(Shape::new(&dims)?),
+        Some(dims) if is_declared => Some(Shape::new(&dims)?),
         _ => None,
     };
     let found: Mutex<Option<Arc<Variable>>> = Mutex::default();

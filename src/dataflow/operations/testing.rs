@@ -5,10 +5,10 @@ mod oracle;
 
 use std::sync::Mutex;
 
-use super::kernel_of;
-use crate::graph::{Builder, NodeBuilder, Ops, types};
+use crate::graph::{Builder, NodeBuilder, types};
 use crate::kernel::files::Files;
 use crate::kernel::{Call, Home, Kernel, Value};
+use crate::operations::Operations;
 use rendez::ground::{DType, Shape, Status, StepId};
 use rendez::memory::{ArenaConfig, ArenaId, Element, Pool, Tensor};
 use rendez_proto::tensorflow::DataType;
@@ -44,7 +44,7 @@ pub(crate) fn kernel(
     inputs: &[DataType],
     with: impl FnOnce(NodeBuilder<'_>) -> NodeBuilder<'_>,
 ) -> Result<Box<dyn Kernel>, Status> {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let mut from = vec![];
     for &base in inputs {
         let source = match base {
@@ -60,7 +60,7 @@ pub(crate) fn kernel(
         from.push(source.build()?);
     }
     let node = with(graph.node(op).inputs(from).name("n")).build()?;
-    kernel_of(graph.graph().node(node.node))
+    Operations::standard().kernel(graph.graph().node(node.node))
 }
 
 /// Calls a kernel.

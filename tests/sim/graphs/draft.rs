@@ -3,7 +3,8 @@
 use rendez::ground::rng::Rng;
 use rendez::ground::{Shape, Status};
 use rendez::memory::{Bool8, Tensor};
-use rendez_dataflow::graph::{Builder, NodeId, Ops, Output, floats, ints};
+use rendez_dataflow::graph::{Builder, NodeId, Output, floats, ints};
+use rendez_dataflow::operations::Operations;
 use rendez_proto::tensorflow::{DataType, GraphDef};
 
 /// The longest chain, and the longest loop.
@@ -120,7 +121,7 @@ impl Draft {
             let links = 1 + rng.below(CHAIN_MAX);
             (0..links).map(|_| rng.below(50) as i32).collect::<Vec<_>>()
         });
-        let graph = Builder::new(&Ops::standard());
+        let graph = Builder::new(Operations::standard().ops());
         let mut hand = Hand {
             graph,
             rng,

@@ -1,10 +1,11 @@
 //! The builder: names, scopes, devices, and loops that are closed last.
 
 use super::*;
+use crate::operations::Operations;
 
 #[test]
 fn names_scopes_and_devices() {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     graph.scope("layer").on("/job:ps");
     let one = graph
         .constant("one", floats(&[], &[1.0]))
@@ -37,7 +38,7 @@ fn names_scopes_and_devices() {
 
 #[test]
 fn what_does_not_fit_is_refused_and_leaves_nothing() {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let one = graph.constant("one", ints(&[], &[1])).expect("a constant");
     let reason = |built: Result<Output, Status>| built.expect_err("refused").reason();
     assert_eq!(reason(graph.node("Frob").build()), "GRAPH_OP_UNKNOWN");
@@ -57,7 +58,7 @@ fn what_does_not_fit_is_refused_and_leaves_nothing() {
 
 #[test]
 fn a_graph_goes_on_where_another_ended() {
-    let ops = Ops::standard();
+    let ops = Operations::standard().ops().clone();
     let mut graph = Builder::new(&ops);
     let one = graph.constant("one", ints(&[], &[1])).expect("a constant");
     let mut more = Builder::extend(&ops, graph.finish().expect("a graph"));

@@ -6,7 +6,7 @@ use super::*;
 use crate::graph::attr::IntoAttr;
 use crate::graph::builder::{Builder, floats, ints};
 use crate::graph::decode;
-use crate::graph::ops::Ops;
+use crate::operations::Operations;
 use prost::Message;
 use rendez::ground::Code;
 use rendez_proto::tensorflow::{DataType, FunctionDef, FunctionDefLibrary, OpDef};
@@ -38,7 +38,7 @@ fn read(nodes: Vec<NodeDef>) -> Result<Graph, Status> {
         node: nodes,
         ..GraphDef::default()
     };
-    Graph::from_def(def, &Ops::standard(), Import::Client)
+    Graph::from_def(def, Operations::standard().ops(), Import::Client)
 }
 
 fn refused(nodes: Vec<NodeDef>, reason: &str, text: &str) {
@@ -229,7 +229,7 @@ fn a_function_is_refused_by_name_where_it_is_called_only() {
         library: Some(library.clone()),
         ..GraphDef::default()
     };
-    let ops = Ops::standard();
+    let ops = Operations::standard().ops().clone();
     assert!(Graph::from_def(def("NoOp"), &ops, Import::Client).is_ok());
     let status = Graph::from_def(def("my_function"), &ops, Import::Client)
         .expect_err("functions are not built");
@@ -250,7 +250,7 @@ fn versions_decide_who_may_read() {
         }),
         ..GraphDef::default()
     };
-    let ops = Ops::standard();
+    let ops = Operations::standard().ops().clone();
     assert!(Graph::from_def(with(1395, 12, &[5]), &ops, Import::Client).is_ok());
     for def in [
         with(0, i32::MAX, &[]),
@@ -264,7 +264,7 @@ fn versions_decide_who_may_read() {
 
 #[test]
 fn a_builder_infers_types_and_counts() {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let one = graph.constant("c", ints(&[2], &[1])).expect("c");
     let two = graph.constant("c", floats(&[2], &[1.0])).expect("another");
     assert_eq!(graph.graph().node(two.node).name, "c_1");
@@ -300,23 +300,6 @@ fn a_builder_infers_types_and_counts() {
 }
 
 #[test]
-fn every_line_of_the_table_is_read() {
-    let ops = Ops::standard();
-    for op in ops.iter() {
-        for arg in op.signature.inputs.iter().chain(&op.signature.outputs) {
-            for attr in [arg.type_attr(), arg.count_attr()].into_iter().flatten() {
-                assert!(
-                    op.signature.attr(attr).is_some(),
-                    "{}: no attribute {attr}",
-                    op.name()
-                );
-            }
-        }
-    }
-    assert_eq!(ops.iter().count(), crate::graph::ops::rows());
-}
-
-#[test]
 fn the_number_of_an_output_may_begin_with_zeros() {
     use crate::graph::parse_input;
     for (text, parsed) in [
@@ -340,13 +323,13 @@ proptest! {
     #[test]
     fn hostile_bytes_are_refused_and_no_more(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(def) = decode(&bytes) {
-            let _ = Graph::from_def(def, &Ops::standard(), Import::Part);
+            let _ = Graph::from_def(def, Operations::standard().ops(), Import::Part);
         }
     }
 
     #[test]
     fn a_broken_graph_is_refused_and_no_more(at in 0usize..400, byte: u8, cut in 0usize..400) {
-        let mut graph = Builder::new(&Ops::standard());
+        let mut graph = Builder::new(Operations::standard().ops());
         let one = graph.constant("c", ints(&[2], &[1])).expect("c");
         let entered = graph.node("Enter").input(one).attr("frame_name", "f").build().expect("enter");
         let merge = graph.node("Merge").inputs([entered, entered]).build().expect("merge");
@@ -356,7 +339,7 @@ proptest! {
         bytes[at % len] = byte;
         bytes.truncate(len - cut % (len / 4));
         if let Ok(def) = decode(&bytes)
-            && let Ok(graph) = Graph::from_def(def, &Ops::standard(), Import::Client)
+            && let Ok(graph) = Graph::from_def(def, Operations::standard().ops(), Import::Client)
         {
             let _ = crate::graph::Frames::of(&graph);
             let _ = crate::graph::Shapes::of(&graph);

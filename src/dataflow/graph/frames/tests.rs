@@ -3,10 +3,10 @@
 use super::*;
 use crate::graph::builder::{Builder, ints};
 use crate::graph::flow::Output;
-use crate::graph::ops::Ops;
+use crate::operations::Operations;
 
 fn builder() -> (Builder, Output) {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let one = graph.constant("one", ints(&[], &[1])).expect("one");
     (graph, one)
 }

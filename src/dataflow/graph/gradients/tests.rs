@@ -1,10 +1,11 @@
 //! Which nodes gradients make, and what they refuse. That their values are right is tested where kernels are.
 
 use super::*;
-use crate::graph::{Ops, floats};
+use crate::graph::floats;
+use crate::operations::Operations;
 
 fn graph() -> Builder {
-    Builder::new(&Ops::standard())
+    Builder::new(Operations::standard().ops())
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::{Op, Role, Rule};
+use super::{Op, Role, ShapeRule};
 use crate::graph::PartialShape;
 use crate::graph::attr::Attrs;
 use crate::graph::infer::{self, Inferred, Known};
@@ -18,16 +18,17 @@ type Shapes = dyn Fn(&[PartialShape], &Attrs) -> Result<Vec<PartialShape>, Strin
 
 /// A shape rule that the application registers.
 #[derive(Clone)]
-pub(super) struct ShapeRule(Arc<Shapes>);
+pub(crate) struct OwnShapes(Arc<Shapes>);
 
 /// An operation of one's own.
 ///
 /// ```
-/// use rendez_dataflow::graph::{Builder, Definition, Ops, floats};
+/// use rendez_dataflow::graph::{Builder, Definition, floats};
+/// use rendez_dataflow::operations::Operations;
 ///
 /// let scale = Definition::new("Scale", "x: T -> y: T", "T: {float, double}; by: float = 1.0")
 ///     .shapes(|inputs, _| Ok(inputs.to_vec()));
-/// let mut ops = Ops::standard();
+/// let mut ops = Operations::standard().ops().clone();
 /// ops.register(scale)?;
 ///
 /// let mut graph = Builder::new(&ops);
@@ -42,7 +43,7 @@ pub struct Definition {
     flow: &'static str,
     attrs: &'static str,
     is_stateful: bool,
-    rule: Rule,
+    shapes: ShapeRule,
 }
 
 impl Definition {
@@ -55,7 +56,7 @@ impl Definition {
             flow,
             attrs,
             is_stateful: false,
-            rule: Rule::Standard(infer::unknown),
+            shapes: ShapeRule::Plain(infer::unknown),
         }
     }
 
@@ -75,7 +76,7 @@ impl Definition {
         + Sync
         + 'static,
     ) -> Self {
-        self.rule = Rule::Own(ShapeRule(Arc::new(rule)));
+        self.shapes = ShapeRule::Own(OwnShapes(Arc::new(rule)));
         self
     }
 
@@ -118,12 +119,13 @@ impl Definition {
             signature,
             is_stateful: self.is_stateful,
             role: Role::Plain,
-            rule: self.rule,
+            shapes: self.shapes,
+            gradient: None,
         })
     }
 }
 
-impl ShapeRule {
+impl OwnShapes {
     pub(super) fn infer(&self, known: Known<'_>) -> Inferred {
         let rule = AssertUnwindSafe(|| (self.0)(known.shapes, known.attrs));
         let shapes = catch_unwind(rule).map_err(|_| "its shape rule panicked".to_owned())??;
@@ -138,8 +140,8 @@ impl ShapeRule {
     }
 }
 
-impl fmt::Debug for ShapeRule {
+impl fmt::Debug for OwnShapes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ShapeRule")
+        f.write_str("OwnShapes")
     }
 }

@@ -7,6 +7,7 @@ use super::*;
 use crate::graph::attr;
 use crate::graph::builder::{Builder, ints};
 use crate::graph::flow::{DeviceIndex, Import, Output};
+use crate::operations::Operations;
 use rendez::ground::Incarnation;
 use rendez_proto::tensorflow::TensorProto;
 
@@ -216,7 +217,7 @@ pub(crate) fn devices(count: u64) -> Devices {
 
 pub(crate) fn program(seed: u64, budget: usize, devices: u64) -> Graph {
     let mut gardener = Gardener {
-        graph: Builder::new(&Ops::standard()),
+        graph: Builder::new(Operations::standard().ops()),
         devices,
         dice: seed,
         budget,
@@ -264,7 +265,7 @@ proptest! {
 
     #[test]
     fn a_cut_graph_gives_what_the_whole_one_gives(seed: u64, budget in 5usize..120, count in 2u64..6) {
-        let ops = Ops::standard();
+        let ops = Operations::standard().ops().clone();
         let graph = program(seed, budget, count);
         let devices = devices(count);
         let whole = run(&[&graph.to_def()]);
@@ -298,7 +299,7 @@ struct Bench(Builder);
 
 impl Bench {
     fn new() -> Self {
-        Self(Builder::new(&Ops::standard()))
+        Self(Builder::new(Operations::standard().ops()))
     }
 
     fn put(
@@ -326,7 +327,12 @@ impl Bench {
     }
 
     fn cut(self, devices: &Devices, options: Options) -> Result<Parts, Status> {
-        partition(self.0.finish()?, devices, &Ops::standard(), options)
+        partition(
+            self.0.finish()?,
+            devices,
+            Operations::standard().ops(),
+            options,
+        )
     }
 }
 
@@ -452,7 +458,7 @@ fn floats_can_cross_as_half_of_their_bytes() {
     assert_eq!(casts.len(), 2);
     assert_eq!(attr::bool(&casts[0].attr, "Truncate"), Some(true));
     assert_eq!(of_op(&parts, "Neg")[0].input[0], casts[1].name);
-    check_parts(&parts, &Ops::standard()).expect("parts that can be read");
+    check_parts(&parts, Operations::standard().ops()).expect("parts that can be read");
 }
 
 #[test]
@@ -560,7 +566,13 @@ fn a_loop_in_an_untaken_branch_ends_everywhere() {
         whole.trace[&("end".to_owned(), String::new(), 0)],
         [Some(vec![1])]
     );
-    let parts = partition(graph, &devices(2), &Ops::standard(), Options::default()).expect("parts");
+    let parts = partition(
+        graph,
+        &devices(2),
+        Operations::standard().ops(),
+        Options::default(),
+    )
+    .expect("parts");
     hold(&whole, &parts).expect("the same");
 }
 

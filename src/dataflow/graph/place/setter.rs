@@ -21,10 +21,11 @@ pub enum Strategy {
 /// Asks that variables stand on parameter servers, and all else on a worker.
 ///
 /// ```
-/// use rendez_dataflow::graph::{Builder, DeviceSetter, Ops, Strategy};
+/// use rendez_dataflow::graph::{Builder, DeviceSetter, Strategy};
+/// use rendez_dataflow::operations::Operations;
 /// use rendez_proto::tensorflow::{DataType, TensorShapeProto};
 ///
-/// let mut graph = Builder::new(&Ops::standard());
+/// let mut graph = Builder::new(Operations::standard().ops());
 /// for name in ["v", "w"] {
 ///     let variable = graph.node("VariableV2").name(name).attr("dtype", DataType::DtFloat);
 ///     variable.attr("shape", TensorShapeProto::default()).build()?;

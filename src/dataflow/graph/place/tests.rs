@@ -3,7 +3,7 @@
 use super::*;
 use crate::graph::builder::{Builder, ints};
 use crate::graph::flow::Output;
-use crate::graph::ops::Ops;
+use crate::operations::Operations;
 use rendez::ground::Incarnation;
 use rendez_proto::tensorflow::TensorShapeProto;
 use rendez_proto::tensorflow::tensor_shape_proto::Dim;
@@ -56,7 +56,7 @@ fn variable(graph: &mut Builder, name: &str, device: &str, dims: &[i64]) -> Outp
 
 #[test]
 fn requests_defaults_and_companions() {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let one = graph.constant("one", ints(&[], &[1])).expect("one");
     let far = graph
         .node("Neg")
@@ -91,7 +91,7 @@ fn requests_defaults_and_companions() {
 
 #[test]
 fn references_handles_and_classes_stand_together() {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let v = variable(&mut graph, "v", "/job:ps/task:1", &[]);
     let one = graph.constant("one", ints(&[], &[1])).expect("one");
     graph
@@ -154,7 +154,7 @@ fn what_cannot_stand_anywhere_is_named() {
         ),
         ("/device:GPU:3", "but available devices are"),
     ] {
-        let mut graph = Builder::new(&Ops::standard());
+        let mut graph = Builder::new(Operations::standard().ops());
         graph
             .node("NoOp")
             .name("n")
@@ -171,7 +171,7 @@ fn what_cannot_stand_anywhere_is_named() {
         );
         assert!(status.message().contains(text), "{status}");
     }
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     graph
         .node("NoOp")
         .name("n")
@@ -186,7 +186,7 @@ fn what_cannot_stand_anywhere_is_named() {
 
 #[test]
 fn soft_placement_stays_on_the_task() {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     graph
         .node("NoOp")
         .name("n")
@@ -201,7 +201,7 @@ fn soft_placement_stays_on_the_task() {
         .expect("m");
     let graph = placed(graph, true).expect("placed");
     assert_eq!([at(&graph, "n"), at(&graph, "m")], [2, 0]);
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     graph
         .node("NoOp")
         .device("/job:worker/task:9")
@@ -215,7 +215,7 @@ fn soft_placement_stays_on_the_task() {
 
 #[test]
 fn groups_that_contradict_themselves_are_named() {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let v = variable(&mut graph, "v", "/job:ps/task:1", &[]);
     let one = graph.constant("one", ints(&[], &[1])).expect("one");
     graph
@@ -234,7 +234,7 @@ fn groups_that_contradict_themselves_are_named() {
         ),
         "{status}"
     );
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     graph
         .node("NoOp")
         .attr("_class", vec!["loc:@absent"])
@@ -264,7 +264,7 @@ fn filters_leave_what_matches_and_the_own_task() {
 #[test]
 fn a_setter_balances_variables() {
     let build = || {
-        let mut graph = Builder::new(&Ops::standard());
+        let mut graph = Builder::new(Operations::standard().ops());
         for (name, len) in [("a", 100), ("b", 10), ("c", 20), ("d", 30), ("e", 50)] {
             variable(&mut graph, name, "", &[len]);
         }
@@ -293,7 +293,7 @@ fn a_setter_balances_variables() {
     };
     assert_eq!(tasks(Strategy::RoundRobin).0, [0, 1, 0, 1, 0]);
     assert_eq!(tasks(Strategy::Bytes), ([0, 1, 1, 1, 1], vec![400, 440]));
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     variable(&mut graph, "v", "", &[-1]);
     let mut graph = graph.finish().expect("a graph");
     let mut setter = DeviceSetter::new("ps", 2, "/job:worker", Strategy::Bytes).expect("a setter");

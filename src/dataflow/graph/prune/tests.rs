@@ -4,12 +4,13 @@ use super::*;
 use crate::graph::attr;
 use crate::graph::builder::{Builder, ints};
 use crate::graph::devices::Devices;
+use crate::operations::Operations;
 use rendez::ground::Incarnation;
 
 const CLIENT: &str = "/job:j/replica:0/task:0/device:CPU:0";
 
 fn graph() -> Graph {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let x = graph
         .node("Placeholder")
         .attr("dtype", DataType::DtInt32)
@@ -57,7 +58,7 @@ fn run(
     };
     prune(
         graph(),
-        &Ops::standard(),
+        Operations::standard().ops(),
         &endpoints,
         (DeviceIndex(0), device),
         convention,

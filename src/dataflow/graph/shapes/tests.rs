@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::graph::builder::{Builder, floats, ints};
-use crate::graph::ops::Ops;
+use crate::operations::Operations;
 use rendez_proto::tensorflow::TensorShapeProto;
 
 fn builder() -> Builder {
-    Builder::new(&Ops::standard())
+    Builder::new(Operations::standard().ops())
 }
 
 fn placeholder(graph: &mut Builder, shape: &PartialShape) -> Output {

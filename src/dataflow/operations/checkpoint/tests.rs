@@ -4,9 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use super::files::{Checkpoint, write};
-use crate::graph::{Builder, Ops};
+use crate::graph::Builder;
 use crate::kernel::Value;
 use crate::kernel::files::{Files, Place};
+use crate::operations::Operations;
 use crate::operations::testing::{call, home, kernel, run, tensor};
 use rendez::ground::{DType, Shape, Status, TensorMeta, catalogue};
 use rendez::memory::Tensor;
@@ -27,7 +28,7 @@ fn at(path: &Path) -> Place {
 }
 
 fn restore(prefix: &Tensor, names: &[&str], types: &[DataType]) -> Result<Vec<Value>, Status> {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let inputs: Vec<_> = (0..3)
         .map(|_| {
             graph
@@ -43,7 +44,9 @@ fn restore(prefix: &Tensor, names: &[&str], types: &[DataType]) -> Result<Vec<Va
         .attr("dtypes", types.to_vec())
         .name("n");
     let node = node.build().expect("a node");
-    let kernel = crate::operations::kernel_of(graph.graph().node(node.node)).expect("a kernel");
+    let kernel = Operations::standard()
+        .kernel(graph.graph().node(node.node))
+        .expect("a kernel");
     assert!(kernel.is_costly(&[]), "files are slow");
     let slices = strings(&vec![""; names.len()]);
     let inputs = [prefix.clone(), strings(names), slices].map(Value::Tensor);

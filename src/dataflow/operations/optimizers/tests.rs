@@ -1,9 +1,9 @@
 //! Updates against numbers reckoned by hand from the formulas, by handle and by reference.
 
-use crate::graph::{Builder, Ops, PartialShape};
+use crate::graph::{Builder, PartialShape};
 use crate::kernel::Value;
 use crate::kernel::{Home, Kernel};
-use crate::operations::kernel_of;
+use crate::operations::Operations;
 use crate::operations::testing::{call, home, is_close, tensor};
 use rendez::ground::{Status, catalogue};
 use rendez::memory::Tensor;
@@ -11,7 +11,7 @@ use rendez_proto::tensorflow::DataType::DtDouble;
 
 /// An update of so many variables, with so many other inputs.
 fn kernel(op: &str, variables: usize, others: usize, nesterov: bool) -> Box<dyn Kernel> {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let mut inputs = vec![];
     let maker = match op.starts_with("Resource") {
         true => "VarHandleOp",
@@ -35,7 +35,9 @@ fn kernel(op: &str, variables: usize, others: usize, nesterov: bool) -> Box<dyn 
         false => node.attr("use_nesterov", nesterov),
     };
     let node = node.build().expect("an update");
-    kernel_of(graph.graph().node(node.node)).expect("a kernel")
+    Operations::standard()
+        .kernel(graph.graph().node(node.node))
+        .expect("a kernel")
 }
 
 fn variable(home: &Home, name: &str, values: [f64; 2]) -> Value {

@@ -3,6 +3,7 @@
 use crate::graph::PartialShape;
 use crate::kernel::Value;
 use crate::kernel::{Home, Kernel};
+use crate::operations::Operations;
 use crate::operations::testing::{call, home, kernel, tensor};
 use rendez::ground::{Status, catalogue};
 use rendez::memory::Tensor;
@@ -28,8 +29,8 @@ fn made(op: &str, first: DataType, second: Option<DataType>) -> Box<dyn Kernel> 
 }
 
 fn reference_kernel(op: &str, second: Option<DataType>) -> Result<Box<dyn Kernel>, Status> {
-    use crate::graph::{Builder, Ops};
-    let mut graph = Builder::new(&Ops::standard());
+    use crate::graph::Builder;
+    let mut graph = Builder::new(Operations::standard().ops());
     let shape = PartialShape::known(&[2]).to_proto();
     let variable = graph
         .node("VariableV2")
@@ -41,7 +42,7 @@ fn reference_kernel(op: &str, second: Option<DataType>) -> Result<Box<dyn Kernel
         inputs.push(graph.node("Placeholder").attr("dtype", base).build()?);
     }
     let node = graph.node(op).inputs(inputs).name("n").build()?;
-    crate::operations::kernel_of(graph.graph().node(node.node))
+    Operations::standard().kernel(graph.graph().node(node.node))
 }
 
 fn row(values: &[f32]) -> Value {

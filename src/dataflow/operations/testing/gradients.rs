@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{call, home, is_close, tensor};
-use crate::graph::{Builder, Graph, Ops, Output, floats, gradients, ints};
+use crate::graph::{Builder, Graph, Output, floats, gradients, ints};
 use crate::kernel::{Home, Value};
-use crate::operations::kernel_of;
+use crate::operations::Operations;
 use rendez::ground::{Shape, Status};
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::DataType;
@@ -27,7 +27,7 @@ fn evaluate(
             .collect();
         let outputs = match fed.get(&Output { node: id, port: 0 }) {
             Some(fed) => vec![Value::Tensor(fed.clone())],
-            None => call(&*kernel_of(node)?, home, &inputs)?,
+            None => call(&*Operations::standard().kernel(node)?, home, &inputs)?,
         };
         for (port, value) in (0u32..).zip(outputs) {
             values.insert(Output { node: id, port }, value);
@@ -64,7 +64,7 @@ fn check(
     is_above: bool,
     make: impl Fn(&mut Builder, &[Output]) -> Result<Output, Status>,
 ) {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let mut xs = vec![];
     let mut fed = BTreeMap::new();
     for (seed, dims) in shapes.iter().enumerate() {
@@ -146,8 +146,12 @@ fn evaluate_only(
             .collect();
         let outputs = match fed.get(&Output { node: id, port: 0 }) {
             Some(fed) => vec![Value::Tensor(fed.clone())],
-            None => call(&*kernel_of(node).expect(what), home, &inputs)
-                .unwrap_or_else(|status| panic!("{what}: {status}")),
+            None => call(
+                &*Operations::standard().kernel(node).expect(what),
+                home,
+                &inputs,
+            )
+            .unwrap_or_else(|status| panic!("{what}: {status}")),
         };
         for (port, value) in (0u32..).zip(outputs) {
             values.insert(Output { node: id, port }, value);
@@ -496,7 +500,7 @@ fn of_what_picks() {
 
 #[test]
 fn of_a_variable_by_its_handle() {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let shape = crate::graph::PartialShape::known(&[]).to_proto();
     let handle = graph
         .node("VarHandleOp")

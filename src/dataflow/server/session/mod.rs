@@ -4,10 +4,11 @@
 //! can be made by several threads at once.
 //!
 //! ```
-//! use rendez_dataflow::graph::{Builder, Ops, floats};
+//! use rendez_dataflow::graph::{Builder, floats};
+//! use rendez_dataflow::operations::Operations;
 //! use rendez_dataflow::server::Session;
 //!
-//! let mut graph = Builder::new(&Ops::standard());
+//! let mut graph = Builder::new(Operations::standard().ops());
 //! let two = graph.constant("two", floats(&[], &[2.0]))?;
 //! graph.node("Mul").name("four").input(two).input(two).build()?;
 //!

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::graph::{Builder, NodeBuilder, Ops, Output, floats};
+use crate::graph::{Builder, NodeBuilder, Output, floats};
+use crate::operations::Operations;
 use rendez::ground::Shape;
 use rendez_proto::tensorflow::DataType;
 
 fn builder() -> Builder {
-    Builder::new(&Ops::standard())
+    Builder::new(Operations::standard().ops())
 }
 
 fn def(graph: Builder) -> GraphDef {

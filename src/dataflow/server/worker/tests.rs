@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::graph::Graph;
 use crate::kernel::Value;
+use crate::operations::Operations;
 use crate::server::runner::{Done, Outcome, Part, Running};
 use crate::server::wait::Waiter;
 use rendez::engine::Config;
@@ -82,7 +83,7 @@ impl World {
         let worker = Worker::new(
             &engine,
             Arc::default(),
-            Arc::new(Ops::standard()),
+            Operations::standard().shared_ops(),
             Box::new(no_room),
             make_runner,
         )

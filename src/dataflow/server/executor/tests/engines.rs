@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::graph::partition::Options;
-use crate::graph::{Builder, Devices, Import, NodeId, Ops, Output, ints, partition};
+use crate::graph::{Builder, Devices, Import, NodeId, Output, ints, partition};
+use crate::operations::Operations;
 use rendez::engine::Config;
 use rendez::ground::{Code, DeviceName, FrameIter, Key};
 use rendez_proto::tensorflow::DataType;
@@ -41,7 +42,7 @@ struct Sketch(Builder);
 
 impl Sketch {
     fn new() -> Self {
-        Self(Builder::new(&Ops::standard()))
+        Self(Builder::new(Operations::standard().ops()))
     }
 
     fn node(&mut self, device: &str, op: &str, inputs: &[Output]) -> Output {
@@ -124,7 +125,7 @@ impl Sketch {
             let name = DeviceName::parse_full(&device).unwrap();
             graph.assign(id, devices.find(&name).unwrap());
         }
-        let ops = Ops::standard();
+        let ops = Operations::standard().ops().clone();
         let mut parts = partition(graph, &devices, &ops, Options::default()).unwrap();
         [A, B].map(|device| {
             let part = parts.remove(device).unwrap_or_default();
@@ -360,7 +361,7 @@ fn served(sites: &[Site; 2]) -> Arc<Plan> {
     let sum = sketch.node(A, "AddV2", &[fed, slow]);
     let fetched = sketch.0.node("_Send").device(A).input(sum);
     client(fetched, "fetched");
-    let ops = Ops::standard();
+    let ops = Operations::standard().ops().clone();
     let graph = Graph::from_def(sketch.0.finish().unwrap().to_def(), &ops, Import::Part).unwrap();
     sites[0].executor.plan(&graph, "served").unwrap()
 }

@@ -4,7 +4,8 @@ use super::super::plan::Plan;
 use super::super::run::{Outside, Run};
 use super::*;
 use crate::graph::attr::IntoAttr;
-use crate::graph::{Builder, Import, NodeId, Ops, Output, ints};
+use crate::graph::{Builder, Import, NodeId, Output, ints};
+use crate::operations::Operations;
 use rendez::ground::FrameIter;
 use rendez_proto::tensorflow::DataType;
 
@@ -38,7 +39,7 @@ impl Outside for Alone {
 
 fn plan(builder: Builder) -> Result<Plan, Status> {
     let def = builder.finish().unwrap().to_def();
-    let graph = Graph::from_def(def, &Ops::standard(), Import::Part)?;
+    let graph = Graph::from_def(def, Operations::standard().ops(), Import::Part)?;
     let task = TaskName::parse("/job:a/replica:0/task:0").unwrap();
     let owner = Owner {
         task: &task,
@@ -72,7 +73,7 @@ fn number(graph: &mut Builder, value: i32, after: Option<NodeId>) -> Output {
 
 /// A loop that goes round ten times, and waits for a value in each iteration; `parallel` of them at once.
 fn waiting_loop(parallel: i64) -> Builder {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let (zero, ten) = (number(&mut graph, 0, None), number(&mut graph, 10, None));
     let enter = |graph: &mut Builder, data, is_constant: bool| {
         let node = graph.node("Enter").input(data).attr("frame_name", "loop");
@@ -168,7 +169,7 @@ fn a_loop_that_is_left_twice_is_refused_and_not_run_on() {
 
 #[test]
 fn a_merge_of_two_that_are_alive_is_refused() {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let (one, two) = (number(&mut graph, 1, None), number(&mut graph, 2, None));
     node(&mut graph, "Merge", &[one, two]);
     let plan = plan(graph).unwrap();
@@ -185,7 +186,7 @@ fn a_merge_of_two_that_are_alive_is_refused() {
 
 #[test]
 fn a_switch_wants_one_truth() {
-    let mut graph = Builder::new(&Ops::standard());
+    let mut graph = Builder::new(Operations::standard().ops());
     let value = number(&mut graph, 1, None);
     let truth = graph
         .node("_Arg")
@@ -214,7 +215,7 @@ fn a_switch_wants_one_truth() {
 
 #[test]
 fn an_empty_part_ends_at_once() {
-    let plan = plan(Builder::new(&Ops::standard())).unwrap();
+    let plan = plan(Builder::new(Operations::standard().ops())).unwrap();
     let (mut run, _) = begin(&plan);
     assert!(run.outcome(&plan).unwrap().unwrap().is_empty());
 }
@@ -238,7 +239,7 @@ fn a_failure_counts_before_its_consequences_and_else_the_first() {
 #[test]
 fn what_makes_no_plan_is_named() {
     let refused = |make: &dyn Fn(&mut Builder)| {
-        let mut graph = Builder::new(&Ops::standard());
+        let mut graph = Builder::new(Operations::standard().ops());
         make(&mut graph);
         plan(graph).unwrap_err()
     };

@@ -10,6 +10,7 @@ use super::*;
 use crate::graph::attr::IntoAttr;
 use crate::graph::partition::{Options, interpreter, tests as graphs};
 use crate::graph::{Import, Ops, Parts, partition};
+use crate::operations::Operations;
 use crate::server::executor::plan::Kind;
 use rendez::ground::rng::Rng;
 use rendez::ground::{DeviceName, FrameIter};
@@ -283,7 +284,7 @@ proptest! {
     /// Twice with the same states, in another order each time.
     #[test]
     fn parts_give_what_the_whole_gives_in_any_order(seed: u64, budget in 5usize..120, count in 1u64..6) {
-        let ops = Ops::standard();
+        let ops = Operations::standard().ops().clone();
         let (whole, mut parts) = cut(seed, budget, count, &ops);
         let mut dice = Rng::new(seed);
         for _ in 0..2 {
@@ -301,7 +302,7 @@ proptest! {
     /// run with the same states is whole.
     #[test]
     fn a_failure_at_any_moment_ends_all_parts_and_leaves_nothing(seed: u64, budget in 5usize..80, at in 1u64..400) {
-        let ops = Ops::standard();
+        let ops = Operations::standard().ops().clone();
         let (whole, mut parts) = cut(seed, budget, 3, &ops);
         let mut dice = Rng::new(seed);
         let common = run(&mut parts, &mut dice, Some(at));

@@ -1,8 +1,9 @@
 //! Shape rules, one by one: what fits, and what does not.
 
-use super::*;
-use crate::graph::attr::IntoAttr;
-use crate::graph::ops::Ops;
+use crate::graph::PartialShape;
+use crate::graph::attr::{Attrs, IntoAttr};
+use crate::graph::infer::{Inferred, Known};
+use crate::operations::Operations;
 
 /// `?` is an unknown dimension, `*` an unknown rank.
 fn shape(text: &str) -> PartialShape {
@@ -41,13 +42,17 @@ impl Case {
     }
 
     fn infer(&self, outputs: usize) -> Inferred {
-        let ops = Ops::standard();
-        ops.find(self.op, "x").expect("an operation").infer(Known {
-            shapes: &self.shapes,
-            values: &self.values,
-            attrs: &self.attrs,
-            outputs,
-        })
+        let operations = Operations::standard();
+        operations
+            .ops()
+            .find(self.op, "x")
+            .expect("an operation")
+            .infer(Known {
+                shapes: &self.shapes,
+                values: &self.values,
+                attrs: &self.attrs,
+                outputs,
+            })
     }
 
     fn gives(self, wanted: &[&str]) {
@@ -246,7 +251,7 @@ fn forms() {
 
 #[test]
 fn no_rule_panics_whatever_it_is_given() {
-    let ops = Ops::standard();
+    let operations = Operations::standard();
     let choices = ["*", "", "?", "0", "2,3", "18446744073709551615,2"];
     let rows: [Option<Vec<i64>>; 5] = [
         None,
@@ -255,7 +260,7 @@ fn no_rule_panics_whatever_it_is_given() {
         Some(vec![i64::MIN, 3]),
         Some(vec![i64::MAX]),
     ];
-    for op in ops.iter() {
+    for op in operations.ops().iter() {
         for seed in 0..choices.len() * rows.len() {
             for count in 0..5 {
                 let shapes: Vec<_> = (0..count)

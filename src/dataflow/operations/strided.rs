@@ -3,7 +3,9 @@
 //! The rules are those of the original's `ValidateStridedSliceOp`: masks are bits, one for each entry of the
 //! specification; a stride may be negative; bounds that lie outside are moved in.
 
-use super::MOVE;
+use super::row::{Row, row};
+use crate::graph::gradients::{Back, Flows};
+use crate::graph::infer::unknown;
 use crate::graph::{Node, attr};
 use crate::kernel::Call;
 use crate::kernel::arrange::{Arrange, Strided, arranged, strides};
@@ -12,6 +14,86 @@ use crate::kernel::call::{Done, Fault, shape_of};
 use crate::kernel::make::{Cost, Made, made};
 use rendez::ground::Shape;
 use rendez::ground::shape::RANK_MAX;
+use rendez_proto::tensorflow::DataType;
+
+/// Picoseconds for each byte that moves.
+const MOVE: usize = 200;
+
+const SPECIFICATION: &str = "T: type; Index: {int16, int32, int64}; begin_mask: int = 0; end_mask: int = 0; \
+                             ellipsis_mask: int = 0; new_axis_mask: int = 0; shrink_axis_mask: int = 0";
+const MASKS: [&str; 5] = [
+    "begin_mask",
+    "end_mask",
+    "ellipsis_mask",
+    "new_axis_mask",
+    "shrink_axis_mask",
+];
+
+pub(super) const ROWS: &[Row] = &[
+    row(
+        "StridedSlice",
+        "input: T, begin: Index@, end: Index@, strides: Index@ -> output: T",
+        SPECIFICATION,
+        unknown,
+    )
+    .gradient(strided_slice_gradient)
+    .kernel(strided_slice),
+    row(
+        "StridedSliceGrad",
+        "shape: Index@, begin: Index@, end: Index@, strides: Index@, dy: T -> output: T",
+        SPECIFICATION,
+        unknown,
+    )
+    .kernel(strided_slice_grad),
+];
+
+fn strided_slice_gradient(at: &mut Back<'_>) -> Flows {
+    let (g, x) = (at.grad(0)?, at.input(0)?);
+    let [begin, end, strides] = [at.input(1)?, at.input(2)?, at.input(3)?];
+    let base = at.base(begin);
+    let shape = at.op_with("Shape", &[x], |node| match base {
+        DataType::DtInt64 => node.attr("out_type", base),
+        _ => node,
+    })?;
+    let shape = at.cast(shape, base)?;
+    let masks = MASKS.map(|name| (name, attr::int(at.attrs(), name).unwrap_or(0)));
+    let flow = at.op_with(
+        "StridedSliceGrad",
+        &[shape, begin, end, strides, g],
+        |node| {
+            masks
+                .into_iter()
+                .fold(node, |node, (name, mask)| node.attr(name, mask))
+        },
+    )?;
+    Ok(vec![Some(flow), None, None, None])
+}
+
+fn strided_slice(node: &Node) -> Made {
+    let masks = Masks::of(node);
+    made(Cost::PerByte(MOVE), move |call| {
+        let input = call.tensor(0)?;
+        let Piece { base, walk, shape } = piece(call, input.shape(), masks)?;
+        let sliced = arranged(call, &[&input], shape, &Strided { base, walk })?;
+        call.push(sliced);
+        Ok(())
+    })
+}
+
+fn strided_slice_grad(node: &Node) -> Made {
+    let masks = Masks::of(node);
+    made(Cost::PerByte(4 * MOVE), move |call| {
+        let whole = shape_of(&call.dims(0)?)?;
+        let gradient = call.tensor(4)?;
+        let Piece { base, walk, shape } = piece(call, whole, masks)?;
+        if gradient.shape() != shape {
+            return Err(format!("shape of dy was {} instead of {shape}", gradient.shape()).into());
+        }
+        let spread = arranged(call, &[&gradient], whole, &Into { base, walk })?;
+        call.push(spread);
+        Ok(())
+    })
+}
 
 /// What an entry of the specification does, as bits.
 #[derive(Clone, Copy)]
@@ -23,37 +105,17 @@ struct Masks {
     shrink: i64,
 }
 
-pub(super) fn make(node: &Node) -> Made {
-    let mask = |name| attr::int(&node.attrs, name).unwrap_or(0);
-    let masks = Masks {
-        begin: mask("begin_mask"),
-        end: mask("end_mask"),
-        ellipsis: mask("ellipsis_mask"),
-        new_axis: mask("new_axis_mask"),
-        shrink: mask("shrink_axis_mask"),
-    };
-    match node.op.name() {
-        "StridedSlice" => made(Cost::PerByte(MOVE), move |call| {
-            let input = call.tensor(0)?;
-            let Piece { base, walk, shape } = piece(call, input.shape(), masks)?;
-            let sliced = arranged(call, &[&input], shape, &Strided { base, walk })?;
-            call.push(sliced);
-            Ok(())
-        }),
-        "StridedSliceGrad" => made(Cost::PerByte(4 * MOVE), move |call| {
-            let whole = shape_of(&call.dims(0)?)?;
-            let gradient = call.tensor(4)?;
-            let Piece { base, walk, shape } = piece(call, whole, masks)?;
-            if gradient.shape() != shape {
-                return Err(
-                    format!("shape of dy was {} instead of {shape}", gradient.shape()).into(),
-                );
-            }
-            let spread = arranged(call, &[&gradient], whole, &Into { base, walk })?;
-            call.push(spread);
-            Ok(())
-        }),
-        _ => Ok(None),
+impl Masks {
+    fn of(node: &Node) -> Self {
+        let [begin, end, ellipsis, new_axis, shrink] =
+            MASKS.map(|name| attr::int(&node.attrs, name).unwrap_or(0));
+        Self {
+            begin,
+            end,
+            ellipsis,
+            new_axis,
+            shrink,
+        }
     }
 }
 

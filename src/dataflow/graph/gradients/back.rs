@@ -1,0 +1,234 @@
+//! Back: a node that gradients flow back through, as its operation's rule sees it, and the graph that the rule adds to.
+//!
+//! Knows nothing of the walk. What it adds is named after the node and asked to stand where that does.
+
+use super::Flows;
+use crate::graph::attr::{self, Attrs};
+use crate::graph::builder::{self, Builder, NodeBuilder};
+use crate::graph::flow::{NodeId, Output};
+use crate::graph::shapes::{self, Shapes};
+use crate::graph::{PartialShape, errors};
+use rendez::ground::{Status, catalogue};
+use rendez_proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
+
+/// A node that gradients flow back through, and the graph that they are added to.
+pub(crate) struct Back<'a> {
+    graph: &'a mut Builder,
+    shapes: Option<&'a Shapes>,
+    node: NodeId,
+    prefix: String,
+    device: String,
+    /// The gradients of its outputs.
+    pub(super) grads: Vec<Option<Output>>,
+}
+
+pub(super) fn back<'a>(
+    graph: &'a mut Builder,
+    shapes: Option<&'a Shapes>,
+    node: NodeId,
+    grads: Vec<Option<Output>>,
+) -> Back<'a> {
+    let at = graph.graph.node(node);
+    Back {
+        prefix: format!("gradients/{}_grad", at.name),
+        device: at.device.clone(),
+        graph,
+        shapes,
+        node,
+        grads,
+    }
+}
+
+impl Back<'_> {
+    pub(crate) fn refuse(&self, what: &str) -> Status {
+        let node = self.graph.graph.node(self.node);
+        let what = format!(
+            "No gradient defined for operation '{}' (op type: {}): it {what}",
+            node.name,
+            node.op.name()
+        );
+        errors::at_node(catalogue::GRAPH_GRADIENT, &node.name, node.op.name(), &what)
+    }
+
+    /// What input `index` reads.
+    pub(crate) fn input(&self, index: usize) -> Result<Output, Status> {
+        let inputs = self.graph.graph.node(self.node).inputs();
+        inputs
+            .get(index)
+            .copied()
+            .ok_or_else(|| self.refuse("lacks an input"))
+    }
+
+    pub(crate) fn inputs(&self) -> Vec<Output> {
+        self.graph.graph.node(self.node).inputs().to_vec()
+    }
+
+    pub(crate) fn output(&self, port: u32) -> Output {
+        Output {
+            node: self.node,
+            port,
+        }
+    }
+
+    /// The gradient of output `index`, which must be there.
+    pub(crate) fn grad(&self, index: usize) -> Result<Output, Status> {
+        self.given(index)
+            .ok_or_else(|| self.refuse("has no gradient of an output that it is used by"))
+    }
+
+    /// The gradient of output `index`, if there is one.
+    pub(crate) fn given(&self, index: usize) -> Option<Output> {
+        self.grads.get(index).copied().flatten()
+    }
+
+    /// The gradient of output `index`, zeros if there is none.
+    pub(crate) fn grad_or_zeros(&mut self, index: usize) -> Result<Output, Status> {
+        match self.given(index) {
+            Some(grad) => Ok(grad),
+            None => {
+                let output = self.output(u32::try_from(index).unwrap_or(0));
+                self.op("ZerosLike", &[output])
+            }
+        }
+    }
+
+    /// The gradients of all outputs, zeros where there are none.
+    pub(crate) fn grads_or_zeros(&mut self) -> Result<Vec<Output>, Status> {
+        (0..self.grads.len())
+            .map(|index| self.grad_or_zeros(index))
+            .collect()
+    }
+
+    pub(crate) fn attrs(&self) -> &Attrs {
+        &self.graph.graph.node(self.node).attrs
+    }
+
+    pub(crate) fn base(&self, output: Output) -> DataType {
+        let port = self.graph.graph.port(output);
+        port.map_or(DataType::DtInvalid, |port| port.what.base())
+    }
+
+    /// Adds a node whose types follow from its inputs.
+    pub(crate) fn op(&mut self, op: &str, inputs: &[Output]) -> Result<Output, Status> {
+        self.op_with(op, inputs, |node| node)
+    }
+
+    /// Adds a node.
+    pub(crate) fn op_with(
+        &mut self,
+        op: &str,
+        inputs: &[Output],
+        with: impl FnOnce(NodeBuilder<'_>) -> NodeBuilder<'_>,
+    ) -> Result<Output, Status> {
+        let name = format!("{}/{op}", self.prefix);
+        let node = self.graph.node(op).name(&name).device(&self.device);
+        with(node.inputs(inputs.iter().copied())).build()
+    }
+
+    /// A scalar of type `base`, a whole number or a half.
+    pub(crate) fn scalar(&mut self, base: DataType, value: f32) -> Result<Output, Status> {
+        let message = TensorProto {
+            dtype: DataType::DtFloat as i32,
+            tensor_shape: Some(TensorShapeProto::default()),
+            float_val: vec![value],
+            ..TensorProto::default()
+        };
+        let message = match base {
+            DataType::DtDouble => TensorProto {
+                dtype: base as i32,
+                float_val: vec![],
+                double_val: vec![value.into()],
+                ..message
+            },
+            _ => message,
+        };
+        let made = self.op_with("Const", &[], |node| {
+            let base = DataType::try_from(message.dtype).unwrap_or(DataType::DtFloat);
+            node.attr("dtype", base).attr("value", message)
+        })?;
+        match base {
+            DataType::DtFloat | DataType::DtDouble => Ok(made),
+            _ => self.cast(made, base),
+        }
+    }
+
+    /// A scalar of the type that `like` has.
+    pub(crate) fn scalar_like(&mut self, like: Output, value: f32) -> Result<Output, Status> {
+        let base = self.base(like);
+        self.scalar(base, value)
+    }
+
+    /// 32-bit integers: a scalar, or a row.
+    pub(crate) fn ints(&mut self, dims: &[i64], values: &[i32]) -> Result<Output, Status> {
+        let message = builder::ints(dims, values);
+        self.op_with("Const", &[], |node| {
+            node.attr("dtype", DataType::DtInt32).attr("value", message)
+        })
+    }
+
+    pub(crate) fn int(&mut self, value: i32) -> Result<Output, Status> {
+        self.ints(&[], &[value])
+    }
+
+    pub(crate) fn cast(&mut self, from: Output, base: DataType) -> Result<Output, Status> {
+        if self.base(from) == base {
+            return Ok(from);
+        }
+        self.op_with("Cast", &[from], |node| node.attr("DstT", base))
+    }
+
+    pub(crate) fn shape(&mut self, of: Output) -> Result<Output, Status> {
+        self.op("Shape", &[of])
+    }
+
+    /// `grad` under the shape of `of`.
+    pub(crate) fn reshaped_as(&mut self, grad: Output, of: Output) -> Result<Output, Status> {
+        let shape = self.shape(of)?;
+        self.op("Reshape", &[grad, shape])
+    }
+
+    /// True if both are known to have one shape.
+    pub(crate) fn same_shape(&self, left: Output, right: Output) -> bool {
+        let Some(shapes) = self.shapes else {
+            return false;
+        };
+        let dims = |output| shapes.output(output).and_then(PartialShape::fully);
+        dims(left).is_some() && dims(left) == dims(right)
+    }
+
+    /// Gradients that have the shape `left` and `right` are broadcast to, added up to theirs.
+    pub(crate) fn unbroadcast(
+        &mut self,
+        operands: [Output; 2],
+        grads: [Option<Output>; 2],
+    ) -> Flows {
+        if self.same_shape(operands[0], operands[1]) {
+            return Ok(grads.to_vec());
+        }
+        let shapes = [self.shape(operands[0])?, self.shape(operands[1])?];
+        let axes = self.op("BroadcastGradientArgs", &shapes)?;
+        let mut flows = vec![];
+        for (port, (grad, shape)) in (0..).zip(grads.into_iter().zip(shapes)) {
+            flows.push(match grad {
+                None => None,
+                Some(grad) => {
+                    let sum = self.op("Sum", &[grad, Output { port, ..axes }])?;
+                    Some(self.op("Reshape", &[sum, shape])?)
+                }
+            });
+        }
+        Ok(flows)
+    }
+
+    /// The integers of a constant that input `index` reads.
+    pub(crate) fn constant(&self, index: usize) -> Option<Vec<i64>> {
+        let node = self
+            .graph
+            .graph
+            .node(self.graph.graph.node(self.node).inputs().get(index)?.node);
+        if node.op.name() != "Const" {
+            return None;
+        }
+        shapes::integers(attr::tensor(&node.attrs, "value")?)
+    }
+}

@@ -1,0 +1,332 @@
+//! Softmax, and losses with their gradients.
+//!
+//! Every row is computed in 32 bits at least, shifted so that no exponential overflows.
+
+use super::row::{Row, row};
+use crate::graph::gradients::{Back, Flows, one};
+use crate::graph::infer::{Inferred, Known, merged, merged_size, same, scalar};
+use crate::graph::{Output, PartialShape};
+use crate::kernel::Call;
+use crate::kernel::broadcast::{Walk, broadcast};
+use crate::kernel::call::{Done, Fault};
+use crate::kernel::make::{Cost, dtype, made, typed};
+use crate::kernel::numbers::{Float, Number, Real};
+use rendez::ground::{DType, Shape, Status};
+use rendez::memory::{Element, Tensor};
+
+/// Picoseconds for each byte of a row's exponentials and sums.
+const SOFTMAX: usize = 3500;
+/// Picoseconds for each byte of one pass.
+const PASS: usize = 200;
+
+const FP: &str = "T: fp";
+
+pub(super) const ROWS: &[Row] = &[
+    row("Softmax", "logits: T -> softmax: T", FP, same)
+        .gradient(|at| {
+            let (g, softmax) = (at.grad(0)?, at.output(0));
+            one(through_softmax(at, g, softmax))
+        })
+        .kernel(|node| typed!(node, T: reals => made(Cost::PerByte(SOFTMAX), |call| softmax::<T>(call, false)))),
+    row("LogSoftmax", "logits: T -> logsoftmax: T", FP, same)
+        .gradient(|at| {
+            let (g, y) = (at.grad(0)?, at.output(0));
+            let total = sum_of_rows(at, g)?;
+            let softmax = at.op("Exp", &[y])?;
+            let part = at.op("Mul", &[total, softmax])?;
+            one(at.op("Sub", &[g, part]))
+        })
+        .kernel(|node| typed!(node, T: reals => made(Cost::PerByte(SOFTMAX), |call| softmax::<T>(call, true)))),
+    row("SoftmaxCrossEntropyWithLogits", "features: T, labels: T -> loss: T, backprop: T", FP, dense_loss_shape)
+        .gradient(dense_loss_gradient)
+        .kernel(|node| typed!(node, T: reals => made(Cost::PerByte(SOFTMAX), dense_loss::<T>))),
+    row("SparseSoftmaxCrossEntropyWithLogits", "features: T, labels: Tlabels -> loss: T, backprop: T",
+        "T: fp; Tlabels: index = int64", sparse_loss_shape)
+        .gradient(|at| Ok(vec![Some(loss(at)?), None]))
+        .kernel(|node| {
+            let labels = dtype(node, "Tlabels");
+            typed!(node, T: reals => made(Cost::PerByte(SOFTMAX), move |call| match labels {
+                Some(DType::I32) => sparse_loss::<T, i32>(call),
+                _ => sparse_loss::<T, i64>(call),
+            }))
+        }),
+    row("L2Loss", "t: T -> output: T", FP, scalar)
+        .gradient(|at| {
+            let (g, x) = (at.grad(0)?, at.input(0)?);
+            one(at.op("Mul", &[x, g]))
+        })
+        .kernel(|node| typed!(node, T: reals => made(Cost::PerByte(PASS), half_square::<T>))),
+];
+
+fn softmax<T: Real>(call: &mut Call<'_>, is_log: bool) -> Done {
+    let logits = call.tensor(0)?;
+    let (_, columns) = rows_of(logits.shape())?;
+    let elements = logits.as_slice::<T>()?;
+    call.output::<T>(logits.shape(), |out| {
+        let rows = elements.chunks_exact(columns.max(1));
+        for (row, out) in rows.zip(out.chunks_exact_mut(columns.max(1))) {
+            let (largest, sum) = largest_and_sum(row);
+            let log = sum.ln();
+            for (out, &element) in out.iter_mut().zip(row) {
+                let shifted = element.exact().minus(largest);
+                *out = T::round(match is_log {
+                    true => shifted.minus(log),
+                    false => shifted.exp().over(sum),
+                });
+            }
+        }
+    })
+}
+
+/// The sum of each row, as a column.
+fn sum_of_rows(at: &mut Back<'_>, of: Output) -> Result<Output, Status> {
+    let last = at.ints(&[1], &[-1])?;
+    at.op_with("Sum", &[of, last], |node| node.attr("keep_dims", true))
+}
+
+/// The gradient of the logits from the gradient `g` of their softmax.
+fn through_softmax(at: &mut Back<'_>, g: Output, softmax: Output) -> Result<Output, Status> {
+    let weighted = at.op("Mul", &[g, softmax])?;
+    let total = sum_of_rows(at, weighted)?;
+    let rest = at.op("Sub", &[g, total])?;
+    at.op("Mul", &[rest, softmax])
+}
+
+/// The rows of a tensor: all but the last dimension, and that.
+fn rows_of(shape: Shape) -> Result<(usize, usize), Fault> {
+    let Some(last) = shape.rank().checked_sub(1) else {
+        return Err("logits must have >= 1 dimension, got []".into());
+    };
+    let columns = shape.dim(last).unwrap_or(0) as usize;
+    Ok((shape.elements() as usize / columns.max(1), columns))
+}
+
+/// The largest of a row, and the sum of the exponentials of what each is below it.
+fn largest_and_sum<T: Real>(row: &[T]) -> (T::Exact, T::Exact) {
+    let lowest = T::Exact::LOWEST;
+    let largest = row
+        .iter()
+        .fold(lowest, |largest, x| Number::max(largest, x.exact()));
+    let zero = T::Exact::default();
+    let sum = row
+        .iter()
+        .fold(zero, |sum, x| sum.plus(x.exact().minus(largest).exp()));
+    (largest, sum)
+}
+
+/// One loss for each row, and the gradient.
+fn dense_loss_shape(known: Known<'_>) -> Inferred {
+    let together = known.shape(0).broadcast(&known.shape(1)).ok_or_else(|| {
+        format!(
+            "logits {} and labels {} do not fit",
+            known.shape(0),
+            known.shape(1)
+        )
+    })?;
+    let together = merged(&together, &PartialShape::of_rank(2))?;
+    Ok(vec![PartialShape::of(vec![together.dim(0)]), together])
+}
+
+fn dense_loss_gradient(at: &mut Back<'_>) -> Flows {
+    let (logits, labels) = (at.input(0)?, at.input(1)?);
+    let by_logits = loss(at)?;
+    let log = at.op("LogSoftmax", &[logits])?;
+    let log = at.op("Neg", &[log])?;
+    let by_labels = match at.given(0) {
+        Some(g) => {
+            let column = column(at, g)?;
+            Some(at.op("Mul", &[column, log])?)
+        }
+        None => None,
+    };
+    at.unbroadcast([logits, labels], [Some(by_logits), by_labels])
+}
+
+/// The loss of each row, and its gradient: softmax less labels.
+fn dense_loss<T: Real>(call: &mut Call<'_>) -> Done {
+    let (logits, labels) = (call.tensor(0)?, call.tensor(1)?);
+    let wrong = || {
+        format!(
+            "logits and labels must be broadcastable: logits_size={} labels_size={}",
+            logits.shape(),
+            labels.shape()
+        )
+    };
+    let shape = broadcast(logits.shape(), labels.shape()).map_err(|_| wrong())?;
+    if shape.rank() != 2 {
+        return Err(format!(
+            "logits and labels must be either 2-dimensional, or broadcasted to be 2-dimensional: \
+             {shape}"
+        )
+        .into());
+    }
+    let (logits, labels) = (
+        widened::<T>(call, &logits, shape)?,
+        widened::<T>(call, &labels, shape)?,
+    );
+    let (rows, columns) = rows_of(shape)?;
+    let (logits, labels) = (logits.as_slice::<T>()?, labels.as_slice::<T>()?);
+    let mut losses = vec![T::default(); rows];
+    let gradient = call.written::<T>(shape, |out| {
+        let each = logits
+            .chunks_exact(columns.max(1))
+            .zip(labels.chunks_exact(columns.max(1)));
+        let each = each
+            .zip(out.chunks_exact_mut(columns.max(1)))
+            .zip(&mut losses);
+        for (((logits, labels), out), loss) in each {
+            let (largest, sum) = largest_and_sum(logits);
+            let log = sum.ln();
+            let mut total = T::Exact::default();
+            for ((out, &logit), &label) in out.iter_mut().zip(logits).zip(labels) {
+                let shifted = logit.exact().minus(largest);
+                let label = label.exact();
+                // A label of zero has no part in it, also where the logit is minus infinity.
+                if label != T::Exact::default() {
+                    total = total.plus(label.times(log.minus(shifted)));
+                }
+                *out = T::round(shifted.exp().over(sum).minus(label));
+            }
+            *loss = T::round(total);
+        }
+        Ok(())
+    })?;
+    call.output::<T>(Shape::new(&[rows as u64])?, |out| {
+        out.copy_from_slice(&losses)
+    })?;
+    call.push(gradient);
+    Ok(())
+}
+
+/// The tensor broadcast to `shape`; the same if it has that.
+fn widened<T: Element>(call: &Call<'_>, tensor: &Tensor, shape: Shape) -> Result<Tensor, Fault> {
+    if tensor.shape() == shape {
+        return Ok(tensor.clone());
+    }
+    let elements = tensor.as_slice::<T>()?;
+    let walk = Walk::broadcast(shape, [tensor.shape(), tensor.shape()]);
+    call.written::<T>(shape, |out| {
+        walk.zip(elements, elements, out, |element, _| element);
+        Ok(())
+    })
+}
+
+/// The same for labels that are numbers of classes.
+fn sparse_loss_shape(known: Known<'_>) -> Inferred {
+    let (logits, labels) = (known.of_rank(0, 2)?, known.of_rank(1, 1)?);
+    let batch = merged_size(logits.dim(0), labels.dim(0))?;
+    let logits = PartialShape::of(vec![batch, logits.dim(1)]);
+    Ok(vec![PartialShape::of(vec![batch]), logits])
+}
+
+/// The loss of each row, and its gradient: softmax, less one at the label.
+fn sparse_loss<T: Real, L: Element + Into<i64>>(call: &mut Call<'_>) -> Done {
+    let (logits, labels) = (call.tensor(0)?, call.tensor(1)?);
+    if logits.shape().rank() != 2 {
+        return Err(format!("logits must be 2-D, but got shape {}", logits.shape()).into());
+    }
+    if labels.shape().rank() != 1 {
+        return Err(format!("labels must be 1-D, but got shape {}", labels.shape()).into());
+    }
+    let (rows, columns) = rows_of(logits.shape())?;
+    if logits.shape().dim(0) != labels.shape().dim(0) {
+        return Err(format!(
+            "logits and labels must have the same first dimension, got logits shape {} and labels shape {}",
+            logits.shape(),
+            labels.shape()
+        )
+        .into());
+    }
+    if columns == 0 {
+        return Err(format!(
+            "Must have at least one class, but got logits shape {}",
+            logits.shape()
+        )
+        .into());
+    }
+    let labels: Vec<i64> = labels
+        .as_slice::<L>()?
+        .iter()
+        .map(|&label| label.into())
+        .collect();
+    if let Some(wrong) = labels
+        .iter()
+        .find(|&&label| !(0..columns as i64).contains(&label))
+    {
+        let shown: Vec<_> = labels.iter().take(16).map(i64::to_string).collect();
+        return Err(format!(
+            "Received a label value of {wrong} which is outside the valid range of [0, {columns}).  Label values: {}",
+            shown.join(" ")
+        )
+        .into());
+    }
+    let elements = logits.as_slice::<T>()?;
+    let mut losses = vec![T::default(); rows];
+    let gradient = call.written::<T>(logits.shape(), |out| {
+        let each = elements
+            .chunks_exact(columns)
+            .zip(out.chunks_exact_mut(columns));
+        for (((logits, out), loss), &label) in each.zip(&mut losses).zip(&labels) {
+            let (largest, sum) = largest_and_sum(logits);
+            for ((at, out), &logit) in (0..).zip(out.iter_mut()).zip(logits) {
+                let shifted = logit.exact().minus(largest);
+                let part = shifted.exp().over(sum);
+                let part = if at == label {
+                    part.minus(T::Exact::ONE)
+                } else {
+                    part
+                };
+                *out = T::round(part);
+                if at == label {
+                    *loss = T::round(sum.ln().minus(shifted));
+                }
+            }
+        }
+        Ok(())
+    })?;
+    call.output::<T>(Shape::new(&[rows as u64])?, |out| {
+        out.copy_from_slice(&losses)
+    })?;
+    call.push(gradient);
+    Ok(())
+}
+
+/// The gradient of the logits of a loss: what its second output is, times the gradient of each row, and what flows
+/// back through that output itself, for gradients of gradients.
+fn loss(at: &mut Back<'_>) -> Result<Output, Status> {
+    let logits = at.input(0)?;
+    let (of_loss, of_gradient) = (at.given(0), at.given(1));
+    let mut parts = vec![];
+    if let Some(g) = of_loss {
+        let (column, gradient) = (column(at, g)?, at.output(1));
+        parts.push(at.op("Mul", &[column, gradient])?);
+    }
+    if let Some(g) = of_gradient {
+        let softmax = at.op("Softmax", &[logits])?;
+        parts.push(through_softmax(at, g, softmax)?);
+    }
+    match parts.as_slice() {
+        [part] => Ok(*part),
+        _ => at.op("AddN", &parts),
+    }
+}
+
+/// A value for each row, as a column beside the rows.
+fn column(at: &mut Back<'_>, values: Output) -> Result<Output, Status> {
+    let last = at.int(-1)?;
+    at.op("ExpandDims", &[values, last])
+}
+
+/// Half the sum of squares.
+fn half_square<T: Real>(call: &mut Call<'_>) -> Done {
+    let input = call.tensor(0)?;
+    let zero = T::Exact::default();
+    let squares = input
+        .as_slice::<T>()?
+        .iter()
+        .map(|x| x.exact().times(x.exact()));
+    let sum = squares.fold(zero, Number::plus);
+    let half = T::round(sum.over(T::Exact::from_i64(2)));
+    call.push(Tensor::scalar(half));
+    Ok(())
+}
