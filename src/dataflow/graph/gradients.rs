@@ -5,6 +5,7 @@
 //! about, adding up what comes together.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::builder::Builder;
 use super::flow::{NodeId, Output};
@@ -17,7 +18,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use back::Back;
+pub use back::Back;
 use back::back;
 pub(crate) use rules::{all_axes, none, one, operands, pair, passed};
 
@@ -84,12 +85,8 @@ pub fn gradients(
             continue;
         }
         let inputs = graph.graph.node(id).inputs().to_vec();
-        let gradient = graph.graph.node(id).op.gradient;
-        let mut at = back(graph, shapes.as_ref(), id, grads);
-        let flows = match gradient {
-            Some(gradient) => gradient(&mut at)?,
-            None => return Err(at.refuse("has no gradient here")),
-        };
+        let op = Arc::clone(&graph.graph.node(id).op);
+        let flows = op.flow_back(&mut back(graph, shapes.as_ref(), id, grads))?;
         for (input, flow) in inputs.into_iter().zip(flows) {
             if let Some(flow) = flow {
                 sums.entry(input).or_default().push(flow);

@@ -32,9 +32,9 @@ pub use flow::{
     Consumers, DeviceIndex, Graph, Import, Node, NodeId, Output, output_name, parse_input,
 };
 pub use frames::{Frame, FrameIndex, Frames, ROOT};
-pub use gradients::gradients;
-pub(crate) use ops::ShapeRule;
+pub use gradients::{Back, gradients};
 pub use ops::{Definition, Op, Ops, Role};
+pub(crate) use ops::{GradientRule, ShapeRule};
 pub use partition::{Cut, Parts, partition};
 pub use place::{DeviceSetter, Placing, Strategy, place};
 pub use prune::{Convention, Endpoints, Pruned, prune};

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::gradients::Gradient;
+use super::gradients::{Back, Flows, Gradient};
 use super::infer::{Infer, Inferred, Known};
 use super::signature::Signature;
 use rendez::ground::{Status, catalogue};
@@ -15,7 +15,7 @@ use rendez::ground::{Status, catalogue};
 mod definition;
 
 pub use definition::Definition;
-use definition::OwnShapes;
+use definition::{OwnGradient, OwnShapes};
 
 /// What a node does to the flow of control, or of values between devices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,7 +54,7 @@ pub struct Op {
     pub role: Role,
     pub(crate) shapes: ShapeRule,
     /// How gradients flow back through it; `None` if they do not.
-    pub(crate) gradient: Option<Gradient>,
+    pub(crate) gradient: Option<GradientRule>,
 }
 
 /// What tells the shapes of a node's outputs.
@@ -64,6 +64,15 @@ pub(crate) enum ShapeRule {
     Plain(Infer),
     /// One that the application registered.
     Own(OwnShapes),
+}
+
+/// What tells the gradients of a node's inputs.
+#[derive(Clone, Debug)]
+pub(crate) enum GradientRule {
+    /// One of the library.
+    Plain(Gradient),
+    /// One that the application registered.
+    Own(OwnGradient),
 }
 
 /// The operations that there are; none at first. Cheap enough to clone for each graph. Those of the library are in
@@ -128,6 +137,15 @@ impl Op {
         match &self.shapes {
             ShapeRule::Plain(infer) => infer(known),
             ShapeRule::Own(rule) => rule.infer(known),
+        }
+    }
+
+    /// The gradients of the inputs of the node that gradients flow back through.
+    pub(super) fn flow_back(&self, back: &mut Back<'_>) -> Flows {
+        match &self.gradient {
+            Some(GradientRule::Plain(rule)) => rule(back),
+            Some(GradientRule::Own(rule)) => rule.flow_back(back),
+            None => Err(back.refuse("has no gradient here")),
         }
     }
 

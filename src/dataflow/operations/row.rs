@@ -5,7 +5,7 @@
 use crate::graph::gradients::Gradient;
 use crate::graph::infer::Infer;
 use crate::graph::signature::Signature;
-use crate::graph::{Node, Op, Role, ShapeRule};
+use crate::graph::{GradientRule, Node, Op, Role, ShapeRule};
 use crate::kernel::make::Made;
 
 /// Makes what computes a node, for its types and attributes.
@@ -78,7 +78,7 @@ impl Row {
             is_stateful: self.is_stateful,
             role: self.role,
             shapes: ShapeRule::Plain(self.shapes),
-            gradient: self.gradient,
+            gradient: self.gradient.map(GradientRule::Plain),
         })
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! Knows nothing of the walk. What it adds is named after the node and asked to stand where that does.
 
-use super::Flows;
 use crate::graph::attr::{self, Attrs};
 use crate::graph::builder::{self, Builder, NodeBuilder};
 use crate::graph::flow::{NodeId, Output};
@@ -11,8 +10,10 @@ use crate::graph::{PartialShape, errors};
 use rendez::ground::{Status, catalogue};
 use rendez_proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
 
-/// A node that gradients flow back through, and the graph that they are added to.
-pub(crate) struct Back<'a> {
+/// A node that gradients flow back through, and the graph that they are added to; what a rule that
+/// [`Definition::gradient`](crate::graph::Definition::gradient) was given works with.
+#[derive(Debug)]
+pub struct Back<'a> {
     graph: &'a mut Builder,
     shapes: Option<&'a Shapes>,
     node: NodeId,
@@ -40,7 +41,9 @@ pub(super) fn back<'a>(
 }
 
 impl Back<'_> {
-    pub(crate) fn refuse(&self, what: &str) -> Status {
+    /// The refusal that names the node: "No gradient defined for operation …: it" and then `what`.
+    #[must_use]
+    pub fn refuse(&self, what: &str) -> Status {
         let node = self.graph.graph.node(self.node);
         let what = format!(
             "No gradient defined for operation '{}' (op type: {}): it {what}",
@@ -51,7 +54,10 @@ impl Back<'_> {
     }
 
     /// What input `index` reads.
-    pub(crate) fn input(&self, index: usize) -> Result<Output, Status> {
+    ///
+    /// # Errors
+    /// `GRAPH_GRADIENT` if the node has no such input.
+    pub fn input(&self, index: usize) -> Result<Output, Status> {
         let inputs = self.graph.graph.node(self.node).inputs();
         inputs
             .get(index)
@@ -59,30 +65,41 @@ impl Back<'_> {
             .ok_or_else(|| self.refuse("lacks an input"))
     }
 
-    pub(crate) fn inputs(&self) -> Vec<Output> {
+    /// What each input reads.
+    #[must_use]
+    pub fn inputs(&self) -> Vec<Output> {
         self.graph.graph.node(self.node).inputs().to_vec()
     }
 
-    pub(crate) fn output(&self, port: u32) -> Output {
+    /// Output `port` of the node.
+    #[must_use]
+    pub const fn output(&self, port: u32) -> Output {
         Output {
             node: self.node,
             port,
         }
     }
 
-    /// The gradient of output `index`, which must be there.
-    pub(crate) fn grad(&self, index: usize) -> Result<Output, Status> {
+    /// The gradient of output `index`, which must be there: of an operation with one output it always is.
+    ///
+    /// # Errors
+    /// `GRAPH_GRADIENT` if nothing flows back through that output.
+    pub fn grad(&self, index: usize) -> Result<Output, Status> {
         self.given(index)
             .ok_or_else(|| self.refuse("has no gradient of an output that it is used by"))
     }
 
-    /// The gradient of output `index`, if there is one.
-    pub(crate) fn given(&self, index: usize) -> Option<Output> {
+    /// The gradient of output `index`, if anything flows back through that.
+    #[must_use]
+    pub fn given(&self, index: usize) -> Option<Output> {
         self.grads.get(index).copied().flatten()
     }
 
     /// The gradient of output `index`, zeros if there is none.
-    pub(crate) fn grad_or_zeros(&mut self, index: usize) -> Result<Output, Status> {
+    ///
+    /// # Errors
+    /// As [`op`](Self::op).
+    pub fn grad_or_zeros(&mut self, index: usize) -> Result<Output, Status> {
         match self.given(index) {
             Some(grad) => Ok(grad),
             None => {
@@ -99,7 +116,9 @@ impl Back<'_> {
             .collect()
     }
 
-    pub(crate) fn attrs(&self) -> &Attrs {
+    /// The node's attributes, those that were left out with their defaults.
+    #[must_use]
+    pub fn attrs(&self) -> &Attrs {
         &self.graph.graph.node(self.node).attrs
     }
 
@@ -108,13 +127,19 @@ impl Back<'_> {
         port.map_or(DataType::DtInvalid, |port| port.what.base())
     }
 
-    /// Adds a node whose types follow from its inputs.
-    pub(crate) fn op(&mut self, op: &str, inputs: &[Output]) -> Result<Output, Status> {
+    /// Adds a node whose types and attributes follow from its inputs, and gives its first output.
+    ///
+    /// # Errors
+    /// As [`NodeBuilder::build`].
+    pub fn op(&mut self, op: &str, inputs: &[Output]) -> Result<Output, Status> {
         self.op_with(op, inputs, |node| node)
     }
 
-    /// Adds a node.
-    pub(crate) fn op_with(
+    /// Adds a node, with what `with` sets of it, and gives its first output.
+    ///
+    /// # Errors
+    /// As [`NodeBuilder::build`].
+    pub fn op_with(
         &mut self,
         op: &str,
         inputs: &[Output],
@@ -152,8 +177,11 @@ impl Back<'_> {
         }
     }
 
-    /// A scalar of the type that `like` has.
-    pub(crate) fn scalar_like(&mut self, like: Output, value: f32) -> Result<Output, Status> {
+    /// A constant of one element, of the type that `like` has, with no dimensions: it is broadcast.
+    ///
+    /// # Errors
+    /// As [`op`](Self::op).
+    pub fn scalar_like(&mut self, like: Output, value: f32) -> Result<Output, Status> {
         let base = self.base(like);
         self.scalar(base, value)
     }
@@ -196,12 +224,16 @@ impl Back<'_> {
         dims(left).is_some() && dims(left) == dims(right)
     }
 
-    /// Gradients that have the shape `left` and `right` are broadcast to, added up to theirs.
-    pub(crate) fn unbroadcast(
+    /// For two operands that were broadcast: gradients that have the shape of the result, added up to the shapes of
+    /// the operands.
+    ///
+    /// # Errors
+    /// As [`op`](Self::op).
+    pub fn unbroadcast(
         &mut self,
         operands: [Output; 2],
         grads: [Option<Output>; 2],
-    ) -> Flows {
+    ) -> Result<Vec<Option<Output>>, Status> {
         if self.same_shape(operands[0], operands[1]) {
             return Ok(grads.to_vec());
         }

@@ -6,12 +6,14 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::{Op, Role, ShapeRule};
-use crate::graph::PartialShape;
+use super::{GradientRule, Op, Role, ShapeRule};
 use crate::graph::attr::Attrs;
+use crate::graph::gradients::{Back, Flows};
 use crate::graph::infer::{self, Inferred, Known};
 use crate::graph::signature::Signature;
+use crate::graph::{Output, PartialShape, types};
 use rendez::ground::{Status, catalogue};
+use rendez_proto::tensorflow::DataType;
 
 /// Tells the shapes of a node's outputs from those of its inputs and its attributes, or what contradicts itself.
 type Shapes = dyn Fn(&[PartialShape], &Attrs) -> Result<Vec<PartialShape>, String> + Send + Sync;
@@ -19,6 +21,13 @@ type Shapes = dyn Fn(&[PartialShape], &Attrs) -> Result<Vec<PartialShape>, Strin
 /// A shape rule that the application registers.
 #[derive(Clone)]
 pub(crate) struct OwnShapes(Arc<Shapes>);
+
+/// Adds to a graph what computes the gradients of a node's inputs.
+type Gradients = dyn Fn(&mut Back<'_>) -> Flows + Send + Sync;
+
+/// A gradient rule that the application registers.
+#[derive(Clone)]
+pub(crate) struct OwnGradient(Arc<Gradients>);
 
 /// An operation of one's own.
 ///
@@ -44,6 +53,7 @@ pub struct Definition {
     attrs: &'static str,
     is_stateful: bool,
     shapes: ShapeRule,
+    gradient: Option<GradientRule>,
 }
 
 impl Definition {
@@ -57,6 +67,7 @@ impl Definition {
             attrs,
             is_stateful: false,
             shapes: ShapeRule::Plain(infer::unknown),
+            gradient: None,
         }
     }
 
@@ -77,6 +88,45 @@ impl Definition {
         + 'static,
     ) -> Self {
         self.shapes = ShapeRule::Own(OwnShapes(Arc::new(rule)));
+        self
+    }
+
+    /// Gives it a gradient rule, for [`gradients`](crate::graph::gradients()): it is called for each node of the
+    /// operation that gradients flow back through, adds nodes of other operations to the graph, and gives the gradient
+    /// of each input, one for each; `None` where nothing flows back. An operation without a rule is refused where
+    /// gradients would have to flow back through it.
+    ///
+    /// A gradient has the type of its input, and the shape. What a rule refuses refuses the whole; so does a panic of
+    /// it, or what it gives if that is no such gradient: with `GRAPH_GRADIENT`, naming the node.
+    ///
+    /// ```
+    /// use rendez_dataflow::graph::{Builder, Definition, Ops, floats, gradients};
+    /// use rendez_dataflow::operations::Operations;
+    ///
+    /// // y = x³, and the gradient of x is 3 x² times that of y.
+    /// let cube = Definition::new("Cube", "x: T -> y: T", "T: {float, double}")
+    ///     .shapes(|inputs, _| Ok(inputs.to_vec()))
+    ///     .gradient(|back| {
+    ///         let (x, dy) = (back.input(0)?, back.grad(0)?);
+    ///         let three = back.scalar_like(x, 3.0)?;
+    ///         let square = back.op("Square", &[x])?;
+    ///         let slope = back.op("Mul", &[three, square])?;
+    ///         Ok(vec![Some(back.op("Mul", &[slope, dy])?)])
+    ///     });
+    /// let mut ops: Ops = Operations::standard().ops().clone();
+    /// ops.register(cube)?;
+    ///
+    /// let mut graph = Builder::new(&ops);
+    /// let x = graph.constant("x", floats(&[2], &[1.0, 2.0]))?;
+    /// let y = graph.node("Cube").input(x).build()?;
+    /// assert!(gradients(&mut graph, &[y], &[x], &[])?[0].is_some());
+    /// # Ok::<(), rendez::ground::Status>(())
+    /// ```
+    pub fn gradient(
+        mut self,
+        rule: impl Fn(&mut Back<'_>) -> Result<Vec<Option<Output>>, Status> + Send + Sync + 'static,
+    ) -> Self {
+        self.gradient = Some(GradientRule::Own(OwnGradient(Arc::new(rule))));
         self
     }
 
@@ -120,7 +170,7 @@ impl Definition {
             is_stateful: self.is_stateful,
             role: Role::Plain,
             shapes: self.shapes,
-            gradient: None,
+            gradient: self.gradient,
         })
     }
 }
@@ -137,6 +187,42 @@ impl OwnShapes {
             ));
         }
         Ok(shapes)
+    }
+}
+
+impl OwnGradient {
+    /// What the rule gives, which is not trusted.
+    pub(super) fn flow_back(&self, back: &mut Back<'_>) -> Flows {
+        let flows = catch_unwind(AssertUnwindSafe(|| (self.0)(back)));
+        let flows = flows.map_err(|_| back.refuse("has a gradient rule that panicked"))??;
+        let inputs = back.inputs();
+        if flows.len() != inputs.len() {
+            let (given, wanted) = (flows.len(), inputs.len());
+            let what =
+                format!("has a gradient rule that gave {given} gradients for {wanted} inputs");
+            return Err(back.refuse(&what));
+        }
+        for (index, (input, flow)) in inputs.into_iter().zip(&flows).enumerate() {
+            let Some(flow) = *flow else {
+                continue;
+            };
+            // Of a handle, the gradient is that of what was read from it.
+            let (given, wanted) = (back.base(flow), back.base(input));
+            if given == DataType::DtInvalid || (given != wanted && wanted != DataType::DtResource) {
+                let (given, wanted) = (types::name(given), types::name(wanted));
+                let what = format!(
+                    "has a gradient rule that gave a gradient of type {given} for input {index}, which is {wanted}"
+                );
+                return Err(back.refuse(&what));
+            }
+        }
+        Ok(flows)
+    }
+}
+
+impl fmt::Debug for OwnGradient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnGradient")
     }
 }
 

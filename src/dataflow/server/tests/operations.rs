@@ -1,6 +1,6 @@
 //! Operations of one's own: registered, refused, run by a session in one process, and failing by themselves alone.
 
-use crate::graph::{Builder, Definition, Node, Shapes, attr, floats};
+use crate::graph::{Builder, Definition, Node, Shapes, attr, floats, gradients};
 use crate::kernel::Call;
 use crate::kernel::Kernel;
 use crate::operations::Operations;
@@ -153,5 +153,66 @@ fn a_shape_rule_of_ones_own_is_obeyed_and_not_trusted() {
     ] {
         let refused = shapes(rule).unwrap_err();
         assert!(refused.contains(what), "{refused}");
+    }
+}
+
+/// `Scale` with its gradient, which is scaled by the same.
+fn smooth_scale() -> Definition {
+    scale().gradient(|back| {
+        let (dy, by) = (back.grad(0)?, attr::float(back.attrs(), "by"));
+        let dx = back.op_with("Scale", &[dy], |node| node.attr("by", by.unwrap_or(1.0)))?;
+        Ok(vec![Some(dx)])
+    })
+}
+
+/// The operations with this one, and a graph of `Square(Scale(x))` with its gradient by `x`, called `dx`.
+fn differentiated(definition: Definition) -> Result<(Operations, Builder), Status> {
+    let mut operations = Operations::standard();
+    operations.register(definition, make)?;
+    let mut graph = Builder::new(operations.ops());
+    let x = graph.constant("x", floats(&[2], &[1.0, 2.0]))?;
+    let y = graph.node("Scale").name("y").input(x).attr("by", 3.0_f32);
+    let y = y.build()?;
+    let z = graph.node("Square").input(y).build()?;
+    let flows = gradients(&mut graph, &[z], &[x], &[])?;
+    let dx = graph.node("Identity").name("dx");
+    dx.input(flows[0].expect("it depends")).build()?;
+    Ok((operations, graph))
+}
+
+#[test]
+fn gradients_flow_back_through_an_operation_of_ones_own() {
+    let (operations, graph) = differentiated(smooth_scale()).unwrap();
+    let session = session(&operations);
+    session.create(graph.finish().unwrap().to_def()).unwrap();
+    // z = 9 x², and changes by 18 x.
+    let fetched = session.run(&[], &["dx"], &[]).unwrap();
+    assert_eq!(fetched[0].as_slice::<f32>().unwrap(), [18.0, 36.0]);
+}
+
+#[test]
+fn a_gradient_rule_of_ones_own_is_not_trusted() {
+    let no_rule = scale();
+    let refusing = scale().gradient(|back| Err(back.refuse("is not smooth")));
+    let panicking = scale().gradient(|_| panic!("no rule"));
+    let empty = scale().gradient(|_| Ok(vec![]));
+    let of_another_type = scale().gradient(|back| {
+        let dy = back.grad(0)?;
+        Ok(vec![Some(back.op("Shape", &[dy])?)])
+    });
+    let not_there = scale().gradient(|back| Ok(vec![Some(back.output(7))]));
+    for (definition, what) in [
+        (no_rule, "it has no gradient here"),
+        (refusing, "it is not smooth"),
+        (panicking, "it has a gradient rule that panicked"),
+        (empty, "gave 0 gradients for 1 inputs"),
+        (of_another_type, "of type int32 for input 0, which is float"),
+        (not_there, "for input 0"),
+    ] {
+        let refused = differentiated(definition).unwrap_err();
+        assert_eq!(refused.reason(), catalogue::GRAPH_GRADIENT, "{refused}");
+        let begin = "No gradient defined for operation 'y' (op type: Scale): ";
+        assert!(refused.message().starts_with(begin), "{refused}");
+        assert!(refused.message().contains(what), "{refused}");
     }
 }
