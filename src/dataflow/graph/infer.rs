@@ -27,6 +27,8 @@ pub(crate) type Inferred = Result<Vec<PartialShape>, String>;
 
 /// A rule.
 pub(crate) type Infer = fn(Known<'_>) -> Inferred;
+/// A rule for the integers that a node gives whatever happens, if they are known.
+pub(crate) type Integers = fn(Known<'_>) -> Option<Vec<i64>>;
 
 impl Known<'_> {
     /// The shape of input `index`.
@@ -121,6 +123,11 @@ pub(crate) fn said_len(known: Known<'_>, index: usize) -> Result<Option<usize>, 
     let len = known.of_rank(index, 1)?.dim(0);
     let len = len.and_then(|len| usize::try_from(len).ok());
     Ok(len.filter(|&len| len <= GRAPH_RANK_MAX))
+}
+
+/// The integers of what hands its first input on, maybe under another shape.
+pub(crate) fn same_integers(known: Known<'_>) -> Option<Vec<i64>> {
+    known.value(0).map(<[i64]>::to_vec)
 }
 
 /// No outputs.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::gradients::{Back, Flows, Gradient};
-use super::infer::{Infer, Inferred, Known};
+use super::infer::{Infer, Inferred, Integers, Known};
 use super::signature::Signature;
 use rendez::ground::{Status, catalogue};
 
@@ -41,6 +41,16 @@ pub enum Role {
     Recv,
     /// Runs whether what it waited for is dead or not.
     ControlTrigger,
+    /// Waits to be fed.
+    Placeholder,
+    /// Is a variable, or its handle.
+    Variable,
+    /// Gives an argument of a part.
+    Arg,
+    /// Takes a result of a part.
+    Retval,
+    /// Waits, and does nothing.
+    Idle,
 }
 
 /// An operation.
@@ -53,6 +63,8 @@ pub struct Op {
     /// What it does to the flow.
     pub role: Role,
     pub(crate) shapes: ShapeRule,
+    /// Which integers a node gives whatever happens; `None` if that is never known.
+    pub(crate) integers: Option<Integers>,
     /// How gradients flow back through it; `None` if they do not.
     pub(crate) gradient: Option<GradientRule>,
 }

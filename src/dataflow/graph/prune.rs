@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::attr::{Attrs, IntoAttr};
 use super::devices::Device;
 use super::flow::{Consumers, DeviceIndex, Graph, NodeId, Output, parse_input};
-use super::ops::Ops;
+use super::ops::{Ops, Role};
 use rendez::ground::{Status, catalogue};
 use rendez_proto::tensorflow::DataType;
 
@@ -128,7 +128,7 @@ impl Rewriter<'_> {
                 )));
             };
             let base = port.what.base();
-            let is_placeholder = matches!(node.op.name(), "Placeholder" | "PlaceholderV2");
+            let is_placeholder = node.role() == Role::Placeholder;
             self.feed_types.push(base);
             let source = self.source(graph, feed, fed, index, base)?;
             for &(reader, input) in consumers.of_node(fed.node) {

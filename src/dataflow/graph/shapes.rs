@@ -44,7 +44,7 @@ impl Shapes {
                     false => shapes.output(input).cloned().unwrap_or_default(),
                 })
                 .collect();
-            let known: Vec<_> = node
+            let integers: Vec<_> = node
                 .inputs()
                 .iter()
                 .map(|input| {
@@ -55,7 +55,7 @@ impl Shapes {
                 .collect();
             let known = Known {
                 shapes: &inputs,
-                values: &known,
+                values: &integers,
                 attrs: &node.attrs,
                 outputs: node.out_ports().len(),
             };
@@ -89,7 +89,11 @@ impl Shapes {
                     what,
                 ));
             }
-            values[id.index()] = value(graph, id, &inputs, &values);
+            values[id.index()] = node
+                .op
+                .integers
+                .and_then(|rule| rule(known))
+                .filter(|row| row.len() <= VALUE_LEN_MAX);
             shapes.0[id.index()] = outputs;
         }
         Ok(shapes)
@@ -108,7 +112,7 @@ fn variable(graph: &Graph, mut at: NodeId) -> Option<PartialShape> {
     loop {
         let node = graph.node(at);
         match (node.op.name(), node.role()) {
-            ("VarHandleOp", _) => {
+            (_, Role::Variable) => {
                 return PartialShape::from_proto(attr::shape(&node.attrs, "shape")?);
             }
             ("Identity", _) | (_, Role::Enter | Role::Exit | Role::Switch) => {
@@ -117,39 +121,6 @@ fn variable(graph: &Graph, mut at: NodeId) -> Option<PartialShape> {
             _ => return None,
         }
     }
-}
-
-/// The integers a node gives whatever happens: constants, shapes that are known, and what passes them on.
-fn value(
-    graph: &Graph,
-    id: NodeId,
-    inputs: &[PartialShape],
-    values: &[Option<Vec<i64>>],
-) -> Option<Vec<i64>> {
-    let node = graph.node(id);
-    let of = |index: usize| {
-        let from = node.inputs().get(index)?;
-        values[from.node.index()].clone().filter(|_| from.port == 0)
-    };
-    let known = match node.op.name() {
-        "Const" => integers(attr::tensor(&node.attrs, "value")?),
-        "Shape" => inputs
-            .first()?
-            .fully()
-            .map(|dims| dims.iter().map(|&dim| dim.cast_signed()).collect()),
-        "Size" => inputs
-            .first()?
-            .elements()
-            .map(|size| vec![size.cast_signed()]),
-        "Rank" => inputs.first()?.rank().map(|rank| vec![rank as i64]),
-        "Identity" | "ExpandDims" | "Squeeze" | "Reshape" => of(0),
-        "Pack" => (0..node.inputs().len())
-            .map(|index| of(index).filter(|row| row.len() == 1))
-            .collect::<Option<Vec<_>>>()
-            .map(|rows| rows.concat()),
-        _ => None,
-    };
-    known.filter(|row| row.len() <= VALUE_LEN_MAX)
 }
 
 /// The elements of a tensor of 32- or 64-bit integers, if they are few.

@@ -25,6 +25,10 @@ pub(super) const ROWS: &[Row] = &[
     row("_HostRecv", "-> tensor: tensor_type@", RECEIVING, unknown)
         .stateful()
         .role(Role::Recv),
-    row("_Arg", "-> output: T", PLACE, unknown).stateful(),
-    row("_Retval", "input: T ->", PLACE, nothing).stateful(),
+    row("_Arg", "-> output: T", PLACE, unknown)
+        .role(Role::Arg)
+        .stateful(),
+    row("_Retval", "input: T ->", PLACE, nothing)
+        .role(Role::Retval)
+        .stateful(),
 ];

@@ -62,6 +62,7 @@ pub(super) const ROWS: &[Row] = &[
         "N: int >= 1; T: type; axis: int = 0",
         pack_shape,
     )
+    .integers(packed)
     .gradient(pack_gradient)
     .kernel(|node| {
         let axis = attr::int(&node.attrs, "axis").unwrap_or(0);
@@ -214,6 +215,13 @@ fn pack_shape(known: Known<'_>) -> Inferred {
     let mut dims = dims.to_vec();
     dims.insert(axis, Some(known.shapes.len() as u64));
     Ok(vec![PartialShape::of(dims)])
+}
+
+/// The integers of scalars, in a row.
+fn packed(known: Known<'_>) -> Option<Vec<i64>> {
+    let one = |index| known.value(index).filter(|row| row.len() == 1);
+    let rows: Option<Vec<_>> = (0..known.values.len()).map(one).collect();
+    Some(rows?.concat())
 }
 
 fn pack_gradient(at: &mut Back<'_>) -> Flows {

@@ -3,7 +3,7 @@
 //! Knows no operation.
 
 use crate::graph::gradients::Gradient;
-use crate::graph::infer::Infer;
+use crate::graph::infer::{Infer, Integers};
 use crate::graph::signature::Signature;
 use crate::graph::{GradientRule, Node, Op, Role, ShapeRule};
 use crate::kernel::make::Made;
@@ -20,6 +20,7 @@ pub(super) struct Row {
     /// Its attributes, in the same.
     pub(super) attrs: &'static str,
     shapes: Infer,
+    integers: Option<Integers>,
     pub(super) is_stateful: bool,
     pub(super) role: Role,
     gradient: Option<Gradient>,
@@ -39,6 +40,7 @@ pub(super) const fn row(
         flow,
         attrs,
         shapes,
+        integers: None,
         is_stateful: false,
         role: Role::Plain,
         gradient: None,
@@ -56,6 +58,12 @@ impl Row {
     /// What it does to the flow.
     pub(super) const fn role(mut self, role: Role) -> Self {
         self.role = role;
+        self
+    }
+
+    /// Which integers it gives whatever happens: shapes are made of them.
+    pub(super) const fn integers(mut self, rule: Integers) -> Self {
+        self.integers = Some(rule);
         self
     }
 
@@ -78,6 +86,7 @@ impl Row {
             is_stateful: self.is_stateful,
             role: self.role,
             shapes: ShapeRule::Plain(self.shapes),
+            integers: self.integers,
             gradient: self.gradient.map(GradientRule::Plain),
         })
     }

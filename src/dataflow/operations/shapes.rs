@@ -4,7 +4,9 @@
 
 use super::row::{Row, row};
 use crate::graph::gradients::{Back, Flows, none};
-use crate::graph::infer::{self, Inferred, Known, said, said_len, same, scalar, vector};
+use crate::graph::infer::{
+    self, Inferred, Known, said, said_len, same, same_integers, scalar, vector,
+};
 use crate::graph::{Node, PartialShape, attr};
 use crate::kernel::Call;
 use crate::kernel::arrange::{Strided, arranged, strides};
@@ -27,6 +29,7 @@ pub(super) const ROWS: &[Row] = &[
         "T: type; out_type: index = int32",
         lengths,
     )
+    .integers(dims_of)
     .gradient(none)
     .kernel(shapes),
     row(
@@ -43,6 +46,7 @@ pub(super) const ROWS: &[Row] = &[
         "T: type; out_type: index = int32",
         scalar,
     )
+    .integers(|known| Some(vec![known.shapes.first()?.elements()?.cast_signed()]))
     .gradient(none)
     .kernel(|node| {
         let out_type = out_type(node);
@@ -52,6 +56,7 @@ pub(super) const ROWS: &[Row] = &[
         })
     }),
     row("Rank", "input: T -> output: int32@", "T: type", scalar)
+        .integers(|known| Some(vec![known.shapes.first()?.rank()? as i64]))
         .gradient(none)
         .kernel(|_| {
             made(Cost::Light, |call| {
@@ -66,6 +71,7 @@ pub(super) const ROWS: &[Row] = &[
         "T: type; Tshape: index = int32",
         reshape_shape,
     )
+    .integers(same_integers)
     .gradient(back_in_shape)
     .kernel(|_| made(Cost::Light, reshape)),
     row(
@@ -74,6 +80,7 @@ pub(super) const ROWS: &[Row] = &[
         "T: type; Tdim: index = int32",
         expand_dims_shape,
     )
+    .integers(same_integers)
     .gradient(back_in_shape)
     .kernel(|_| made(Cost::Light, expand_dims)),
     row(
@@ -82,6 +89,7 @@ pub(super) const ROWS: &[Row] = &[
         "T: type; squeeze_dims: list(int) = []",
         squeeze_shape,
     )
+    .integers(same_integers)
     .gradient(back_in_shape)
     .kernel(|node| {
         let axes = attr::list(&node.attrs, "squeeze_dims");
@@ -138,6 +146,12 @@ fn shapes(node: &Node) -> Made {
         }
         Ok(())
     })
+}
+
+/// The sizes of the first input's dimensions.
+fn dims_of(known: Known<'_>) -> Option<Vec<i64>> {
+    let dims = known.shapes.first()?.fully()?;
+    Some(dims.iter().map(|&dim| dim.cast_signed()).collect())
 }
 
 fn out_type(node: &Node) -> DType {

@@ -6,8 +6,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::row::{Row, row};
 use crate::graph::gradients::{none, passed};
-use crate::graph::infer::{Inferred, Known, declared, nothing, same};
-use crate::graph::{Node, PartialShape, Role, attr, types};
+use crate::graph::infer::{Inferred, Known, declared, nothing, same, same_integers};
+use crate::graph::{Node, PartialShape, Role, attr, integers, types};
 use crate::kernel::call::{Done, Fault};
 use crate::kernel::make::{Cost, Made, made};
 use crate::kernel::{Call, Value, protos};
@@ -26,6 +26,7 @@ pub(super) const ROWS: &[Row] = &[
         "value: tensor; dtype: type",
         constant_shape,
     )
+    .integers(|known| integers(attr::tensor(known.attrs, "value")?))
     .kernel(constant),
     row(
         "Placeholder",
@@ -33,6 +34,7 @@ pub(super) const ROWS: &[Row] = &[
         "dtype: type; shape: shape = ?",
         declared,
     )
+    .role(Role::Placeholder)
     .kernel(placeholder),
     row(
         "PlaceholderV2",
@@ -40,6 +42,7 @@ pub(super) const ROWS: &[Row] = &[
         "dtype: type; shape: shape",
         declared,
     )
+    .role(Role::Placeholder)
     .kernel(placeholder),
     row(
         "PlaceholderWithDefault",
@@ -50,6 +53,7 @@ pub(super) const ROWS: &[Row] = &[
     .gradient(passed)
     .kernel(identity),
     row("Identity", "input: T -> output: T", ANY, same)
+        .integers(same_integers)
         .gradient(passed)
         .kernel(identity),
     row("RefIdentity", "input: Ref(T) -> output: Ref(T)", ANY, same)
@@ -81,7 +85,7 @@ pub(super) const ROWS: &[Row] = &[
     row("Snapshot", "input: T -> output: T", ANY, same)
         .gradient(passed)
         .kernel(identity),
-    row("NoOp", "->", "", nothing).kernel(idle),
+    row("NoOp", "->", "", nothing).role(Role::Idle).kernel(idle),
     row("ControlTrigger", "->", "", nothing)
         .role(Role::ControlTrigger)
         .kernel(idle),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::row::{Row, row};
 use crate::graph::gradients::{none, passed};
 use crate::graph::infer::{all_same, declared, nothing, scalar, unknown, vector};
-use crate::graph::{Node, PartialShape, attr};
+use crate::graph::{Node, PartialShape, Role, attr};
 use crate::kernel::call::{Done, Fault};
 use crate::kernel::make::{Cost, Made, dtype, made, typed};
 use crate::kernel::numbers::Number;
@@ -28,8 +28,8 @@ const ADD: &str = "T: num; use_locking: bool = false";
 
 pub(super) const ROWS: &[Row] = &[
     // By reference.
-    row("Variable", "-> ref: Ref(dtype)", VARIABLE, declared).stateful().kernel(|node| variable(node, true)),
-    row("VariableV2", "-> ref: Ref(dtype)", VARIABLE, declared).stateful().kernel(|node| variable(node, true)),
+    row("Variable", "-> ref: Ref(dtype)", VARIABLE, declared).role(Role::Variable).stateful().kernel(|node| variable(node, true)),
+    row("VariableV2", "-> ref: Ref(dtype)", VARIABLE, declared).role(Role::Variable).stateful().kernel(|node| variable(node, true)),
     row("IsVariableInitialized", "ref: Ref(dtype) -> is_initialized: bool", "dtype: type", scalar)
         .gradient(none)
         .kernel(is_initialized),
@@ -46,7 +46,7 @@ pub(super) const ROWS: &[Row] = &[
     // By handle.
     row("VarHandleOp", "-> resource: resource",
         "container: string = ''; shared_name: string = ''; debug_name: string = ''; dtype: type; shape: shape; \
-         allowed_devices: list(string) = []", scalar)
+         allowed_devices: list(string) = []", scalar).role(Role::Variable)
         .stateful()
         .kernel(|node| variable(node, false)),
     row("ReadVariableOp", "resource: resource -> value: dtype", "dtype: type", unknown)

@@ -2,10 +2,11 @@
 //!
 //! Knows nothing of the walk. What it adds is named after the node and asked to stand where that does.
 
-use crate::graph::attr::{self, Attrs};
+use crate::graph::attr::Attrs;
 use crate::graph::builder::{self, Builder, NodeBuilder};
 use crate::graph::flow::{NodeId, Output};
-use crate::graph::shapes::{self, Shapes};
+use crate::graph::infer::Known;
+use crate::graph::shapes::Shapes;
 use crate::graph::{PartialShape, errors};
 use rendez::ground::{Status, catalogue};
 use rendez_proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
@@ -254,13 +255,15 @@ impl Back<'_> {
 
     /// The integers of a constant that input `index` reads.
     pub(crate) fn constant(&self, index: usize) -> Option<Vec<i64>> {
-        let node = self
-            .graph
-            .graph
-            .node(self.graph.graph.node(self.node).inputs().get(index)?.node);
-        if node.op.name() != "Const" {
-            return None;
-        }
-        shapes::integers(attr::tensor(&node.attrs, "value")?)
+        let graph = &self.graph.graph;
+        let from = graph.node(self.node).inputs().get(index)?.node;
+        let node = graph.node(from);
+        let rule = node.op.integers.filter(|_| node.inputs().is_empty())?;
+        rule(Known {
+            shapes: &[],
+            values: &[],
+            attrs: &node.attrs,
+            outputs: node.out_ports().len(),
+        })
     }
 }

@@ -170,6 +170,7 @@ impl Definition {
             is_stateful: self.is_stateful,
             role: Role::Plain,
             shapes: self.shapes,
+            integers: None,
             gradient: self.gradient,
         })
     }

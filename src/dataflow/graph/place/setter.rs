@@ -5,7 +5,7 @@
 use crate::graph::attr;
 use crate::graph::flow::{Graph, Node};
 use crate::graph::shape::PartialShape;
-use crate::graph::{errors, types};
+use crate::graph::{Role, errors, types};
 use rendez::ground::{DeviceName, Status, catalogue};
 
 /// Which parameter server the next variable stands on.
@@ -75,7 +75,7 @@ impl DeviceSetter {
                 "" => DeviceName::default(),
                 text => DeviceName::parse(text)?,
             };
-            let is_variable = matches!(node.op.name(), "Variable" | "VariableV2" | "VarHandleOp");
+            let is_variable = node.role() == Role::Variable;
             if is_variable && asked.job().is_none() && !self.servers.is_empty() {
                 let server = self.choose(node)?;
                 asked.fill(&self.servers[server]);

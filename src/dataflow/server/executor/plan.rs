@@ -355,31 +355,31 @@ impl Maker<'_> {
     }
 
     fn kind(&mut self, id: NodeId, node: &Node) -> Result<Kind, Status> {
-        Ok(match (node.role(), node.op.name()) {
-            (Role::Switch, _) => Kind::Switch,
-            (Role::Merge, _) => Kind::Merge,
-            (Role::Enter, _) => Kind::Enter {
+        Ok(match node.role() {
+            Role::Switch => Kind::Switch,
+            Role::Merge => Kind::Merge,
+            Role::Enter => Kind::Enter {
                 frame: self.frames.of_node(id) as u32,
                 is_constant: attr::bool(&node.attrs, "is_constant").unwrap_or(false),
             },
-            (Role::Exit, _) => Kind::Exit,
-            (Role::NextIteration, _) => Kind::NextIteration,
-            (Role::LoopCond, _) => Kind::Forward,
-            (Role::ControlTrigger, _) => Kind::Trigger,
-            (Role::Send, _) => {
+            Role::Exit => Kind::Exit,
+            Role::NextIteration => Kind::NextIteration,
+            Role::LoopCond => Kind::Forward,
+            Role::ControlTrigger => Kind::Trigger,
+            Role::Send => {
                 if types::dtype(node.in_ports()[0].what.base()).is_none() {
                     let what = format!("{} cannot be sent", node.in_ports()[0].what);
                     return Err(refuse(catalogue::KERNEL_UNKNOWN, node, &what));
                 }
                 Kind::Send(self.key(node)?)
             }
-            (Role::Recv, _) => Kind::Recv(self.key(node)?),
-            (Role::Plain, "_Arg") => {
+            Role::Recv => Kind::Recv(self.key(node)?),
+            Role::Arg => {
                 let index = index(node)?;
                 self.plan.args = self.plan.args.max(index + 1);
                 Kind::Arg(index as u32)
             }
-            (Role::Plain, "_Retval") => {
+            Role::Retval => {
                 let index = index(node)?;
                 if self.plan.results.len() <= index {
                     self.plan.results.resize(index + 1, None);
@@ -393,8 +393,8 @@ impl Maker<'_> {
                 }
                 Kind::Retval(index as u32)
             }
-            (Role::Plain, "NoOp") => Kind::Nothing,
-            (Role::Plain, _) => Kind::Compute,
+            Role::Idle => Kind::Nothing,
+            Role::Plain | Role::Placeholder | Role::Variable => Kind::Compute,
         })
     }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use super::link::Link;
 use crate::graph::{
-    Convention, Cut, DeviceIndex, Devices, Endpoints, Graph, Ops, PartialShape, attr, parse_input,
-    partition, prune, types,
+    Convention, Cut, DeviceIndex, Devices, Endpoints, Graph, Ops, PartialShape, Role, attr,
+    parse_input, partition, prune, types,
 };
 use rendez::ground::limits::SESSION_GRAPHS_MAX;
 use rendez::ground::{DType, FrameIter, Incarnation, Key, Status, catalogue};
@@ -98,7 +98,7 @@ impl Plan {
         let shape = |feed: &String| {
             let (name, port) = parse_input(feed)?;
             let node = whole.node(whole.find(name)?);
-            let is_placeholder = matches!(node.op.name(), "Placeholder" | "PlaceholderV2");
+            let is_placeholder = node.role() == Role::Placeholder;
             let shape =
                 attr::shape(&node.attrs, "shape").filter(|_| is_placeholder && port == Some(0))?;
             PartialShape::from_proto(shape)
