@@ -23,10 +23,11 @@ mod tests;
 /// A step of the sum of products takes some 50 ps.
 const STEP_PS: usize = 50;
 
+const TURNS: &str = "transpose_a: bool = false; transpose_b: bool = false; T: num; grad_a: bool = false; \
+                     grad_b: bool = false";
+
 pub(super) const ROWS: &[Row] = &[
-    row("MatMul", "a: T, b: T -> product: T",
-        "transpose_a: bool = false; transpose_b: bool = false; T: num; grad_a: bool = false; grad_b: bool = false",
-        product_shape)
+    row("MatMul", "a: T, b: T -> product: T", TURNS, product_shape)
         .gradient(product_gradient)
         .kernel(matmul),
 ];

@@ -27,7 +27,11 @@ pub(super) const ROWS: &[Row] = &[
             let (g, softmax) = (at.grad(0)?, at.output(0));
             one(through_softmax(at, g, softmax))
         })
-        .kernel(|node| typed!(node, T: reals => made(Cost::PerByte(SOFTMAX), |call| softmax::<T>(call, false)))),
+        .kernel(|node| {
+            typed!(node, T: reals => made(Cost::PerByte(SOFTMAX), |call| {
+                softmax::<T>(call, false)
+            }))
+        }),
     row("LogSoftmax", "logits: T -> logsoftmax: T", FP, same)
         .gradient(|at| {
             let (g, y) = (at.grad(0)?, at.output(0));
@@ -36,20 +40,33 @@ pub(super) const ROWS: &[Row] = &[
             let part = at.op("Mul", &[total, softmax])?;
             one(at.op("Sub", &[g, part]))
         })
-        .kernel(|node| typed!(node, T: reals => made(Cost::PerByte(SOFTMAX), |call| softmax::<T>(call, true)))),
-    row("SoftmaxCrossEntropyWithLogits", "features: T, labels: T -> loss: T, backprop: T", FP, dense_loss_shape)
-        .gradient(dense_loss_gradient)
-        .kernel(|node| typed!(node, T: reals => made(Cost::PerByte(SOFTMAX), dense_loss::<T>))),
-    row("SparseSoftmaxCrossEntropyWithLogits", "features: T, labels: Tlabels -> loss: T, backprop: T",
-        "T: fp; Tlabels: index = int64", sparse_loss_shape)
-        .gradient(|at| Ok(vec![Some(loss(at)?), None]))
         .kernel(|node| {
-            let labels = dtype(node, "Tlabels");
-            typed!(node, T: reals => made(Cost::PerByte(SOFTMAX), move |call| match labels {
-                Some(DType::I32) => sparse_loss::<T, i32>(call),
-                _ => sparse_loss::<T, i64>(call),
+            typed!(node, T: reals => made(Cost::PerByte(SOFTMAX), |call| {
+                softmax::<T>(call, true)
             }))
         }),
+    row(
+        "SoftmaxCrossEntropyWithLogits",
+        "features: T, labels: T -> loss: T, backprop: T",
+        FP,
+        dense_loss_shape,
+    )
+    .gradient(dense_loss_gradient)
+    .kernel(|node| typed!(node, T: reals => made(Cost::PerByte(SOFTMAX), dense_loss::<T>))),
+    row(
+        "SparseSoftmaxCrossEntropyWithLogits",
+        "features: T, labels: Tlabels -> loss: T, backprop: T",
+        "T: fp; Tlabels: index = int64",
+        sparse_loss_shape,
+    )
+    .gradient(|at| Ok(vec![Some(loss(at)?), None]))
+    .kernel(|node| {
+        let labels = dtype(node, "Tlabels");
+        typed!(node, T: reals => made(Cost::PerByte(SOFTMAX), move |call| match labels {
+            Some(DType::I32) => sparse_loss::<T, i32>(call),
+            _ => sparse_loss::<T, i64>(call),
+        }))
+    }),
     row("L2Loss", "t: T -> output: T", FP, scalar)
         .gradient(|at| {
             let (g, x) = (at.grad(0)?, at.input(0)?);

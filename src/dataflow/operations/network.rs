@@ -21,37 +21,66 @@ const LAYOUT: &str = "T: num; data_format: string = 'NHWC'";
 const RECTIFIER: &str = "features: T -> activations: T";
 
 pub(super) const ROWS: &[Row] = &[
-    row("BiasAdd", "value: T, bias: T -> output: T", LAYOUT, bias_add_shape)
-        .gradient(bias_add_gradient)
-        .kernel(|node| {
-            let is_first = is_first(node);
-            typed!(node, T: numbers => made(Cost::PerByte(PASS), move |call| bias_add::<T>(call, is_first)))
-        }),
-    row("BiasAddGrad", "out_backprop: T -> output: T", LAYOUT, bias_add_grad_shape).kernel(|node| {
+    row(
+        "BiasAdd",
+        "value: T, bias: T -> output: T",
+        LAYOUT,
+        bias_add_shape,
+    )
+    .gradient(bias_add_gradient)
+    .kernel(|node| {
         let is_first = is_first(node);
-        typed!(node, T: numbers => made(Cost::PerByte(PASS), move |call| bias_add_grad::<T>(call, is_first)))
+        typed!(node, T: numbers => made(Cost::PerByte(PASS), move |call| {
+            bias_add::<T>(call, is_first)
+        }))
+    }),
+    row(
+        "BiasAddGrad",
+        "out_backprop: T -> output: T",
+        LAYOUT,
+        bias_add_grad_shape,
+    )
+    .kernel(|node| {
+        let is_first = is_first(node);
+        typed!(node, T: numbers => made(Cost::PerByte(PASS), move |call| {
+            bias_add_grad::<T>(call, is_first)
+        }))
     }),
     row("Relu", RECTIFIER, REAL, same)
         .gradient(|at| {
             let (g, y) = (at.grad(0)?, at.output(0));
             one(at.op("ReluGrad", &[g, y]))
         })
-        .kernel(|node| typed!(node, T: numbers => each::<T>(PASS, |x| Number::max(x, T::default())))),
-    row("Relu6", RECTIFIER, REAL, same).gradient(relu6_gradient).kernel(|node| {
-        typed!(node, T: numbers => each::<T>(PASS, |x| Number::min(Number::max(x, T::default()), T::from_i64(6))))
-    }),
-    // The gradient where the feature is above zero.
-    row("ReluGrad", "gradients: T, features: T -> backprops: T", REAL, all_same)
-        .gradient(|at| {
-            let (g, features) = (at.grad(0)?, at.input(1)?);
-            let flow = at.op("ReluGrad", &[g, features])?;
-            Ok(vec![Some(flow), None])
-        })
+        .kernel(
+            |node| typed!(node, T: numbers => each::<T>(PASS, |x| Number::max(x, T::default()))),
+        ),
+    row("Relu6", RECTIFIER, REAL, same)
+        .gradient(relu6_gradient)
         .kernel(|node| {
-            of_same_shapes(node, typed!(node, T: numbers => pairs::<T, T>(PASS, |gradient, feature| {
-                if feature > T::default() { gradient } else { T::default() }
-            })))
+            typed!(node, T: numbers => each::<T>(PASS, |x| {
+                Number::min(Number::max(x, T::default()), T::from_i64(6))
+            }))
         }),
+    // The gradient where the feature is above zero.
+    row(
+        "ReluGrad",
+        "gradients: T, features: T -> backprops: T",
+        REAL,
+        all_same,
+    )
+    .gradient(|at| {
+        let (g, features) = (at.grad(0)?, at.input(1)?);
+        let flow = at.op("ReluGrad", &[g, features])?;
+        Ok(vec![Some(flow), None])
+    })
+    .kernel(|node| {
+        of_same_shapes(
+            node,
+            typed!(node, T: numbers => pairs::<T, T>(PASS, |gradient, feature| {
+                if feature > T::default() { gradient } else { T::default() }
+            })),
+        )
+    }),
 ];
 
 /// A row added along the last dimension.

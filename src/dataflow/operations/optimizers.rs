@@ -25,24 +25,44 @@ const UPDATE: usize = 300;
 const PLAIN: &str = "T: num; use_locking: bool = false";
 const NESTEROV: &str = "T: num; use_locking: bool = false; use_nesterov: bool = false";
 
+const ADAM: &str = "var: Ref(T), m: Ref(T), v: Ref(T), beta1_power: T, beta2_power: T, lr: T, beta1: T, beta2: T, \
+                    epsilon: T, grad: T -> out: Ref(T)";
+const RESOURCE_ADAM: &str = "var: resource, m: resource, v: resource, beta1_power: T, beta2_power: T, lr: T, \
+                             beta1: T, beta2: T, epsilon: T, grad: T ->";
+
 pub(super) const ROWS: &[Row] = &[
-    row("ApplyGradientDescent", "var: Ref(T), alpha: T, delta: T -> out: Ref(T)", PLAIN, first)
-        .kernel(|node| descent(node, true)),
-    row("ApplyMomentum", "var: Ref(T), accum: Ref(T), lr: T, grad: T, momentum: T -> out: Ref(T)", NESTEROV, first)
-        .kernel(|node| momentum(node, true)),
-    row("ApplyAdam",
-        "var: Ref(T), m: Ref(T), v: Ref(T), beta1_power: T, beta2_power: T, lr: T, beta1: T, beta2: T, epsilon: T, \
-         grad: T -> out: Ref(T)", NESTEROV, first)
-        .kernel(|node| adam(node, true)),
-    row("ResourceApplyGradientDescent", "var: resource, alpha: T, delta: T ->", PLAIN, nothing)
-        .stateful()
-        .kernel(|node| descent(node, false)),
-    row("ResourceApplyMomentum", "var: resource, accum: resource, lr: T, grad: T, momentum: T ->", NESTEROV, nothing)
-        .stateful()
-        .kernel(|node| momentum(node, false)),
-    row("ResourceApplyAdam",
-        "var: resource, m: resource, v: resource, beta1_power: T, beta2_power: T, lr: T, beta1: T, beta2: T, \
-         epsilon: T, grad: T ->", NESTEROV, nothing)
+    row(
+        "ApplyGradientDescent",
+        "var: Ref(T), alpha: T, delta: T -> out: Ref(T)",
+        PLAIN,
+        first,
+    )
+    .kernel(|node| descent(node, true)),
+    row(
+        "ApplyMomentum",
+        "var: Ref(T), accum: Ref(T), lr: T, grad: T, momentum: T -> out: Ref(T)",
+        NESTEROV,
+        first,
+    )
+    .kernel(|node| momentum(node, true)),
+    row("ApplyAdam", ADAM, NESTEROV, first).kernel(|node| adam(node, true)),
+    row(
+        "ResourceApplyGradientDescent",
+        "var: resource, alpha: T, delta: T ->",
+        PLAIN,
+        nothing,
+    )
+    .stateful()
+    .kernel(|node| descent(node, false)),
+    row(
+        "ResourceApplyMomentum",
+        "var: resource, accum: resource, lr: T, grad: T, momentum: T ->",
+        NESTEROV,
+        nothing,
+    )
+    .stateful()
+    .kernel(|node| momentum(node, false)),
+    row("ResourceApplyAdam", RESOURCE_ADAM, NESTEROV, nothing)
         .stateful()
         .kernel(|node| adam(node, false)),
 ];
@@ -73,7 +93,9 @@ fn momentum(node: &Node, is_ref: bool) -> Made {
 
 fn adam(node: &Node, is_ref: bool) -> Made {
     let nesterov = nesterov(node);
-    typed!(node, T: reals => made(Cost::PerByte(UPDATE), move |call| update_adam::<T>(call, is_ref, nesterov)))
+    typed!(node, T: reals => made(Cost::PerByte(UPDATE), move |call| {
+        update_adam::<T>(call, is_ref, nesterov)
+    }))
 }
 
 fn update_momentum<T: Real>(call: &mut Call<'_>, is_ref: bool, nesterov: bool) -> Done {

@@ -28,12 +28,25 @@ const TRUTHS: &str = "input: bool, reduction_indices: Tidx@ -> output: bool";
 const OF_TRUTHS: &str = "keep_dims: bool = false; Tidx: index = int32";
 const PLACE: &str = "input: T, dimension: Tidx@ -> output: output_type";
 
+const OF_LARGEST: &str = "T: {float, double, half, bfloat16, int8, int16, int32, int64, uint8, uint16, uint32, uint64, \
+                          bool}; Tidx: index = int32; output_type: {int16, uint16, int32, int64} = int64";
+const OF_SMALLEST: &str = "T: {float, double, half, bfloat16, int8, int16, int32, int64, uint8, uint16, uint32, \
+                           uint64, bool}; Tidx: index = int32; output_type: index = int64";
+
 pub(super) const ROWS: &[Row] = &[
-    reduction("Sum").gradient(sum_gradient).kernel(|node| typed!(node, T: numbers => sum::<T>(keeps(node)))),
-    reduction("Mean").gradient(mean_gradient).kernel(|node| typed!(node, T: numbers => mean::<T>(keeps(node)))),
+    reduction("Sum")
+        .gradient(sum_gradient)
+        .kernel(|node| typed!(node, T: numbers => sum::<T>(keeps(node)))),
+    reduction("Mean")
+        .gradient(mean_gradient)
+        .kernel(|node| typed!(node, T: numbers => mean::<T>(keeps(node)))),
     reduction("Prod").kernel(|node| typed!(node, T: numbers => product::<T>(keeps(node)))),
-    reduction("Max").gradient(extreme).kernel(|node| typed!(node, T: numbers => largest::<T>(keeps(node)))),
-    reduction("Min").gradient(extreme).kernel(|node| typed!(node, T: numbers => smallest::<T>(keeps(node)))),
+    reduction("Max")
+        .gradient(extreme)
+        .kernel(|node| typed!(node, T: numbers => largest::<T>(keeps(node)))),
+    reduction("Min")
+        .gradient(extreme)
+        .kernel(|node| typed!(node, T: numbers => smallest::<T>(keeps(node)))),
     row("All", TRUTHS, OF_TRUTHS, reduced_shape).kernel(|node| {
         let keep = keeps(node);
         made(Cost::PerByte(FOLD), move |call| truths(call, keep, true))
@@ -42,14 +55,10 @@ pub(super) const ROWS: &[Row] = &[
         let keep = keeps(node);
         made(Cost::PerByte(FOLD), move |call| truths(call, keep, false))
     }),
-    row("ArgMax", PLACE,
-        "T: {float, double, half, bfloat16, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool}; \
-         Tidx: index = int32; output_type: {int16, uint16, int32, int64} = int64", place_shape)
+    row("ArgMax", PLACE, OF_LARGEST, place_shape)
         .gradient(none)
         .kernel(|node| arg(node, true)),
-    row("ArgMin", PLACE,
-        "T: {float, double, half, bfloat16, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool}; \
-         Tidx: index = int32; output_type: index = int64", place_shape)
+    row("ArgMin", PLACE, OF_SMALLEST, place_shape)
         .gradient(none)
         .kernel(|node| arg(node, false)),
 ];

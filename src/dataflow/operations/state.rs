@@ -26,76 +26,137 @@ const VARIABLE: &str =
     "shape: shape; dtype: type; container: string = ''; shared_name: string = ''";
 const ADD: &str = "T: num; use_locking: bool = false";
 
+const HANDLE: &str = "container: string = ''; shared_name: string = ''; debug_name: string = ''; dtype: type; \
+                      shape: shape; allowed_devices: list(string) = []";
+
 pub(super) const ROWS: &[Row] = &[
     // By reference.
-    row("Variable", "-> ref: Ref(dtype)", VARIABLE, declared).role(Role::Variable).stateful().kernel(|node| variable(node, true)),
-    row("VariableV2", "-> ref: Ref(dtype)", VARIABLE, declared).role(Role::Variable).stateful().kernel(|node| variable(node, true)),
-    row("IsVariableInitialized", "ref: Ref(dtype) -> is_initialized: bool", "dtype: type", scalar)
-        .gradient(none)
-        .kernel(is_initialized),
-    row("Assign", "ref: Ref(T), value: T -> output_ref: Ref(T)",
-        "T: type; validate_shape: bool = true; use_locking: bool = true", all_same)
-        .kernel(|node| {
-            let validate = attr::bool(&node.attrs, "validate_shape").unwrap_or(true);
-            made(Cost::Light, move |call| assign(call, validate))
-        }),
-    row("AssignAdd", "ref: Ref(T), value: T -> output_ref: Ref(T)", ADD, all_same)
-        .kernel(|node| adding(node, "T", true, true)),
-    row("AssignSub", "ref: Ref(T), value: T -> output_ref: Ref(T)", ADD, all_same)
-        .kernel(|node| adding(node, "T", false, true)),
+    row("Variable", "-> ref: Ref(dtype)", VARIABLE, declared)
+        .role(Role::Variable)
+        .stateful()
+        .kernel(|node| variable(node, true)),
+    row("VariableV2", "-> ref: Ref(dtype)", VARIABLE, declared)
+        .role(Role::Variable)
+        .stateful()
+        .kernel(|node| variable(node, true)),
+    row(
+        "IsVariableInitialized",
+        "ref: Ref(dtype) -> is_initialized: bool",
+        "dtype: type",
+        scalar,
+    )
+    .gradient(none)
+    .kernel(is_initialized),
+    row(
+        "Assign",
+        "ref: Ref(T), value: T -> output_ref: Ref(T)",
+        "T: type; validate_shape: bool = true; use_locking: bool = true",
+        all_same,
+    )
+    .kernel(|node| {
+        let validate = attr::bool(&node.attrs, "validate_shape").unwrap_or(true);
+        made(Cost::Light, move |call| assign(call, validate))
+    }),
+    row(
+        "AssignAdd",
+        "ref: Ref(T), value: T -> output_ref: Ref(T)",
+        ADD,
+        all_same,
+    )
+    .kernel(|node| adding(node, "T", true, true)),
+    row(
+        "AssignSub",
+        "ref: Ref(T), value: T -> output_ref: Ref(T)",
+        ADD,
+        all_same,
+    )
+    .kernel(|node| adding(node, "T", false, true)),
     // By handle.
-    row("VarHandleOp", "-> resource: resource",
-        "container: string = ''; shared_name: string = ''; debug_name: string = ''; dtype: type; shape: shape; \
-         allowed_devices: list(string) = []", scalar).role(Role::Variable)
+    row("VarHandleOp", "-> resource: resource", HANDLE, scalar)
+        .role(Role::Variable)
         .stateful()
         .kernel(|node| variable(node, false)),
-    row("ReadVariableOp", "resource: resource -> value: dtype", "dtype: type", unknown)
-        .stateful()
-        .gradient(passed)
-        .kernel(|node| {
-            let dtype = dtype(node, "dtype");
-            made(Cost::Light, move |call| read(call, dtype))
-        }),
-    row("VarIsInitializedOp", "resource: resource -> is_initialized: bool", "", scalar)
-        .stateful()
-        .kernel(is_initialized),
-    row("DestroyResourceOp", "resource: resource ->", "ignore_lookup_error: bool = true", nothing)
-        .stateful()
-        .kernel(|node| {
-            let ignore = attr::bool(&node.attrs, "ignore_lookup_error").unwrap_or(true);
-            made(Cost::Light, move |call| {
-                let variable = call.variable(0)?;
-                if call.home.variables.forget(variable) || ignore {
-                    return Ok(());
-                }
-                Err(missing(variable).into())
-            })
-        }),
-    row("VariableShape", "input: resource -> output: out_type@", "out_type: index = int32", vector)
-        .stateful()
-        .gradient(none)
-        .kernel(|node| {
-            let out_type = dtype(node, "out_type").unwrap_or(DType::I32);
-            made(Cost::Light, move |call| {
-                let shape = call.variable(0)?.read()?.shape();
-                let dims: Vec<_> = shape.dims().map(u64::cast_signed).collect();
-                let row = Shape::new(&[dims.len() as u64])?;
-                call.output_ints(out_type, row, &dims)
-            })
-        }),
-    row("AssignVariableOp", "resource: resource, value: dtype ->", "dtype: type; validate_shape: bool = false",
-        nothing)
-        .stateful()
-        .kernel(|node| {
-            let validate = attr::bool(&node.attrs, "validate_shape").unwrap_or(false);
-            made(Cost::Light, move |call| assign_handle(call, validate))
-        }),
-    row("AssignAddVariableOp", "resource: resource, value: dtype ->", "dtype: type", nothing)
-        .stateful()
-        .kernel(|node| adding(node, "dtype", true, false)),
-    row("AssignSubVariableOp", "resource: resource, value: dtype ->", "dtype: type", nothing)
-        .stateful()
-        .kernel(|node| adding(node, "dtype", false, false)),
+    row(
+        "ReadVariableOp",
+        "resource: resource -> value: dtype",
+        "dtype: type",
+        unknown,
+    )
+    .stateful()
+    .gradient(passed)
+    .kernel(|node| {
+        let dtype = dtype(node, "dtype");
+        made(Cost::Light, move |call| read(call, dtype))
+    }),
+    row(
+        "VarIsInitializedOp",
+        "resource: resource -> is_initialized: bool",
+        "",
+        scalar,
+    )
+    .stateful()
+    .kernel(is_initialized),
+    row(
+        "DestroyResourceOp",
+        "resource: resource ->",
+        "ignore_lookup_error: bool = true",
+        nothing,
+    )
+    .stateful()
+    .kernel(|node| {
+        let ignore = attr::bool(&node.attrs, "ignore_lookup_error").unwrap_or(true);
+        made(Cost::Light, move |call| {
+            let variable = call.variable(0)?;
+            if call.home.variables.forget(variable) || ignore {
+                return Ok(());
+            }
+            Err(missing(variable).into())
+        })
+    }),
+    row(
+        "VariableShape",
+        "input: resource -> output: out_type@",
+        "out_type: index = int32",
+        vector,
+    )
+    .stateful()
+    .gradient(none)
+    .kernel(|node| {
+        let out_type = dtype(node, "out_type").unwrap_or(DType::I32);
+        made(Cost::Light, move |call| {
+            let shape = call.variable(0)?.read()?.shape();
+            let dims: Vec<_> = shape.dims().map(u64::cast_signed).collect();
+            let row = Shape::new(&[dims.len() as u64])?;
+            call.output_ints(out_type, row, &dims)
+        })
+    }),
+    row(
+        "AssignVariableOp",
+        "resource: resource, value: dtype ->",
+        "dtype: type; validate_shape: bool = false",
+        nothing,
+    )
+    .stateful()
+    .kernel(|node| {
+        let validate = attr::bool(&node.attrs, "validate_shape").unwrap_or(false);
+        made(Cost::Light, move |call| assign_handle(call, validate))
+    }),
+    row(
+        "AssignAddVariableOp",
+        "resource: resource, value: dtype ->",
+        "dtype: type",
+        nothing,
+    )
+    .stateful()
+    .kernel(|node| adding(node, "dtype", true, false)),
+    row(
+        "AssignSubVariableOp",
+        "resource: resource, value: dtype ->",
+        "dtype: type",
+        nothing,
+    )
+    .stateful()
+    .kernel(|node| adding(node, "dtype", false, false)),
 ];
 
 fn is_initialized(_: &Node) -> Made {
