@@ -3,13 +3,14 @@
 //! A file appears whole (see [`rendez::files`]). What is read is a claim: no place
 //! outside of the file is believed, and a tensor is read straight into the memory that was made for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
 
 use crate::kernel::files::Place;
 use rendez::files::Output;
@@ -27,31 +28,22 @@ pub(super) fn path(prefix: &str) -> PathBuf {
     PathBuf::from(format!("{prefix}.safetensors"))
 }
 
-/// What the header says of a tensor.
-#[derive(Debug, Serialize, Deserialize)]
-struct Entry {
-    dtype: String,
-    shape: Vec<u64>,
-    /// First byte and last but one, behind the header.
-    data_offsets: [u64; 2],
-}
-
-/// The names of types.
-const DTYPES: &[(DType, &str)] = &[
-    (DType::Bool, "BOOL"),
-    (DType::U8, "U8"),
-    (DType::I8, "I8"),
-    (DType::U16, "U16"),
-    (DType::I16, "I16"),
-    (DType::U32, "U32"),
-    (DType::I32, "I32"),
-    (DType::U64, "U64"),
-    (DType::I64, "I64"),
-    (DType::F16, "F16"),
-    (DType::BF16, "BF16"),
-    (DType::F32, "F32"),
-    (DType::F64, "F64"),
-    (DType::C64, "C64"),
+/// The types that both know.
+const DTYPES: &[(DType, Dtype)] = &[
+    (DType::Bool, Dtype::BOOL),
+    (DType::U8, Dtype::U8),
+    (DType::I8, Dtype::I8),
+    (DType::U16, Dtype::U16),
+    (DType::I16, Dtype::I16),
+    (DType::U32, Dtype::U32),
+    (DType::I32, Dtype::I32),
+    (DType::U64, Dtype::U64),
+    (DType::I64, Dtype::I64),
+    (DType::F16, Dtype::F16),
+    (DType::BF16, Dtype::BF16),
+    (DType::F32, Dtype::F32),
+    (DType::F64, Dtype::F64),
+    (DType::C64, Dtype::C64),
 ];
 
 /// Writes `tensors` to the file at `place`, which then holds them and nothing else.
@@ -60,8 +52,8 @@ const DTYPES: &[(DType, &str)] = &[
 /// `KERNEL_INPUT` for a type that the format has not or a name that comes twice; `FILE_UNWRITABLE`.
 pub(super) fn write(place: &Place, tensors: &[(&str, &Tensor)]) -> Result<(), Status> {
     let refuse = |what: String| Status::of(catalogue::KERNEL_INPUT, what);
-    let mut header = BTreeMap::new();
-    let mut end = 0u64;
+    let (mut names, mut infos) = (BTreeSet::from([METADATA]), vec![]);
+    let mut end = 0;
     for (name, tensor) in tensors {
         let known = DTYPES.iter().find(|row| row.0 == tensor.dtype());
         let Some((_, dtype)) = known else {
@@ -70,19 +62,21 @@ pub(super) fn write(place: &Place, tensors: &[(&str, &Tensor)]) -> Result<(), St
                 tensor.dtype()
             )));
         };
-        let begin = end;
-        end += tensor.size() as u64;
-        let entry = Entry {
-            dtype: (*dtype).to_owned(),
-            shape: tensor.shape().dims().collect(),
-            data_offsets: [begin, end],
-        };
-        if *name == METADATA || header.insert(*name, entry).is_some() {
+        if !names.insert(*name) {
             return Err(refuse(format!(
                 "'{name}' cannot be saved, or is to be saved twice"
             )));
         }
+        let begin = end;
+        end += tensor.size();
+        let info = TensorInfo {
+            dtype: *dtype,
+            shape: tensor.shape().dims().map(|dim| dim as usize).collect(),
+            data_offsets: (begin, end),
+        };
+        infos.push(((*name).to_owned(), info));
     }
+    let header = Metadata::new(None, infos).map_err(|error| refuse(error.to_string()))?;
     let unwritable = |error: io::Error| {
         let message = format!("{} could not be written: {error}", place.path().display());
         Status::of(catalogue::FILE_UNWRITABLE, message)
@@ -153,23 +147,25 @@ impl Checkpoint {
         let mut header = vec![0; length as usize];
         file.read_exact_at(&mut header, LENGTH)
             .map_err(unreadable)?;
-        let entries: BTreeMap<String, serde_json::Value> =
+        // It says of each tensor whether its place, type and shape fit, and that no two share a byte.
+        let header: Metadata =
             serde_json::from_slice(&header).map_err(|error| malformed(&error.to_string()))?;
-        let start = LENGTH + length;
+        let (start, there) = (LENGTH + length, size - LENGTH - length);
+        if header.data_len() as u64 != there {
+            return Err(malformed(&format!(
+                "its tensors take {} bytes, and {there} are there",
+                header.data_len()
+            )));
+        }
         let mut tensors = BTreeMap::new();
-        for (name, entry) in entries {
-            if name == METADATA {
-                continue;
-            }
-            let entry: Entry = serde_json::from_value(entry)
-                .map_err(|error| malformed(&format!("'{}': {error}", shown(&name))))?;
-            let meta = placed(&entry, size - start).ok_or_else(|| {
+        for (name, info) in header.tensors() {
+            let meta = meta_of(info).ok_or_else(|| {
                 malformed(&format!(
-                    "'{}' has no type, shape or place that it may have",
+                    "'{}' has a type or a shape that no tensor has here",
                     shown(&name)
                 ))
             })?;
-            tensors.insert(name, (meta, start + entry.data_offsets[0]));
+            tensors.insert(name, (meta, start + info.data_offsets.0 as u64));
         }
         Ok(Self {
             path: path.to_owned(),
@@ -212,12 +208,11 @@ impl Checkpoint {
     }
 }
 
-/// The type and shape of an entry whose bytes are as many as they take, and within `size`.
-fn placed(entry: &Entry, size: u64) -> Option<TensorMeta> {
-    let dtype = DTYPES.iter().find(|row| row.1 == entry.dtype)?.0;
-    let meta = TensorMeta::new(dtype, Shape::new(&entry.shape).ok()?).ok()?;
-    let [begin, end] = entry.data_offsets;
-    (end <= size && end.checked_sub(begin) == meta.size()).then_some(meta)
+/// The type and shape of a tensor, if there are such here.
+fn meta_of(info: &TensorInfo) -> Option<TensorMeta> {
+    let dtype = DTYPES.iter().find(|row| row.1 == info.dtype)?.0;
+    let dims: Vec<_> = info.shape.iter().map(|&dim| dim as u64).collect();
+    TensorMeta::new(dtype, Shape::new(&dims).ok()?).ok()
 }
 
 /// What a refusal repeats of a name.
