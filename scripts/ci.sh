@@ -8,8 +8,8 @@
 #   scripts/ci.sh soft-roce    RDMA in an emulated guest; part of every run where QEMU's packages can be had
 #   SEEDS=1000 FUZZ_SECONDS=60 NEMESIS_SECONDS=600 scripts/ci.sh   more simulations, longer fuzzing, more faults
 # Changes nothing but target/, and installs what is missing: gcc, g++ and git (apt), rustfmt and clippy (rustup),
-# iproute2 (apt, as root), valgrind (apt), cargo-deny and, where there is a nightly toolchain, cargo-fuzz (built once into target/tools, some
-# five minutes each on two cores).
+# iproute2 (apt, as root), valgrind (apt), cargo-deny and, where there is a nightly toolchain, cargo-fuzz (built once into
+# target/tools, some five minutes each on two cores).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,7 +19,7 @@ export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 deny_version=0.20.2
 seeds="${SEEDS:-300}"
 
-steps=(tools fmt clippy test capi python doc book sim counts nemesis metrics deny soft-roce fuzz torch)
+steps=(tools fmt clippy test capi python doc book sim counts nemesis metrics soft-roce fuzz deny torch)
 # Asked for by name: then it fails where it cannot run.
 is_asked=""
 timings=""
@@ -64,11 +64,7 @@ step_tools() {
     fi
     cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
     cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
-    if [ "$(cargo deny --version 2>/dev/null)" != "cargo-deny $deny_version" ]; then
-        cargo install --locked "cargo-deny@$deny_version" --root "$tools" --target-dir "$tools/build"
-        rm -rf "$tools/build"
-    fi
-    rustc --version && cargo deny --version
+    rustc --version
 }
 
 step_fmt() {
@@ -242,6 +238,12 @@ step_mutants() {
 # Licences, bans and sources need no network and are always checked. The advisories lie in a git repository: where it
 # cannot be reached this says so, at its place and again at the end, and still fails if what was fetched before objects.
 step_deny() {
+    if [ "$(cargo deny --version 2>/dev/null)" != "cargo-deny $deny_version" ]; then
+        # Some five minutes on two cores.
+        has_time deny 420 "licences, bans and advisories NOT checked" || return 0
+        cargo install --locked "cargo-deny@$deny_version" --root "$tools" --target-dir "$tools/build"
+        rm -rf "$tools/build"
+    fi
     local config=(--config scripts/deny.toml)
     cargo deny "${config[@]}" check licenses bans sources
     if cargo deny "${config[@]}" fetch db; then

@@ -13,7 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 
 # The timed ones first: they want a quiet machine, and nothing else runs then.
-all=(nemesis peers seeds graphs calls passes sizes torch mutants address thread fuzz soft-roce)
+all=(nemesis peers seeds graphs calls passes sizes deny torch mutants address thread fuzz soft-roce)
 out="${OUT:-bench/NIGHTLY.md}"
 logs="${LOGS:-target/nightly}"
 # Other worlds every night, the same ones whenever that night is repeated: days since 1970.
@@ -32,7 +32,8 @@ describe() {
         graphs) echo "tests/sim, FIRST=$first SEEDS=3000 graphs: worlds in which graphs run over tasks that die (2 min)" ;;
         calls) echo "src/rpc, FIRST=$first SEEDS=$seeds: workers that die, pause and are cut off in virtual time (3 min)" ;;
         passes) echo "src/autograd, FIRST=$first SEEDS=$seeds: backward passes over such workers (3 min)" ;;
-        sizes) echo "scripts/ci.sh sizes: the size of the command, and instructions of a pass (1 min)" ;;
+        sizes) echo "scripts/ci.sh sizes: the size of the command, and instructions of a pass (6 min)" ;;
+        deny) echo "scripts/ci.sh deny: licences, bans and advisories (1 min; 5 to build cargo-deny)" ;;
         torch) echo "scripts/torch-suites.sh all: PyTorch's own suites over rendez (25 min)" ;;
         mutants) echo "scripts/mutants.sh: what is broken on purpose is found (10 min)" ;;
         address) echo "scripts/sanitize.sh address (15 min)" ;;
@@ -73,7 +74,7 @@ run() {
         graphs) FIRST="$first" SEEDS=3000 cargo test --locked --release --test sim graphs::graphs ;;
         calls) FIRST="$first" SEEDS="$seeds" cargo test --locked --release -p rendez-rpc --lib node::tests::seeds ;;
         passes) FIRST="$first" SEEDS="$seeds" cargo test --locked --release -p rendez-autograd --lib autograd::tests::seeds ;;
-        sizes) scripts/ci.sh sizes ;;
+        sizes | deny) scripts/ci.sh "$1" ;;
         torch) scripts/torch-suites.sh all ;;
         mutants) scripts/mutants.sh ;;
         address | thread) scripts/sanitize.sh "$1" ;;
