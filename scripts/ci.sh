@@ -19,7 +19,7 @@ export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 deny_version=0.20.2
 seeds="${SEEDS:-300}"
 
-steps=(tools fmt clippy test capi python doc book sim counts nemesis metrics soft-roce fuzz deny torch)
+steps=(tools fmt clippy test capi python doc book sim counts nemesis metrics soft-roce deny fuzz torch)
 # Asked for by name: then it fails where it cannot run.
 is_asked=""
 timings=""
@@ -213,7 +213,7 @@ step_metrics() {
 
 # Every parser, for a few seconds: enough to find what a change has just broken. Needs a nightly toolchain.
 step_fuzz() {
-    has_time fuzz 480 "parsers NOT fuzzed" || return 0
+    has_time fuzz 720 "parsers NOT fuzzed" || return 0
     if ! cargo +nightly --version >/dev/null 2>&1; then
         warn "fuzzing skipped: there is no nightly toolchain"
         return
