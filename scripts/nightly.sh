@@ -32,7 +32,7 @@ describe() {
         graphs) echo "tests/sim, FIRST=$first SEEDS=3000 graphs: worlds in which graphs run over tasks that die (2 min)" ;;
         calls) echo "src/rpc, FIRST=$first SEEDS=$seeds: workers that die, pause and are cut off in virtual time (3 min)" ;;
         passes) echo "src/autograd, FIRST=$first SEEDS=$seeds: backward passes over such workers (3 min)" ;;
-        sizes) echo "scripts/ci.sh sizes: the size of the command, and instructions of a pass (6 min)" ;;
+        sizes) echo "scripts/ci.sh sizes: the size of the command, and instructions of a pass (8 min)" ;;
         deny) echo "scripts/ci.sh deny: licences, bans and advisories (1 min; 5 to build cargo-deny)" ;;
         torch) echo "scripts/torch-suites.sh all: PyTorch's own suites over rendez (25 min)" ;;
         mutants) echo "scripts/mutants.sh: what is broken on purpose is found (10 min)" ;;
