@@ -19,7 +19,7 @@ export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 deny_version=0.20.2
 seeds="${SEEDS:-300}"
 
-steps=(tools fmt clippy test capi python doc book sim counts nemesis metrics soft-roce deny fuzz torch)
+steps=(tools fmt clippy test long capi python doc book sim counts nemesis metrics soft-roce deny fuzz torch)
 # Asked for by name: then it fails where it cannot run.
 is_asked=""
 timings=""
@@ -80,6 +80,13 @@ step_clippy() {
 # As the README says. tests/tidy.rs is part of it.
 step_test() {
     cargo test --locked
+}
+
+# What takes long and is left out of a plain `cargo test`; the list stands in Cargo.toml.
+step_long() {
+    cargo test --locked --test cycles --test flat_memory --test hot_path --test netns \
+        --test loom_drive --test loom_memory --test loom_rings --test loom_shard
+    STORMS=20 cargo test --locked --test conformance storm
 }
 
 # The C library, as programs of C and C++ see it, under the sanitizers.
@@ -264,7 +271,7 @@ else
 fi
 for step in "${steps[@]}"; do
     case "$step" in
-        tools | fmt | clippy | test | capi | python | torch | doc | book | sim | counts | nemesis | metrics | soft-roce | fuzz | deny | sizes | sanitize | mutants) ;;
+        tools | fmt | clippy | test | long | capi | python | torch | doc | book | sim | counts | nemesis | metrics | soft-roce | fuzz | deny | sizes | sanitize | mutants) ;;
         *) echo "ci: no such step: $step" >&2; exit 2 ;;
     esac
     current="$step"
