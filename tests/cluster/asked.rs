@@ -29,16 +29,26 @@ fn serve(place: &Place, spec: &str, more: &[&str]) -> Process {
 }
 
 fn ask(place: &Place, question: &[&str], more: &[&str]) -> Ended {
+    begin(place, question, more).finish()
+}
+
+fn begin(place: &Place, question: &[&str], more: &[&str]) -> Process {
     let mut arguments = question.to_vec();
     arguments.extend(["--patience", "2s"]);
     arguments.extend(more);
-    place.run(&arguments)
+    place.start(&arguments)
 }
 
 /// Each question ends with this status, for this reason, and none claims that nothing waits.
 fn all_refused(place: &Place, more: &[&str], code: i32, reason: &str, texts: &[&str]) {
-    for question in QUESTIONS {
-        let ended = ask(place, question, more);
+    let json = [more, &["--json"]].concat();
+    // All wait for as long as they may: together, so that a test does not wait ten times.
+    let asked = QUESTIONS.map(|question| {
+        let more = [more, &json].map(|more| begin(place, question, more));
+        (question, more)
+    });
+    for (question, asked) in asked {
+        let [ended, json] = asked.map(Process::finish);
         ended.refused(code, reason, texts);
         assert!(!ended.said.contains("nothing waits"), "{}", ended.said);
         assert!(
@@ -46,9 +56,7 @@ fn all_refused(place: &Place, more: &[&str], code: i32, reason: &str, texts: &[&
             "{}",
             ended.said
         );
-        let mut json = more.to_vec();
-        json.push("--json");
-        let objects = ask(place, question, &json).objects();
+        let objects = json.objects();
         assert_eq!(objects.len(), 1, "{question:?}: {objects:?}");
         assert_eq!(objects[0]["what"], "unanswered", "{objects:?}");
         assert_eq!(objects[0]["reason"], reason, "{objects:?}");

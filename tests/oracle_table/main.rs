@@ -768,7 +768,9 @@ impl Pair {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 8 * ProptestConfig::default().cases, failure_persistence: None, ..ProptestConfig::default()
+    })]
 
     /// The table and the model never differ.
     #[test]

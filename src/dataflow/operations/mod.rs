@@ -21,7 +21,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use crate::graph::{Definition, Node, Ops};
 use crate::kernel::Kernel;
@@ -160,11 +160,14 @@ impl Operations {
     /// Those of the library; [a page](list) lists them.
     #[must_use]
     pub fn standard() -> Self {
-        let make = |row: &Row| Some((row.name, Make::Row(row.kernel?)));
-        Self {
-            ops: Arc::new(Ops::of(rows().filter_map(Row::op))),
-            makes: Arc::new(rows().filter_map(make).collect()),
-        }
+        static STANDARD: LazyLock<Operations> = LazyLock::new(|| {
+            let make = |row: &Row| Some((row.name, Make::Row(row.kernel?)));
+            Operations {
+                ops: Arc::new(Ops::of(rows().filter_map(Row::op))),
+                makes: Arc::new(rows().filter_map(make).collect()),
+            }
+        });
+        STANDARD.clone()
     }
 
     /// Adds an operation. `make` is called for each of its nodes when a graph is registered at the task that runs it;

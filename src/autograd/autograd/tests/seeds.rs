@@ -121,7 +121,14 @@ fn each_rule_switched_off_shows_harm() {
             continue;
         }
         let try_with = |seed, rules| try_live(seed, &plan(rule, seed), rules);
-        let shown = (0..WORLDS).find_map(|seed| {
+        // Of rules that one world in thousands needs, the first such; where it shows no harm any more, all are tried.
+        let known = match rule {
+            Rule::ReleaseRemembered => 786,
+            Rule::RootCounts => 3266,
+            Rule::DoubtAsked => 5940,
+            _ => 0,
+        };
+        let shown = std::iter::once(known).chain(0..WORLDS).find_map(|seed| {
             let harm = try_with(seed, Rules::without(rule)).err()?;
             Some((seed, harm, try_with(seed, Rules::ALL)))
         });

@@ -694,8 +694,6 @@ fn is_refused(sending: Option<&Sending>) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
-
     /// Whatever is sent, waited for, received and given up: each key gives what was taken in the order in which it was
     /// put in, the bounds hold, and once all was received no send waits.
     #[test]

@@ -318,8 +318,6 @@ fn the_number_of_an_output_may_begin_with_zeros() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
-
     #[test]
     fn hostile_bytes_are_refused_and_no_more(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(def) = decode(&bytes) {

@@ -261,8 +261,6 @@ fn hold(whole: &Outcome, parts: &Parts) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
     #[test]
     fn a_cut_graph_gives_what_the_whole_one_gives(seed: u64, budget in 5usize..120, count in 2u64..6) {
         let ops = Operations::standard().ops().clone();

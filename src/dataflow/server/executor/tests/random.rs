@@ -279,8 +279,6 @@ fn cut(seed: u64, budget: usize, count: u64, ops: &Ops) -> (interpreter::Outcome
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
-
     /// Twice with the same states, in another order each time.
     #[test]
     fn parts_give_what_the_whole_gives_in_any_order(seed: u64, budget in 5usize..120, count in 1u64..6) {
