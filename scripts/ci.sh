@@ -71,8 +71,13 @@ step_fmt() {
     cargo fmt --all --check
 }
 
+# Left out of a plain `cargo test` by `test = false` in Cargo.toml, and so of --all-targets: what takes long.
+long=(--test cycles --test flat_memory --test hot_path --test netns
+    --test loom_drive --test loom_memory --test loom_rings --test loom_shard)
+
 step_clippy() {
     cargo clippy --locked --all-targets -- -D warnings
+    cargo clippy --locked "${long[@]}" -- -D warnings
     # No default member, so that a plain build asks for no Python; neither does this.
     cargo clippy --locked -p rendez-python -- -D warnings
 }
@@ -82,11 +87,8 @@ step_test() {
     cargo test --locked
 }
 
-# What takes long and is left out of a plain `cargo test`; the list stands in Cargo.toml.
 step_long() {
-    cargo test --locked --test cycles --test flat_memory --test hot_path --test netns \
-        --test loom_drive --test loom_memory --test loom_rings --test loom_shard
-    STORMS=20 cargo test --locked --test conformance storm
+    cargo test --locked "${long[@]}"
 }
 
 # The C library, as programs of C and C++ see it, under the sanitizers.

@@ -306,7 +306,7 @@ fn a_pull_that_is_killed_leaves_nothing_and_is_no_success() {
             .stderr(Stdio::null())
             .spawn()
             .expect("it starts");
-        let first = ["push", "--to", B, "--patience", "3s", text(&file)];
+        let first = ["push", "--to", B, "--patience", "5s", text(&file)];
         let push = pair.place.start(&pair.arguments(&first, "a"));
         let pid = pull.id();
         until("it has written so much", || {

@@ -26,19 +26,13 @@ struct Open {
     is_closed: bool,
 }
 
-/// `STORMS` of them, or as many as a plain `cargo test` has time for.
-pub(crate) fn storms() -> u64 {
-    let asked = std::env::var("STORMS").ok();
-    asked.and_then(|asked| asked.parse().ok()).unwrap_or(3)
-}
-
 /// Runs one storm, closes, and checks that everything came back.
 pub(crate) fn storm(mut world: World, seed: u64) {
     // Printed only for a failure: the harness keeps the rest.
     eprintln!("seed {seed}");
     let mut rng = Rng::new(seed);
     let mut expected = [Expected::default(), Expected::default()];
-    for _ in 0..1_000 {
+    for _ in 0..3_000 {
         let side = rng.below(2) as usize;
         match rng.below(6) {
             0 | 1 => send(&mut world, &mut expected, side, &mut rng),

@@ -37,7 +37,7 @@ use dials::Dials;
 use world::World;
 
 /// Seeds of a plain `cargo test`.
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 300;
 
 /// Runs one world; what went wrong, if anything did. A panic of the engine is a failure as well.
 pub fn run(dials: Dials) -> Result<(), String> {

@@ -24,7 +24,7 @@ use crate::world::{LEAP_NS_AT_WORK, World};
 use client::Client;
 
 /// Seeds of a plain `cargo test`.
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 300;
 /// Ticks after which a world that goes on has no end.
 const TICKS_MAX: u64 = 2_000_000;
 /// Tasks that die, and pairs that give each other up, in one world: it must have a time without.

@@ -135,7 +135,7 @@ fn what_is_no_recording_is_refused_and_nothing_panics() {
     // Whatever stands in the head and the ring, it is read without a fault.
     let mut hurt = whole;
     let events = hurt.len() - 4096..hurt.len();
-    for at in (0..2048).step_by(11).chain(events.step_by(149)) {
+    for at in (0..2048).step_by(3).chain(events) {
         hurt[at] ^= 0xff;
         if let Ok(recording) = Recording::of(&hurt) {
             let _ = (recording.events(), recording.name_of(0xfeed));

@@ -83,7 +83,9 @@ fn post(near: &mut Lone, far: &mut Lone, pool: &mut Pool, posts: &[Post]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 2 * ProptestConfig::default().cases, failure_persistence: None, ..ProptestConfig::default()
+    })]
 
     #[test]
     fn a_stream_may_be_cut_anywhere(posts in posts(), cuts: Vec<u8>, others: Vec<u8>, back: Vec<u8>) {
