@@ -4,7 +4,7 @@
 //! `cargo bench --bench executor`
 #![allow(clippy::print_stdout, reason = "it prints what it measures")]
 
-#[path = "../tests/counting/counting_loop.rs"]
+#[path = "../tests/allocations/counting_loop.rs"]
 mod counting_loop;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -12,7 +12,7 @@ use rendez_rpc::{Agent, Functions, Options, Worker};
 
 #[path = "cost/counted.rs"]
 mod counted;
-#[path = "../tests/counting/mod.rs"]
+#[path = "../tests/allocations/counting.rs"]
 mod counting;
 #[path = "cost/pair.rs"]
 mod pair;

@@ -15,7 +15,7 @@ seeds="${SEEDS:-300}"
 # Seconds of one check.
 patience=240
 
-# Name, check, and what is broken. A check is a test of tests/sim, one of tests/verbs_faults, or tests of the library's
+# Name, check, and what is broken. A check is a test of tests/sim, one of tests/verbs, or tests of the library's
 # engine, shard, memory and server, of rpc's worker (node), and of autograd. `seeds` runs worlds
 # made for nothing in particular; where they find nothing in so many, the world that was made for the rule is asked.
 mutants=(
@@ -41,18 +41,18 @@ mutants=(
     "landings_unbudgeted rules::rule_15_landing_budget landings are opened without end"
     "landing_generation_unchecked landings::a_write_ends_with_its_landing a write goes on in the landing that came next"
     "busy_keys_forgotten             seeds           keys leave though values, requests or frames of them are under way"
-    "verbs_send_errors_ignored       verbs_faults::every_completion_status_ends_its_queue_pair_and_no_other a request that failed is taken for done"
-    "verbs_receive_errors_ignored    verbs_faults::a_receive_that_fails_ends_its_queue_pair_and_no_other a receive that failed is taken for done"
-    "verbs_reasons_lost              verbs_faults::every_completion_status_ends_its_queue_pair_and_no_other retries exceeded and refused accesses are told as a mere reset"
-    "verbs_error_ends_all            verbs_faults::every_completion_status_ends_its_queue_pair_and_no_other one queue pair's error ends those of other peers"
-    "verbs_errno_lost                verbs_faults::every_call_that_fails_is_named_and_leaves_nothing_behind a call's error number is not told"
-    "verbs_refused_post_ignored      verbs_faults::a_cut_wire_a_lost_peer_and_a_refused_post_end_in_good_order a post that was refused is taken for done"
-    "verbs_port_event_ignored        verbs_faults::events_of_the_device_reach_whom_they_are_about a port that went down is not noted"
-    "verbs_pair_event_ignored        verbs_faults::events_of_the_device_reach_whom_they_are_about a queue pair that the device broke stays up"
-    "verbs_device_event_ignored      verbs_faults::events_of_the_device_reach_whom_they_are_about a device that is gone is used on"
-    "verbs_claims_unchecked          verbs_faults::a_peers_claims_are_judged_before_the_device_is_asked what a peer says of its queue pair is believed"
-    "verbs_regions_unchecked         verbs_faults::a_peers_region_is_judged_before_it_is_written what a peer says of its landing is believed"
-    "verbs_quarantine_unkept         verbs_faults::what_cannot_be_proved_quiet_is_kept_and_counted memory comes back though its queue pair lives"
+    "verbs_send_errors_ignored       verbs::faults::every_completion_status_ends_its_queue_pair_and_no_other a request that failed is taken for done"
+    "verbs_receive_errors_ignored    verbs::faults::a_receive_that_fails_ends_its_queue_pair_and_no_other a receive that failed is taken for done"
+    "verbs_reasons_lost              verbs::faults::every_completion_status_ends_its_queue_pair_and_no_other retries exceeded and refused accesses are told as a mere reset"
+    "verbs_error_ends_all            verbs::faults::every_completion_status_ends_its_queue_pair_and_no_other one queue pair's error ends those of other peers"
+    "verbs_errno_lost                verbs::faults::every_call_that_fails_is_named_and_leaves_nothing_behind a call's error number is not told"
+    "verbs_refused_post_ignored      verbs::faults::a_cut_wire_a_lost_peer_and_a_refused_post_end_in_good_order a post that was refused is taken for done"
+    "verbs_port_event_ignored        verbs::faults::events_of_the_device_reach_whom_they_are_about a port that went down is not noted"
+    "verbs_pair_event_ignored        verbs::faults::events_of_the_device_reach_whom_they_are_about a queue pair that the device broke stays up"
+    "verbs_device_event_ignored      verbs::faults::events_of_the_device_reach_whom_they_are_about a device that is gone is used on"
+    "verbs_claims_unchecked          verbs::faults::a_peers_claims_are_judged_before_the_device_is_asked what a peer says of its queue pair is believed"
+    "verbs_regions_unchecked         verbs::faults::a_peers_region_is_judged_before_it_is_written what a peer says of its landing is believed"
+    "verbs_quarantine_unkept         verbs::faults::what_cannot_be_proved_quiet_is_kept_and_counted memory comes back though its queue pair lives"
     "steps_not_cleaned_up graphs::graphs a step of a session that is over stays at its workers"
     "lost_masters_ignored graphs::graphs sessions outlive the master that began them"
     "failed_runs_wait_on server::executor::tests::engines::a_failing_kernel_ends_the_step_with_its_own_failure_and_for_others_as_a_consequence what a part that failed waits for does not end with it"
@@ -167,7 +167,7 @@ holder() {
         memory::* | trace::* | mail::* | shard::* | testing::*) of=rendez_core ;;
         engine::*) of=rendez ;;
         server::*) of=rendez_dataflow ;;
-        verbs_faults::*) of=verbs_faults ;;
+        verbs::*) of=verbs ;;
         node::*) of=rendez_rpc ;;
         autograd::* | remote::*) of=rendez_autograd ;;
         *) of=sim ;;
@@ -187,7 +187,7 @@ build() {
 }
 # Runs a check with a mutant, or with none; what it said is in $log.
 run() {
-    local which=("${2#verbs_faults::}")
+    local which=("${2#verbs::}")
     case "$2" in memory::*) ;; *) which+=(--exact) ;; esac
     holder "$2"
     MUTANT="$1" SEEDS="$seeds" FAILURES=1 RUST_BACKTRACE=0 timeout "$patience" "${programs[$of]}" "${which[@]}" \

@@ -75,7 +75,7 @@ for run in $(seq "${RUNS:-1}"); do
     say "across machines 4     a call of the control plane, 64 B, whole round trips; and tonic's, half round trips"
     control_calls
     say "across machines 5-6   connect with a secret, and with TLS"
-    cargo test --release --locked --quiet --test connect_cost -- --ignored --nocapture
+    cargo test --release --locked --quiet --test costs -- --ignored connect:: --nocapture
     say "across machines 7-8   16 and 64 tasks, fully meshed, and what they hold"
     scripts/mesh.sh 16
     scripts/mesh.sh 64
@@ -95,7 +95,7 @@ for run in $(seq "${RUNS:-1}"); do
 
     say "parts                 rings, the table, a tensor's life, a hop's own work"
     cargo test --release --locked --quiet --test conformance raw_cache_line -- --ignored --nocapture
-    cargo test --release --locked --quiet --test table_cost -- --ignored --nocapture
-    cargo test --release --locked --quiet --test bench_memory -- --ignored --nocapture
+    cargo test --release --locked --quiet --test costs -- --ignored table:: --nocapture
+    cargo test --release --locked --quiet --test costs -- --ignored memory:: --nocapture
     cargo test --release --locked --quiet -p rendez-core --test hop_cost -- --ignored --nocapture
 done

@@ -43,9 +43,9 @@ run_address() {
     sanitize address \
         "-p rendez-core --lib -- memory:: fabric:: trace:: mail:: shard:: testing:: wire:: channel::" \
         "--test conformance" \
-        "--test foreign_memory" \
-        "--test private_memory" \
-        "--test end_to_end"
+        "--test engine foreign_memory::" \
+        "--test engine private_memory::" \
+        "--test program end_to_end::"
 }
 
 run_thread() {
@@ -57,7 +57,7 @@ run_thread() {
     sanitize thread \
         "-p rendez-core --lib -- memory:: fabric:: trace:: mail:: shard:: testing::" \
         "--test conformance" \
-        "--test drive"
+        "--test engine drive::"
 }
 
 if [ $# -eq 0 ]; then set -- address; fi

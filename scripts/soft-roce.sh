@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Real verbs without a card: boots a stock Debian kernel under QEMU's emulation with two Soft-RoCE devices on one wire,
 # and runs there over them: the conformance suite, engines of several processes on a good and on a bad wire
-# (tests/verbs_guest.rs), and the command itself. The guest's kernel has TLS, too: data connections whose records it
-# keeps (tests/conformance, tests/tls.rs) run there.
+# (tests/verbs/guest.rs), and the command itself. The guest's kernel has TLS, too: data connections whose records it
+# keeps (tests/conformance, tests/engine/tls.rs) run there.
 #   scripts/soft-roce.sh             builds all that, prepares the guest if there is none, runs it
 #   scripts/soft-roce.sh prepare     only the guest
 #   scripts/soft-roce.sh NAME...     only the tests whose names contain one of these words
@@ -154,7 +154,7 @@ built() {
 if [ "${1:-}" = prepare ]; then prepare; exit; fi
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
-for program in conformance verbs_guest rpc_verbs tls rendez; do
+for program in conformance verbs engine rendez; do
     if [ -n "${BUILT:-}" ]; then cp "$BUILT/$program" "$work/$program"; continue; fi
     at="$(built "$program")"
     # Without what only a debugger wants: the guest reads it over a slow wire.

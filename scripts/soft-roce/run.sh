@@ -36,13 +36,11 @@ END
 fi
 if [[ " ${names[*]} " == *" guest_ "* || " ${names[*]} " == *" bench "* ]]; then run beside; fi
 if [[ " ${names[*]} " == *" tls_kernel"* ]]; then
-    engines=(values_survive_cuts_under_tls)
-    [[ " ${names[*]} " == *" tls_kernel "* ]] && engines=()
-    run env RENDEZ_TEST_KERNEL_TLS=1 ./tls --test-threads=1 --nocapture "${engines[@]}"
+    engines=tls::values_survive_cuts_under_tls
+    [[ " ${names[*]} " == *" tls_kernel "* ]] && engines=tls::
+    run env RENDEZ_TEST_KERNEL_TLS=1 ./engine --test-threads=1 --nocapture "$engines"
 fi
-./rpc_verbs --include-ignored --list "${names[@]}" | grep -q ': test$' &&
-    run "${over[@]}" ./rpc_verbs --include-ignored --test-threads=1 --nocapture "${names[@]}"
 # Its last test takes a device's link down.
-./verbs_guest --include-ignored --list "${names[@]}" | grep -q ': test$' &&
-    run "${over[@]}" ./verbs_guest --include-ignored --test-threads=1 --nocapture "${names[@]}"
+./verbs --include-ignored --list "${names[@]}" | grep -q ': test$' &&
+    run "${over[@]}" ./verbs --include-ignored --test-threads=1 --nocapture "${names[@]}"
 [ "$failed" -eq 0 ]

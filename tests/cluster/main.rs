@@ -9,6 +9,7 @@ mod fallback;
 mod launchers;
 mod outputs;
 mod pushes;
+mod second_user;
 mod strangers;
 mod support;
 mod up;

@@ -26,7 +26,7 @@ macro_rules! linked {
                 $($field: {
                     let symbol = symbols::$symbol as *const ();
                     // SAFETY: a function's pointer, made a function's pointer again. Both signatures are the same
-                    // header's, theirs by bindgen and ours by hand; `tests/verbs_layout.rs` compares the structs they
+                    // header's, theirs by bindgen and ours by hand; `tests/verbs/layout.rs` compares the structs they
                     // point to, and integers and pointers are passed alike whatever they are called.
                     unsafe {
                         std::mem::transmute::<

@@ -29,7 +29,7 @@ macro_rules! load {
             let table = Table {
                 $($field: {
                     // SAFETY: the symbol is a function, and of this signature in every version of `libibverbs.so.1`:
-                    // `tests/verbs_layout.rs` holds both against rdma-core's own headers.
+                    // `tests/verbs/layout.rs` holds both against rdma-core's own headers.
                     let symbol = unsafe {
                         // SAFETY: a type only: its caller upholds the contract of its manual page.
                         library.get::<unsafe extern "C" fn($($argument),*) -> $result>(

@@ -1,7 +1,7 @@
 //! What rdma-core's `infiniband/verbs.h` says of memory: structs and numbers, under their names there.
 //!
 //! Knows layouts only. Of structs that the library makes and we read through a pointer, only the first fields stand
-//! here; their size is the library's affair. Of those that we make, every field stands here. `tests/verbs_layout.rs`
+//! here; their size is the library's affair. Of those that we make, every field stands here. `tests/verbs/layout.rs`
 //! holds each size and offset against the numbers of the C compiler, and against rdma-sys where that is built.
 //!
 //! Enumerations are plain numbers: a library newer than this file may send values that it does not know.

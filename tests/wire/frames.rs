@@ -7,7 +7,7 @@
 //! the format is to change knowingly:
 //!
 //! 1. Raise `PROTOCOL_VERSION` in `src/rendez/control/hello.rs`: a peer of another version is refused at its greeting.
-//! 2. `GOLDEN=write cargo test --test wire_golden` writes the files of the new version that are not there yet; it
+//! 2. `GOLDEN=write cargo test --test wire` writes the files of the new version that are not there yet; it
 //!    never overwrites one. Look at each, then commit them.
 //! 3. Remove the older version's folder unless this release still speaks it, and say in `src/core/wire/WIRE.md` what
 //!    changed.
@@ -267,7 +267,7 @@ fn golden(name: &str) -> String {
     let path = folder().join(format!("{name}.hex"));
     fs::read_to_string(&path).unwrap_or_else(|error| {
         panic!(
-            "{}: {error}; the head of tests/wire_golden.rs says how it is made",
+            "{}: {error}; the head of tests/wire/frames.rs says how it is made",
             path.display()
         )
     })
@@ -307,7 +307,7 @@ fn every_kind_has_the_bytes_it_always_had() {
     }
     assert!(
         wrong.is_empty(),
-        "the wire format has changed; the head of tests/wire_golden.rs says what to do\n{wrong}"
+        "the wire format has changed; the head of tests/wire/frames.rs says what to do\n{wrong}"
     );
 }
 

@@ -178,7 +178,12 @@ fn a_sender_sees_nothing_and_may_die() {
         on_the_network("c", Require::Shm),
     );
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .args([
+            "--exact",
+            "private_memory::child",
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env(
             ROLE,
             format!("{} {}", b.address().unwrap(), c.address().unwrap()),

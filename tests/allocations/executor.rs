@@ -1,9 +1,5 @@
 //! After warm-up neither a node nor an iteration of a loop asks anything of the heap: counted in the shard's own
 //! thread, by the kernels of the first node and of the last.
-mod counting;
-#[path = "counting/counting_loop.rs"]
-mod counting_loop;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -17,6 +13,8 @@ use rendez_dataflow::kernel::{Call, Home, Kernel};
 use rendez_dataflow::operations::Operations;
 use rendez_dataflow::server::executor::Executor;
 use rendez_proto::tensorflow::DataType;
+
+use crate::{counting, counting_loop};
 
 static FIRST: AtomicU64 = AtomicU64::new(0);
 static LAST: AtomicU64 = AtomicU64::new(0);

@@ -1,12 +1,9 @@
 //! After warm-up the TCP port touches the heap no more, whatever it carries: counted, in a process of its own.
-mod counting;
-#[path = "counting/warm.rs"]
-mod warm;
 
 use std::net::{TcpListener, TcpStream};
 
+use crate::warm::{self, Pair};
 use rendez::fabric::{Caps, TcpConfig, TcpPort};
-use warm::Pair;
 
 fn pair() -> Pair<TcpPort> {
     let caps = Caps {

@@ -3,14 +3,11 @@
 //! Whole numbers, truth values and strings must be equal, floating-point numbers to a few units of their last place
 //! beside the largest of their tensor: products of matrices are summed in another order here.
 
-#[path = "ports/mod.rs"]
-mod ports;
-
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ports::free_ports;
+use crate::ports::free_ports;
 use rendez::cluster::ClusterSpec;
 use rendez::engine::Config;
 use rendez::ground::{DType, Shape, TaskName};

@@ -1,5 +1,5 @@
 //! What a tensor's life costs: a measurement, not a promise. Run by hand, in release, on a quiet machine:
-//! `cargo test --release --test bench_memory -- --ignored --nocapture`.
+//! `cargo test --release --test costs -- --ignored --nocapture memory`.
 #![allow(clippy::print_stdout)]
 
 use std::hint::black_box;

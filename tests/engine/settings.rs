@@ -1,9 +1,6 @@
 //! Settings that make no sense, by every way they can be given: each is refused by name, with what it may be, and
 //! nothing panics or overflows. And `rendez config check`.
 
-#[path = "ports/mod.rs"]
-mod ports;
-
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use ports::free_ports;
+use crate::ports::free_ports;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rendez::engine::{Config, Engine, SETTINGS, Sources};
 use rendez::ground::{Code, Status, catalogue, limits};

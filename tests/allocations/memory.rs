@@ -1,7 +1,6 @@
 //! After warm-up neither giving memory out nor taking it home touches the heap: counted, in a process of its own.
-mod counting;
 
-use counting::calls;
+use crate::counting::calls;
 use rendez::ground::{DType, Shape, TensorMeta};
 use rendez::memory::{ArenaConfig, ArenaId, HugePages, Leases, MappedSegment, Pool, Tensor};
 

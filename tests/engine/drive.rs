@@ -1,6 +1,6 @@
 //! Who turns the shards, by every setting: threads that contend for them, futures, tasks, and no caller at all.
 //!
-//! `RENDEZ_DRIVE_ROUNDS=1000000 cargo test --release --test drive` goes on for longer.
+//! `RENDEZ_DRIVE_ROUNDS=1000000 cargo test --release --test engine drive` goes on for longer.
 
 use std::sync::mpsc;
 use std::thread;

@@ -1,7 +1,7 @@
 //! Golden bytes of a stream: how frames, bodies and chunks follow each other over TCP, as `WIRE.md` says.
 //!
 //! `tests/golden/stream_v<n>.hex` is what one side sends and, after the line that says so, what the other answers. If
-//! this fails, read the head of `tests/wire_golden.rs`: the same holds. `GOLDEN=write cargo test --test stream_golden`
+//! this fails, read the head of `tests/wire/frames.rs`: the same holds. `GOLDEN=write cargo test --test wire`
 //! writes the file of a new version, and never overwrites one.
 
 use std::fmt::Write as _;

@@ -1,13 +1,9 @@
 //! After warm-up the RDMA port touches the heap no more, whatever it carries: counted, in a process of its own, over
 //! the library that is played in memory.
-mod counting;
-#[path = "shim/mod.rs"]
-mod shim;
-#[path = "counting/warm.rs"]
-mod warm;
 
+use crate::shim;
+use crate::warm::{self, Pair};
 use rendez::fabric::verbs::{Domain, PathConfig, VerbsConfig, VerbsPort};
-use warm::Pair;
 
 fn pair() -> Pair<VerbsPort> {
     shim::reset();

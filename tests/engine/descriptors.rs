@@ -94,7 +94,12 @@ fn new_memory_is_announced_with_the_last_descriptor() {
     let address = format!("unix:@rendez-descriptors-{}", std::process::id());
     let receiver = engine("receiver", &address);
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "sender", "--nocapture", "--test-threads=1"])
+        .args([
+            "--exact",
+            "descriptors::sender",
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env(ADDRESS, &address)
         .stdout(Stdio::piped())
         .spawn()

@@ -1,9 +1,6 @@
 //! Two engines of one process over RDMA: the real greeting and the real wiring, over the library that is played in
 //! memory.
 
-#[path = "shim/mod.rs"]
-mod shim;
-
 use std::time::{Duration, Instant};
 
 use rendez::control::Path;
@@ -11,6 +8,8 @@ use rendez::engine::{Config, Engine, Require};
 use rendez::fabric::verbs::sys;
 use rendez::ground::{DType, Key, Shape, StepId, catalogue};
 use rendez::memory::Tensor;
+
+use crate::shim;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -1,7 +1,7 @@
 //! Receives that are cancelled or dropped, racing with values: what is sent after a cancel passes it by, and what
 //! has not been read is lost to no one. With threads, and with peers over shared memory and TCP.
 //!
-//! `RACES=100000 cargo test --test unread` races so often each way; a plain run does 500.
+//! `RACES=100000 cargo test --test engine unread` races so often each way; a plain run does 500.
 
 use std::future::Future;
 use std::pin::pin;

@@ -2,10 +2,6 @@
 //!
 //! Processes of other users need root, which the tests of every change have. Who has not hears why nothing is shown.
 
-#[path = "cluster/support.rs"]
-#[allow(dead_code)]
-mod support;
-
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +11,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use support::{Ended, PATIENCE, Process, free_ports, text};
+use crate::support::{Ended, PATIENCE, Process, free_ports, text};
 
 /// Users whom no machine knows: whose tasks run, and who has no business there.
 const OWNER: u32 = 61_001;

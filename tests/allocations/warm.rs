@@ -5,7 +5,7 @@ use rendez::ground::{DType, Nanos, Shape, TensorMeta};
 use rendez::memory::{ArenaConfig, ArenaId, HugePages, Pool, Tensor};
 use rendez::wire::Frame;
 
-use super::counting;
+use crate::counting;
 
 const BYTES: usize = 3 << 20;
 

@@ -1,13 +1,9 @@
 //! Calls over RDMA: over the library that is played in memory, and over real devices where there are two.
 
-#[path = "../src/rpc/tests/carried/mod.rs"]
-mod carried;
-#[path = "shim/mod.rs"]
-mod shim;
-
 use std::time::Duration;
 
-use carried::Pair;
+use crate::carried::{self, Pair};
+use crate::shim;
 use rendez::control::Path;
 use rendez::engine::{Config, Engine, Require};
 

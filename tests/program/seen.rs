@@ -1,6 +1,6 @@
 //! What users see of a running task: metrics by HTTP, times by stage, and what a missed deadline leaves behind.
 //!
-//! `KEEP=folder cargo test --test seen missed` leaves the recordings there, for `rendez dump`.
+//! `KEEP=folder cargo test --test program missed` leaves the recordings there, for `rendez dump`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -7,9 +7,6 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-#[path = "shim/mod.rs"]
-mod shim;
-
 use rendez::fabric::verbs::{
     Access, Domain, Endpoint, PathConfig, VerbsConfig, VerbsError, VerbsPort, sys,
 };
@@ -19,6 +16,8 @@ use rendez::ground::{Code, DType, MemoryKind, Nanos, Region, Shape, TensorMeta, 
 use rendez::memory::arena::Registrable;
 use rendez::memory::{ArenaConfig, ArenaId, ArenaSegment, Export, HugePages, Pool, Tensor};
 use rendez::wire::Frame;
+
+use crate::shim;
 
 /// What one side was given.
 #[derive(Debug, Default)]

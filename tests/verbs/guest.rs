@@ -77,7 +77,7 @@ impl Far {
     fn start(near: &Engine, number: usize) -> Self {
         let name = far_name(number);
         let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--ignored", "--exact", "--nocapture", "the_far_side"])
+            .args(["--ignored", "--exact", "--nocapture", "guest::the_far_side"])
             .env(FAR_TASK, &name)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

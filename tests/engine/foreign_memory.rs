@@ -457,7 +457,12 @@ fn a_peer_that_dies_releases_everything_once() {
         assert!(releases.iter().all(|releases| releases.count() == 0));
         let name = if way == Require::Tcp { "tcp" } else { "shm" };
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .args([
+                "--exact",
+                "foreign_memory::child",
+                "--nocapture",
+                "--test-threads=1",
+            ])
             .env(ROLE, format!("{name} {}", address_of(&a)))
             .stdout(Stdio::piped())
             .spawn()

@@ -1,13 +1,10 @@
 //! `rendez run` and `rendez train` from outside: graphs with feeds in files, and a training that is killed, kept and
 //! resumed, each task a process of its own.
 
-#[path = "ports/mod.rs"]
-mod ports;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use ports::free_ports;
+use crate::ports::free_ports;
 use serde_json::Value;
 
 fn rendez(folder: &Path, arguments: &[&str]) -> Output {

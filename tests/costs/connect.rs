@@ -1,7 +1,7 @@
 //! What it costs to connect: from the wish to reach a peer to the last of the data connections, two shards each, by
 //! TCP on loopback, with a secret and with TLS.
 //!
-//! `cargo test --release --test connect_cost -- --ignored --nocapture`. Ignored: a time belongs to a quiet machine.
+//! `cargo test --release --test costs -- --ignored --nocapture connect`. Ignored: a time belongs to a quiet machine.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! What the matching table costs, in nanoseconds. Ignored: it measures, and holds nothing.
 //!
-//! `cargo test --release --test table_cost -- --ignored --nocapture`
+//! `cargo test --release --test costs -- --ignored --nocapture table`
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,0 +1,10 @@
+//! The command from outside: what it says, what it leaves behind, and what it does with graphs.
+
+mod cli;
+mod end_to_end;
+mod graphs;
+#[path = "../ports/mod.rs"]
+mod ports;
+mod restricted;
+mod runs;
+mod seen;
