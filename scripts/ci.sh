@@ -71,13 +71,15 @@ step_fmt() {
     cargo fmt --all --check
 }
 
-# Left out of a plain `cargo test` by `test = false` in Cargo.toml, and so of --all-targets: what takes long.
-long=(--test cycles --test flat_memory --test hot_path --test netns
-    --test loom_drive --test loom_memory --test loom_rings --test loom_shard)
+# Left out of a plain `cargo test` by `test = false` in a Cargo.toml, and so of --all-targets: what takes long, and what
+# only measures.
+long=(--test cluster --test conformance --test cycles --test examples --test flat_memory --test hot_path --test netns
+    --test oracle_table --test training --test loom_drive --test loom_memory --test loom_rings --test loom_shard)
+costs=(--test costs --test hop_cost --test pass_cost --test rpc_cost --test verbs_cost)
 
 step_clippy() {
     cargo clippy --locked --all-targets -- -D warnings
-    cargo clippy --locked "${long[@]}" -- -D warnings
+    cargo clippy --locked "${long[@]}" "${costs[@]}" --test sim -- -D warnings
     # No default member, so that a plain build asks for no Python; neither does this.
     cargo clippy --locked -p rendez-python -- -D warnings
 }
@@ -89,6 +91,10 @@ step_test() {
 
 step_long() {
     cargo test --locked "${long[@]}"
+    # Of these a plain run tries few cases.
+    PROPTEST_CASES=2048 cargo test --locked --lib -- wire:: channel:: fabric::tcp:: graph::text:: graph::partition:: \
+        server::executor::tests::random::
+    RENDEZ_DRIVE_ROUNDS=20000 cargo test --locked --test engine drive::
 }
 
 # The C library, as programs of C and C++ see it, under the sanitizers.
@@ -150,7 +156,7 @@ step_book() {
     if command -v mdbook >/dev/null; then NO_API=1 scripts/book.sh build; fi
 }
 
-# With the program that step_test has built: more worlds are the nightly run's.
+# More worlds are the nightly run's.
 step_sim() {
     SEEDS="$seeds" cargo test --locked --test sim
 }

@@ -41,7 +41,7 @@ fn driven(engine: &Engine) -> u64 {
 
 fn rounds() -> u32 {
     let rounds = std::env::var("RENDEZ_DRIVE_ROUNDS").ok();
-    rounds.map_or(20_000, |rounds| rounds.parse().expect("a number"))
+    rounds.map_or(5_000, |rounds| rounds.parse().expect("a number"))
 }
 
 /// Sends `count` numbers by `key` and receives as many by another, in lots, each in order.

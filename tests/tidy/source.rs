@@ -2,6 +2,8 @@
 //!
 //! Knows no rule. It is a lexer and not a parser: it only has to tell code from comments and text from both.
 
+use std::collections::HashMap;
+
 /// What a token is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -28,6 +30,8 @@ pub(crate) struct Source {
     /// Comments by line, without their slashes; a block comment has one for each of its lines.
     pub(crate) comments: Vec<(usize, String)>,
     test_lines: Vec<(usize, usize)>,
+    /// Where each word stands among the tokens: hundreds of patterns are looked for.
+    places: HashMap<String, Vec<usize>>,
 }
 
 impl Source {
@@ -41,12 +45,19 @@ impl Source {
         };
         lexer.run();
         let test_lines = test_lines(path, &lexer.tokens);
+        let mut places: HashMap<String, Vec<usize>> = HashMap::new();
+        for (at, token) in lexer.tokens.iter().enumerate() {
+            if token.kind != Kind::Text {
+                places.entry(token.text.clone()).or_default().push(at);
+            }
+        }
         Self {
             path: path.into(),
             lines: text.lines().map(Into::into).collect(),
             tokens: lexer.tokens,
             comments: lexer.comments,
             test_lines,
+            places,
         }
     }
 
@@ -70,28 +81,35 @@ impl Source {
     /// Lines where the tokens of `pattern`, which are separated by blanks, follow each other.
     pub(crate) fn find(&self, pattern: &str) -> Vec<usize> {
         let wanted: Vec<&str> = pattern.split(' ').collect();
-        let hit = |window: &&[Token]| {
-            window
-                .iter()
-                .zip(&wanted)
-                .all(|(token, wanted)| token.kind != Kind::Text && token.text == *wanted)
+        let hit = |window: &[Token]| {
+            window.len() == wanted.len()
+                && window
+                    .iter()
+                    .zip(&wanted)
+                    .all(|(token, wanted)| token.kind != Kind::Text && token.text == *wanted)
         };
-        self.tokens
-            .windows(wanted.len())
-            .filter(hit)
+        let firsts = self.places.get(wanted[0]).into_iter().flatten();
+        firsts
+            .filter_map(|&at| self.tokens.get(at..at + wanted.len()))
+            .filter(|window| hit(window))
             .map(|window| window[0].line)
             .collect()
     }
 
     /// The text of the comment on `line`, if that is all there is.
     pub(crate) fn comment_only(&self, line: usize) -> Option<&str> {
-        if self.tokens.iter().any(|token| token.line == line) {
+        // Both lie in the order of their lines.
+        let after = self.tokens.partition_point(|token| token.line < line);
+        if self
+            .tokens
+            .get(after)
+            .is_some_and(|token| token.line == line)
+        {
             return None;
         }
-        self.comments
-            .iter()
-            .find(|comment| comment.0 == line)
-            .map(|comment| comment.1.as_str())
+        let after = self.comments.partition_point(|comment| comment.0 < line);
+        let comment = self.comments.get(after).filter(|comment| comment.0 == line);
+        comment.map(|comment| comment.1.as_str())
     }
 }
 

@@ -69,17 +69,17 @@ pub(crate) fn limits(sources: &[Source]) -> Vec<Violation> {
         .tokens
         .windows(3)
         .filter(|words| words[0].text == "pub" && words[1].text == "const");
-    let used = |name: &str| {
-        let elsewhere = sources
-            .iter()
-            .filter(|source| source.room().is_some() && source.path != LIMITS);
-        elsewhere
-            .flat_map(|source| &source.tokens)
-            .any(|token| token.kind == Kind::Word && token.text == name)
-    };
+    let elsewhere = sources
+        .iter()
+        .filter(|source| source.room().is_some() && source.path != LIMITS);
+    let used: BTreeSet<&str> = elsewhere
+        .flat_map(|source| &source.tokens)
+        .filter(|token| token.kind == Kind::Word)
+        .map(|token| token.text.as_str())
+        .collect();
     let unused = names
         .map(|words| &words[2])
-        .filter(|name| !used(&name.text));
+        .filter(|name| !used.contains(name.text.as_str()));
     let remedy = "enforce the bound where it applies, or remove it";
     unused
         .map(|name| {

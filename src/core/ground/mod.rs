@@ -8,6 +8,8 @@ pub mod dtype;
 pub mod faults;
 pub mod key;
 pub mod limits;
+#[cfg(test)]
+pub(crate) mod pattern;
 pub mod region;
 pub mod rng;
 pub mod shape;

@@ -424,6 +424,12 @@ impl Recording {
             .iter()
             .map(|eight| u64::from_le_bytes(*eight))
             .collect();
+        let head = Self::head_of(&words)?;
+        Ok(Self { words, head })
+    }
+
+    /// The head of `words`, if they are what this version writes.
+    fn head_of(words: &[u64]) -> Result<Head, NotRecorded> {
         let at = |at: usize| words.get(at).copied();
         if at(0) != Some(MAGIC) {
             return Err(NotRecorded::Foreign);
@@ -446,8 +452,8 @@ impl Recording {
         if !fits {
             return Err(NotRecorded::Damaged);
         }
-        let head = Head {
-            task: text_at(&words, TASK_AT, TASK_BYTES),
+        Ok(Head {
+            task: text_at(words, TASK_AT, TASK_BYTES),
             incarnation: number(4)?,
             shard: number(3)? as u16,
             pid: number(14)? as u32,
@@ -459,8 +465,7 @@ impl Recording {
                 rate: number(5)?,
             },
             boot: number(17)?,
-        };
-        Ok(Self { words, head })
+        })
     }
 
     /// The events that are whole, oldest first.

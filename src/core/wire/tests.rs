@@ -38,8 +38,6 @@ fn parsed_back(message: &Message<'_>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(8 * ProptestConfig::default().cases))]
-
     #[test]
     fn what_is_emitted_parses_to_the_same(value in any_value()) {
         parsed_back(&value.message());

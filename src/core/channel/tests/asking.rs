@@ -291,8 +291,6 @@ impl Pair {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2 * ProptestConfig::default().cases))]
-
     #[test]
     fn every_demand_ends_once_and_none_is_left(steps in prop::collection::vec(any_step(), 0..200)) {
         let mut pair = Pair::new();

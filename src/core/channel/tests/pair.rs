@@ -248,8 +248,6 @@ fn agrees_with_itself(channel: &mut Channel<Value>, now: Nanos) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2 * ProptestConfig::default().cases))]
-
     #[test]
     fn every_value_comes_out_once_and_in_order(steps in prop::collection::vec(any_step(), 0..200)) {
         let mut pair = Pair::new();

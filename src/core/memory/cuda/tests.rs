@@ -18,6 +18,7 @@ use super::super::{
     Stream, Tensor, TensorBytes, Times, Watch, accelerator,
 };
 use super::*;
+use crate::ground::pattern::pattern;
 use crate::ground::{DType, MemoryKind, Nanos, Region, Shape, Status, TensorMeta, catalogue};
 
 const ARENA: ArenaId = ArenaId(0x8000);
@@ -88,12 +89,6 @@ impl Drop for HeldUp<'_> {
 
 fn meta(len: usize) -> TensorMeta {
     TensorMeta::new(DType::U8, Shape::from([len as u64])).expect("a size")
-}
-
-fn bytes(len: usize, seed: usize) -> Vec<u8> {
-    (0..len)
-        .map(|at| (at * 7 + at / 251 + seed) as u8)
-        .collect()
 }
 
 /// One process's side: an arena of device 0, its keeper, and a copier.
@@ -225,7 +220,7 @@ fn a_peer_reads_what_was_exported_and_all_comes_home() {
     let mut leases = Leases::new(4);
     let view = imported(&side.accelerator, &side.pool).unwrap();
     for (token, len) in [17, 4096, 65_536, 200_001].into_iter().enumerate() {
-        let sent = bytes(len, token);
+        let sent = pattern(token, len);
         let tensor = side.tensor(&sent).unwrap();
         assert!(tensor.is_device() && tensor.readiness().is_ready());
         let leased = lease(&mut leases, &view, &tensor, token as u64).unwrap();
@@ -256,7 +251,7 @@ fn a_peer_reads_what_was_exported_and_all_comes_home() {
 fn tensors_outlive_their_pool_and_its_memory_goes_with_the_last() {
     let alone = alone();
     let mut side = Side::new(alone.open()).unwrap();
-    let tensor = side.tensor(&bytes(1000, 1)).unwrap();
+    let tensor = side.tensor(&pattern(1, 1000)).unwrap();
     drop(side);
     assert_ne!(alone.played.held(), alone.held);
     drop(tensor);
@@ -298,7 +293,7 @@ fn what_a_driver_cannot_do_is_said_and_done_another_way_if_there_is_one() {
     // Without words the host waits for streams.
     alone.played.can("words", false);
     let mut side = Side::new(alone.open()).unwrap();
-    let sent = bytes(300_000, 5);
+    let sent = pattern(5, 300_000);
     let tensor = side.tensor(&sent).unwrap();
     assert!(tensor.readiness().is_ready());
     assert_eq!(side.read(&tensor).unwrap(), sent);
@@ -354,7 +349,7 @@ fn claims_of_a_peer_are_checked() {
         catalogue::DEVICE_ARGUMENT
     );
     // A region beyond its segment, and one that overflows.
-    let tensor = side.tensor(&bytes(64, 1)).unwrap();
+    let tensor = side.tensor(&pattern(1, 64)).unwrap();
     let (memory, times) = imported(&accelerator, &side.pool).unwrap();
     let mut leases = Leases::new(1);
     let region = tensor.region().unwrap();
@@ -478,7 +473,7 @@ fn copies_of_every_length_come_through_whole() {
         3 * chunk + 17,
         20 * chunk + 1,
     ] {
-        let sent = bytes(len, len);
+        let sent = pattern(len, len);
         let tensor = side.tensor(&sent).unwrap();
         assert!(side.read(&tensor).unwrap() == sent, "{len} bytes");
     }

@@ -76,10 +76,8 @@ impl Model {
             .keys()
             .nth(rng.below(self.live.len() as u64) as usize)?;
         let (buffer, mark) = self.live.remove(&at)?;
-        assert!(
-            buffer.iter().all(|&byte| byte == mark),
-            "another writer wrote here"
-        );
+        let written = vec![mark; buffer.len()];
+        assert!(buffer[..] == written, "another writer wrote here");
         Some(buffer)
     }
 }

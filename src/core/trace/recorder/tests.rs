@@ -133,14 +133,16 @@ fn what_is_no_recording_is_refused_and_nothing_panics() {
     other[8] = 9;
     assert_eq!(refused(&other), NotRecorded::Version(9));
     // Whatever stands in the head and the ring, it is read without a fault.
-    let mut hurt = whole;
-    let events = hurt.len() - 4096..hurt.len();
+    let mut recording = Recording::of(&whole).expect("it is one");
+    let events = whole.len() - 4096..whole.len();
     for at in (0..2048).step_by(3).chain(events) {
-        hurt[at] ^= 0xff;
-        if let Ok(recording) = Recording::of(&hurt) {
+        let hurt = 0xff << (at % 8 * 8);
+        recording.words[at / 8] ^= hurt;
+        if let Ok(head) = Recording::head_of(&recording.words) {
+            recording.head = head;
             let _ = (recording.events(), recording.name_of(0xfeed));
         }
-        hurt[at] ^= 0xff;
+        recording.words[at / 8] ^= hurt;
     }
 }
 

@@ -261,32 +261,36 @@ fn hold(whole: &Outcome, parts: &Parts) -> Result<(), TestCaseError> {
 }
 
 proptest! {
+    // A case is a whole program, run several times.
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
+
     #[test]
     fn a_cut_graph_gives_what_the_whole_one_gives(seed: u64, budget in 5usize..120, count in 2u64..6) {
-        let ops = Operations::standard().ops().clone();
+        let standard = Operations::standard();
+        let ops = standard.ops();
         let graph = program(seed, budget, count);
         let devices = devices(count);
         let whole = run(&[&graph.to_def()]);
         prop_assert!(whole.left.is_empty());
 
-        let parts = partition(graph.clone(), &devices, &ops, Options::default()).expect("parts");
-        check_parts(&parts, &ops)?;
+        let parts = partition(graph.clone(), &devices, ops, Options::default()).expect("parts");
+        check_parts(&parts, ops)?;
         hold(&whole, &parts)?;
 
         // By task first, and each task's part by device, as master and workers do.
         let tasks = Options { cut: Cut::Tasks, ..Options::default() };
-        let by_task = partition(graph, &devices, &ops, tasks).expect("parts");
-        check_parts(&by_task, &ops)?;
+        let by_task = partition(graph, &devices, ops, tasks).expect("parts");
+        check_parts(&by_task, ops)?;
         hold(&whole, &by_task)?;
         let mut by_both = Parts::new();
         for part in by_task.into_values() {
-            let mut graph = Graph::from_def(part, &ops, Import::Part).expect("a part");
+            let mut graph = Graph::from_def(part, ops, Import::Part).expect("a part");
             for id in graph.ids() {
                 let name = rendez::ground::DeviceName::parse_full(&graph.node(id).device).expect("a device");
                 graph.assign(id, devices.find(&name).expect("a known device"));
             }
             let again = Options { has_control_loops: true, ..Options::default() };
-            by_both.extend(partition(graph, &devices, &ops, again).expect("parts"));
+            by_both.extend(partition(graph, &devices, ops, again).expect("parts"));
         }
         hold(&whole, &by_both)?;
     }

@@ -367,8 +367,6 @@ fn graphs() -> impl Strategy<Value = GraphDef> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2 * ProptestConfig::default().cases))]
-
     #[test]
     fn what_is_written_is_read_back(def in graphs()) {
         let text = write(&def);

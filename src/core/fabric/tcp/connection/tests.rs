@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use crate::fabric::tcp::fuzz::Lone;
 use crate::fabric::{Arrival, DownReason, Landing, Outcome, QpId, Token, Write};
+use crate::ground::pattern::pattern;
 use crate::ground::{DType, Shape, TensorMeta};
 use crate::memory::{ArenaConfig, ArenaId, HugePages, Pool, Tensor};
 use crate::wire::Frame;
@@ -34,12 +35,6 @@ fn pool() -> Pool {
     Pool::new(ArenaId(3), config).expect("16 MiB")
 }
 
-fn fill(number: usize, len: usize) -> Vec<u8> {
-    (0..len)
-        .map(|at| (at * 7 + at / 256 + number) as u8)
-        .collect()
-}
-
 fn tensor(bytes: Vec<u8>) -> Tensor {
     let shape = Shape::new(&[bytes.len() as u64]).expect("one dimension");
     let meta = TensorMeta::new(DType::U8, shape).expect("small");
@@ -62,7 +57,7 @@ fn post(near: &mut Lone, far: &mut Lone, pool: &mut Pool, posts: &[Post]) {
                 frame.words[0] = 1 << 32;
                 frame.words[1] = (len as u64) << 32;
                 frame.words[2] = number as u64;
-                assert!(near.post_send(&frame, &fill(number, len)));
+                assert!(near.post_send(&frame, &pattern(number, len)));
             }
             Post::Write(len, has_landing) => {
                 let buffer = pool.buffer(len.max(1)).expect("room");
@@ -73,7 +68,7 @@ fn post(near: &mut Lone, far: &mut Lone, pool: &mut Pool, posts: &[Post]) {
                 assert!(near.post_write(Write {
                     qp: QpId(0),
                     token: Token(number as u64),
-                    source: tensor(fill(number, len)),
+                    source: tensor(pattern(number, len)),
                     landing: landing(number),
                     region,
                 }));
@@ -84,7 +79,7 @@ fn post(near: &mut Lone, far: &mut Lone, pool: &mut Pool, posts: &[Post]) {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 2 * ProptestConfig::default().cases, failure_persistence: None, ..ProptestConfig::default()
+        failure_persistence: None, ..ProptestConfig::default()
     })]
 
     #[test]
@@ -108,11 +103,11 @@ proptest! {
         let (reason, answers) = far.hear(&there, &others, &mut |arrival| match arrival {
             Arrival::Frame { frame, body, .. } => {
                 frames.push(frame.words[2] as usize);
-                assert_eq!(body, fill(frame.words[2] as usize, body.len()));
+                assert_eq!(body, pattern(frame.words[2] as usize, body.len()));
             }
             Arrival::Landed { landing, len, buffer, .. } => {
                 let number = landing.index as usize;
-                assert_eq!(buffer[..len as usize], fill(number, len as usize)[..]);
+                assert_eq!(buffer[..len as usize], pattern(number, len as usize)[..]);
                 landed.push((number, len as usize));
             }
             other => panic!("{other:?}"),

@@ -41,7 +41,7 @@ fn bytes_get_from_one_device_to_another_whether_or_not_they_reach_each_other() {
         let mut back = Staging::new(&side.accelerator, 1, &words, 2, 1 << 16).unwrap();
         let before = alone.played.count(Some("cuMemcpyPeerAsync"));
         for (seed, len) in [1_usize, 4096, 200_001].into_iter().enumerate() {
-            let sent = bytes(len, seed);
+            let sent = pattern(seed, len);
             let tensor = side.tensor(&sent).unwrap();
             let copy = copied(&side, &mut pool, lanes.take().unwrap(), &tensor);
             let mut out = vec![0; len];
@@ -65,7 +65,7 @@ fn a_copy_waits_for_its_source_which_is_kept_until_it_is_over() {
     let (mut pool, lanes) = far(&side);
     let producer = side.staging.stream().handle() as usize;
     let produced = alone.hold(producer);
-    let tensor = side.tensor(&bytes(4096, 7)).unwrap();
+    let tensor = side.tensor(&pattern(7, 4096)).unwrap();
     let lane = lanes.take().unwrap();
     let stream = lane.stream().handle() as usize;
     let copy = copied(&side, &mut pool, lane, &tensor);
@@ -104,7 +104,7 @@ fn a_lane_follows_another_librarys_stream() {
         let mut side = Side::new(alone.open()).unwrap();
         let gates = times(&side.pool);
         let free = gates.free();
-        let tensor = side.tensor(&bytes(64, 1)).unwrap();
+        let tensor = side.tensor(&pattern(1, 64)).unwrap();
         let theirs = Stream::new(&side.accelerator, 0).unwrap();
         let mut lane = side.lanes.take().unwrap();
         let held = words.then(|| alone.hold(theirs.handle() as usize));
@@ -129,7 +129,7 @@ fn a_lane_follows_another_librarys_stream() {
 fn copies_that_make_no_sense_are_refused_and_cost_nothing() {
     let alone = alone();
     let mut side = Side::new(alone.open()).unwrap();
-    let tensor = side.tensor(&bytes(64, 1)).unwrap();
+    let tensor = side.tensor(&pattern(1, 64)).unwrap();
     let gates = times(&side.pool);
     let mut refused = |of: &Tensor, len: usize, device: u32| {
         let lanes = Lanes::new(&side.accelerator, device);
@@ -171,7 +171,7 @@ fn copies_that_make_no_sense_are_refused_and_cost_nothing() {
 fn an_event_that_was_never_recorded_is_refused() {
     let alone = alone();
     let mut side = Side::new(alone.open()).unwrap();
-    let tensor = side.tensor(&bytes(64, 1)).unwrap();
+    let tensor = side.tensor(&pattern(1, 64)).unwrap();
     let (memory, _) = imported(&side.accelerator, &side.pool).unwrap();
     // A segment of the peer's that is full of ones, and one that names a word and no ticket.
     for stamp in [u64::MAX, 7 << 48] {

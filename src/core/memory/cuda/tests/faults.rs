@@ -65,7 +65,7 @@ fn act(
 }
 
 fn hand_over(played: &Played, side: &mut Side) -> Result<(), MemoryError> {
-    let sent = bytes(150_000, 3);
+    let sent = pattern(3, 150_000);
     let buffer = side.buffer(sent.len())?;
     side.staging.to_device(&sent, &buffer)?;
     side.staging.stream().synchronize()?;

@@ -40,7 +40,7 @@ fn each_way_is_one_copy() {
         for (seed, len) in [65_usize, 4096, 1 << 20].into_iter().enumerate() {
             let count = |name| alone.played.count(Some(name));
             let before = [count("cuMemcpyHtoDAsync_v2"), count("cuMemcpyDtoHAsync_v2")];
-            to_and_fro(&mut side, &bytes(len, seed)).unwrap();
+            to_and_fro(&mut side, &pattern(seed, len)).unwrap();
             let after = [count("cuMemcpyHtoDAsync_v2"), count("cuMemcpyDtoHAsync_v2")];
             assert_eq!(after, before.map(|before| before + 1));
         }
@@ -61,7 +61,7 @@ fn a_source_is_kept_until_its_copy_is_over() {
     let mut side = Side::new(alone.open()).unwrap();
     let (mut pool, pinned) = near(&side).unwrap();
     let words = times(&side.pool);
-    let source = pool.tensor_from(meta(5000), &bytes(5000, 1)).unwrap();
+    let source = pool.tensor_from(meta(5000), &pattern(1, 5000)).unwrap();
     let lane = side.lanes.take().unwrap();
     let held = alone.hold(lane.stream().handle() as usize);
     let to = side.buffer(5000).unwrap();
@@ -81,7 +81,7 @@ fn a_source_is_kept_until_its_copy_is_over() {
     }
     assert!(there.readiness().is_ready());
     assert_eq!(pool.reclaim(), 1);
-    assert_eq!(side.read(&there).unwrap(), bytes(5000, 1));
+    assert_eq!(side.read(&there).unwrap(), pattern(1, 5000));
     drop((there, words, side));
     alone.assert_clean();
 }
@@ -93,16 +93,16 @@ fn what_is_not_there_or_too_short_is_refused_and_costs_nothing() {
     let (mut pool, pinned) = near(&side).unwrap();
     let words = times(&side.pool);
     let mut other = Pool::new(ArenaId(4), CONFIG).unwrap();
-    let there = side.tensor(&bytes(5000, 1)).unwrap();
+    let there = side.tensor(&pattern(1, 5000)).unwrap();
     let mut sent = |source: Tensor, len: usize| {
         let to = side.pool.device_buffer(len, &side.keeper).unwrap();
         let lane = side.lanes.take().unwrap();
         let made = lane.to_device(source, Arc::clone(&pinned), to, &words, &side.keeper);
         Status::from(made.unwrap_err()).reason().to_owned()
     };
-    let outside = other.tensor_from(meta(5000), &bytes(5000, 1)).unwrap();
+    let outside = other.tensor_from(meta(5000), &pattern(1, 5000)).unwrap();
     assert_eq!(sent(outside, 5000), "REGION_OUTSIDE");
-    let inside = pool.tensor_from(meta(5000), &bytes(5000, 1)).unwrap();
+    let inside = pool.tensor_from(meta(5000), &pattern(1, 5000)).unwrap();
     assert_eq!(sent(inside, 5001), "TENSOR_SHAPE");
     assert_eq!(sent(there.clone(), 5000), catalogue::DESCRIPTOR_KIND);
     let brought = |of: &Tensor, room| {
@@ -115,7 +115,7 @@ fn what_is_not_there_or_too_short_is_refused_and_costs_nothing() {
     let long = pool.builder(meta(5001)).unwrap();
     assert_eq!(brought(&there, long), "TENSOR_SHAPE");
     let room = pool.builder(meta(5000)).unwrap();
-    let here = pool.tensor_from(meta(5000), &bytes(5000, 1)).unwrap();
+    let here = pool.tensor_from(meta(5000), &pattern(1, 5000)).unwrap();
     assert_eq!(brought(&here, room), catalogue::DESCRIPTOR_KIND);
     drop(here);
     while side.keeper.count() > 0 {
@@ -134,7 +134,7 @@ fn room_that_a_device_may_still_write_is_kept_and_counted() {
     let mut side = Side::new(alone.open()).unwrap();
     let (mut pool, pinned) = near(&side).unwrap();
     let words = times(&side.pool);
-    let there = side.tensor(&bytes(5000, 1)).unwrap();
+    let there = side.tensor(&pattern(1, 5000)).unwrap();
     while !there.readiness().is_ready() {}
     let lane = side.lanes.take().unwrap();
     let room = pool.builder(meta(5000)).unwrap();

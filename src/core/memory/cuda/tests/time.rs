@@ -18,7 +18,7 @@ fn a_value_is_sent_before_it_is_there_and_both_sides_see_when_it_is() {
     let (mut side, stream) = held_side(&alone);
     let view = imported(&side.accelerator, &side.pool).unwrap();
     let mut leases = Leases::new(1);
-    let tensor = side.tensor(&bytes(4096, 1)).unwrap();
+    let tensor = side.tensor(&pattern(1, 4096)).unwrap();
     let leased = lease(&mut leases, &view, &tensor, 1).unwrap();
     let is_ready = || (tensor.readiness().is_ready(), leased.readiness().is_ready());
     assert_eq!(is_ready(), (false, false));
@@ -37,7 +37,7 @@ fn a_value_is_sent_before_it_is_there_and_both_sides_see_when_it_is() {
     assert!(alone.played.step(stream, 1));
     assert_eq!(is_ready(), (true, true));
     assert!(alone.played.hold(stream, false));
-    assert_eq!(side.read(&leased).unwrap(), bytes(4096, 1));
+    assert_eq!(side.read(&leased).unwrap(), pattern(1, 4096));
     drop((tensor, leased, leases, view, side));
     alone.assert_clean();
 }
@@ -46,7 +46,7 @@ fn a_value_is_sent_before_it_is_there_and_both_sides_see_when_it_is() {
 fn a_block_does_not_go_home_before_its_writer_is_past_it() {
     let alone = alone();
     let (mut side, stream) = held_side(&alone);
-    let tensor = side.tensor(&bytes(4096, 1)).unwrap();
+    let tensor = side.tensor(&pattern(1, 4096)).unwrap();
     let TensorBytes::Device(place) = tensor.bytes() else {
         panic!("it lies on the device");
     };
@@ -73,7 +73,7 @@ fn a_lease_does_not_end_before_its_readers_stream_is_past_it() {
     let mut side = Side::new(alone.open()).unwrap();
     let view = imported(&side.accelerator, &side.pool).unwrap();
     let mut leases = Leases::new(1);
-    let tensor = side.tensor(&bytes(4096, 1)).unwrap();
+    let tensor = side.tensor(&pattern(1, 4096)).unwrap();
     let leased = lease(&mut leases, &view, &tensor, 9).unwrap();
     let reader = Stream::new(&side.accelerator, 0).unwrap();
     assert!(alone.played.hold(reader.handle() as usize, true));
@@ -95,7 +95,7 @@ fn a_stream_waits_for_a_peers_work_and_the_host_does_not() {
     let (mut side, writer) = held_side(&alone);
     let view = imported(&side.accelerator, &side.pool).unwrap();
     let mut leases = Leases::new(1);
-    let tensor = side.tensor(&bytes(4096, 1)).unwrap();
+    let tensor = side.tensor(&pattern(1, 4096)).unwrap();
     let leased = lease(&mut leases, &view, &tensor, 1).unwrap();
     let reader = Stream::new(&side.accelerator, 0).unwrap();
     let gates = times(&side.pool);
@@ -128,7 +128,7 @@ fn no_stream_waits_for_a_process_that_is_gone() {
     let (mut side, writer) = held_side(&alone);
     let view = imported(&side.accelerator, &side.pool).unwrap();
     let mut leases = Leases::new(1);
-    let tensor = side.tensor(&bytes(4096, 1)).unwrap();
+    let tensor = side.tensor(&pattern(1, 4096)).unwrap();
     let leased = lease(&mut leases, &view, &tensor, 1).unwrap();
     let reader = Stream::new(&side.accelerator, 0).unwrap();
     let ordered = order_after(&leased, &reader, &times(&side.pool), &side.keeper);

@@ -279,11 +279,15 @@ fn cut(seed: u64, budget: usize, count: u64, ops: &Ops) -> (interpreter::Outcome
 }
 
 proptest! {
+    // A case is a whole program, run several times.
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
+
     /// Twice with the same states, in another order each time.
     #[test]
     fn parts_give_what_the_whole_gives_in_any_order(seed: u64, budget in 5usize..120, count in 1u64..6) {
-        let ops = Operations::standard().ops().clone();
-        let (whole, mut parts) = cut(seed, budget, count, &ops);
+        let standard = Operations::standard();
+        let ops = standard.ops();
+        let (whole, mut parts) = cut(seed, budget, count, ops);
         let mut dice = Rng::new(seed);
         for _ in 0..2 {
             let common = run(&mut parts, &mut dice, None);
@@ -300,8 +304,9 @@ proptest! {
     /// run with the same states is whole.
     #[test]
     fn a_failure_at_any_moment_ends_all_parts_and_leaves_nothing(seed: u64, budget in 5usize..80, at in 1u64..400) {
-        let ops = Operations::standard().ops().clone();
-        let (whole, mut parts) = cut(seed, budget, 3, &ops);
+        let standard = Operations::standard();
+        let ops = standard.ops();
+        let (whole, mut parts) = cut(seed, budget, 3, ops);
         let mut dice = Rng::new(seed);
         let common = run(&mut parts, &mut dice, Some(at));
         prop_assert!(common.waiting.is_empty() && common.news.is_empty());
