@@ -160,10 +160,11 @@ fn a_missed_deadline_leaves_what_led_to_it() {
     let waits = events
         .iter()
         .find(|event| event.what == What::Waits && event.key == missed.key);
-    // A deadline counts from the call: what is left of it when the shard hears of it is less.
+    // A deadline counts from the call: what is left of it when the shard hears of it is less, except for what the
+    // shard's clock lags, which it reads once a turn.
     let waits = waits.expect("it had begun");
     assert!(waits.at < missed.at);
-    assert!((1..=50_000_000).contains(&waits.a), "{}", waits.a);
+    assert!((1..=60_000_000).contains(&waits.a), "{}", waits.a);
     assert_eq!(missed.step, 7);
     assert!(
         recording
