@@ -26,7 +26,7 @@ mod line;
 
 use std::task::{Wake, Waker};
 
-use baton::{Baton, CALLED, Held, KEPT};
+use baton::{Baton, BatonGuard, CALLED, KEPT};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
@@ -60,7 +60,7 @@ fn free<T>(value: T) -> Arc<Baton<T>> {
 }
 
 /// Lays it down; what was left is heard before.
-fn lay_down<T>(mut held: Held<'_, T>, mut heard: impl FnMut(&mut T)) {
+fn lay_down<T>(mut held: BatonGuard<'_, T>, mut heard: impl FnMut(&mut T)) {
     while let Err(mut again) = held.lay_down() {
         again.with(&mut heard);
         held = again;
@@ -68,7 +68,7 @@ fn lay_down<T>(mut held: Held<'_, T>, mut heard: impl FnMut(&mut T)) {
 }
 
 /// Takes it, sleeping in line until it can.
-fn take_in_line<T>(baton: &Baton<T>) -> Held<'_, T> {
+fn take_in_line<T>(baton: &Baton<T>) -> BatonGuard<'_, T> {
     let waker = waker();
     loop {
         if let Some(held) = baton.take(0) {

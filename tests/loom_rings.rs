@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use rendez::fabric::ring::{self, Lane, PostError, Progress, Reserve};
+use rendez::fabric::ring::{self, PostError, Reserve, RingMemory, RingProgress};
 use rendez::wire::Frame;
 
 /// Loom's types under the names of `src/core/sync.rs`.
@@ -61,7 +61,7 @@ struct End(loom::sync::Arc<LoomLane>);
 
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-impl Lane for End {
+impl RingMemory for End {
     fn slot_count(&self) -> u64 {
         SLOTS as u64
     }
@@ -85,13 +85,13 @@ impl Lane for End {
     fn publish(&self, slot: u64, word: u64) {
         self.0.words[slot as usize][0].store(word, Release);
     }
-    fn progress(&self) -> Progress {
-        Progress {
+    fn progress(&self) -> RingProgress {
+        RingProgress {
             slots: self.0.done[0].load(Acquire),
             payload: self.0.done[1].load(Acquire),
         }
     }
-    fn set_progress(&self, progress: Progress) {
+    fn set_progress(&self, progress: RingProgress) {
         self.0.done[0].store(progress.slots, Release);
         self.0.done[1].store(progress.payload, Release);
     }
@@ -138,8 +138,8 @@ fn frame_ring(count: u64, stride: u64, preemptions: Option<usize>) {
     model.preemption_bound = preemptions;
     model.check(move || {
         let lane = loom::sync::Arc::new(LoomLane::new());
-        let mut producer = ring::Producer::new(End(loom::sync::Arc::clone(&lane)));
-        let mut consumer = ring::Consumer::new(End(lane));
+        let mut producer = ring::RingProducer::new(End(loom::sync::Arc::clone(&lane)));
+        let mut consumer = ring::RingConsumer::new(End(lane));
         let sender = loom::thread::spawn(move || {
             for number in 0..count {
                 let body = [number as u8 + 1; BODY];

@@ -214,6 +214,7 @@ fn check(
         found.extend(floors::check(source));
     }
     found.extend(proofs::check(sources, unsafe_files));
+    found.extend(terms::types(sources));
     found.extend(tables::limits(sources));
     found.extend(tables::reasons(sources));
     for (path, rule, _) in exceptions {
@@ -296,7 +297,16 @@ fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) {
             for house in ["src/core/", "src/rendez/", "src/dataflow/", "src/autograd/"] {
                 inside = inside.replace(house, "src/");
             }
-            sources.push(Source::new(&inside, &text));
+            let mut source = Source::new(&inside, &text);
+            let mut folders = path
+                .strip_prefix(root)
+                .expect("the walk began at the root")
+                .iter();
+            let house = (folders.next(), folders.next());
+            if let (Some(_), Some(house)) = house {
+                source.house = house.to_string_lossy().into_owned();
+            }
+            sources.push(source);
         }
     }
 }

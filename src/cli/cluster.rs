@@ -22,12 +22,12 @@ Examples:
 pub enum ClusterCommand {
     /// Print the cluster that flags, files or a launcher describe, and where that was found.
     #[command(after_help = EXAMPLES)]
-    Show(ShowArgs),
+    Show(ClusterShowArgs),
 }
 
 /// Options of `cluster show`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
-pub struct ShowArgs {
+pub struct ClusterShowArgs {
     /// One JSON object.
     #[arg(long)]
     pub json: bool,

@@ -32,7 +32,7 @@ Examples:
 pub enum ConfigCommand {
     /// Print every setting; the output is a configuration file.
     #[command(after_help = EXAMPLES)]
-    Show(ShowArgs),
+    Show(ConfigShowArgs),
     /// Say what of the configuration cannot work; ends with 1 if anything.
     #[command(after_help = EXAMPLES)]
     Check(CheckArgs),
@@ -46,7 +46,7 @@ pub enum ConfigCommand {
 
 /// Options of `config show`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
-pub struct ShowArgs {
+pub struct ConfigShowArgs {
     /// Say where each value comes from, and who takes it.
     #[arg(long)]
     pub origin: bool,

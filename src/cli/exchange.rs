@@ -65,7 +65,7 @@ const SETTLES_IN: Duration = Duration::from_secs(10);
 
 /// What came of it, at either end.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(super) struct ExchangeOutcome {
     /// SHA-256 of each file, in order: the same at both ends.
     pub(super) sums: Vec<String>,
     /// The destination has written and synced it.
@@ -189,7 +189,10 @@ impl PushFiles {
 
 impl Delivery<'_> {
     /// Sends the rest, and waits until the other end has it for good. `progress` hears how many bytes were taken.
-    pub(super) fn wait(mut self, progress: &mut dyn FnMut(u64)) -> Result<Outcome, CliError> {
+    pub(super) fn wait(
+        mut self,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<ExchangeOutcome, CliError> {
         let report = loop {
             self.fill()?;
             let is_all = self.under_way.is_empty();
@@ -218,7 +221,7 @@ impl Delivery<'_> {
             let message = format!("what {} has is not what was sent", self.to);
             return Err(Status::new(Code::DataLoss, catalogue::DATA_MISMATCH, message).into());
         }
-        Ok(Outcome {
+        Ok(ExchangeOutcome {
             sums: report.sums,
             is_written: report.is_written,
         })
@@ -347,7 +350,7 @@ pub(super) fn take(
     heard: Recv,
     patience: Duration,
     sink: &mut dyn Sink,
-) -> Result<Outcome, CliError> {
+) -> Result<ExchangeOutcome, CliError> {
     let mut taker = Taker {
         engine,
         from,
@@ -418,7 +421,7 @@ struct Taker<'a> {
 }
 
 impl Taker<'_> {
-    fn all(&mut self, sink: &mut dyn Sink) -> Result<Outcome, CliError> {
+    fn all(&mut self, sink: &mut dyn Sink) -> Result<ExchangeOutcome, CliError> {
         let (got, _) = self.next()?;
         let manifest: Manifest = read(&got, self.from)?;
         judge(&manifest, self.from)?;
@@ -469,7 +472,7 @@ impl Taker<'_> {
             self.took()?;
         }
         let is_written = sink.finish()?;
-        Ok(Outcome { sums, is_written })
+        Ok(ExchangeOutcome { sums, is_written })
     }
 
     /// The tensors that a header promises. It is a claim, as a file is.

@@ -4,8 +4,8 @@
 //! in every build but one with `--cfg rendez_mutants`; there it is true in a process that is started with
 //! `MUTANT=name`. So one build holds all mutants, and each is shown to the test that must catch it.
 //!
-//! A state machine whose rules have names ([`Rule`]) keeps a set of them ([`Rules`]), of which a simulation can turn
-//! one off and must then see the harm that the rule prevents. In a release build every rule is always on and the
+//! A state machine whose rules have names ([`NamedRule`]) keeps a set of them ([`Rules`]), of which a simulation can
+//! turn one off and must then see the harm that the rule prevents. In a release build every rule is always on and the
 //! switches cost nothing.
 
 use std::marker::PhantomData;
@@ -38,7 +38,7 @@ pub fn is_chosen(name: &str) -> bool {
 }
 
 /// A rule of a state machine, by its name.
-pub trait Rule: Copy {
+pub trait NamedRule: Copy {
     /// Its number, below 32.
     fn number(self) -> u32;
 
@@ -50,7 +50,7 @@ pub trait Rule: Copy {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules<R>(u32, PhantomData<R>);
 
-impl<R: Rule> Rules<R> {
+impl<R: NamedRule> Rules<R> {
     /// Every rule on: the only setting outside tests.
     pub const ALL: Self = Self(!0, PhantomData);
 
@@ -68,7 +68,7 @@ impl<R: Rule> Rules<R> {
     }
 }
 
-impl<R: Rule> Default for Rules<R> {
+impl<R: NamedRule> Default for Rules<R> {
     fn default() -> Self {
         Self::ALL
     }

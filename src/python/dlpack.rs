@@ -286,7 +286,7 @@ impl Drop for Borrowed {
 }
 
 /// Memory that was lent, and what it holds.
-pub(crate) struct Taken {
+pub(crate) struct Imported {
     pub(crate) meta: TensorMeta,
     pub(crate) device: Device,
     pub(crate) data: *mut u8,
@@ -304,7 +304,7 @@ pub(crate) fn device_of(object: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
 }
 
 /// Takes what an object lends by DLPack; memory of a device for this stream, which waits for the object's work.
-pub(crate) fn take(object: &Bound<'_, PyAny>, stream: Option<u64>) -> PyResult<Taken> {
+pub(crate) fn take(object: &Bound<'_, PyAny>, stream: Option<u64>) -> PyResult<Imported> {
     let py = object.py();
     let wanted = PyDict::new(py);
     if let Some(stream) = stream {
@@ -351,7 +351,7 @@ fn claim(capsule: &Bound<'_, PyCapsule>) -> PyResult<Borrowed> {
     Ok(Borrowed::Old(pointer))
 }
 
-fn describe(keep: Borrowed) -> Outcome<Taken> {
+fn describe(keep: Borrowed) -> Outcome<Imported> {
     let tensor = keep.tensor();
     let rank = usize::try_from(tensor.rank).unwrap_or(usize::MAX);
     let most = rendez_c::RANK_MAX;
@@ -380,7 +380,7 @@ fn describe(keep: Borrowed) -> Outcome<Taken> {
         return Err(not_contiguous());
     }
     let offset = usize::try_from(tensor.byte_offset).unwrap_or(usize::MAX);
-    Ok(Taken {
+    Ok(Imported {
         meta,
         device: tensor.device,
         data: tensor.data.cast::<u8>().wrapping_add(offset),

@@ -16,7 +16,7 @@ use crate::signature::Signature;
 use crate::value::{Args, Function, Packer, Unpacker, Value, ValueError};
 
 /// What a function's result is: a value, or an error.
-pub trait Outcome {
+pub trait FunctionOutcome {
     /// The value.
     type Value;
     /// The value, or how the failure is told to the caller.
@@ -26,7 +26,7 @@ pub trait Outcome {
     fn outcome(self) -> Result<Self::Value, Fault>;
 }
 
-impl<T: Value> Outcome for T {
+impl<T: Value> FunctionOutcome for T {
     type Value = T;
 
     fn outcome(self) -> Result<T, Fault> {
@@ -34,7 +34,7 @@ impl<T: Value> Outcome for T {
     }
 }
 
-impl<T: Value, E: Into<Box<dyn std::error::Error + Send + Sync>>> Outcome for Result<T, E> {
+impl<T: Value, E: Into<Box<dyn std::error::Error + Send + Sync>>> FunctionOutcome for Result<T, E> {
     type Value = T;
 
     fn outcome(self) -> Result<T, Fault> {
@@ -142,7 +142,7 @@ pub(crate) enum Stage {
 
 /// Where and how a function is carried out.
 #[derive(Clone)]
-pub(crate) enum Body {
+pub(crate) enum FunctionBody {
     /// On a thread of the pool.
     Pool(Arc<Run>),
     /// In the shard's own thread.
@@ -154,7 +154,7 @@ pub(crate) enum Body {
 /// A function that can be called.
 #[derive(Clone)]
 pub(crate) struct Entry {
-    pub(crate) body: Body,
+    pub(crate) body: FunctionBody,
     /// The digest of its arguments' types.
     pub(crate) types: u32,
     pub(crate) signature: Arc<str>,
@@ -198,10 +198,10 @@ impl Functions {
     where
         A: Args,
         F: Function<A>,
-        F::Output: Outcome<Value: Value + Sync>,
+        F::Output: FunctionOutcome<Value: Value + Sync>,
     {
-        let body = Body::Pool(run::<A, F>(function));
-        self.with::<A, <F::Output as Outcome>::Value>(name, body)
+        let body = FunctionBody::Pool(run::<A, F>(function));
+        self.with::<A, <F::Output as FunctionOutcome>::Value>(name, body)
     }
 
     /// A function that is carried out inside the shard, between two polls: the shortest way. It must return soon, and
@@ -212,10 +212,10 @@ impl Functions {
     where
         A: Args,
         F: Function<A>,
-        F::Output: Outcome<Value: Value + Sync>,
+        F::Output: FunctionOutcome<Value: Value + Sync>,
     {
-        let body = Body::Shard(run::<A, F>(function));
-        self.with::<A, <F::Output as Outcome>::Value>(name, body)
+        let body = FunctionBody::Shard(run::<A, F>(function));
+        self.with::<A, <F::Output as FunctionOutcome>::Value>(name, body)
     }
 
     /// A function that returns a future: the answer is sent when it is ready, and no thread is held until then.
@@ -225,7 +225,7 @@ impl Functions {
         A: Args,
         F: Function<A>,
         F::Output: Future<Output = R> + Send + 'static,
-        R: Outcome<Value: Value + Sync> + 'static,
+        R: FunctionOutcome<Value: Value + Sync> + 'static,
     {
         let begin = move |from: Unpacker, wish: Wish, hook: Hook| {
             let args = take::<A>(from, &*hook)?;
@@ -236,7 +236,7 @@ impl Functions {
             });
             Ok(later)
         };
-        self.with::<A, R::Value>(name, Body::Async(Arc::new(begin)))
+        self.with::<A, R::Value>(name, FunctionBody::Async(Arc::new(begin)))
     }
 
     /// A function whose result is of any type, and cannot travel: it can only be asked for with
@@ -261,23 +261,28 @@ impl Functions {
         let mut names = String::new();
         A::names(&mut names);
         let result = std::any::type_name::<T>();
-        self.insert(name, &names, result, Body::Pool(Arc::new(run)))
+        self.insert(name, &names, result, FunctionBody::Pool(Arc::new(run)))
     }
 
     /// One that reads and writes for itself.
     pub(crate) fn add_run(self, signature: &Signature, run: Arc<Run>) -> Self {
         let (name, arguments) = (signature.name(), signature.arguments_text());
-        self.insert(name, arguments, signature.result_text(), Body::Pool(run))
+        self.insert(
+            name,
+            arguments,
+            signature.result_text(),
+            FunctionBody::Pool(run),
+        )
     }
 
-    fn with<A: Args, R: Value>(self, name: &str, body: Body) -> Self {
+    fn with<A: Args, R: Value>(self, name: &str, body: FunctionBody) -> Self {
         let mut names = String::new();
         A::names(&mut names);
         let result = crate::value::name_of::<R>();
         self.insert(name, &names, &result, body)
     }
 
-    fn insert(mut self, name: &str, arguments: &str, result: &str, body: Body) -> Self {
+    fn insert(mut self, name: &str, arguments: &str, result: &str, body: FunctionBody) -> Self {
         let entry = Entry {
             body,
             types: digest(arguments),
@@ -328,7 +333,7 @@ fn run<A, F>(function: F) -> Arc<Run>
 where
     A: Args,
     F: Function<A>,
-    F::Output: Outcome<Value: Value + Sync>,
+    F::Output: FunctionOutcome<Value: Value + Sync>,
 {
     Arc::new(move |from, wish, hook| {
         let args = take::<A>(from, hook)?;

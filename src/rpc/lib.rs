@@ -98,7 +98,7 @@ pub use agent::{
     Agent, Meeting, Options, Pending, ReferenceInfo, WeakAgent, Worker, WorkerInfo, wait_all,
 };
 pub use error::Error;
-pub use functions::{Functions, Outcome};
+pub use functions::{FunctionOutcome, Functions};
 pub use id::{ForkId, GlobalId, RRefId, WorkerId};
 pub use observer::{Leg, Observer};
 pub use signature::{Signature, Type};

@@ -50,7 +50,7 @@ pub enum Wanted {
 
 /// What follows from an input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum ReferenceEvent {
     /// Tell this worker.
     Tell(WorkerId, Control),
     /// Tell this worker, in its next life if need be.
@@ -122,7 +122,7 @@ pub struct References {
     burials: VecDeque<(WorkerId, ForkId)>,
     /// Calls that ask for a value whose creation has not come yet.
     early: BTreeMap<RRefId, Vec<(WorkerId, CallId)>>,
-    events: VecDeque<Event>,
+    events: VecDeque<ReferenceEvent>,
     pub(crate) rules: Rules,
     /// This life of the worker.
     life: u32,
@@ -149,7 +149,7 @@ impl References {
     }
 
     /// What follows next.
-    pub fn poll(&mut self) -> Option<Event> {
+    pub fn poll(&mut self) -> Option<ReferenceEvent> {
         self.events.pop_front()
     }
 
@@ -369,7 +369,7 @@ impl References {
                 left += usize::from(self.rules.on(Rule::ConfirmedBeforeRun));
                 let fork = reference.fork;
                 let control = Control::Fork { rref, fork, early };
-                self.events.push_back(Event::Tell(owner, control));
+                self.events.push_back(ReferenceEvent::Tell(owner, control));
             }
         }
         left
@@ -535,7 +535,7 @@ impl References {
         }
         let was = std::mem::replace(&mut user.share, share);
         if let Share::Pending(Some(carrier)) = was {
-            self.events.push_back(Event::Confirmed(carrier));
+            self.events.push_back(ReferenceEvent::Confirmed(carrier));
         }
         self.sweep_user(fork);
     }
@@ -558,7 +558,7 @@ impl References {
                 };
                 let owner = user.owner;
                 match self.rules.on(Rule::DeleteTold) {
-                    true => self.events.push_back(Event::Tell(owner, control)),
+                    true => self.events.push_back(ReferenceEvent::Tell(owner, control)),
                     false => drop(self.users.remove(&fork)),
                 }
             }
@@ -578,9 +578,9 @@ impl References {
             if owned.is_made {
                 self.bury((self.me, rref));
             }
-            let asks = |(from, call)| Event::Ask(from, call);
+            let asks = |(from, call)| ReferenceEvent::Ask(from, call);
             self.events.extend(owned.wanted.into_iter().map(asks));
-            self.events.push_back(Event::Release(rref));
+            self.events.push_back(ReferenceEvent::Release(rref));
         }
     }
 }

@@ -21,5 +21,5 @@ mod tests;
 
 pub(crate) use client::Breaker;
 pub use client::Client;
-pub use query::{Malformed, Query};
+pub use query::{MalformedQuery, Query};
 pub use server::Server;

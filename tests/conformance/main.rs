@@ -21,7 +21,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use rendez::fabric::shm::{Link, LinkConfig};
+use rendez::fabric::shm::{LinkConfig, LinkMapping};
 use rendez::fabric::{
     AnyPort, Caps, FaultyPort, Geometry, LoopbackPort, PeerWake, QpId, Secured, ShmPort, Side,
     TcpConfig, TcpError, TcpPort, faulty::Faults,
@@ -56,9 +56,9 @@ fn shm() -> Pair {
         payload_bytes: PAYLOAD,
         channels: 2,
     };
-    let mut made = Link::create(config).expect("memfd");
+    let mut made = LinkMapping::create(config).expect("memfd");
     let fd = made.fd().try_clone_to_owned().expect("dup");
-    let mut opened = Link::open(fd, config).expect("a link just made");
+    let mut opened = LinkMapping::open(fd, config).expect("a link just made");
     let caps = Caps {
         body_max: usize::MAX,
         one_sided: false,

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crossbeam::utils::CachePadded;
-use rendez::fabric::shm::{Link, LinkConfig};
-use rendez::fabric::{Arrival, Caps, PeerWake, Port, Refusal, ShmPort, Side, spsc};
+use rendez::fabric::shm::{LinkConfig, LinkMapping};
+use rendez::fabric::{Arrival, Caps, PeerWake, Port, PostRefusal, ShmPort, Side, spsc};
 use rendez::ground::Nanos;
 
 use crate::world::frame;
@@ -89,9 +89,9 @@ fn typed() -> f64 {
 
 fn ports() -> [(ShmPort, rendez::fabric::QpId); 2] {
     let config = LinkConfig::default();
-    let mut made = Link::create(config).expect("memfd");
+    let mut made = LinkMapping::create(config).expect("memfd");
     let mut opened =
-        Link::open(made.fd().try_clone_to_owned().expect("dup"), config).expect("just made");
+        LinkMapping::open(made.fd().try_clone_to_owned().expect("dup"), config).expect("just made");
     let caps = Caps {
         body_max: usize::MAX,
         one_sided: false,
@@ -154,7 +154,7 @@ fn stream(len: usize) -> f64 {
             for number in 0..FRAMES {
                 while let Err(refusal) = one.post_send(one_qp, &frame(1, number, len), [&body, &[]])
                 {
-                    assert_eq!(refusal, Refusal::Full);
+                    assert_eq!(refusal, PostRefusal::Full);
                 }
             }
         });

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use rendez::fabric::{Landing, Outcome, Port, Refusal, Token, Write};
+use rendez::fabric::{Landing, Outcome, Port, PostRefusal, Token, Write};
 use rendez::ground::Region;
 use rendez::ground::rng::Rng;
 
@@ -89,7 +89,7 @@ fn send(world: &mut World, expected: &mut [Expected; 2], side: usize, rng: &mut 
             expected[side].next += 1;
             expected[1 - side].frames.push_back((number, len));
         }
-        Err(refusal) => assert_eq!(refusal, Refusal::Full),
+        Err(refusal) => assert_eq!(refusal, PostRefusal::Full),
     }
 }
 
@@ -139,7 +139,7 @@ fn write(world: &mut World, expected: &mut [Expected; 2], side: usize, rng: &mut
         }
         Err(refused) => assert_eq!(
             (refused.refusal, refused.write.token),
-            (Refusal::Full, Token(token))
+            (PostRefusal::Full, Token(token))
         ),
     }
 }

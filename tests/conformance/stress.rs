@@ -1,7 +1,7 @@
 //! Two threads, a million messages: what single-threaded tests cannot see.
 
 use rendez::fabric::{
-    AnyPort, Arrival, Doorbell, Geometry, LoopbackPort, PeerWake, Port, QpId, Refusal,
+    AnyPort, Arrival, Doorbell, Geometry, LoopbackPort, PeerWake, Port, PostRefusal, QpId,
 };
 use rendez::ground::Nanos;
 
@@ -37,7 +37,7 @@ fn a_million_messages_cross_threads_in_order_and_whole() {
             let body = [fill; 600];
             while let Err(refusal) = port.post_send(qp, &frame(1, number, len), [&body[..len], &[]])
             {
-                assert_eq!(refusal, Refusal::Full);
+                assert_eq!(refusal, PostRefusal::Full);
                 std::thread::yield_now();
             }
         }

@@ -1,6 +1,6 @@
 //! The suite: what each promise of the fabric looks like from above.
 
-use rendez::fabric::{DownReason, Landing, Outcome, Port, Refusal, Token, Write};
+use rendez::fabric::{DownReason, Landing, Outcome, Port, PostRefusal, Token, Write};
 use rendez::ground::MemoryKind;
 use rendez::memory::{DeviceMemory, DevicePtr, Tensor};
 
@@ -62,7 +62,7 @@ pub(crate) fn full(world: &mut World) {
                 match world.ports[0].post_send(world.qps[0], &frame(1, sent, size), [&body, &[]]) {
                     Ok(()) => sent += 1,
                     Err(refusal) => {
-                        assert_eq!(refusal, Refusal::Full);
+                        assert_eq!(refusal, PostRefusal::Full);
                         refused += 1;
                     }
                 }
@@ -108,8 +108,8 @@ pub(crate) fn malformed(world: &mut World) {
                     .post_send(qp, &told, body)
                     .expect_err("malformed")
             })
-            .find(|&refusal| refusal != Refusal::Full);
-        assert_eq!(refusal, Some(Refusal::Malformed), "{told:?}");
+            .find(|&refusal| refusal != PostRefusal::Full);
+        assert_eq!(refusal, Some(PostRefusal::Malformed), "{told:?}");
     }
     world.send(0, &frame(1, 5, 0), [&[], &[]]);
     world.until(1, 1);
@@ -311,13 +311,13 @@ pub(crate) fn device_source(world: &mut World) {
     let refused = loop {
         match world.ports[0].post_write(write) {
             // A faulty port refuses with room left.
-            Err(refused) if refused.refusal == Refusal::Full => write = refused.write,
+            Err(refused) if refused.refusal == PostRefusal::Full => write = refused.write,
             Err(refused) => break refused,
             Ok(()) => panic!("it reads what no host can"),
         }
         world.turn();
     };
-    assert_eq!(refused.refusal, Refusal::Unreadable);
+    assert_eq!(refused.refusal, PostRefusal::Unreadable);
     assert!(refused.write.source.is_device());
     // The landing is still there for a write that can be made.
     world.write(0, 2, tensor(pattern(5, 1000)), landing, region);
@@ -419,8 +419,8 @@ pub(crate) fn close(world: &mut World) {
                 .post_send(qp, &frame(1, 1, 0), [&[], &[]])
                 .expect_err("closed")
         })
-        .find(|&refusal| refusal != Refusal::Full);
-    assert_eq!(refusal, Some(Refusal::Closed));
+        .find(|&refusal| refusal != PostRefusal::Full);
+    assert_eq!(refusal, Some(PostRefusal::Closed));
     world.rest();
     for (side, landings, reason) in [(0, 5, DownReason::Closed), (1, 6, DownReason::PeerClosed)] {
         let log = world.take_log(side);

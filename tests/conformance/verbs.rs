@@ -8,7 +8,7 @@ use crate::{Pair, shim};
 
 /// A port on each of two devices, connected as the control plane will do it.
 pub(crate) fn connected(
-    table: &'static sys::Table,
+    table: &'static sys::VerbsTable,
     devices: [&str; 2],
     config: VerbsConfig,
 ) -> Pair {

@@ -1,7 +1,8 @@
 //! Two connected ports, a pool, virtual time, and a log of what each side was given.
 
 use rendez::fabric::{
-    AnyPort, Arrival, DownReason, Landing, Outcome, Port, QpId, Refusal, RefusedWrite, Token, Write,
+    AnyPort, Arrival, DownReason, Landing, Outcome, Port, PostRefusal, QpId, RefusedWrite, Token,
+    Write,
 };
 use rendez::ground::{DType, Nanos, Region, Shape, TensorMeta};
 use rendez::memory::{ArenaConfig, ArenaId, Buffer, HugePages, Pool, Tensor};
@@ -184,7 +185,7 @@ impl World {
         loop {
             match self.ports[side].post_send(self.qps[side], frame, body) {
                 Ok(()) => return,
-                Err(Refusal::Full) => {
+                Err(PostRefusal::Full) => {
                     self.turn();
                 }
                 Err(refusal) => panic!("{refusal}"),
@@ -214,7 +215,7 @@ impl World {
             match self.ports[side].post_write(write) {
                 Ok(()) => return,
                 Err(RefusedWrite {
-                    refusal: Refusal::Full,
+                    refusal: PostRefusal::Full,
                     write: back,
                 }) => write = back,
                 Err(RefusedWrite { refusal, .. }) => panic!("{refusal}"),

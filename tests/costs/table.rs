@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rendez::ground::rng::Rng;
 use rendez::ground::{FrameIter, Nanos, StepId};
-use rendez::rendezvous::{KeyId, Limits, Received, Sent, Slot, Table};
+use rendez::rendezvous::{KeyId, Limits, ReceiveOutcome, Sent, Slot, Table};
 
 /// As large as a tensor's handle.
 type Value = [u64; 12];
@@ -68,7 +68,9 @@ fn send_then_recv(table: &mut Table<Value, u64>, slots: &[Slot], rounds: usize) 
             let parked = table.send(Nanos(1), slot, black_box(value(round as u64)), 96);
             assert!(matches!(parked, Ok(Sent::Parked { .. })));
             match table.recv(Nanos(1), slot, 5, Nanos::NEVER) {
-                Ok(Received::Ready { value, .. }) => assert_eq!(black_box(value)[0], round as u64),
+                Ok(ReceiveOutcome::Ready { value, .. }) => {
+                    assert_eq!(black_box(value)[0], round as u64)
+                }
                 _ => panic!("a value was parked"),
             }
         }
@@ -86,7 +88,7 @@ fn recv_then_send(
     for round in 0..rounds {
         for &slot in slots {
             let waiting = table.recv(Nanos(1), slot, round as u64, deadline);
-            assert!(matches!(waiting, Ok(Received::Waiting { .. })));
+            assert!(matches!(waiting, Ok(ReceiveOutcome::Waiting { .. })));
             match table.send(Nanos(1), slot, black_box(value(round as u64)), 96) {
                 Ok(Sent::Matched { waiter, value, .. }) => {
                     assert_eq!((waiter, black_box(value)[0]), (round as u64, round as u64));
@@ -134,7 +136,7 @@ fn probe_parked(keys: u32, touch: bool) -> f64 {
             }
             for (slot, got) in slots.iter().zip(&mut got) {
                 match table.recv(Nanos(1), *slot, 5, Nanos::NEVER) {
-                    Ok(Received::Ready { value, .. }) => *got = Some(value),
+                    Ok(ReceiveOutcome::Ready { value, .. }) => *got = Some(value),
                     _ => panic!("parked"),
                 }
             }

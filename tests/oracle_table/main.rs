@@ -8,8 +8,8 @@ mod model;
 use proptest::prelude::*;
 use rendez::ground::{Code, FrameIter, Nanos, Status, StepId};
 use rendez::rendezvous::{
-    Arrival, Arrived, Ended, Expired, KeyId, Origin, Pass, Pending, PendingKind, Received, Refusal,
-    Requested, Sent, Slot, Table, WaiterId, Withdrawn,
+    Arrived, Ended, Expired, KeyId, Origin, Pass, Pending, PendingKind, PushOutcome,
+    ReceiveOutcome, Refusal, Requested, Sent, Slot, Table, WaiterId, Withdrawn,
 };
 
 use model::{Body, Item, LIMITS, Model, Step, Waiter, bytes_of};
@@ -170,7 +170,7 @@ impl Pair {
         ) = (point.items.front(), point.waiters.is_empty())
         {
             point.items.pop_front();
-            let Ok(Received::Ready { value: had, from }) = got else {
+            let Ok(ReceiveOutcome::Ready { value: had, from }) = got else {
                 panic!("{got:?}, but {value} lay there");
             };
             self.hand(slot, from, value);
@@ -185,21 +185,25 @@ impl Pair {
         let item = point.items.get_mut(position);
         let ordinal = item.as_ref().map_or(beyond, |item| item.ordinal);
         let (id, expected) = match (&got, item.map(|item| &mut item.body)) {
-            (Ok(Received::Fetch { id, .. }), Some(Body::Offer(token, wanted))) if !*wanted => {
+            (Ok(ReceiveOutcome::Fetch { id, .. }), Some(Body::Offer(token, wanted)))
+                if !*wanted =>
+            {
                 *wanted = true;
                 (
                     *id,
-                    Received::Fetch {
+                    ReceiveOutcome::Fetch {
                         id: *id,
                         token: *token,
                     },
                 )
             }
-            (Ok(Received::Behind { id }), Some(body)) if !matches!(body, Body::Offer(_, false)) => {
-                (*id, Received::Behind { id: *id })
+            (Ok(ReceiveOutcome::Behind { id }), Some(body))
+                if !matches!(body, Body::Offer(_, false)) =>
+            {
+                (*id, ReceiveOutcome::Behind { id: *id })
             }
-            (Ok(Received::Waiting { id, .. }), None) => {
-                (*id, Received::Waiting { id: *id, ordinal })
+            (Ok(ReceiveOutcome::Waiting { id, .. }), None) => {
+                (*id, ReceiveOutcome::Waiting { id: *id, ordinal })
             }
             (_, item) => panic!("{got:?}, but {item:?} stands there"),
         };
@@ -239,7 +243,7 @@ impl Pair {
             self.offers.push((slot, token));
         }
         let got = got.map(|arrival| match arrival {
-            Arrival::Matched {
+            PushOutcome::Matched {
                 waiter,
                 value,
                 from,
@@ -247,9 +251,9 @@ impl Pair {
                 self.hand(slot, from, value);
                 Came::Matched(waiter, value, from.ordinal())
             }
-            Arrival::Parked => Came::Parked,
-            Arrival::Wanted { token } => Came::Wanted(token),
-            Arrival::Duplicate(item) => Came::Duplicate(item),
+            PushOutcome::Parked => Came::Parked,
+            PushOutcome::Wanted { token } => Came::Wanted(token),
+            PushOutcome::Duplicate(item) => Came::Duplicate(item),
         });
         assert_eq!(got, expected.map_err(|refusal| (refusal, item())));
     }
@@ -287,7 +291,7 @@ impl Pair {
         if position == 0
             && let Some(oldest) = point.waiters.pop_front()
         {
-            let Ok(Arrival::Matched {
+            let Ok(PushOutcome::Matched {
                 waiter,
                 value: had,
                 from,
@@ -298,7 +302,7 @@ impl Pair {
             self.hand(slot, from, value);
             return assert_eq!((waiter, had, from.ordinal()), (oldest.tag, value, ordinal));
         }
-        assert_eq!(got, Ok(Arrival::Parked));
+        assert_eq!(got, Ok(PushOutcome::Parked));
         let item = Item {
             ordinal,
             since: now,

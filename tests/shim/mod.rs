@@ -155,8 +155,8 @@ struct Send {
 }
 
 /// The table of its functions.
-pub(crate) fn table() -> &'static Table {
-    static TABLE: Table = Table {
+pub(crate) fn table() -> &'static VerbsTable {
+    static TABLE: VerbsTable = VerbsTable {
         get_device_list,
         free_device_list,
         get_device_name,

@@ -481,3 +481,21 @@ fn exceptions_yield_and_go_stale() {
     assert_eq!(stale.len(), 1);
     assert_eq!(stale[0].rule, "exceptions");
 }
+
+#[test]
+fn type_names() {
+    let two = |first: &str, second: &str| {
+        let files = [("src/rpc/a.rs", first), ("src/rpc/b.rs", second)];
+        let found = run(&files, &[], &[]);
+        found.iter().filter(|one| one.rule == "type-name").count()
+    };
+    let seen = "/// A place.\npub(crate) struct Place;";
+    assert_eq!(two(seen, seen), 1);
+    assert_eq!(two(seen, "/// A place.\npub(super) enum Place {}"), 1);
+    assert_eq!(two(seen, "/// A place.\nstruct Place;"), 0);
+    assert_eq!(two(seen, "/// Another.\npub(crate) struct Places;"), 0);
+    assert_eq!(
+        two(seen, &format!("#[cfg(test)]\nmod tests {{\n{seen}\n}}")),
+        0
+    );
+}

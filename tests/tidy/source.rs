@@ -25,6 +25,8 @@ pub(crate) struct Token {
 pub(crate) struct Source {
     /// Relative to the root, with forward slashes.
     pub(crate) path: String,
+    /// The folder of its crate.
+    pub(crate) house: String,
     pub(crate) lines: Vec<String>,
     pub(crate) tokens: Vec<Token>,
     /// Comments by line, without their slashes; a block comment has one for each of its lines.
@@ -53,6 +55,7 @@ impl Source {
         }
         Self {
             path: path.into(),
+            house: String::new(),
             lines: text.lines().map(Into::into).collect(),
             tokens: lexer.tokens,
             comments: lexer.comments,
@@ -69,6 +72,12 @@ impl Source {
         }
         let first = inside.split('/').next()?;
         Some(first.strip_suffix(".rs").unwrap_or(first))
+    }
+
+    /// True if what is defined on `line` is for more than its own file.
+    pub(crate) fn is_visible(&self, line: usize) -> bool {
+        let text = self.lines.get(line - 1).map(|line| line.trim_start());
+        text.is_some_and(|text| text.starts_with("pub ") || text.starts_with("pub("))
     }
 
     /// True for lines that are only compiled for tests.

@@ -1,5 +1,7 @@
 //! Terms: one word for one thing. Names that were replaced by the field's own do not come back.
 
+use std::collections::BTreeMap;
+
 use crate::source::{Kind, Source};
 use crate::{Violation, violation};
 
@@ -20,6 +22,31 @@ const FORMER: &[(&str, &str, &[&str])] = &[
 ];
 
 const REMEDY: &str = "use the word that tests/tidy/terms.rs gives";
+
+/// Types of one crate have names of their own, if more than their files see them.
+pub(crate) fn types(sources: &[Source]) -> Vec<Violation> {
+    let mut places: BTreeMap<(&str, &str), Vec<(&Source, usize)>> = BTreeMap::new();
+    for source in sources.iter().filter(|source| source.room().is_some()) {
+        for window in source.tokens.windows(2) {
+            let [what, name] = window else { continue };
+            let is_type = ["struct", "enum", "union", "trait"].contains(&what.text.as_str());
+            if is_type && source.is_visible(what.line) && !source.is_test(what.line) {
+                let name = (source.house.as_str(), name.text.as_str());
+                places.entry(name).or_default().push((source, what.line));
+            }
+        }
+    }
+    let mut found = vec![];
+    for ((_, name), all) in places {
+        if all.len() > 1 {
+            let (source, line) = all[1];
+            let what = format!("another `{name}` is in {}", all[0].0.path);
+            let remedy = "say in the name what it is of";
+            found.push(violation(source, line, "type-name", what, remedy));
+        }
+    }
+    found
+}
 
 /// Checks the names of one file.
 pub(crate) fn check(source: &Source) -> Vec<Violation> {

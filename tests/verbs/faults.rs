@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use rendez::fabric::verbs::{
-    Access, Domain, Endpoint, PathConfig, VerbsConfig, VerbsError, VerbsPort, sys,
+    Access, Domain, PathConfig, QpEndpoint, VerbsConfig, VerbsError, VerbsPort, sys,
 };
 use rendez::fabric::{Arrival, DownReason, Landing, Outcome, Port, QpId, Token, Write};
 use rendez::ground::limits::{VERBS_DRAIN_NS, VERBS_SIGNAL_EVERY};
@@ -417,26 +417,26 @@ fn a_peers_claims_are_judged_before_the_device_is_asked() {
     // RoCE v2 over IPv4: index 2 of what the device has.
     assert_eq!(port.domain().path().gid_index, 2);
     let lies = [
-        Endpoint {
+        QpEndpoint {
             number: 1 << 24,
             ..own
         },
-        Endpoint {
+        QpEndpoint {
             first_packet: 1 << 24,
             ..own
         },
-        Endpoint { mtu: 0, ..own },
-        Endpoint { mtu: 6, ..own },
-        Endpoint {
+        QpEndpoint { mtu: 0, ..own },
+        QpEndpoint { mtu: 6, ..own },
+        QpEndpoint {
             gid: [0; 16],
             ..own
         },
-        Endpoint { window: 2, ..own },
-        Endpoint {
+        QpEndpoint { window: 2, ..own },
+        QpEndpoint {
             window: u16::MAX,
             ..own
         },
-        Endpoint { body_max: 8, ..own },
+        QpEndpoint { body_max: 8, ..own },
     ];
     for lie in lies {
         let error = port.connect(qp, &lie).expect_err("a lie");

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use rendez::control::Path;
 use rendez::engine::{Config, Engine, Require};
 use rendez::fabric::verbs::{
-    Access, CompletionQueue, Domain, Endpoint, Entry, PathConfig, Patience, QueuePair, Request,
-    SharedReceive, What, sys,
+    Access, CompletionQueue, Domain, PathConfig, QpEndpoint, QueuePair, ReceiveEntry, RetryPolicy,
+    SharedReceive, WorkKind, WorkRequest, sys,
 };
 use rendez::ground::{DType, Key, Shape, StepId, TaskName, catalogue};
 use rendez::memory::{ArenaConfig, ArenaId, HugePages, Pool, Segment, Tensor};
@@ -372,7 +372,7 @@ struct Bare {
 }
 
 impl Bare {
-    fn new(device: &str) -> (Self, Endpoint) {
+    fn new(device: &str) -> (Self, QpEndpoint) {
         let path = PathConfig {
             device: Some(device.into()),
             ..PathConfig::default()
@@ -392,7 +392,7 @@ impl Bare {
             .register(&segment, Access::Peers)
             .expect("registered");
         let path = *domain.path();
-        let end = Endpoint {
+        let end = QpEndpoint {
             number: qp.number(),
             first_packet: 77,
             lid: path.lid,
@@ -412,8 +412,8 @@ impl Bare {
     }
 
     /// Posts one request, and says how it and an empty one behind it end.
-    fn post(&mut self, what: What) -> Vec<u32> {
-        let request = |id, what, len| Request {
+    fn post(&mut self, what: WorkKind) -> Vec<u32> {
+        let request = |id, what, len| WorkRequest {
             id,
             what,
             address: self.registered.address(),
@@ -422,7 +422,7 @@ impl Bare {
             is_signalled: true,
             is_inline: false,
         };
-        let both = [request(1, what, 64), request(2, What::Send, 0)];
+        let both = [request(1, what, 64), request(2, WorkKind::Send, 0)];
         // SAFETY: the first names the registered segment, which `self` keeps and nothing writes to; the second nothing.
         unsafe { self.qp.post(&both) }.expect("posted");
         let mut ended = Vec::new();
@@ -439,10 +439,10 @@ impl Bare {
 fn bare_pair() -> [Bare; 2] {
     let (one, other) = devices();
     let ((mut near, near_end), (mut far, far_end)) = (Bare::new(&one), Bare::new(&other));
-    let patience = Patience {
+    let patience = RetryPolicy {
         receiver_retry_count: 1,
         receiver_timer: 1,
-        ..Patience::default()
+        ..RetryPolicy::default()
     };
     near.qp.connect(&far_end, 77, patience).expect("a peer");
     far.qp.connect(&near_end, 77, patience).expect("a peer");
@@ -454,7 +454,7 @@ fn bare_pair() -> [Bare; 2] {
 fn guest_4_a_bad_key_and_a_receiver_without_entries_end_as_the_manual_says() {
     let [mut near, far] = bare_pair();
     let remote = far.registered.address();
-    let ended = near.post(What::Write {
+    let ended = near.post(WorkKind::Write {
         remote,
         rkey: far.registered.rkey() ^ 0x55,
     });
@@ -465,7 +465,7 @@ fn guest_4_a_bad_key_and_a_receiver_without_entries_end_as_the_manual_says() {
     assert_eq!(far.segment.index(), 0, "it is still there");
 
     let [mut near, mut far] = bare_pair();
-    let entry = Entry {
+    let entry = ReceiveEntry {
         id: 9,
         address: far.registered.address(),
         len: 64,
@@ -474,6 +474,6 @@ fn guest_4_a_bad_key_and_a_receiver_without_entries_end_as_the_manual_says() {
     // SAFETY: the entry lies in the registered segment, which nothing else touches.
     unsafe { far.receive.post(&[entry]) }.expect("posted");
     // The first takes the only entry, the second finds none.
-    let ended = near.post(What::Send);
+    let ended = near.post(WorkKind::Send);
     assert_eq!(ended, [sys::IBV_WC_SUCCESS, sys::IBV_WC_RNR_RETRY_EXC_ERR]);
 }

@@ -91,7 +91,7 @@ fn a_machine_with_or_without_the_library_gets_an_answer() {
     }
     assert_eq!(
         sys::SYMBOLS.len(),
-        size_of::<sys::Table>() / size_of::<usize>(),
+        size_of::<sys::VerbsTable>() / size_of::<usize>(),
         "a symbol for each function"
     );
 }

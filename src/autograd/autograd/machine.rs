@@ -14,7 +14,7 @@ use super::ids::{ContextId, Counter, MessageId, PassId, WorkerId};
 use super::message::{Body, Effect, Envelope, Message, Session};
 use super::pass::{Pass, State};
 use super::peers::{Heard, Peers};
-use super::rules::{Rule, Rules};
+use super::rules::{MachineRule, Rules};
 use rendez::ground::{Status, catalogue};
 
 /// Distributed autograd at one worker. Pure: calls and messages come in, effects go out by
@@ -107,7 +107,7 @@ impl<G: Clone> Autograd<G> {
         let told: BTreeSet<_> = held.known.union(&held.holders).copied().collect();
         self.drop_context(context, no_longer_valid);
         let oldest = self.oldest();
-        if self.rules.on(Rule::ReleaseTold) {
+        if self.rules.on(MachineRule::ReleaseTold) {
             for to in told {
                 self.send(to, Body::Release { context, oldest });
             }
@@ -211,14 +211,14 @@ impl<G: Clone> Autograd<G> {
             return Err(Status::of(catalogue::AUTOGRAD_MESSAGE, what));
         }
         let is_released = self.peers.is_released(context);
-        let is_over = (is_released && self.rules.on(Rule::ReleaseRemembered))
+        let is_over = (is_released && self.rules.on(MachineRule::ReleaseRemembered))
             || self.peers.is_dead(creator)
             || self.peers.is_dead(from);
         let is_here = self.contexts.contains_key(&context);
         if is_over || (creator == self.me && !is_here) {
             return Err(unknown(context));
         }
-        let is_told = !is_here && creator != from && self.rules.on(Rule::JoinedTold);
+        let is_told = !is_here && creator != from && self.rules.on(MachineRule::JoinedTold);
         if is_told {
             self.send(creator, Body::Joined { context });
         }
@@ -251,7 +251,7 @@ impl<G: Clone> Autograd<G> {
         if !is_of_session {
             return;
         }
-        if !self.peers.is_new(from, number) && self.rules.on(Rule::MessagesCountOnce) {
+        if !self.peers.is_new(from, number) && self.rules.on(MachineRule::MessagesCountOnce) {
             return;
         }
         let body = message.body;
@@ -270,7 +270,7 @@ impl<G: Clone> Autograd<G> {
     /// what was between them forgets it as well, and passes that wait for it fail.
     fn is_of_session(&mut self, from: WorkerId, theirs: Session, ours: Option<Session>) -> bool {
         let heard = self.peers.hear(from, theirs, ours);
-        if !self.rules.on(Rule::SessionsCompared) {
+        if !self.rules.on(MachineRule::SessionsCompared) {
             return heard != Heard::Late;
         }
         if let Heard::Anew {
@@ -330,7 +330,7 @@ impl<G: Clone> Autograd<G> {
     /// Contexts of `worker` are released here, and passes that need it fail.
     fn end_dealings(&mut self, worker: WorkerId, error: &Status) {
         for context in self.contexts.keys().copied().collect::<Vec<_>>() {
-            if context.worker() == worker && self.rules.on(Rule::DeathReleases) {
+            if context.worker() == worker && self.rules.on(MachineRule::DeathReleases) {
                 self.drop_context(context, |_| error.clone());
                 continue;
             }
@@ -350,7 +350,7 @@ impl<G: Clone> Autograd<G> {
             for pass in doubtful.collect::<Vec<_>>() {
                 self.doubt(pass);
             }
-            if self.rules.on(Rule::DeathFailsPasses) {
+            if self.rules.on(MachineRule::DeathFailsPasses) {
                 suffers
                     .into_iter()
                     .for_each(|id| self.fail(id, error.clone(), None));
@@ -362,7 +362,7 @@ impl<G: Clone> Autograd<G> {
     pub fn handle_worker_joined(&mut self, worker: WorkerId) {
         let was_dead = self.peers.is_dead(worker);
         self.peers.joined(worker);
-        if was_dead && self.rules.on(Rule::SessionsCompared) {
+        if was_dead && self.rules.on(MachineRule::SessionsCompared) {
             self.send(worker, Body::Forgot);
         }
     }
@@ -381,13 +381,13 @@ impl<G: Clone> Autograd<G> {
         }
         match message.body {
             Body::Mark { pass, .. } | Body::Gradient { pass, .. }
-                if self.rules.on(Rule::UndeliveredFails) =>
+                if self.rules.on(MachineRule::UndeliveredFails) =>
             {
                 self.fail(pass, error.clone(), None);
             }
             Body::Mark { .. } | Body::Gradient { .. } => {}
             body if error.reason() == catalogue::RPC_BUSY => drop(self.send(to, body)),
-            Body::Joined { context } if self.rules.on(Rule::UntoldReleases) => {
+            Body::Joined { context } if self.rules.on(MachineRule::UntoldReleases) => {
                 self.drop_context(context, |_| error.clone());
             }
             _ => {}

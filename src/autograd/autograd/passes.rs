@@ -12,7 +12,7 @@ use super::ids::{ContextId, MessageId, PassId, WorkerId};
 use super::machine::{Autograd, dead, unknown};
 use super::message::{Body, Effect, Input, Mode, Options, Port, Standing, Start};
 use super::pass::{Pass, Phase, State};
-use super::rules::Rule;
+use super::rules::MachineRule;
 use rendez::ground::{Status, catalogue};
 
 /// How many passes of one context may be remembered here for nothing but their failure.
@@ -224,7 +224,7 @@ impl<G: Clone> Autograd<G> {
     /// Another that takes part in the pass is lost, and may have known that it failed: the root is asked, and all that
     /// the pass came from or went to do the same.
     pub(super) fn doubt(&mut self, id: PassId) {
-        let is_asked = self.rules.on(Rule::DoubtAsked);
+        let is_asked = self.rules.on(MachineRule::DoubtAsked);
         let (me, pass) = (self.me, self.pass_mut(id));
         let Some(pass) = pass.filter(|pass| is_asked && !pass.is_root() && !pass.is_doubted) else {
             return;
@@ -317,7 +317,7 @@ impl<G: Clone> Autograd<G> {
     /// Notes that a message of the pass came. The first one is answered when all that follows from it is done, others
     /// at once; the root counts them instead. False if the pass is not to go on here.
     fn engage(&mut self, id: PassId, options: Options, from: WorkerId, number: u64) -> bool {
-        let is_delayed = self.rules.on(Rule::AnswerDelayed);
+        let is_delayed = self.rules.on(MachineRule::AnswerDelayed);
         let Some(held) = self.contexts.get_mut(&id.context) else {
             self.send(
                 from,
@@ -381,11 +381,11 @@ impl<G: Clone> Autograd<G> {
                 self.effects.push_back(Effect::Run { pass: id, inputs });
                 return;
             }
-            if pass.is_exhausted(rules.on(Rule::DependenciesCounted)) {
+            if pass.is_exhausted(rules.on(MachineRule::DependenciesCounted)) {
                 self.complete(id);
             }
         }
-        let is_settled = |pass: &Pass<G>| pass.is_settled(me) || !rules.on(Rule::RootCounts);
+        let is_settled = |pass: &Pass<G>| pass.is_settled(me) || !rules.on(MachineRule::RootCounts);
         let is_over = |pass: &&mut Pass<G>| pass.is_idle() && (!pass.is_root() || is_settled(pass));
         let Some(pass) = self.pass_mut(id).filter(is_over) else {
             return;
@@ -506,10 +506,10 @@ impl<G: Clone> Autograd<G> {
             is_ended: true,
             ..Pass::failed(error.clone())
         };
-        if rules.on(Rule::FailedTakenBack) {
+        if rules.on(MachineRule::FailedTakenBack) {
             held.gradients.remove(&id);
         }
-        if !rules.on(Rule::FailTold) {
+        if !rules.on(MachineRule::FailTold) {
             told.clear();
         }
         if was_open {

@@ -6,7 +6,7 @@
 /// A rule of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
-pub(super) enum Rule {
+pub(super) enum MachineRule {
     /// A message that comes again is ignored.
     MessagesCountOnce,
     /// Who comes to hold a context through another worker says so to its creator.
@@ -39,7 +39,7 @@ pub(super) enum Rule {
     SessionsCompared,
 }
 
-impl Rule {
+impl MachineRule {
     /// All of them.
     #[cfg(all(test, debug_assertions))]
     pub(super) const ALL: [Self; 15] = [
@@ -61,7 +61,7 @@ impl Rule {
     ];
 }
 
-impl rendez_core::mutant::Rule for Rule {
+impl rendez_core::mutant::NamedRule for MachineRule {
     fn number(self) -> u32 {
         self as u32
     }
@@ -88,4 +88,4 @@ impl rendez_core::mutant::Rule for Rule {
 }
 
 /// Which of them are on.
-pub(super) type Rules = rendez_core::mutant::Rules<Rule>;
+pub(super) type Rules = rendez_core::mutant::Rules<MachineRule>;

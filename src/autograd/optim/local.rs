@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::rule::Rule;
-use super::step::{Real, State, step};
+use super::step::{ParameterState, Real, step};
 use crate::tape::{Tape, Var};
 use rendez::ground::{DType, Status, catalogue};
 use rendez::memory::{Element, Tensor};
@@ -19,8 +19,8 @@ pub struct Parameter {
 /// What is kept of one parameter, in its type.
 #[derive(Clone, Debug)]
 enum Kept {
-    Single(State<f32>),
-    Double(State<f64>),
+    Single(ParameterState<f32>),
+    Double(ParameterState<f64>),
 }
 
 /// An optimizer of parameters of one worker. Several threads may step at once: each parameter is stepped by one at a
@@ -101,8 +101,8 @@ impl Optimizer {
         }
         let kept = |parameter: Parameter| {
             let kept = match parameter.var().dtype() {
-                DType::F64 => Kept::Double(State::default()),
-                _ => Kept::Single(State::default()),
+                DType::F64 => Kept::Double(ParameterState::default()),
+                _ => Kept::Single(ParameterState::default()),
             };
             (parameter, Mutex::new(kept))
         };
@@ -160,7 +160,7 @@ impl Optimizer {
 
 fn stepped<T: Real + Element>(
     rule: &Rule,
-    state: &mut State<T>,
+    state: &mut ParameterState<T>,
     value: &Tensor,
     gradient: &Tensor,
 ) -> Result<Tensor, Status> {

@@ -6,7 +6,7 @@ use super::rule::{Adagrad, Adam, AdamW, RmsProp, Rule, Sgd};
 
 /// What an optimizer keeps of a parameter between steps.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct State<T> {
+pub(super) struct ParameterState<T> {
     /// Steps that were made.
     pub(super) steps: u64,
     /// The momentum, or the mean of the gradients.
@@ -62,7 +62,12 @@ macro_rules! real {
 real!(f32, f64);
 
 /// Steps `values` along `gradient`, which is as long.
-pub(super) fn step<T: Real>(rule: &Rule, state: &mut State<T>, values: &mut [T], gradient: &[T]) {
+pub(super) fn step<T: Real>(
+    rule: &Rule,
+    state: &mut ParameterState<T>,
+    values: &mut [T],
+    gradient: &[T],
+) {
     state.steps += 1;
     match rule {
         Rule::Sgd(rule) => sgd(rule, state, values, gradient),
@@ -83,7 +88,7 @@ fn lerp<T: Real>(mean: T, value: T, part: T) -> T {
     mean.plus(part.times(value.minus(mean)))
 }
 
-fn sgd<T: Real>(rule: &Sgd, state: &mut State<T>, values: &mut [T], gradient: &[T]) {
+fn sgd<T: Real>(rule: &Sgd, state: &mut ParameterState<T>, values: &mut [T], gradient: &[T]) {
     let is_first = state.first.is_empty();
     let (lr, decay, momentum) = (
         T::of(rule.lr),
@@ -114,7 +119,12 @@ fn sgd<T: Real>(rule: &Sgd, state: &mut State<T>, values: &mut [T], gradient: &[
     }
 }
 
-fn adagrad<T: Real>(rule: &Adagrad, state: &mut State<T>, values: &mut [T], gradient: &[T]) {
+fn adagrad<T: Real>(
+    rule: &Adagrad,
+    state: &mut ParameterState<T>,
+    values: &mut [T],
+    gradient: &[T],
+) {
     ready(&mut state.second, values, rule.initial_accumulator_value);
     let lr = T::of(rule.lr / (1.0 + (state.steps - 1) as f64 * rule.lr_decay));
     let (decay, eps) = (T::of(rule.weight_decay), T::of(rule.eps));
@@ -130,7 +140,7 @@ fn adam<T: Real>(
     rule: &Adam,
     shrink: f64,
     decay: f64,
-    state: &mut State<T>,
+    state: &mut ParameterState<T>,
     values: &mut [T],
     gradient: &[T],
 ) {
@@ -169,7 +179,12 @@ fn adam<T: Real>(
     }
 }
 
-fn rms_prop<T: Real>(rule: &RmsProp, state: &mut State<T>, values: &mut [T], gradient: &[T]) {
+fn rms_prop<T: Real>(
+    rule: &RmsProp,
+    state: &mut ParameterState<T>,
+    values: &mut [T],
+    gradient: &[T],
+) {
     ready(&mut state.first, values, 0.0);
     ready(&mut state.second, values, 0.0);
     ready(&mut state.third, values, 0.0);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::plan::{self, CONSUMER, Findings, PRODUCER, Plan};
 use super::tasks::{BatchKeys, Producer, numbers};
-use super::wait::{MEET_TIMEOUT, Waiting, is_leaving};
+use super::wait::{MEET_TIMEOUT, PairWait, is_leaving};
 use super::{Fact, Handed, Handover, Outcome};
 use crate::error::CliError;
 use crate::histogram::Recorder;
@@ -79,7 +79,7 @@ impl Handover for TwoProcesses {
         let facts = facts(&engine, &consumer, cores);
         let mut ended = || consumer.ended();
         let mut producer = Side {
-            waiting: Waiting::new(&engine, (PRODUCER, CONSUMER), &mut ended)?,
+            waiting: PairWait::new(&engine, (PRODUCER, CONSUMER), &mut ended)?,
             engine: &engine,
         };
         let tallies = producer.hand_all_over(weights, &plan, self.linger, each)?;
@@ -108,7 +108,7 @@ pub(super) fn config(job: &str, core: usize, is_shared: bool) -> Config {
 /// The first process's side of the talk.
 struct Side<'a> {
     engine: &'a Engine,
-    waiting: Waiting<'a>,
+    waiting: PairWait<'a>,
 }
 
 impl Side<'_> {

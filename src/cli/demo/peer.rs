@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::pair::{PEER_COMMAND, config};
 use super::plan::{self, CONSUMER, PRODUCER, Plan};
 use super::tasks::{Awaited, BatchKeys, Consumer, Until, numbers};
-use super::wait::{Waiting, is_leaving};
+use super::wait::{PairWait, is_leaving};
 use crate::args::DemoPeerArgs;
 use crate::error::CliError;
 use crate::weights::{Entry, Weights};
@@ -47,7 +47,7 @@ pub fn serve(args: &DemoPeerArgs) -> Result<(), CliError> {
         .peers
         .insert(format!("/job:{PRODUCER}/task:0"), address);
     let engine = Engine::start(config)?;
-    let mut waiting = Waiting::new(&engine, (CONSUMER, PRODUCER), &mut ended)?;
+    let mut waiting = PairWait::new(&engine, (CONSUMER, PRODUCER), &mut ended)?;
     waiting.say(
         &plan::key(CONSUMER, PRODUCER, "ready")?,
         numbers(&[plan.fingerprint])?,
@@ -84,7 +84,7 @@ fn receive(
     first: usize,
     batch: &[Entry],
     rounds: Option<u64>,
-    waiting: &mut Waiting<'_>,
+    waiting: &mut PairWait<'_>,
 ) -> Result<(), CliError> {
     let (mut awaited, mut start) = (Vec::with_capacity(batch.len()), 0);
     for (place, entry) in batch.iter().enumerate() {

@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const DYING: Duration = Duration::from_millis(200);
 
 /// One side's view of the other.
-pub(super) struct Waiting<'a> {
+pub(super) struct PairWait<'a> {
     engine: &'a Engine,
     /// Ends with the other side and not before.
     end: Recv,
@@ -41,7 +41,7 @@ pub(super) struct Waiting<'a> {
     waker: Waker,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> PairWait<'a> {
     pub(super) fn new(
         engine: &'a Engine,
         (this, other): (&'static str, &'static str),

@@ -262,7 +262,7 @@ impl Sink {
                 let key = context.prepare(&self.keys.report)?;
                 return context.send_dead(self.keys.step, key, Tensor::scalar(0u8));
             }
-            let report = Report {
+            let report = FarReport {
                 count: self.count - self.measured_from,
                 allocations: allocations::count() - self.allocations,
                 latency: self.latency.clone(),
@@ -302,14 +302,14 @@ impl Task for Sink {
 
 /// What the far side found, as it crosses to the near side.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct FarReport {
     pub(super) count: u64,
     pub(super) allocations: u64,
     pub(super) latency: Recorder,
     pub(super) per_operation: Recorder,
 }
 
-impl Report {
+impl FarReport {
     /// Two numbers, the length of the first distribution, and both.
     pub(super) fn write(&self) -> Result<Tensor, Status> {
         let (latency, per_operation) = (self.latency.to_bytes(), self.per_operation.to_bytes());

@@ -13,7 +13,7 @@ use super::super::bench::Measured;
 use super::super::error::CliError;
 use super::super::histogram::{Recorder, Schedule};
 use super::super::stopwatch::Stamp;
-use super::far::Report;
+use super::far::FarReport;
 use super::{
     Job, Keys, PATIENCE, SMALL_MAX, Timing, await_outcome, failed, meta, put_stamp, ready_tensor,
 };
@@ -485,7 +485,7 @@ impl Streamer {
             .filter(|_| allocations::is_counting())
             .map(|began| allocations::count() - began);
         let measured =
-            Report::read(received.tensor.host()?).map(|report| report.measured(self.job, ours));
+            FarReport::read(received.tensor.host()?).map(|report| report.measured(self.job, ours));
         self.end(measured, context);
         Ok(())
     }

@@ -14,7 +14,7 @@ use super::credit::lines;
 use super::demand::Cancelled;
 use super::offers::Placed;
 use super::served::Writing;
-use super::session::State;
+use super::session::SessionState;
 use super::stream::{Load, key_of};
 use super::{Channel, Demand, NoPush, Payload, Rule, Violation};
 use crate::ground::{DType, Nanos, Region, Status, StepId, TensorMeta};
@@ -34,8 +34,8 @@ impl<V: Payload> Channel<V> {
     #[inline]
     fn due(&self, now: Nanos) -> Option<Due> {
         match self.session.state() {
-            State::Up if self.stream.has_next() => Some(Due::Frame),
-            State::Up => (self.credit.due_at() <= now).then_some(Due::Credit),
+            SessionState::Up if self.stream.has_next() => Some(Due::Frame),
+            SessionState::Up => (self.credit.due_at() <= now).then_some(Due::Credit),
             state => state.owes_hello().then_some(Due::Hello),
         }
     }
@@ -72,7 +72,7 @@ impl<V: Payload> Channel<V> {
     #[inline]
     #[must_use]
     pub fn poll_timeout(&self) -> Nanos {
-        if self.session.state() == State::Up {
+        if self.session.state() == SessionState::Up {
             self.credit.due_at()
         } else {
             Nanos::NEVER
@@ -300,7 +300,7 @@ impl<V: Payload> Channel<V> {
         post: &mut impl FnMut(&Frame, [&[u8]; 2]) -> bool,
     ) -> bool {
         let is_clear = self.stream.is_clear() || mutant!("posted_before_what_waits");
-        if !is_clear || self.session.state() != State::Up {
+        if !is_clear || self.session.state() != SessionState::Up {
             return false;
         }
         let Some(number) = self.given.number(key) else {
@@ -547,7 +547,7 @@ impl<V: Payload> Channel<V> {
         let Some(number) = self.given.take_back(key) else {
             return false;
         };
-        let tells = self.session.state() == State::Up;
+        let tells = self.session.state() == SessionState::Up;
         if tells {
             self.queue(&Message::Intern(number, ""));
         }

@@ -10,7 +10,7 @@
 //! if a quarter of a window is untold, otherwise when they have waited long enough, and never if all is told.
 
 use super::heard::Violation;
-use super::{Hello, Settings};
+use super::{ChannelSettings, Hello};
 use crate::ground::Nanos;
 use crate::wire::Frame;
 
@@ -42,7 +42,7 @@ pub(super) struct Credit {
 }
 
 impl Credit {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &ChannelSettings) -> Self {
         let mut credit = Self {
             consumed: 0,
             consumed_due: 0,

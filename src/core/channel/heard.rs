@@ -31,7 +31,7 @@ pub struct PushHeard<'a> {
 
 /// Bytes of ours that the peer held a lease of and sends back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lent {
+pub struct ReturnedLease {
     /// Our offer.
     pub offer: Ticket,
     /// Where its value lies.
@@ -60,7 +60,7 @@ pub struct OfferHeard {
     /// Where it can be read in place: the peer's claim.
     pub region: Option<Region>,
     /// Which bytes of ours it is: see [`Channel::lent`](super::Channel::lent).
-    pub lent: Option<Lent>,
+    pub lent: Option<ReturnedLease>,
     /// The demand it answers.
     pub demand: Option<(Ticket, Demand)>,
     /// When it was posted, on the sender's counter; zero if it does not say.

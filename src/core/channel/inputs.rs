@@ -5,14 +5,14 @@
 use super::commands::subject_of;
 use super::credit::{Credit, lines};
 use super::demand::Answer;
-use super::heard::{Heard, Lent, OfferHeard, PushHeard, RequestHeard};
+use super::heard::{Heard, OfferHeard, PushHeard, RequestHeard, ReturnedLease};
 use super::intern::{Given, Learned};
 use super::keyed::Keyed;
 use super::offers::Offers;
 use super::served::{Served, Writing};
-use super::session::{Session, State};
-use super::stream::Stream;
-use super::{Channel, Counters, Demand, Payload, Rule, Settings, Violation, WriteEnd};
+use super::session::{Session, SessionState};
+use super::stream::FrameStream;
+use super::{Channel, ChannelSettings, Counters, Demand, Payload, Rule, Violation, WriteEnd};
 use crate::ground::limits::PARKED_REQUESTS;
 use crate::ground::{Incarnation, Nanos, StepId};
 use crate::rendezvous::KeyId;
@@ -23,10 +23,10 @@ use crate::wire::{Frame, INLINE_BODY_MAX, Kind, Message, Ticket};
 impl<V: Payload> Channel<V> {
     /// A channel with no connection.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: ChannelSettings) -> Self {
         Self {
             session: Session::new(&settings),
-            stream: Stream::new(usize::from(settings.frame_window)),
+            stream: FrameStream::new(usize::from(settings.frame_window)),
             credit: Credit::new(&settings),
             given: Given::new(settings.interned),
             learned: Learned::new(settings.rules),
@@ -226,7 +226,7 @@ impl<V: Payload> Channel<V> {
     /// What a frame says of ours, and that it came.
     #[inline(always)]
     fn count_frame(&mut self, now: Nanos, frame: &Frame, is_credit: bool) -> Result<(), Violation> {
-        if self.session.state() != State::Up {
+        if self.session.state() != SessionState::Up {
             return Err(Violation::BeforeHello);
         }
         let (frames, lines) = frame.credit();
@@ -396,7 +396,7 @@ impl<V: Payload> Channel<V> {
         })
     }
 
-    fn judge_lent(&mut self, offer: Ticket, size: u64) -> Result<Option<Lent>, Violation> {
+    fn judge_lent(&mut self, offer: Ticket, size: u64) -> Result<Option<ReturnedLease>, Violation> {
         let reader = self.session.peer();
         let lent = self.offers.judge_lent(offer, size, reader)?;
         self.counters.stale += u64::from(lent.is_none());
@@ -499,7 +499,7 @@ impl<V: Payload> Channel<V> {
     /// True if an ended connection has left nothing here: nothing is kept for the peer either.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.load() == [0; 4] && self.session.state() == State::Down
+        self.load() == [0; 4] && self.session.state() == SessionState::Down
     }
 
     /// Requests outstanding, values on offer, writes on their way, frames kept.
@@ -528,7 +528,7 @@ impl<V: Payload> Channel<V> {
     /// The value of ours that the peer sent back, for as long as it is on offer: the peer lets go of it only after it
     /// has heard that what it sent is taken.
     #[must_use]
-    pub fn lent(&self, lent: Lent) -> Option<&V> {
+    pub fn lent(&self, lent: ReturnedLease) -> Option<&V> {
         self.offers.lent(lent)
     }
 

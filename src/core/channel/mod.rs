@@ -32,7 +32,7 @@ mod stream;
 mod tests;
 
 pub use demand::{Accepted, Demand};
-pub use heard::{Heard, Lent, OfferHeard, PushHeard, RequestHeard, Violation};
+pub use heard::{Heard, OfferHeard, PushHeard, RequestHeard, ReturnedLease, Violation};
 pub use rules::{Rule, Rules};
 
 use crate::ground::{Incarnation, Region, TensorMeta};
@@ -44,7 +44,7 @@ use keyed::Keyed;
 use offers::Offers;
 use served::Served;
 use session::Session;
-use stream::Stream;
+use stream::FrameStream;
 
 /// A value as far as a channel must know it.
 pub trait Payload {
@@ -71,7 +71,7 @@ pub trait Payload {
 
 /// What a channel is told when it is made.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct ChannelSettings {
     /// Our incarnation.
     pub incarnation: Incarnation,
     /// Frames that may be in flight towards us.
@@ -135,9 +135,9 @@ pub struct Counters {
 /// events of the parts.
 #[derive(Debug)]
 pub struct Channel<V> {
-    settings: Settings,
+    settings: ChannelSettings,
     session: Session,
-    stream: Stream<V>,
+    stream: FrameStream<V>,
     credit: Credit,
     given: Given,
     learned: Learned,

@@ -4,9 +4,9 @@
 //! ends when the peer accepts or releases it, and with its step or its epoch, unless the peer may be reading it in
 //! place: then only the peer's word or the proof that it is gone ends it.
 
-use super::heard::{Lent, Violation};
+use super::heard::{ReturnedLease, Violation};
 use super::keyed::{Keyed, OfKey};
-use super::{Payload, Rule, Settings};
+use super::{ChannelSettings, Payload, Rule};
 use crate::ground::limits::PARKED_REQUESTS;
 use crate::ground::{Incarnation, Region, StepId};
 use crate::rendezvous::KeyId;
@@ -56,7 +56,7 @@ pub(super) struct Placed {
 }
 
 impl<V: Payload> Offers<V> {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &ChannelSettings) -> Self {
         Self {
             // Writes that failed come back as offers, beyond what may be offered; and as many as may be offered are
             // kept for readers of ended epochs.
@@ -160,7 +160,7 @@ impl<V: Payload> Offers<V> {
     }
 
     /// The value that the peer sent back, for as long as it is on offer.
-    pub(super) fn lent(&self, lent: Lent) -> Option<&V> {
+    pub(super) fn lent(&self, lent: ReturnedLease) -> Option<&V> {
         let offered = self.all.at(lent.offer)?;
         (offered.value.region() == Some(lent.region)).then_some(&offered.value)
     }
@@ -172,13 +172,15 @@ impl<V: Payload> Offers<V> {
         offer: Ticket,
         size: u64,
         reader: Option<Incarnation>,
-    ) -> Result<Option<Lent>, Violation> {
+    ) -> Result<Option<ReturnedLease>, Violation> {
         let Some(offered) = self.all.at(offer) else {
             return Ok(None);
         };
         let is_theirs = offered.is_readable && offered.reader == reader;
         match offered.value.region() {
-            Some(region) if is_theirs && region.len == size => Ok(Some(Lent { offer, region })),
+            Some(region) if is_theirs && region.len == size => {
+                Ok(Some(ReturnedLease { offer, region }))
+            }
             _ => Err(Violation::Lease),
         }
     }

@@ -44,7 +44,7 @@ pub enum Rule {
 /// Which of them are on.
 pub type Rules = crate::mutant::Rules<Rule>;
 
-impl crate::mutant::Rule for Rule {
+impl crate::mutant::NamedRule for Rule {
     fn number(self) -> u32 {
         self as u32
     }

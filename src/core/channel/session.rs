@@ -8,11 +8,11 @@
 //! ```
 
 use super::heard::Violation;
-use super::{Hello, Settings};
+use super::{ChannelSettings, Hello};
 use crate::ground::Incarnation;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
-pub(super) enum State {
+pub(super) enum SessionState {
     Down,
     Greeting,
     Greeted,
@@ -20,7 +20,7 @@ pub(super) enum State {
     Up,
 }
 
-impl State {
+impl SessionState {
     /// True if our hello is due.
     #[cold]
     pub(super) const fn owes_hello(self) -> bool {
@@ -36,7 +36,7 @@ struct Peer {
 
 #[derive(Debug)]
 pub(super) struct Session {
-    state: State,
+    state: SessionState,
     ours: Incarnation,
     epoch: u64,
     peer: Option<Peer>,
@@ -62,9 +62,9 @@ pub(super) struct Met {
 }
 
 impl Session {
-    pub(super) const fn new(settings: &Settings) -> Self {
+    pub(super) const fn new(settings: &ChannelSettings) -> Self {
         Self {
-            state: State::Down,
+            state: SessionState::Down,
             ours: settings.incarnation,
             epoch: 1,
             peer: None,
@@ -75,11 +75,11 @@ impl Session {
     }
 
     pub(super) const fn connected(&mut self) {
-        self.state = State::Greeting;
+        self.state = SessionState::Greeting;
     }
 
     pub(super) const fn disconnected(&mut self) {
-        self.state = State::Down;
+        self.state = SessionState::Down;
     }
 
     /// Our epoch ends, with all that its peer was.
@@ -87,7 +87,7 @@ impl Session {
         self.epoch += 1;
         self.life = self.life.wrapping_add(1);
         self.peer = None;
-        self.state = State::Down;
+        self.state = SessionState::Down;
     }
 
     /// As [`Session::lose`], and the peer to come is another one.
@@ -104,7 +104,7 @@ impl Session {
 
     /// What ours says. It names the peer's life and none of its epochs if values for that life were dropped. A peer
     /// that has sent a frame has heard that.
-    pub(super) fn hello(&self, consumed: u64, settings: &Settings) -> Hello {
+    pub(super) fn hello(&self, consumed: u64, settings: &ChannelSettings) -> Hello {
         let known = self.peer.map(|peer| (peer.incarnation, peer.epoch));
         let dropped = self.dropped_for.filter(|_| consumed == 0);
         let expected = dropped.map(|reader| (reader, 0)).or(known);
@@ -123,14 +123,16 @@ impl Session {
     /// Ours was posted.
     pub(super) fn mark_greeted(&mut self) {
         self.state = match self.state {
-            State::Answering | State::Up => State::Up,
-            State::Down | State::Greeting | State::Greeted => State::Greeted,
+            SessionState::Answering | SessionState::Up => SessionState::Up,
+            SessionState::Down | SessionState::Greeting | SessionState::Greeted => {
+                SessionState::Greeted
+            }
         };
     }
 
     /// Theirs came.
     pub(super) fn hear(&mut self, hello: &Hello) -> Result<Met, Violation> {
-        if !matches!(self.state, State::Greeting | State::Greeted) {
+        if !matches!(self.state, SessionState::Greeting | SessionState::Greeted) {
             return Err(Violation::SecondHello);
         }
         if hello.frame_window == 0 || hello.line_window == 0 || hello.line_window >= 1 << 15 {
@@ -164,27 +166,27 @@ impl Session {
 
     /// What theirs said was possible. They send nothing more before they have heard ours.
     pub(super) fn accept(&mut self) {
-        self.state = if self.state == State::Greeted {
-            State::Up
+        self.state = if self.state == SessionState::Greeted {
+            SessionState::Up
         } else {
-            State::Answering
+            SessionState::Answering
         };
     }
 
     /// True between the hellos and the end of the connection.
     #[inline]
     pub(super) fn is_up(&self) -> bool {
-        self.state >= State::Answering
+        self.state >= SessionState::Answering
     }
 
     #[inline]
-    pub(super) const fn state(&self) -> State {
+    pub(super) const fn state(&self) -> SessionState {
         self.state
     }
 
     /// True if what is said now may reach a peer.
     pub(super) fn may_know(&self) -> bool {
-        self.peer.is_some() || self.state != State::Down
+        self.peer.is_some() || self.state != SessionState::Down
     }
 
     pub(super) fn peer(&self) -> Option<Incarnation> {

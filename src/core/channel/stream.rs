@@ -29,7 +29,7 @@ pub(super) enum Load<V> {
 }
 
 #[derive(Debug)]
-pub(super) struct Stream<V> {
+pub(super) struct FrameStream<V> {
     /// As they will be posted, except that the credit is missing and the key stands in the place of its number.
     frames: Ring<Frame>,
     /// Those of the frames whose bodies are not inline, in their order.
@@ -52,7 +52,7 @@ pub(super) fn key_of(frame: &Frame) -> Option<KeyId> {
     matches!(frame.kind(), PUSH | OFFER | REQUEST).then(|| KeyId(frame.slot()))
 }
 
-impl<V> Stream<V> {
+impl<V> FrameStream<V> {
     pub(super) fn new(warm: usize) -> Self {
         Self {
             frames: Ring::new(warm, Frame::default()),

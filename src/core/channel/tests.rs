@@ -13,7 +13,7 @@ mod lent;
 mod pair;
 mod resume;
 
-use super::{Channel, Demand, Heard, NoPush, Payload, Rules, Settings, Violation};
+use super::{Channel, ChannelSettings, Demand, Heard, NoPush, Payload, Rules, Violation};
 use crate::ground::{DType, Incarnation, Nanos, Region, Shape, StepId, TensorMeta};
 use crate::rendezvous::KeyId;
 use crate::wire::message::{Hello, Offer, Push, Request, Subject};
@@ -27,8 +27,8 @@ pub(super) const FRAMES: u16 = 8;
 /// Lines that may wait, either way.
 pub(super) const LINES: u16 = 64;
 
-pub(super) const fn settings(incarnation: Incarnation) -> Settings {
-    Settings {
+pub(super) const fn settings(incarnation: Incarnation) -> ChannelSettings {
+    ChannelSettings {
         incarnation,
         frame_window: FRAMES,
         line_window: LINES,
@@ -196,7 +196,7 @@ fn hello_of_theirs() -> Hello {
 }
 
 /// A channel that has exchanged hellos.
-fn up_with(settings: Settings) -> Channel<Value> {
+fn up_with(settings: ChannelSettings) -> Channel<Value> {
     let mut channel = Channel::new(settings);
     greet(&mut channel, hello_of_theirs());
     channel

@@ -17,7 +17,7 @@
 
 use std::task::Waker;
 
-use super::line::{Line, Place};
+use super::line::{Line, LinePlace};
 use crate::sync::{Arc, AtomicU64, Ordering, UnsafeCell};
 
 /// A thread holds it.
@@ -49,7 +49,7 @@ unsafe impl<T: Send> Sync for Baton<T> {}
 
 /// The right to touch the value.
 #[derive(Debug)]
-pub(crate) struct Held<'a, T>(&'a Baton<T>);
+pub(crate) struct BatonGuard<'a, T>(&'a Baton<T>);
 
 impl<T> Baton<T> {
     /// A baton that is kept for the thread that calls [`Baton::take_home`].
@@ -63,7 +63,7 @@ impl<T> Baton<T> {
 
     /// Takes it if it is free. If it is not, leaves `call` for its holder: none, [`CALLED`], and [`WANTED`].
     #[inline]
-    pub(crate) fn take(&self, call: u64) -> Option<Held<'_, T>> {
+    pub(crate) fn take(&self, call: u64) -> Option<BatonGuard<'_, T>> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             let is_free = word & (HELD | KEPT) == 0;
@@ -81,7 +81,7 @@ impl<T> Baton<T> {
                 .word
                 .compare_exchange_weak(word, next, Ordering::AcqRel, Ordering::Relaxed)
             {
-                Ok(_) => return is_free.then(|| Held(self)),
+                Ok(_) => return is_free.then(|| BatonGuard(self)),
                 Err(now) => word = now,
             }
         }
@@ -97,9 +97,9 @@ impl<T> Baton<T> {
     }
 
     /// Takes it if no thread holds it, kept or not: for the one thread that it is kept for.
-    pub(crate) fn take_home(&self) -> Option<Held<'_, T>> {
+    pub(crate) fn take_home(&self) -> Option<BatonGuard<'_, T>> {
         let before = self.word.fetch_or(HELD, Ordering::AcqRel);
-        (before & HELD == 0).then(|| Held(self))
+        (before & HELD == 0).then(|| BatonGuard(self))
     }
 
     /// How often others than the thread at home took it.
@@ -135,7 +135,7 @@ impl<T> Baton<T> {
 
     /// Joins the line until the baton is laid down; `waker` is woken then. `None` if no thread holds it: the caller
     /// must then serve the line, by taking the baton and laying it down.
-    pub(crate) fn line_up(&self, waker: &Waker) -> Option<Arc<Place>> {
+    pub(crate) fn line_up(&self, waker: &Waker) -> Option<Arc<LinePlace>> {
         let lined = || self.word.fetch_or(LINED, Ordering::AcqRel);
         let (place, before) = self.line.join(waker, lined);
         if before & HELD != 0 {
@@ -146,14 +146,14 @@ impl<T> Baton<T> {
     }
 
     /// True as long as its turn has not come.
-    pub(crate) fn stands(&self, place: &Arc<Place>) -> bool {
+    pub(crate) fn stands(&self, place: &Arc<LinePlace>) -> bool {
         self.line.has(place)
     }
 
     /// Leaves the line. False if its turn had come: then the thread that leaves must see to the next, as with
     /// [`Baton::line_up`].
     #[must_use]
-    pub(crate) fn leave(&self, place: &Arc<Place>) -> bool {
+    pub(crate) fn leave(&self, place: &Arc<LinePlace>) -> bool {
         self.line.leave(place, || self.has_no_line())
     }
 
@@ -168,7 +168,7 @@ impl<T> Baton<T> {
     }
 }
 
-impl<T> Held<'_, T> {
+impl<T> BatonGuard<'_, T> {
     /// Does something with the value.
     #[inline]
     pub(crate) fn with<R>(&mut self, touch: impl FnOnce(&mut T) -> R) -> R {
@@ -212,7 +212,7 @@ impl<T> Held<'_, T> {
 }
 
 /// A holder that unwinds leaves the baton kept, so that only a thread that can deal with it takes it.
-impl<T> Drop for Held<'_, T> {
+impl<T> Drop for BatonGuard<'_, T> {
     fn drop(&mut self) {
         self.0.word.fetch_or(KEPT, Ordering::AcqRel);
         self.0.word.fetch_and(!HELD, Ordering::AcqRel);

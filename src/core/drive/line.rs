@@ -10,22 +10,22 @@ use crate::sync::{Arc, Mutex, MutexGuard};
 
 /// Where one stands.
 #[derive(Debug)]
-pub(crate) struct Place(Waker);
+pub(crate) struct LinePlace(Waker);
 
 /// The sleeping threads.
 #[derive(Debug, Default)]
-pub(crate) struct Line(Mutex<VecDeque<Arc<Place>>>);
+pub(crate) struct Line(Mutex<VecDeque<Arc<LinePlace>>>);
 
 impl Line {
-    fn places(&self) -> MutexGuard<'_, VecDeque<Arc<Place>>> {
+    fn places(&self) -> MutexGuard<'_, VecDeque<Arc<LinePlace>>> {
         self.0
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Joins behind all others. `say` says outside that a thread stands here.
-    pub(super) fn join<R>(&self, waker: &Waker, say: impl FnOnce() -> R) -> (Arc<Place>, R) {
-        let place = Arc::new(Place(waker.clone()));
+    pub(super) fn join<R>(&self, waker: &Waker, say: impl FnOnce() -> R) -> (Arc<LinePlace>, R) {
+        let place = Arc::new(LinePlace(waker.clone()));
         let mut places = self.places();
         places.push_back(Arc::clone(&place));
         (place, say())
@@ -45,12 +45,12 @@ impl Line {
     }
 
     /// True if it stands there.
-    pub(super) fn has(&self, place: &Arc<Place>) -> bool {
+    pub(super) fn has(&self, place: &Arc<LinePlace>) -> bool {
         self.places().iter().any(|other| Arc::ptr_eq(other, place))
     }
 
     /// Leaves. False if it was called already. `say` is as in [`Line::call_next`].
-    pub(super) fn leave(&self, place: &Arc<Place>, say: impl FnOnce()) -> bool {
+    pub(super) fn leave(&self, place: &Arc<LinePlace>, say: impl FnOnce()) -> bool {
         let mut places = self.places();
         let before = places.len();
         places.retain(|other| !Arc::ptr_eq(other, place));

@@ -52,7 +52,7 @@ use crate::mail::mailbox::Command;
 use crate::memory::Tensor;
 use crate::shard::{Mailbox, Progress, Shard, TaskWaker};
 use crate::sync::{AtomicBool, Ordering};
-use baton::{Baton, CALLED, Held, WANTED};
+use baton::{Baton, BatonGuard, CALLED, WANTED};
 use beside::Beside;
 use thread::Inside;
 
@@ -295,7 +295,7 @@ impl Drive {
 
     /// Lays the shard down. What others left meanwhile is done first.
     #[inline]
-    fn end(&self, mut held: Held<'_, Seat>) {
+    fn end(&self, mut held: BatonGuard<'_, Seat>) {
         loop {
             let goes_home = held.with(|seat| self.goes_home(seat));
             if goes_home {
@@ -404,7 +404,7 @@ impl Seat {
 #[derive(Debug)]
 pub struct Turn<'a> {
     drive: &'a Drive,
-    held: Option<Held<'a, Seat>>,
+    held: Option<BatonGuard<'a, Seat>>,
 }
 
 impl Turn<'_> {

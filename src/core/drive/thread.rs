@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use super::baton::{Held, KEPT, SLEEPS, WANTED};
+use super::baton::{BatonGuard, KEPT, SLEEPS, WANTED};
 use super::{Drive, Running, Seat};
 use crate::fabric::doorbell::Doorbell;
 use crate::ground::Nanos;
@@ -306,7 +306,11 @@ impl Drive {
     }
 
     /// Sleeps without the shard, with the doorbell armed: a caller that takes it meanwhile wakes this thread.
-    fn sleep_beside<'a>(&'a self, mut held: Held<'a, Seat>, fds: &[OwnedFd]) -> Held<'a, Seat> {
+    fn sleep_beside<'a>(
+        &'a self,
+        mut held: BatonGuard<'a, Seat>,
+        fds: &[OwnedFd],
+    ) -> BatonGuard<'a, Seat> {
         let most = held.with(|seat| {
             let shard = seat.shard.as_mut()?;
             // An earlier ring, or a caller that took the shard, is no reason to wake.
@@ -353,7 +357,7 @@ impl Drive {
     }
 
     /// The thread has the shard again, after a sleep or a watch.
-    fn awake(&self, held: &mut Held<'_, Seat>) {
+    fn awake(&self, held: &mut BatonGuard<'_, Seat>) {
         self.is_summoned.store(false, Ordering::Release);
         held.with(|seat| {
             let was_asleep = std::mem::take(&mut seat.is_asleep);
@@ -369,7 +373,7 @@ impl Drive {
     }
 
     /// Callers turn the shard: waits until none does, or this thread is asked to.
-    fn watch(&self) -> Held<'_, Seat> {
+    fn watch(&self) -> BatonGuard<'_, Seat> {
         let mut last = self.baton.rounds();
         loop {
             let rounds = self.baton.rounds();

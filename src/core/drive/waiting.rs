@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::baton::{CALLED, KEPT, WANTED};
 use super::beside::TURNS_BESIDE;
-use super::line::Place;
+use super::line::LinePlace;
 use super::thread::{self, Idle, Patience, is_shard_thread};
 use super::{Drive, Driver, Turn};
 use crate::ground::{Key, Nanos, Status, StepId};
@@ -273,7 +273,7 @@ fn follow<A: Awaited>(drive: Option<&Drive>, awaited: &A, until: &Until) -> Led<
         }
     }
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut place: Option<Arc<Place>> = None;
+    let mut place: Option<Arc<LinePlace>> = None;
     let led = loop {
         if let Poll::Ready(outcome) = awaited.watch(&waker) {
             break Led::Here(outcome);

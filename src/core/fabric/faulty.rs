@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 
 use super::{
-    AnyPort, Arrival, Caps, DownReason, Landing, Outcome, Port, QpId, Refusal, RefusedWrite, Token,
-    Write,
+    AnyPort, Arrival, Caps, DownReason, Landing, Outcome, Port, PostRefusal, QpId, RefusedWrite,
+    Token, Write,
 };
 use crate::ground::rng::Rng;
 use crate::ground::{Nanos, Region};
@@ -481,9 +481,9 @@ impl Port for FaultyPort {
         self.inner.caps(qp)
     }
 
-    fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal> {
+    fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), PostRefusal> {
         if self.is_refused(qp) {
-            return Err(Refusal::Full);
+            return Err(PostRefusal::Full);
         }
         self.inner.post_send(qp, frame, body)
     }
@@ -491,7 +491,7 @@ impl Port for FaultyPort {
     fn post_write(&mut self, write: Write) -> Result<(), RefusedWrite> {
         if self.is_refused(write.qp) {
             return Err(RefusedWrite {
-                refusal: Refusal::Full,
+                refusal: PostRefusal::Full,
                 write,
             });
         }

@@ -22,7 +22,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::ring::{Lane, Progress, SIDE};
+use super::ring::{RingMemory, RingProgress, SIDE};
 use crate::ground::limits::FRAME_BYTES;
 use crate::wire::frame::{FRAME_WORDS, Frame};
 
@@ -238,7 +238,7 @@ impl MemoryLane {
     }
 }
 
-impl Lane for MemoryLane {
+impl RingMemory for MemoryLane {
     #[inline]
     fn slot_count(&self) -> u64 {
         u64::from(self.geometry.slots)
@@ -295,16 +295,16 @@ impl Lane for MemoryLane {
         self.publish(slot, word);
     }
 
-    fn progress(&self) -> Progress {
+    fn progress(&self) -> RingProgress {
         // Pairs with the Releases in `set_progress`: what is told as done is no longer read. The two words may be of
         // different tellings; each only ever grows, so both are true.
-        Progress {
+        RingProgress {
             slots: self.word(CONSUMER_LINE).load(Ordering::Acquire),
             payload: self.word(CONSUMER_LINE + 8).load(Ordering::Acquire),
         }
     }
 
-    fn set_progress(&self, progress: Progress) {
+    fn set_progress(&self, progress: RingProgress) {
         // Pairs with the Acquires in `progress`.
         self.word(CONSUMER_LINE)
             .store(progress.slots, Ordering::Release);

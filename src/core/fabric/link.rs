@@ -133,7 +133,7 @@ pub enum Side {
 
 /// One process's mapping of a link.
 #[derive(Debug)]
-pub struct Link {
+pub struct LinkMapping {
     config: LinkConfig,
     memory: OwnedFd,
     backing: Arc<Backing>,
@@ -141,7 +141,7 @@ pub struct Link {
     taken: Vec<u8>,
 }
 
-impl Link {
+impl LinkMapping {
     /// Makes a link: one sealed memfd with all channels.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use super::doorbell::PeerWake;
 use super::lane::Geometry;
 use super::link::Endpoint;
 use super::ring_port::{PortStats, RingPort};
-use super::{Arrival, BODY_MAX, Caps, Landing, Port, QpId, Refusal, RefusedWrite, Write};
+use super::{Arrival, BODY_MAX, Caps, Landing, Port, PostRefusal, QpId, RefusedWrite, Write};
 use crate::ground::{Nanos, Region};
 use crate::memory::Buffer;
 use crate::wire::Frame;

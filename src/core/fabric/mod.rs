@@ -113,7 +113,7 @@ impl Caps {
 /// Why a post was refused. Nothing was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum PostRefusal {
     /// No room now; there will be.
     #[error("no room now")]
     Full,
@@ -133,7 +133,7 @@ pub enum Refusal {
 #[derive(Debug)]
 pub struct RefusedWrite {
     /// Why.
-    pub refusal: Refusal,
+    pub refusal: PostRefusal,
     /// The write as it was posted.
     pub write: Write,
 }
@@ -252,8 +252,8 @@ pub trait Port {
     /// body of up to 16 bytes is put in the frame's tail, or lies there already when both slices are empty.
     ///
     /// # Errors
-    /// [`Refusal`]; nothing was taken.
-    fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal>;
+    /// [`PostRefusal`]; nothing was taken.
+    fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), PostRefusal>;
 
     /// Posts a one-sided write; [`Arrival::Wrote`] follows. No order is promised, among writes or between them and
     /// frames.
@@ -352,7 +352,7 @@ impl Port for AnyPort {
     }
 
     #[inline(always)]
-    fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal> {
+    fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), PostRefusal> {
         each!(self, port => port.post_send(qp, frame, body))
     }
 

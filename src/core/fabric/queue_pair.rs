@@ -24,9 +24,11 @@ use super::doorbell::PeerWake;
 use super::landings::Inbound;
 use super::lane::MemoryLane;
 use super::link::Endpoint;
-use super::ring::{Body, Consumer, PostError, Producer, Reserve, body_max};
+use super::ring::{FrameBody, PostError, Reserve, RingConsumer, RingProducer, body_max};
 use super::writes::Outbound;
-use super::{Arrival, BODY_MAX, Caps, DownReason, FABRIC_KIND_MIN, Landing, QpId, Refusal, Write};
+use super::{
+    Arrival, BODY_MAX, Caps, DownReason, FABRIC_KIND_MIN, Landing, PostRefusal, QpId, Write,
+};
 use crate::ground::Region;
 use crate::memory::Buffer;
 use crate::wire::Frame;
@@ -50,9 +52,9 @@ const NONE: Reserve = Reserve {
 };
 
 #[derive(Debug)]
-pub(super) struct QueuePair {
-    tx: Producer<MemoryLane>,
-    rx: Consumer<MemoryLane>,
+pub(super) struct RingQueuePair {
+    tx: RingProducer<MemoryLane>,
+    rx: RingConsumer<MemoryLane>,
     caps: Caps,
     pub(super) wake: PeerWake,
     inbound: Inbound,
@@ -63,7 +65,7 @@ pub(super) struct QueuePair {
 
 /// What a look at a ring brought.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct RingTake {
     /// Frames, chunks and answers among them.
     pub(super) frames: usize,
     /// Some were chunks or answers: there may be work besides the ring.
@@ -74,7 +76,7 @@ pub(super) struct Taken {
     pub(super) down: Option<DownReason>,
 }
 
-impl Taken {
+impl RingTake {
     /// True if it brought more than frames for the sink.
     #[inline]
     pub(super) const fn is_rare(&self) -> bool {
@@ -93,7 +95,7 @@ pub(super) enum Left {
     Gone,
 }
 
-impl QueuePair {
+impl RingQueuePair {
     pub(super) fn new(
         endpoint: Endpoint,
         wake: PeerWake,
@@ -104,8 +106,8 @@ impl QueuePair {
             .min(BODY_MAX)
             .min(body_max(u64::from(endpoint.geometry.payload_bytes)));
         Self {
-            tx: Producer::new(endpoint.tx),
-            rx: Consumer::new(endpoint.rx),
+            tx: RingProducer::new(endpoint.tx),
+            rx: RingConsumer::new(endpoint.rx),
             caps: Caps {
                 body_max,
                 one_sided: false,
@@ -128,17 +130,17 @@ impl QueuePair {
     }
 
     #[inline]
-    pub(super) fn post_send(&mut self, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal> {
+    pub(super) fn post_send(&mut self, frame: &Frame, body: [&[u8]; 2]) -> Result<(), PostRefusal> {
         if !self.caps.takes(frame, body) {
-            return Err(Refusal::Malformed);
+            return Err(PostRefusal::Malformed);
         }
         self.tx
             .post(frame, body, FOR_BYE)
             .map_err(|error| match error {
-                PostError::Full => Refusal::Full,
+                PostError::Full => PostRefusal::Full,
                 PostError::Corrupt => {
                     self.go_down(DownReason::Corrupt);
-                    Refusal::Closed
+                    PostRefusal::Closed
                 }
             })
     }
@@ -155,12 +157,12 @@ impl QueuePair {
         self.inbound.open(landing, buffer)
     }
 
-    /// True if the landing was open; its Quiet comes with the next [`QueuePair::work`].
+    /// True if the landing was open; its Quiet comes with the next [`RingQueuePair::work`].
     pub(super) fn close_landing(&mut self, landing: Landing) -> bool {
         self.inbound.close(landing)
     }
 
-    /// Starts going down: no more is sent or received; [`QueuePair::work`] gives back what is held, and then Down.
+    /// Starts going down: no more is sent or received; [`RingQueuePair::work`] gives back what is held, and then Down.
     pub(super) fn go_down(&mut self, reason: DownReason) {
         if self.down.is_none() {
             self.down = Some(reason);
@@ -179,9 +181,9 @@ impl QueuePair {
         budget: usize,
         scratch: &mut [u8],
         sink: &mut S,
-    ) -> Taken {
+    ) -> RingTake {
         let told = self.rx.told().slots;
-        let mut done = Taken::default();
+        let mut done = RingTake::default();
         let Self {
             rx,
             inbound,
@@ -328,7 +330,7 @@ fn chunk<S: FnMut(Arrival<'_>)>(
     inbound: &mut Inbound,
     qp: QpId,
     frame: &Frame,
-    body: &Body<'_, MemoryLane>,
+    body: &FrameBody<'_, MemoryLane>,
     sink: &mut S,
 ) -> Result<(), DownReason> {
     inbound.begin_chunk(frame, body.len())?;

@@ -1,7 +1,7 @@
 //! The frame ring: one producer, one consumer, one cache line per small message, no index bouncing between them.
 //!
 //! Knows frames and bytes only: not which peer it is, where the memory came from, nor what a frame means. The memory is
-//! behind [`Lane`], so that loom checks this very code over its own memory (`tests/loom_rings.rs`).
+//! behind [`RingMemory`], so that loom checks this very code over its own memory (`tests/loom_rings.rs`).
 //!
 //! ```text
 //!            position p ──► slot p mod N, two lines each                   the consumer's line, written rarely
@@ -20,8 +20,8 @@
 //! * Where a body lies is not said: both ends compute the same cursor from the same lengths. A length is an
 //!   allegation, checked against the ring's bound before it moves the cursor. A producer that lies about lengths puts
 //!   its own bodies out of place; it cannot make the consumer read outside the payload ring.
-//! * The consumer tells its progress every quarter ring, or when asked to ([`Consumer::settle`], called when it went
-//!   idle). The producer looks at it only when its last view says "full".
+//! * The consumer tells its progress every quarter ring, or when asked to ([`RingConsumer::settle`], called when it
+//!   went idle). The producer looks at it only when its last view says "full".
 //!
 //! After the single-producer queues of Lamport ("Specifying concurrent program modules", 1983) and FastForward
 //! (Giacomoni et al., PPoPP 2008: full and empty are told by the slot, not by shared indices).
@@ -46,7 +46,7 @@ const STAMP_MASK: u64 = 0xffff_ffff;
 
 /// How far a consumer has come: everything before these positions may be overwritten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Progress {
+pub struct RingProgress {
     /// Slots consumed since the ring began.
     pub slots: u64,
     /// The payload cursor: bytes consumed or skipped since the ring began.
@@ -58,12 +58,12 @@ pub struct Progress {
 /// The memory starts zeroed. Words are accessed atomically; payload bytes are plain, and the ring guarantees that
 /// a piece has one user at a time as long as *both* ends run this code. What a lane whose far end may be hostile does
 /// about that is the lane's to say (see `lane.rs`).
-pub trait Lane {
+pub trait RingMemory {
     /// Slots: a power of two.
     fn slot_count(&self) -> u64;
     /// Bytes of the payload ring: a power of two, at least [`PIECE_ALIGN`].
     fn payload_len(&self) -> u64;
-    /// Word 0 of a slot, Acquire. `slot` is below [`Lane::slot_count`].
+    /// Word 0 of a slot, Acquire. `slot` is below [`RingMemory::slot_count`].
     fn peek(&self, slot: u64) -> u64;
     /// Words 1 to 7 of a slot into `frame`, Relaxed.
     fn load(&self, slot: u64, frame: &mut Frame);
@@ -80,20 +80,20 @@ pub trait Lane {
         self.publish(slot, word);
     }
     /// The consumer's progress, Acquire. A claim.
-    fn progress(&self) -> Progress;
+    fn progress(&self) -> RingProgress;
     /// Tells the consumer's progress, Release.
-    fn set_progress(&self, progress: Progress);
+    fn set_progress(&self, progress: RingProgress);
     /// Copies `bytes` into the second line of a slot, from its byte `at` on.
     ///
     /// # Safety
-    /// `slot` is below [`Lane::slot_count`] and `at + bytes.len()` at most [`SIDE`]; the caller is the ring's one
+    /// `slot` is below [`RingMemory::slot_count`] and `at + bytes.len()` at most [`SIDE`]; the caller is the ring's one
     /// producer, and by the progress that the consumer last told, it no longer reads that slot.
     unsafe fn write_side(&self, slot: u64, at: usize, bytes: &[u8]);
     /// Copies the beginning of the second line of a slot into `bytes`.
     ///
     /// # Safety
-    /// `slot` is below [`Lane::slot_count`] and `bytes.len()` at most [`SIDE`]; the caller is the ring's one consumer,
-    /// which saw the slot's frame published and has not yet told that it is done with it.
+    /// `slot` is below [`RingMemory::slot_count`] and `bytes.len()` at most [`SIDE`]; the caller is the ring's one
+    /// consumer, which saw the slot's frame published and has not yet told that it is done with it.
     unsafe fn read_side(&self, slot: u64, bytes: &mut [u8]);
     /// Asks for the lines that the next body of the same length will be written to: the second line of `slot`, and
     /// `len` bytes of the payload ring at `at`. The consumer has read them a lap ago, and to take them from its cache
@@ -104,13 +104,13 @@ pub trait Lane {
     /// Copies `bytes` into the payload ring at `at`.
     ///
     /// # Safety
-    /// `at + bytes.len()` is at most [`Lane::payload_len`]; the caller is the ring's one producer, and by the progress
-    /// that the consumer last told, it no longer reads that piece.
+    /// `at + bytes.len()` is at most [`RingMemory::payload_len`]; the caller is the ring's one producer, and by the
+    /// progress that the consumer last told, it no longer reads that piece.
     unsafe fn write(&self, at: u64, bytes: &[u8]);
     /// Copies from the payload ring at `at` into `bytes`.
     ///
     /// # Safety
-    /// `at + bytes.len()` is at most [`Lane::payload_len`]; the caller is the ring's one consumer, which saw the
+    /// `at + bytes.len()` is at most [`RingMemory::payload_len`]; the caller is the ring's one consumer, which saw the
     /// piece's frame published and has not yet told that it is done with it.
     unsafe fn read(&self, at: u64, bytes: &mut [u8]);
 }
@@ -164,24 +164,24 @@ pub const fn body_max(payload_len: u64) -> usize {
 
 /// The sending end.
 #[derive(Debug)]
-pub struct Producer<L> {
+pub struct RingProducer<L> {
     lane: L,
     /// Position of the next slot to fill.
     head: u64,
     /// Payload cursor of the next body.
     cursor: u64,
     /// The consumer's progress when last looked at: older than the truth, never ahead of it.
-    seen: Progress,
+    seen: RingProgress,
 }
 
-impl<L: Lane> Producer<L> {
+impl<L: RingMemory> RingProducer<L> {
     /// The producer of a fresh lane. A lane has one.
     pub const fn new(lane: L) -> Self {
         Self {
             lane,
             head: 0,
             cursor: 0,
-            seen: Progress {
+            seen: RingProgress {
                 slots: 0,
                 payload: 0,
             },
@@ -342,31 +342,31 @@ fn with_tail(frame: &Frame, body: [&[u8]; 2]) -> Frame {
 
 /// The receiving end.
 #[derive(Debug)]
-pub struct Consumer<L> {
+pub struct RingConsumer<L> {
     lane: L,
     /// Position of the next slot to take.
     tail: u64,
     /// Payload cursor of the next body.
     cursor: u64,
     /// What the producer was told.
-    told: Progress,
+    told: RingProgress,
 }
 
-impl<L: Lane> Consumer<L> {
+impl<L: RingMemory> RingConsumer<L> {
     /// The consumer of a fresh lane. A lane has one.
     pub const fn new(lane: L) -> Self {
         Self {
             lane,
             tail: 0,
             cursor: 0,
-            told: Progress {
+            told: RingProgress {
                 slots: 0,
                 payload: 0,
             },
         }
     }
 
-    /// True if a frame waits (or the ring is corrupt, which [`Consumer::take`] will say).
+    /// True if a frame waits (or the ring is corrupt, which [`RingConsumer::take`] will say).
     #[inline]
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -381,7 +381,7 @@ impl<L: Lane> Consumer<L> {
     #[inline]
     pub fn take<R>(
         &mut self,
-        handle: impl FnOnce(&Frame, Body<'_, L>) -> R,
+        handle: impl FnOnce(&Frame, FrameBody<'_, L>) -> R,
     ) -> Result<Option<R>, Corrupt> {
         let slot = self.tail & (self.lane.slot_count() - 1);
         let word = self.lane.peek(slot);
@@ -411,7 +411,7 @@ impl<L: Lane> Consumer<L> {
         }
         let taken = handle(
             &frame,
-            Body {
+            FrameBody {
                 lane: &self.lane,
                 tail,
                 slot,
@@ -429,7 +429,7 @@ impl<L: Lane> Consumer<L> {
 
     /// Tells the producer all progress not told yet; true if there was any. For when the ring went quiet.
     pub fn settle(&mut self) -> bool {
-        let progress = Progress {
+        let progress = RingProgress {
             slots: self.tail,
             payload: self.cursor,
         };
@@ -450,7 +450,7 @@ impl<L: Lane> Consumer<L> {
 
     /// What the producer was told.
     #[must_use]
-    pub const fn told(&self) -> Progress {
+    pub const fn told(&self) -> RingProgress {
         self.told
     }
 
@@ -473,7 +473,7 @@ impl<L: Lane> Consumer<L> {
 
 /// The body of the frame being taken. Its bytes may be in shared memory, so they are only ever copied out.
 #[derive(Debug)]
-pub struct Body<'a, L> {
+pub struct FrameBody<'a, L> {
     lane: &'a L,
     tail: [u8; INLINE_BODY_MAX],
     slot: u64,
@@ -481,7 +481,7 @@ pub struct Body<'a, L> {
     len: usize,
 }
 
-impl<L: Lane> Body<'_, L> {
+impl<L: RingMemory> FrameBody<'_, L> {
     /// Its length in bytes: what the frame says, checked.
     #[must_use]
     pub const fn len(&self) -> usize {

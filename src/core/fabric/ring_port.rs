@@ -16,9 +16,9 @@ mod hot;
 
 use super::doorbell::PeerWake;
 use super::link::Endpoint;
-use super::queue_pair::{Left, QueuePair, Taken};
+use super::queue_pair::{Left, RingQueuePair, RingTake};
 use super::{
-    Arrival, BODY_MAX, Caps, DownReason, Landing, Port, QUEUE_PAIRS_MAX, QpId, Refusal,
+    Arrival, BODY_MAX, Caps, DownReason, Landing, Port, PostRefusal, QUEUE_PAIRS_MAX, QpId,
     RefusedWrite, Write,
 };
 use crate::ground::{Nanos, Region};
@@ -80,7 +80,7 @@ pub(super) struct RingPort {
 #[derive(Debug, Default)]
 struct Place {
     generation: u16,
-    queue_pair: Option<QueuePair>,
+    queue_pair: Option<RingQueuePair>,
     is_active: bool,
     is_due: bool,
     is_hot: bool,
@@ -127,7 +127,7 @@ impl RingPort {
             None => return Err(endpoint),
         };
         self.places[place as usize].queue_pair =
-            Some(QueuePair::new(endpoint, wake, body_max, reads));
+            Some(RingQueuePair::new(endpoint, wake, body_max, reads));
         self.open.push(place);
         // Everything that can grow later grows now.
         for list in [&mut self.free, &mut self.active, &mut self.due] {
@@ -141,7 +141,7 @@ impl RingPort {
             .places
             .iter()
             .filter_map(|place| place.queue_pair.as_ref());
-        let ungranted = open.map(QueuePair::ungranted).sum::<u64>();
+        let ungranted = open.map(RingQueuePair::ungranted).sum::<u64>();
         PortStats {
             ungranted_writes: self.stats.ungranted_writes + ungranted,
             ..self.stats
@@ -154,7 +154,7 @@ impl RingPort {
 
     /// The place and the queue pair that `qp` names, if it is open.
     #[inline]
-    fn find(&mut self, qp: QpId) -> Option<(u32, &mut QueuePair)> {
+    fn find(&mut self, qp: QpId) -> Option<(u32, &mut RingQueuePair)> {
         let index = qp.0 & 0xffff;
         let place = self.places.get_mut(index as usize)?;
         if u32::from(place.generation) != qp.0 >> 16 {
@@ -282,11 +282,11 @@ impl RingPort {
 
     /// What a look at a ring brought besides frames for the sink.
     #[cold]
-    fn follow_up(&mut self, index: u32, taken: Taken) {
+    fn follow_up(&mut self, index: u32, taken: RingTake) {
         let is_busy = self.places[index as usize]
             .queue_pair
             .as_ref()
-            .is_some_and(QueuePair::is_busy);
+            .is_some_and(RingQueuePair::is_busy);
         if taken.is_of_writes && is_busy {
             self.activate(index);
         }
@@ -299,10 +299,10 @@ impl RingPort {
     }
 
     #[cold]
-    fn refused(&mut self, index: u32, refusal: Refusal) -> Result<(), Refusal> {
+    fn refused(&mut self, index: u32, refusal: PostRefusal) -> Result<(), PostRefusal> {
         match refusal {
-            Refusal::Closed => self.retire(index),
-            Refusal::Full => self.stats.refused_full += 1,
+            PostRefusal::Closed => self.retire(index),
+            PostRefusal::Full => self.stats.refused_full += 1,
             _ => {}
         }
         Err(refusal)
@@ -325,7 +325,7 @@ impl RingPort {
         if self.places[index as usize]
             .queue_pair
             .as_mut()
-            .is_some_and(QueuePair::settle)
+            .is_some_and(RingQueuePair::settle)
         {
             self.note_posted(index);
         }
@@ -369,13 +369,13 @@ impl Port for RingPort {
                 one_sided: false,
                 read_domain: false,
             },
-            QueuePair::caps,
+            RingQueuePair::caps,
         )
     }
 
     #[inline]
-    fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal> {
-        let (index, queue_pair) = self.find(qp).ok_or(Refusal::Closed)?;
+    fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), PostRefusal> {
+        let (index, queue_pair) = self.find(qp).ok_or(PostRefusal::Closed)?;
         match queue_pair.post_send(frame, body) {
             Ok(()) => {
                 if queue_pair.wake.may_sleep() {
@@ -390,20 +390,20 @@ impl Port for RingPort {
     fn post_write(&mut self, write: Write) -> Result<(), RefusedWrite> {
         let Some((index, queue_pair)) = self.find(write.qp) else {
             return Err(RefusedWrite {
-                refusal: Refusal::Closed,
+                refusal: PostRefusal::Closed,
                 write,
             });
         };
         if write.source.is_device() {
             return Err(RefusedWrite {
-                refusal: Refusal::Unreadable,
+                refusal: PostRefusal::Unreadable,
                 write,
             });
         }
         if let Err(write) = queue_pair.post_write(write) {
             self.stats.refused_full += 1;
             return Err(RefusedWrite {
-                refusal: Refusal::Full,
+                refusal: PostRefusal::Full,
                 write,
             });
         }
@@ -482,7 +482,7 @@ impl Port for RingPort {
             is_quiet &= !self.places[index as usize]
                 .queue_pair
                 .as_ref()
-                .is_some_and(QueuePair::is_ready);
+                .is_some_and(RingQueuePair::is_ready);
         }
         self.flush();
         is_quiet
@@ -516,7 +516,7 @@ macro_rules! forward_port {
                 qp: QpId,
                 frame: &Frame,
                 body: [&[u8]; 2],
-            ) -> Result<(), Refusal> {
+            ) -> Result<(), PostRefusal> {
                 self.0.post_send(qp, frame, body)
             }
 

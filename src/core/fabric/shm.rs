@@ -3,11 +3,11 @@
 //! Knows mapped memory for rings; everything else is the ring port's. How descriptors and doorbells reach the peer, and
 //! whether a peer is alive, is the control plane's business: it closes the queue pairs of dead peers.
 
-pub use super::link::{CHANNELS_MAX, Endpoint, Link, LinkConfig, LinkError, Side};
+pub use super::link::{CHANNELS_MAX, Endpoint, LinkConfig, LinkError, LinkMapping, Side};
 
 use super::doorbell::PeerWake;
 use super::ring_port::{PortStats, RingPort};
-use super::{Arrival, Caps, Landing, Port, QpId, Refusal, RefusedWrite, Write};
+use super::{Arrival, Caps, Landing, Port, PostRefusal, QpId, RefusedWrite, Write};
 use crate::ground::{Nanos, Region};
 use crate::memory::Buffer;
 use crate::wire::Frame;

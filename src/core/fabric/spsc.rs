@@ -24,7 +24,7 @@ use crate::sync::{Arc, AtomicU64, Ordering, UnsafeCell};
 pub fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     let capacity = capacity.next_power_of_two().max(4);
     let slots = (0..capacity)
-        .map(|_| Slot {
+        .map(|_| SpscSlot {
             stamp: AtomicU64::new(0),
             value: UnsafeCell::new(MaybeUninit::uninit()),
         })
@@ -153,21 +153,21 @@ impl<T> Drop for Consumer<T> {
 
 /// One value's place. Aligned to a cache line, so that neighbours do not share one.
 #[repr(align(64))]
-pub(super) struct Slot<T> {
+pub(super) struct SpscSlot<T> {
     stamp: AtomicU64,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
 /// What both ends hold.
 struct Shared<T> {
-    slots: Box<[Slot<T>]>,
+    slots: Box<[SpscSlot<T>]>,
     /// The consumer's progress, on lines of its own.
     consumed: CachePadded<AtomicU64>,
 }
 
 impl<T> Shared<T> {
     #[inline]
-    fn slot(&self, position: u64) -> &Slot<T> {
+    fn slot(&self, position: u64) -> &SpscSlot<T> {
         &self.slots[position as usize & (self.slots.len() - 1)]
     }
 }

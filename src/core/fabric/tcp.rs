@@ -43,7 +43,8 @@ use self::connection::Connection;
 use self::socket::Socket;
 use super::queue_pair::Left;
 use super::{
-    Arrival, Caps, DownReason, Landing, Port, QUEUE_PAIRS_MAX, QpId, Refusal, RefusedWrite, Write,
+    Arrival, Caps, DownReason, Landing, Port, PostRefusal, QUEUE_PAIRS_MAX, QpId, RefusedWrite,
+    Write,
 };
 use crate::ground::limits::{FRAME_BYTES, STREAM_LINGER_NS};
 use crate::ground::rng::Rng;
@@ -442,10 +443,10 @@ impl Port for TcpPort {
     }
 
     #[inline]
-    fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal> {
-        let (index, connection) = self.find(qp).ok_or(Refusal::Closed)?;
+    fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), PostRefusal> {
+        let (index, connection) = self.find(qp).ok_or(PostRefusal::Closed)?;
         if let Err(refusal) = connection.post_send(frame, body) {
-            self.stats.refused_full += u64::from(refusal == Refusal::Full);
+            self.stats.refused_full += u64::from(refusal == PostRefusal::Full);
             return Err(refusal);
         }
         let place = &mut self.places[index as usize];
@@ -458,20 +459,20 @@ impl Port for TcpPort {
     fn post_write(&mut self, write: Write) -> Result<(), RefusedWrite> {
         let Some((index, connection)) = self.find(write.qp) else {
             return Err(RefusedWrite {
-                refusal: Refusal::Closed,
+                refusal: PostRefusal::Closed,
                 write,
             });
         };
         if write.source.is_device() {
             return Err(RefusedWrite {
-                refusal: Refusal::Unreadable,
+                refusal: PostRefusal::Unreadable,
                 write,
             });
         }
         if let Err(write) = connection.post_write(write) {
             self.stats.refused_full += 1;
             return Err(RefusedWrite {
-                refusal: Refusal::Full,
+                refusal: PostRefusal::Full,
                 write,
             });
         }

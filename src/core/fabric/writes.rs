@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use super::lane::MemoryLane;
 use super::queue_pair::{CHUNK, DONE, REFUSED, fabric_frame, place_word, sequence_of};
-use super::ring::{Lane, PostError, Producer, Reserve};
+use super::ring::{PostError, Reserve, RingMemory, RingProducer};
 use super::{Arrival, DownReason, Outcome, QpId, WRITES_MAX, Write};
 use crate::wire::Frame;
 use crate::wire::frame::INLINE_BODY_MAX;
@@ -63,7 +63,10 @@ impl Outbound {
         self.sending < self.writes.len()
     }
 
-    pub(super) fn push_chunks(&mut self, tx: &mut Producer<MemoryLane>) -> Result<bool, PostError> {
+    pub(super) fn push_chunks(
+        &mut self,
+        tx: &mut RingProducer<MemoryLane>,
+    ) -> Result<bool, PostError> {
         let payload = tx.lane().payload_len();
         let reserve = Reserve {
             slots: tx.lane().slot_count() / 2,

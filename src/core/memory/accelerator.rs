@@ -81,7 +81,7 @@ pub struct DeviceRange {
 pub fn open(library: Option<&str>) -> Result<Arc<dyn Accelerator>, String> {
     #[cfg(feature = "cuda")]
     {
-        let driver = super::cuda::Driver::open(library).map_err(|error| error.to_string())?;
+        let driver = super::cuda::CudaDriver::open(library).map_err(|error| error.to_string())?;
         if driver.devices().is_empty() {
             return Err("the driver finds no device".into());
         }

@@ -57,9 +57,9 @@ impl<M: DeviceMemory> Foreign for OnDevice<M> {
 }
 
 /// A vector seen as the bytes of its elements, for `Bytes` to keep.
-pub(super) struct Values<T>(pub(super) Vec<T>);
+pub(super) struct VectorBytes<T>(pub(super) Vec<T>);
 
-impl<T: Element> AsRef<[u8]> for Values<T> {
+impl<T: Element> AsRef<[u8]> for VectorBytes<T> {
     fn as_ref(&self) -> &[u8] {
         element::bytes_of(&self.0)
     }

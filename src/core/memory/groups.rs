@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// What the control group that leaves the least has of memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Room {
+pub struct GroupRoom {
     /// Bytes that can still be taken: its limit, less what it holds and could not drop.
     pub left: u64,
     /// Its limit.
@@ -42,7 +42,7 @@ pub fn files(root: &Path, controller: &str, name: &str) -> Vec<(PathBuf, String)
 
 /// What the unified hierarchy leaves; none if it sets no limit.
 #[must_use]
-pub fn room(root: &Path) -> Option<Room> {
+pub fn room(root: &Path) -> Option<GroupRoom> {
     let limited = files(root, "memory", "memory.max").into_iter();
     let rooms = limited.filter_map(|(file, text)| {
         let limit: u64 = text.parse().ok()?;
@@ -60,7 +60,7 @@ pub fn room(root: &Path) -> Option<Room> {
         let droppable = ["active_file", "inactive_file"].map(|name| of(name).unwrap_or(0));
         let held = held.saturating_sub(droppable.iter().sum());
         let left = limit.saturating_sub(held);
-        Some(Room { left, limit, file })
+        Some(GroupRoom { left, limit, file })
     });
     rooms.min_by_key(|room| room.left)
 }

@@ -22,7 +22,7 @@
 
 use core::ptr::NonNull;
 
-use super::returns::{Closed, Linked, ReturnList, Taken};
+use super::returns::{Linked, ListClosed, ReturnList, Taken};
 use crate::sync::{AtomicU32, AtomicUsize, Ordering, UnsafeCell};
 
 /// A node that belongs to a [`Home`] and counts its handles.
@@ -252,7 +252,7 @@ unsafe fn give_back<N: Node>(home: NonNull<Home<N>>, node: NonNull<N>) {
         // SAFETY: the caller holds the node's last handle and forgets it; nodes stay live until their home is freed.
         let pushed = unsafe { returns.push(node) };
         // Reads the closed head again, with Acquire: the owner's `orphans` and estate are visible from here on.
-        pushed == Err(Closed) && returns.was_closed()
+        pushed == Err(ListClosed) && returns.was_closed()
     };
     if refused {
         // SAFETY: the list was closed, so `orphans` counts this node, and it is counted off once: here.

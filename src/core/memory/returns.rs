@@ -41,7 +41,7 @@ pub(crate) struct ReturnList<N> {
 
 /// A push was refused because the list is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Closed;
+pub(crate) struct ListClosed;
 
 impl<N: Linked> ReturnList<N> {
     /// An open, empty list.
@@ -56,12 +56,12 @@ impl<N: Linked> ReturnList<N> {
     /// # Safety
     /// `node` points to a live node that only the caller has access to, and that stays live until it has been
     /// taken or, if this fails, until the caller lets go of it.
-    pub(crate) unsafe fn push(&self, node: NonNull<N>) -> Result<(), Closed> {
+    pub(crate) unsafe fn push(&self, node: NonNull<N>) -> Result<(), ListClosed> {
         // Relaxed: the value is only a guess for the exchange below, and nothing it points to is read.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             if head == Self::closed() {
-                return Err(Closed);
+                return Err(ListClosed);
             }
             // SAFETY: the caller vouches that `node` is live and that no other thread has access to it.
             let reference = unsafe { node.as_ref() };

@@ -22,7 +22,7 @@ use bytes::Bytes;
 
 use super::block::Block;
 use super::element::{self, Element};
-use super::foreign::{Foreign, Lent, OnDevice, Values};
+use super::foreign::{Foreign, Lent, OnDevice, VectorBytes};
 use super::home::Handle;
 use super::inline::{INLINE_MAX, Inline};
 use super::lease::Lease;
@@ -85,7 +85,7 @@ impl Tensor {
                 dtype: T::DTYPE,
                 shape,
             },
-            Bytes::from_owner(Values(values)),
+            Bytes::from_owner(VectorBytes(values)),
         )
     }
 

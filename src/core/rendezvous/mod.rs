@@ -34,8 +34,8 @@ mod values;
 mod waiters;
 
 pub use names::{
-    Arrival, Arrived, Ended, Expired, KeyId, Limits, Origin, Pass, Pending, PendingKind, Received,
-    Requested, Sent, Slot, Stats, Ticket, WaiterId, Withdrawn,
+    Arrived, Ended, Expired, KeyId, Limits, Origin, Pass, Pending, PendingKind, PushOutcome,
+    QueuePosition, ReceiveOutcome, Requested, Sent, Slot, Stats, WaiterId, Withdrawn,
 };
 pub use refusal::{Refusal, deadline_status};
 pub use table::Table;

@@ -133,7 +133,7 @@ pub enum Sent<V, W> {
 
 /// What became of a receive.
 #[derive(PartialEq, Eq, Debug)]
-pub enum Received<V> {
+pub enum ReceiveOutcome<V> {
     /// The oldest value.
     Ready {
         /// The value.
@@ -173,7 +173,7 @@ pub enum Arrived<V> {
 
 /// What became of a pushed value or offer.
 #[derive(PartialEq, Eq, Debug)]
-pub enum Arrival<V, W> {
+pub enum PushOutcome<V, W> {
     /// The oldest waiter takes the value.
     Matched {
         /// The waiter.
@@ -208,9 +208,9 @@ pub enum Withdrawn<V, W> {
 /// A place among the values of a slot, given by [`pass`](super::Table::pass) and valid in the same breath only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "an ordinal was given: push the value with it, or park it"]
-pub struct Ticket(pub(super) Origin);
+pub struct QueuePosition(pub(super) Origin);
 
-impl Ticket {
+impl QueuePosition {
     /// The ordinal of the value, counted from 0.
     #[must_use]
     pub const fn ordinal(&self) -> u32 {
@@ -229,9 +229,9 @@ pub enum Pass<W> {
         ordinal: u32,
     },
     /// Nothing is queued ahead: push it to the peer with the ticket's ordinal, or park it.
-    Clear(Ticket),
+    Clear(QueuePosition),
     /// Values are parked ahead: park it.
-    Behind(Ticket),
+    Behind(QueuePosition),
 }
 
 /// What became of a peer's request.

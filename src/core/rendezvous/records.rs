@@ -4,8 +4,8 @@
 
 use super::index::{Index, fold};
 use super::names::{KeyId, Origin, Slot, WaiterId};
-use super::slab::{List, NONE, Slab};
-use super::waiters::Waiter;
+use super::slab::{List, NONE, RecordSlab};
+use super::waiters::WaiterRecord;
 use crate::ground::StepId;
 use crate::ground::key::FrameIter;
 
@@ -35,7 +35,7 @@ pub(super) struct Record<W> {
     /// The number of its step, and what is in the second line.
     scope: u32,
     /// The first waiter, if it came when nothing was queued to a live step and has no deadline.
-    first: Option<Waiter<W>>,
+    first: Option<WaiterRecord<W>>,
     // The second line.
     key: KeyId,
     /// Which of all records that ever were it is, counted from 1.
@@ -133,7 +133,7 @@ impl<W: Copy> Record<W> {
     }
 
     /// The first waiter, with its name: the record is that of this number.
-    pub(super) fn seated(&self, at: u32) -> Option<(WaiterId, Waiter<W>)> {
+    pub(super) fn seated(&self, at: u32) -> Option<(WaiterId, WaiterRecord<W>)> {
         let waiter = self.first?;
         Some((
             WaiterId::new(at | WaiterId::SEAT, waiter.generation),
@@ -142,7 +142,7 @@ impl<W: Copy> Record<W> {
     }
 
     /// The first waiter comes.
-    pub(super) const fn seat(&mut self, at: u32, waiter: Waiter<W>) -> WaiterId {
+    pub(super) const fn seat(&mut self, at: u32, waiter: WaiterRecord<W>) -> WaiterId {
         self.first = Some(waiter);
         WaiterId::new(at | WaiterId::SEAT, waiter.generation)
     }
@@ -166,7 +166,7 @@ impl<W: Copy> Record<W> {
 /// Every record, by number, by slot and by step.
 #[derive(Debug)]
 pub(super) struct Records<W> {
-    slab: Slab<Record<W>>,
+    slab: RecordSlab<Record<W>>,
     count: u32,
     /// Records that ever were.
     births: u64,
@@ -191,7 +191,7 @@ struct OfKey {
 impl<W: Copy> Records<W> {
     pub(super) fn new(most: u32, seed: u64) -> Self {
         Self {
-            slab: Slab::with_capacity(most),
+            slab: RecordSlab::with_capacity(most),
             count: 0,
             births: 0,
             index: Index::new(),

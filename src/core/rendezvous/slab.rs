@@ -10,7 +10,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// Places by number. The one that was freed last is used first: its lines are still in the cache.
 #[derive(Debug)]
-pub(super) struct Slab<T> {
+pub(super) struct RecordSlab<T> {
     all: Vec<T>,
     links: Vec<Link>,
     free: u32,
@@ -48,7 +48,7 @@ impl List {
     }
 }
 
-impl<T> Slab<T> {
+impl<T> RecordSlab<T> {
     /// Reserves so many places, so that they never move: address space only, until they are used.
     pub(super) fn with_capacity(places: u32) -> Self {
         Self {
@@ -85,7 +85,7 @@ impl<T> Slab<T> {
         self.all.get(at as usize)
     }
 
-    /// As [`Slab::get`].
+    /// As [`RecordSlab::get`].
     pub(super) fn at_mut(&mut self, at: u32) -> Option<&mut T> {
         self.all.get_mut(at as usize)
     }
@@ -150,7 +150,7 @@ impl<T> Slab<T> {
     }
 }
 
-impl<T> Index<u32> for Slab<T> {
+impl<T> Index<u32> for RecordSlab<T> {
     type Output = T;
 
     fn index(&self, at: u32) -> &T {
@@ -158,7 +158,7 @@ impl<T> Index<u32> for Slab<T> {
     }
 }
 
-impl<T> IndexMut<u32> for Slab<T> {
+impl<T> IndexMut<u32> for RecordSlab<T> {
     fn index_mut(&mut self, at: u32) -> &mut T {
         &mut self.all[at as usize]
     }

@@ -12,13 +12,13 @@
 use super::index::{Index, fold};
 use super::names::Limits;
 use super::refusal::Refusal;
-use super::slab::{List, Slab};
+use super::slab::{List, RecordSlab};
 use crate::ground::{Nanos, Status, StepId};
 
 /// Every step this shard knows of.
 #[derive(Debug)]
 pub(super) struct Steps {
-    steps: Slab<Step>,
+    steps: RecordSlab<Step>,
     index: Index,
     limits: Limits,
     live: u32,
@@ -31,7 +31,7 @@ pub(super) struct Steps {
 #[derive(Debug)]
 struct Step {
     id: StepId,
-    state: State,
+    state: StepPhase,
     /// Bytes of its parked values.
     parked: u64,
     /// Bytes of its values that left the table and are still kept for receivers.
@@ -42,7 +42,7 @@ struct Step {
 
 /// What a step is.
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum StepPhase {
     /// Used here.
     Live,
     /// Only peers have spoken of it.
@@ -55,7 +55,7 @@ pub(super) enum State {
     Unclaimed,
 }
 
-impl State {
+impl StepPhase {
     /// Why a step in this state takes nothing, if so.
     pub(super) const fn refusal(&self) -> Option<Refusal> {
         match self {
@@ -70,7 +70,7 @@ impl State {
 impl Steps {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
-            steps: Slab::with_capacity(0),
+            steps: RecordSlab::with_capacity(0),
             index: Index::new(),
             limits,
             live: 0,
@@ -92,7 +92,7 @@ impl Steps {
             let state = &self.steps[number].state;
             match (state.refusal(), state) {
                 (Some(refusal), _) => return Err(refusal),
-                (None, State::Live) => return Ok((number, false)),
+                (None, StepPhase::Live) => return Ok((number, false)),
                 _ => {}
             }
         }
@@ -102,35 +102,35 @@ impl Steps {
         self.live += 1;
         if let Some(number) = known {
             self.steps.unlink(&mut self.grace, number);
-            self.steps[number].state = State::Live;
+            self.steps[number].state = StepPhase::Live;
             return Ok((number, true));
         }
-        Ok((self.insert(now, id, State::Live), false))
+        Ok((self.insert(now, id, StepPhase::Live), false))
     }
 
     /// The number of a step that a peer speaks of, as it is or new and in grace; and whether it is in grace.
     pub(super) fn hear_of(&mut self, now: Nanos, id: StepId) -> Result<(u32, bool), Refusal> {
         if let Some(number) = self.find(id) {
             let state = &self.steps[number].state;
-            let is_grace = matches!(state, State::Grace);
+            let is_grace = matches!(state, StepPhase::Grace);
             return state.refusal().map_or(Ok((number, is_grace)), Err);
         }
         if self.grace.len() >= self.limits.grace_steps {
             return Err(Refusal::GraceSteps);
         }
-        let number = self.insert(now, id, State::Grace);
+        let number = self.insert(now, id, StepPhase::Grace);
         self.steps.insert(&mut self.grace, None, number);
         Ok((number, true))
     }
 
     /// Turns a step into a tombstone, and an unknown one too. False if it was one already: then it stays as it is.
     /// Its records must be gone.
-    pub(super) fn bury(&mut self, now: Nanos, id: StepId, epitaph: State) -> bool {
+    pub(super) fn bury(&mut self, now: Nanos, id: StepId, epitaph: StepPhase) -> bool {
         let number = match self.find(id) {
             Some(number) => {
                 match self.steps[number].state {
-                    State::Live => self.live -= 1,
-                    State::Grace => self.steps.unlink(&mut self.grace, number),
+                    StepPhase::Live => self.live -= 1,
+                    StepPhase::Grace => self.steps.unlink(&mut self.grace, number),
                     _ => return false,
                 }
                 self.steps[number].state = epitaph;
@@ -150,7 +150,7 @@ impl Steps {
             let oldest = self.tombstones.head();
             self.index.remove(self.tag(self.steps[oldest].id), oldest);
             self.steps.remove(&mut self.tombstones, oldest);
-            self.steps[oldest].state = State::Finished;
+            self.steps[oldest].state = StepPhase::Finished;
         }
         true
     }
@@ -178,7 +178,7 @@ impl Steps {
     }
 
     /// What a step is, if it is known.
-    pub(super) fn state(&self, id: StepId) -> Option<&State> {
+    pub(super) fn state(&self, id: StepId) -> Option<&StepPhase> {
         self.find(id).map(|number| &self.steps[number].state)
     }
 
@@ -199,7 +199,7 @@ impl Steps {
         *held = held.saturating_add_signed(change);
     }
 
-    fn insert(&mut self, now: Nanos, id: StepId, state: State) -> u32 {
+    fn insert(&mut self, now: Nanos, id: StepId, state: StepPhase) -> u32 {
         let number = self.steps.put(Step {
             id,
             state,

@@ -5,14 +5,14 @@
 //! What a peer says is an allegation: no order or number of it may break a queue, or make more than a grace step.
 
 use super::names::{
-    Arrival, Arrived, Limits, Origin, Pass, Received, Requested, Sent, Slot, Ticket, WaiterId,
-    is_timed,
+    Arrived, Limits, Origin, Pass, PushOutcome, QueuePosition, ReceiveOutcome, Requested, Sent,
+    Slot, WaiterId, is_timed,
 };
 use super::records::Records;
 use super::refusal::Refusal;
 use super::room::Room;
 use super::slab::NONE;
-use super::steps::{State, Steps};
+use super::steps::{StepPhase, Steps};
 use super::values::{Item, Values};
 use super::waiters::Waiters;
 use crate::ground::{Nanos, StepId};
@@ -98,7 +98,7 @@ impl<V, W: Copy> Table<V, W> {
         slot: Slot,
         waiter: W,
         deadline: Nanos,
-    ) -> Result<Received<V>, Refusal> {
+    ) -> Result<ReceiveOutcome<V>, Refusal> {
         if let Some((at, record)) = self.records.last(&slot)
             && record.is_idle()
             && !is_timed(deadline)
@@ -106,7 +106,7 @@ impl<V, W: Copy> Table<V, W> {
             && let Ok(first) = self.waiters.admit(0, waiter, now, ordinal)
         {
             let id = record.seat(at, first);
-            return Ok(Received::Waiting { id, ordinal });
+            return Ok(ReceiveOutcome::Waiting { id, ordinal });
         }
         self.recv_slowly(now, slot, waiter, deadline)
     }
@@ -136,14 +136,14 @@ impl<V, W: Copy> Table<V, W> {
         ordinal: u32,
         item: Arrived<V>,
         bytes: u64,
-    ) -> Result<Arrival<V, W>, (Refusal, Arrived<V>)> {
+    ) -> Result<PushOutcome<V, W>, (Refusal, Arrived<V>)> {
         let at = match self.foreign(now, &slot) {
             Ok(at) => at,
             Err(refusal) => return Err((refusal, item)),
         };
         let record = self.records.at(at);
         if ordinal < record.next_ordinal() {
-            return Ok(Arrival::Duplicate(item));
+            return Ok(PushOutcome::Duplicate(item));
         }
         if ordinal == u32::MAX {
             return Err((Refusal::Ordinals, item));
@@ -155,7 +155,7 @@ impl<V, W: Copy> Table<V, W> {
                 None => Item::value(value, bytes, ordinal),
                 Some(waiter) => {
                     let from = self.records.origin(at, ordinal);
-                    return Ok(Arrival::Matched {
+                    return Ok(PushOutcome::Matched {
                         waiter,
                         value,
                         from,
@@ -169,8 +169,8 @@ impl<V, W: Copy> Table<V, W> {
         }
         self.records.at_mut(at).set_next_ordinal(ordinal + 1);
         let arrival = match item.token() {
-            Some(token) if wanted => Arrival::Wanted { token },
-            _ => Arrival::Parked,
+            Some(token) if wanted => PushOutcome::Wanted { token },
+            _ => PushOutcome::Parked,
         };
         self.insert(at, None, item, now);
         Ok(arrival)
@@ -203,7 +203,7 @@ impl<V, W: Copy> Table<V, W> {
             && record.is_idle()
             && let Some(ordinal) = record.take_ordinal()
         {
-            return Ok(Pass::Clear(Ticket(self.records.origin(at, ordinal))));
+            return Ok(Pass::Clear(QueuePosition(self.records.origin(at, ordinal))));
         }
         self.pass_slowly(now, slot)
     }
@@ -216,7 +216,7 @@ impl<V, W: Copy> Table<V, W> {
     pub fn park(
         &mut self,
         now: Nanos,
-        ticket: Ticket,
+        ticket: QueuePosition,
         value: V,
         bytes: u64,
     ) -> Result<u32, (Refusal, V)> {
@@ -308,7 +308,7 @@ impl<V, W: Copy> Table<V, W> {
         from: Origin,
         value: V,
         bytes: u64,
-    ) -> Result<Arrival<V, W>, V> {
+    ) -> Result<PushOutcome<V, W>, V> {
         let Some(at) = self.records.record_of(from) else {
             return Err(value);
         };
@@ -316,7 +316,7 @@ impl<V, W: Copy> Table<V, W> {
             && let Some(waiter) = self.leave(at, None)
         {
             let from = self.records.origin(at, from.ordinal);
-            return Ok(Arrival::Matched {
+            return Ok(PushOutcome::Matched {
                 waiter,
                 value,
                 from,
@@ -328,7 +328,7 @@ impl<V, W: Copy> Table<V, W> {
         } else {
             self.restore(at, item, now);
         }
-        Ok(Arrival::Parked)
+        Ok(PushOutcome::Parked)
     }
 
     /// The record of a slot for a local use.
@@ -355,7 +355,7 @@ impl<V, W: Copy> Table<V, W> {
         }
         // Asked first: a frame that finds the table full must not leave a step behind.
         if self.records.count() >= self.limits().records {
-            let ended = self.steps.state(slot.step).and_then(State::refusal);
+            let ended = self.steps.state(slot.step).and_then(StepPhase::refusal);
             return Err(ended.unwrap_or(Refusal::Records));
         }
         let (step, is_grace) = self.steps.hear_of(now, slot.step)?;
@@ -390,7 +390,7 @@ impl<V, W: Copy> Table<V, W> {
         let ordinal = record.take_ordinal().ok_or(Refusal::Ordinals)?;
         let is_behind = record.has_items();
         let pass = if is_behind { Pass::Behind } else { Pass::Clear };
-        Ok(pass(Ticket(self.records.origin(at, ordinal))))
+        Ok(pass(QueuePosition(self.records.origin(at, ordinal))))
     }
 
     #[inline(never)]
@@ -400,21 +400,21 @@ impl<V, W: Copy> Table<V, W> {
         slot: Slot,
         waiter: W,
         deadline: Nanos,
-    ) -> Result<Received<V>, Refusal> {
+    ) -> Result<ReceiveOutcome<V>, Refusal> {
         let at = self.local(now, &slot)?;
         if !self.records.at(at).is_awaited()
             && let Some((place, ordinal, _)) = self.pop(at)
             && let Some(value) = self.values.take(place)
         {
             let from = self.records.origin(at, ordinal);
-            return Ok(Received::Ready { value, from });
+            return Ok(ReceiveOutcome::Ready { value, from });
         }
         let (place, ordinal) = self.expects(at, self.records.at(at).waiters());
         let id = self.join(now, at, waiter, deadline, ordinal)?;
         Ok(match self.values.want(place) {
-            Some(token) => Received::Fetch { id, token },
-            None if place == NONE => Received::Waiting { id, ordinal },
-            None => Received::Behind { id },
+            Some(token) => ReceiveOutcome::Fetch { id, token },
+            None if place == NONE => ReceiveOutcome::Waiting { id, ordinal },
+            None => ReceiveOutcome::Behind { id },
         })
     }
 

@@ -9,13 +9,13 @@
 //! ticks of 4 µs cover all of a 64-bit clock. Within a tick deadlines are compared exactly: nothing fires early, and
 //! nothing that is due is kept.
 
-use super::slab::{List, Slab};
+use super::slab::{List, RecordSlab};
 use crate::ground::Nanos;
 
 /// Deadlines of waiters.
 #[derive(Debug)]
 pub(super) struct Timers {
-    slab: Slab<Timer>,
+    slab: RecordSlab<Timer>,
     buckets: Vec<List>,
     occupied: [u64; LEVELS],
     /// The tick up to which buckets were emptied; no deadline stands on an earlier one.
@@ -43,7 +43,7 @@ const DUE: u32 = (LEVELS * SLOTS) as u32;
 impl Timers {
     pub(super) fn new() -> Self {
         Self {
-            slab: Slab::with_capacity(0),
+            slab: RecordSlab::with_capacity(0),
             buckets: vec![List::EMPTY; LEVELS * SLOTS + 1],
             occupied: [0; LEVELS],
             elapsed: 0,

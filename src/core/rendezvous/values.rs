@@ -3,13 +3,13 @@
 //! Which queue is of which point, and what may join it, is decided by the table.
 
 use super::names::Arrived;
-use super::slab::{List, Slab};
+use super::slab::{List, RecordSlab};
 use crate::ground::Nanos;
 
 /// The values and offers of all queues.
 #[derive(Debug)]
 pub(super) struct Values<V> {
-    slab: Slab<Item<V>>,
+    slab: RecordSlab<Item<V>>,
     /// Since when each stands there. Aside, since only a look reads it: so an item is two lines.
     since: Vec<Nanos>,
 }
@@ -90,7 +90,7 @@ impl<V> Values<V> {
     /// Places for so many are reserved.
     pub(super) fn new(most: u32) -> Self {
         Self {
-            slab: Slab::with_capacity(most),
+            slab: RecordSlab::with_capacity(most),
             since: Vec::with_capacity(most as usize),
         }
     }

@@ -5,14 +5,14 @@
 
 use super::names::{Limits, WaiterId, is_timed};
 use super::refusal::Refusal;
-use super::slab::{List, NONE, Slab};
+use super::slab::{List, NONE, RecordSlab};
 use super::timers::Timers;
 use crate::ground::Nanos;
 
 /// The waiters of all points.
 #[derive(Debug)]
 pub(super) struct Waiters<W> {
-    slab: Slab<Listed<W>>,
+    slab: RecordSlab<Listed<W>>,
     timers: Timers,
     /// All of them, also those in records.
     count: u32,
@@ -23,7 +23,7 @@ pub(super) struct Waiters<W> {
 
 /// A receive, or a peer's request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Waiter<W> {
+pub(super) struct WaiterRecord<W> {
     pub(super) tag: W,
     pub(super) since: Nanos,
     /// The ordinal it asked for or will get.
@@ -33,7 +33,7 @@ pub(super) struct Waiter<W> {
 
 #[derive(Debug)]
 struct Listed<W> {
-    waiter: Waiter<W>,
+    waiter: WaiterRecord<W>,
     /// Its point; none when it has left.
     record: u32,
     /// Its deadline; none if it has none.
@@ -43,7 +43,7 @@ struct Listed<W> {
 impl<W: Copy> Waiters<W> {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
-            slab: Slab::with_capacity(limits.waiters),
+            slab: RecordSlab::with_capacity(limits.waiters),
             timers: Timers::new(),
             count: 0,
             generation: 0,
@@ -64,7 +64,7 @@ impl<W: Copy> Waiters<W> {
         tag: W,
         since: Nanos,
         ordinal: u32,
-    ) -> Result<Waiter<W>, Refusal> {
+    ) -> Result<WaiterRecord<W>, Refusal> {
         if others >= self.limits.waiters_per_key {
             return Err(Refusal::WaitersOfKey);
         }
@@ -73,7 +73,7 @@ impl<W: Copy> Waiters<W> {
         }
         self.count += 1;
         self.generation = self.generation.wrapping_add(1);
-        Ok(Waiter {
+        Ok(WaiterRecord {
             tag,
             since,
             ordinal,
@@ -91,7 +91,7 @@ impl<W: Copy> Waiters<W> {
         &mut self,
         list: &mut List,
         record: u32,
-        waiter: Waiter<W>,
+        waiter: WaiterRecord<W>,
         deadline: Nanos,
     ) -> WaiterId {
         let index = self.slab.put(Listed {
@@ -145,7 +145,7 @@ impl<W: Copy> Waiters<W> {
     }
 
     /// Those of a list, oldest first, with their names.
-    pub(super) fn each(&self, list: List) -> impl Iterator<Item = (WaiterId, Waiter<W>)> {
+    pub(super) fn each(&self, list: List) -> impl Iterator<Item = (WaiterId, WaiterRecord<W>)> {
         let id = |(index, entry): (_, &Listed<W>)| WaiterId::new(index, entry.waiter.generation);
         self.slab
             .each(list)

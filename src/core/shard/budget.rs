@@ -31,13 +31,13 @@ pub(crate) enum Short {
 
 /// Where a landing is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct LandingPlace {
     pub(crate) port: usize,
     pub(crate) qp: QpId,
     pub(crate) landing: Landing,
 }
 
-impl Place {
+impl LandingPlace {
     pub(crate) const fn new((port, qp): (usize, QpId), demand: Ticket) -> Self {
         let landing = Landing {
             index: demand.index,
@@ -58,7 +58,7 @@ impl Place {
 /// Bytes of the budget that a landing was given. They come home through the budget, and must.
 #[must_use]
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct LandingRoom {
     /// As large as the peer says that its value is.
     bytes: u64,
     holder: Holder,
@@ -72,7 +72,7 @@ enum Holder {
     Ended,
 }
 
-impl Room {
+impl LandingRoom {
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -87,7 +87,7 @@ fn counted(bytes: u64) -> u64 {
     bytes.min(limits::ARENA_BYTES_MAX)
 }
 
-impl Drop for Room {
+impl Drop for LandingRoom {
     fn drop(&mut self) {
         debug_assert!(
             std::thread::panicking(),
@@ -107,7 +107,7 @@ pub(crate) struct LandingBudget {
     /// By link: bytes of landings that are open for the peer's offers.
     fetched: Vec<u64>,
     /// By index of the landing: what is open under it, on one queue pair or another.
-    open: Vec<Vec<(Place, Room)>>,
+    open: Vec<Vec<(LandingPlace, LandingRoom)>>,
 }
 
 impl LandingBudget {
@@ -134,7 +134,7 @@ impl LandingBudget {
         link: LinkId,
         bytes: u64,
         purpose: Purpose,
-    ) -> Result<Room, Short> {
+    ) -> Result<LandingRoom, Short> {
         if self.fetched.len() <= link.row() {
             self.fetched.resize(link.row() + 1, 0);
         }
@@ -164,18 +164,18 @@ impl LandingBudget {
             *fetched += counts;
             Holder::Fetched(link)
         };
-        Ok(Room { bytes, holder })
+        Ok(LandingRoom { bytes, holder })
     }
 
     /// Room comes home: its landing is quiet, or was not opened after all.
-    pub(crate) fn come_home(&mut self, room: Room) {
+    pub(crate) fn come_home(&mut self, room: LandingRoom) {
         self.leave(&room);
         self.bytes -= room.counted();
         std::mem::forget(room);
     }
 
     /// The landing that has this room is open.
-    pub(crate) fn keep(&mut self, place: Place, room: Room) {
+    pub(crate) fn keep(&mut self, place: LandingPlace, room: LandingRoom) {
         let index = place.landing.index as usize;
         if self.open.len() <= index {
             self.open.resize_with(index + 1, Vec::new);
@@ -184,7 +184,7 @@ impl LandingBudget {
     }
 
     /// The landing is quiet.
-    pub(crate) fn quiet(&mut self, place: Place) {
+    pub(crate) fn quiet(&mut self, place: LandingPlace) {
         let open = self.open.get_mut(place.landing.index as usize);
         if let Some(open) = open
             && let Some(at) = open.iter().position(|&(of, _)| of == place)
@@ -206,7 +206,7 @@ impl LandingBudget {
         self.open = open;
     }
 
-    fn leave(&mut self, room: &Room) {
+    fn leave(&mut self, room: &LandingRoom) {
         match room.holder {
             Holder::Ahead(_) => self.ahead -= room.counted(),
             Holder::Fetched(link) => self.fetched[link.row()] -= room.counted(),

@@ -6,13 +6,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::budget::Place;
+use super::budget::LandingPlace;
 use super::events::Events;
 use super::ids::{LinkId, NO_LINK, PeerId, Rows, TaskId};
 use super::keys::{KeyEntry, Keys, Route};
 use super::lives_over::LivesOver;
 use super::partings::Partings;
-use super::peers::{Link, Next, Peer};
+use super::peers::{Link, NextConnection, Peer};
 use super::remote::Arriving;
 use super::reorder::Reorder;
 use super::send_queue::SendQueue;
@@ -40,7 +40,7 @@ pub(crate) enum PortOp {
         write: Write,
     },
     OpenAndAsk(ToOpen),
-    CloseLanding(Place),
+    CloseLanding(LandingPlace),
     Close {
         port: usize,
         qp: QpId,
@@ -49,12 +49,12 @@ pub(crate) enum PortOp {
         link: LinkId,
     },
     /// A connection that is not wanted any more before it began: the peer at its other end must hear that.
-    Discard(Next),
+    Discard(NextConnection),
 }
 
 /// Whose an event is, and where what it brings comes from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Head {
+pub(crate) struct EventHead {
     pub(crate) task: TaskId,
     /// The trace of what it brings.
     pub(crate) trace: u16,
@@ -288,7 +288,7 @@ impl Core {
             return self.complete(waiter, Ok(Handed { received, from }));
         };
         let (trace, shard) = (self.stages.take_handing(), self.index);
-        let place = self.events.place(Head {
+        let place = self.events.place(EventHead {
             task,
             trace,
             shard,

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::core::{Core, Head};
+use super::core::{Core, EventHead};
 use super::ids::{Id, TaskId};
 use super::{EVENTS_PER_TURN, Shard, TaskContext, TaskEvent};
 use crate::rendezvous::Origin;
@@ -16,9 +16,9 @@ use crate::rendezvous::Origin;
 pub(crate) struct Events {
     first: Option<TaskEvent>,
     /// Whose the first is.
-    head: Head,
+    head: EventHead,
     /// Those behind the first, or all that are left when that is taken.
-    rest: VecDeque<(Head, Option<TaskEvent>)>,
+    rest: VecDeque<(EventHead, Option<TaskEvent>)>,
 }
 
 impl Events {
@@ -26,7 +26,7 @@ impl Events {
     pub(super) fn new(room: usize) -> Self {
         Self {
             first: None,
-            head: Head {
+            head: EventHead {
                 task: TaskId::of_row(0),
                 trace: 0,
                 shard: 0,
@@ -46,14 +46,14 @@ impl Events {
     }
 
     #[inline]
-    pub(super) fn push(&mut self, head: Head, event: TaskEvent) {
+    pub(super) fn push(&mut self, head: EventHead, event: TaskEvent) {
         // There is none to drop.
         std::mem::forget(self.place(head).replace(event));
     }
 
     /// Where the next event is to be put, which is that head's; it is empty.
     #[inline(always)]
-    pub(super) fn place(&mut self, head: Head) -> &mut Option<TaskEvent> {
+    pub(super) fn place(&mut self, head: EventHead) -> &mut Option<TaskEvent> {
         if self.is_empty() {
             self.head = head;
             &mut self.first
@@ -63,7 +63,7 @@ impl Events {
     }
 
     #[inline(never)]
-    fn queued(&mut self, head: Head) -> &mut Option<TaskEvent> {
+    fn queued(&mut self, head: EventHead) -> &mut Option<TaskEvent> {
         self.rest.push_back((head, None));
         let last = self.rest.len() - 1;
         &mut self.rest[last].1
@@ -71,7 +71,7 @@ impl Events {
 
     /// Whose the next is.
     #[inline(always)]
-    pub(super) fn front(&self) -> Option<Head> {
+    pub(super) fn front(&self) -> Option<EventHead> {
         match self.first {
             Some(_) => Some(self.head),
             None => self.rest.front().map(|(head, _)| *head),

@@ -1,7 +1,7 @@
 //! Fetching: what a receiver does for a large value. It leases if the sender's memory can be read in place, opens
 //! landings for one-sided writes if it cannot, and sends requests if the sender may be out of push credit.
 
-use super::budget::{Place, Room};
+use super::budget::{LandingPlace, LandingRoom};
 use super::core::{Core, PortOp};
 use super::ids::{LinkId, NO_LINK, PeerId};
 use super::transfers::{Incoming, Next, Opening, ToOpen, TransferId};
@@ -9,7 +9,7 @@ use super::value::{NOT_LENT, Value, Waiter};
 use crate::channel::{Accepted, Demand, Rule};
 use crate::ground::Nanos;
 use crate::memory::{Buffer, Tensor};
-use crate::rendezvous::{Arrival, Arrived, Slot, Withdrawn};
+use crate::rendezvous::{Arrived, PushOutcome, Slot, Withdrawn};
 use crate::trace::Path;
 use crate::trace::recorder::What;
 use crate::wire::Ticket;
@@ -64,7 +64,7 @@ impl Core {
     fn arrive_unordered(&mut self, incoming: &Incoming, value: Value, bytes: u64) {
         let next = self.table.next_ordinal(incoming.slot);
         let item = Arrived::Value(value);
-        if let Ok(Arrival::Matched {
+        if let Ok(PushOutcome::Matched {
             waiter,
             value,
             from,
@@ -123,7 +123,7 @@ impl Core {
     }
 
     /// A demand accepts an offer, with a landing. False if its link takes none now.
-    fn accept(&mut self, id: TransferId, incoming: &Incoming, room: Room) -> bool {
+    fn accept(&mut self, id: TransferId, incoming: &Incoming, room: LandingRoom) -> bool {
         let Incoming {
             link, slot, offer, ..
         } = *incoming;
@@ -313,7 +313,7 @@ impl Core {
     }
 
     /// A one-sided write into one of our landings is complete.
-    pub(crate) fn landed(&mut self, place: Place, len: u64, mut buffer: Buffer) {
+    pub(crate) fn landed(&mut self, place: LandingPlace, len: u64, mut buffer: Buffer) {
         self.transfers.quiet(place);
         let link = self.link_of(place.port, place.qp);
         let demand = self
@@ -357,7 +357,7 @@ impl Core {
     }
 
     /// A landing came home with nothing in it.
-    pub(crate) fn quiet(&mut self, place: Place, buffer: Buffer) {
+    pub(crate) fn quiet(&mut self, place: LandingPlace, buffer: Buffer) {
         self.transfers.quiet(place);
         drop(buffer);
         let link = self.link_of(place.port, place.qp);
@@ -398,7 +398,7 @@ impl Core {
         let Some(qp) = self.links.at(link).and_then(|entry| entry.qp) else {
             return;
         };
-        let place = Place::new(qp, ticket);
+        let place = LandingPlace::new(qp, ticket);
         self.port_ops.push(PortOp::CloseLanding(place));
         if !self.settings.rules.on(Rule::Quiet) {
             // With the rule off the landing counts as home at once, though something may still write there.

@@ -25,7 +25,7 @@ pub(crate) enum Route {
 
 /// What a send or a receive must know of its key: one look.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Way {
+pub(crate) struct KeyLook {
     pub(crate) route: Route,
     /// The shard of this process that owns the key.
     pub(crate) owner: u16,
@@ -37,7 +37,7 @@ pub(crate) struct Way {
 #[derive(Debug)]
 pub(crate) struct KeyEntry {
     pub(crate) key: Key,
-    pub(crate) way: Way,
+    pub(crate) way: KeyLook,
     /// The number the owner gave it, when another shard owns it and has told.
     pub(crate) owner_id: Option<KeyId>,
     /// How often the owner has told its number: as often it takes note of it.
@@ -59,7 +59,7 @@ impl KeyEntry {
     pub(crate) const fn new(key: Key, route: Route, owner: u16, link: LinkId) -> Self {
         Self {
             key,
-            way: Way { route, owner, link },
+            way: KeyLook { route, owner, link },
             owner_id: None,
             told: 0,
             asked: 0,
@@ -196,7 +196,7 @@ impl Keys {
 
     /// The way of a key, if the number is of this one still, and of no other.
     #[inline]
-    pub(crate) fn way(&self, id: KeyId, serial: u32) -> Option<Way> {
+    pub(crate) fn way(&self, id: KeyId, serial: u32) -> Option<KeyLook> {
         match self.entries.get(id.0 as usize) {
             Some(Some(entry)) if entry.serial == serial => Some(entry.way),
             _ => None,

@@ -37,7 +37,7 @@ use super::ids::{LinkId, PeerId};
 use super::peers::PeerState;
 use super::transfers::{Incoming, TransferId};
 use crate::channel::Accepted;
-use crate::channel::Lent;
+use crate::channel::ReturnedLease;
 use crate::ground::{MemoryKind, Region};
 use crate::mail::call::PeerSegment;
 use crate::memory::{Tensor, TensorBytes, Times};
@@ -143,7 +143,7 @@ impl Core {
 
     /// A receiver wants bytes of ours that a peer has sent back: they become a value where they lie. If they are on
     /// offer no more, the peer is asked for them.
-    pub(super) fn take_back(&mut self, id: TransferId, lent: Lent) {
+    pub(super) fn take_back(&mut self, id: TransferId, lent: ReturnedLease) {
         let Some(incoming) = self.transfers.at(id).copied() else {
             return;
         };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::core::{Core, Reply, Wait};
 use super::ids::{LinkId, NO_LINK, PeerId};
-use super::keys::{Route, Way};
+use super::keys::{KeyLook, Route};
 use super::posting::Outlet;
 use super::transfers::TransferId;
 use super::value::{NOT_LENT, NOT_OURS, Value, Waiter};
@@ -28,7 +28,7 @@ impl Core {
     #[inline]
     pub(crate) fn send(
         &mut self,
-        way: Way,
+        way: KeyLook,
         slot: Slot,
         value: &mut Option<Value>,
         outlet: &mut Outlet<'_>,
@@ -42,7 +42,7 @@ impl Core {
 
     /// The way of a key of ours.
     #[inline]
-    pub(crate) fn way(&self, id: KeyId) -> Result<Way, Status> {
+    pub(crate) fn way(&self, id: KeyId) -> Result<KeyLook, Status> {
         let entry = self.keys.at(id).ok_or_else(faults::stale_key)?;
         Ok(entry.way)
     }
@@ -51,7 +51,7 @@ impl Core {
     #[inline]
     pub(crate) fn send_admitted(
         &mut self,
-        Way { route, owner, link }: Way,
+        KeyLook { route, owner, link }: KeyLook,
         slot: Slot,
         sending: &mut Option<Value>,
         outlet: &mut Outlet<'_>,
@@ -164,7 +164,7 @@ impl Core {
         peer: PeerId,
         link: LinkId,
         slot: Slot,
-        place: rendezvous::Ticket,
+        place: rendezvous::QueuePosition,
         sending: &mut Option<Value>,
     ) -> Result<LinkId, Status> {
         let Some(value) = sending.take() else {
@@ -204,7 +204,7 @@ impl Core {
         peer: PeerId,
         link: LinkId,
         slot: Slot,
-        place: rendezvous::Ticket,
+        place: rendezvous::QueuePosition,
         sending: &mut Option<Value>,
     ) -> Result<LinkId, Status> {
         let Some(value) = sending.take() else {
@@ -379,7 +379,7 @@ impl Core {
     pub(crate) fn recv(
         &mut self,
         key: Option<&Key>,
-        Way { route, link, .. }: Way,
+        KeyLook { route, link, .. }: KeyLook,
         slot: Slot,
         waiter: Waiter,
         deadline: Nanos,
@@ -400,11 +400,11 @@ impl Core {
             }
         }
         match self.table.recv(self.now, slot, waiter, deadline) {
-            Ok(rendezvous::Received::Ready { value, from }) => {
+            Ok(rendezvous::ReceiveOutcome::Ready { value, from }) => {
                 self.hand_over(waiter, value, from);
                 None
             }
-            Ok(rendezvous::Received::Waiting { id, ordinal }) => {
+            Ok(rendezvous::ReceiveOutcome::Waiting { id, ordinal }) => {
                 if matches!(waiter, Waiter::Wait(_)) {
                     let patience = deadline.0.saturating_sub(self.now.0);
                     let patience = if deadline == Nanos::NEVER {
@@ -423,12 +423,12 @@ impl Core {
                 }
                 Some(id)
             }
-            Ok(rendezvous::Received::Fetch { id, token }) => {
+            Ok(rendezvous::ReceiveOutcome::Fetch { id, token }) => {
                 self.next_timer = self.next_timer.min(deadline);
                 self.fetch(TransferId::from_token(token));
                 Some(id)
             }
-            Ok(rendezvous::Received::Behind { id }) => {
+            Ok(rendezvous::ReceiveOutcome::Behind { id }) => {
                 self.next_timer = self.next_timer.min(deadline);
                 self.ask_last(link, slot);
                 Some(id)

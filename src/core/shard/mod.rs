@@ -54,7 +54,7 @@ pub use self::core::Led;
 use self::core::{Core, Wait};
 use events::Events;
 use ids::{NO_LINK, Rows, TaskId};
-use keys::{Keys, Way};
+use keys::{KeyLook, Keys};
 use lives_over::LivesOver;
 use partings::Partings;
 use posting::Outlet;
@@ -317,7 +317,7 @@ impl Shard {
     #[inline]
     pub(crate) fn send(
         &mut self,
-        way: Way,
+        way: KeyLook,
         slot: Slot,
         value: &mut Option<Value>,
     ) -> Result<(), Status> {
@@ -341,7 +341,7 @@ impl Shard {
     pub(crate) fn recv_for_task(
         &mut self,
         task: TaskId,
-        way: Way,
+        way: KeyLook,
         slot: Slot,
         token: u64,
         deadline: Nanos,

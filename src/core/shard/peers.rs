@@ -36,7 +36,7 @@ pub(crate) struct Link {
     /// True while every waiting receive of this link has asked.
     pub(crate) has_asked: bool,
     /// The next connection: it begins when the one before is quiet.
-    pub(crate) next: Option<Next>,
+    pub(crate) next: Option<NextConnection>,
 }
 
 impl Link {
@@ -62,9 +62,9 @@ impl Link {
 }
 
 /// How the next connection of a link is made.
-pub(crate) struct Next(Attach);
+pub(crate) struct NextConnection(Attach);
 
-impl Next {
+impl NextConnection {
     /// Ends the connection before it began. Dropped alone, an end in shared memory tells its other end nothing.
     pub(crate) fn discard(self, ports: &mut [AnyPort]) {
         if let Some((port, qp)) = (self.0)(ports)
@@ -75,7 +75,7 @@ impl Next {
     }
 }
 
-impl std::fmt::Debug for Next {
+impl std::fmt::Debug for NextConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Next")
     }
@@ -244,7 +244,7 @@ impl Core {
             let reads_in_place = up.read_domain && self.settings.lease;
             let entry = &mut self.links[link];
             entry.channel.set_read_domain(reads_in_place);
-            let former = entry.next.replace(Next(attach));
+            let former = entry.next.replace(NextConnection(attach));
             self.port_ops.extend(former.map(PortOp::Discard));
             if let Some((port, qp)) = entry.qp {
                 // What the former connection holds comes home first.
@@ -284,7 +284,7 @@ impl Core {
             self.peers[peer].links[usize::from(theirs)] = link;
             return link;
         }
-        let settings = channel::Settings {
+        let settings = channel::ChannelSettings {
             incarnation: self.incarnation,
             frame_window: self.settings.frame_window,
             line_window: self.settings.line_window,
@@ -324,7 +324,11 @@ impl Core {
         if entry.qp.is_some() {
             return;
         }
-        let Some(qp) = entry.next.take().and_then(|Next(attach)| attach(ports)) else {
+        let Some(qp) = entry
+            .next
+            .take()
+            .and_then(|NextConnection(attach)| attach(ports))
+        else {
             return;
         };
         entry.qp = Some(qp);

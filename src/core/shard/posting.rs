@@ -3,13 +3,13 @@
 //! It decides nothing: what is due was decided where it was put.
 
 use super::Shard;
-use super::budget::Place;
+use super::budget::LandingPlace;
 use super::core::{Core, PortOp};
 use super::ids::LinkId;
 use super::reconnect::Lack;
 use super::transfers::ToOpen;
 use crate::channel::Demand;
-use crate::fabric::{AnyPort, Port, QpId, Refusal};
+use crate::fabric::{AnyPort, Port, PostRefusal, QpId};
 use crate::wire::Frame;
 
 /// The ports, for what may be posted at once; by default there are none, and all is queued.
@@ -158,7 +158,7 @@ impl Shard {
                 };
                 match self.ports[port].post_write(write) {
                     Ok(()) => {}
-                    Err(refused) if refused.refusal == Refusal::Full => {
+                    Err(refused) if refused.refusal == PostRefusal::Full => {
                         self.core.port_ops.push(PortOp::Write {
                             link,
                             write: refused.write,
@@ -168,7 +168,7 @@ impl Shard {
                 }
             }
             PortOp::OpenAndAsk(landing) => self.open_and_ask(landing),
-            PortOp::CloseLanding(Place { port, qp, landing }) => {
+            PortOp::CloseLanding(LandingPlace { port, qp, landing }) => {
                 self.ports[port].close_landing(qp, landing)
             }
             PortOp::Close { port, qp } => self.ports[port].close(qp),
@@ -197,7 +197,7 @@ impl Shard {
             self.core.transfers.come_home(room);
             return self.core.no_landing(link, ticket, bytes, Lack::Memory);
         };
-        let place = Place::new(qp, ticket);
+        let place = LandingPlace::new(qp, ticket);
         let (port, qp) = qp;
         match self.ports[port].open_landing(qp, place.landing, buffer) {
             Ok(region) => {

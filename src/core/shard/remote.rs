@@ -2,7 +2,7 @@
 //!
 //! It runs while the port is being polled, so it posts nothing: answers are left in channels and `port_ops`.
 
-use super::budget::Place;
+use super::budget::LandingPlace;
 use super::core::{Core, Target};
 use super::ids::{LinkId, NO_LINK};
 use super::keys::{self, Route};
@@ -14,7 +14,7 @@ use crate::fabric::{self, Outcome, QpId};
 use crate::ground::{Status, faults};
 use crate::mail::Received;
 use crate::memory::{INLINE_MAX, Tensor};
-use crate::rendezvous::{Arrival, Arrived, Slot};
+use crate::rendezvous::{Arrived, PushOutcome, Slot};
 use crate::trace::Path;
 use crate::trace::recorder::What;
 use crate::wire::message::{Push, StatusText};
@@ -64,14 +64,14 @@ impl Core {
                 len,
                 buffer,
             } => {
-                self.landed(Place { port, qp, landing }, len, buffer);
+                self.landed(LandingPlace { port, qp, landing }, len, buffer);
             }
             fabric::Arrival::Quiet {
                 qp,
                 landing,
                 buffer,
             } => {
-                self.quiet(Place { port, qp, landing }, buffer);
+                self.quiet(LandingPlace { port, qp, landing }, buffer);
             }
             fabric::Arrival::Wrote {
                 token,
@@ -282,7 +282,7 @@ impl Core {
             .table
             .arrive(self.now, slot, ordinal, Arrived::Value(value), bytes)
         {
-            Ok(Arrival::Matched {
+            Ok(PushOutcome::Matched {
                 waiter,
                 value,
                 from,
@@ -295,12 +295,12 @@ impl Core {
                     return;
                 }
             }
-            Ok(Arrival::Parked) => {
+            Ok(PushOutcome::Parked) => {
                 self.watch_table();
                 self.ask_when_pressed(link);
             }
-            Ok(Arrival::Wanted { .. }) => {}
-            Ok(Arrival::Duplicate(item)) => self.drop_item(link, item),
+            Ok(PushOutcome::Wanted { .. }) => {}
+            Ok(PushOutcome::Duplicate(item)) => self.drop_item(link, item),
             Err((refusal, item)) => {
                 self.drop_item(link, item);
                 self.refused_arrival(slot, refusal);
@@ -487,8 +487,8 @@ impl Core {
             .table
             .arrive(self.now, slot, ordinal, Arrived::Offer(id.token()), 0)
         {
-            Ok(Arrival::Wanted { .. }) => self.fetch(id),
-            Ok(Arrival::Duplicate(item)) => self.drop_item(link, item),
+            Ok(PushOutcome::Wanted { .. }) => self.fetch(id),
+            Ok(PushOutcome::Duplicate(item)) => self.drop_item(link, item),
             Err((refusal, item)) => {
                 self.drop_item(link, item);
                 self.refused_arrival(slot, refusal);

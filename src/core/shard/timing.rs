@@ -12,7 +12,7 @@ use crate::ground::{FrameIter, StepId, TaskName};
 use crate::rendezvous::Slot;
 use crate::trace::Path;
 use crate::trace::recorder::What;
-use crate::trace::stages::Subject;
+use crate::trace::stages::TimedValue;
 
 impl Shard {
     /// Brings a task the next event, which is its.
@@ -98,8 +98,8 @@ impl Core {
 
     /// Whose value it is, for the stages.
     #[cold]
-    pub(crate) fn subject(&self, slot: Slot, ordinal: u32, bytes: u64) -> Subject {
-        Subject {
+    pub(crate) fn subject(&self, slot: Slot, ordinal: u32, bytes: u64) -> TimedValue {
+        TimedValue {
             step: slot.step,
             at: slot.at,
             key: self.keys.at(slot.key).map_or(0, |entry| entry.key.hash()),
@@ -129,7 +129,7 @@ impl Core {
                 |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
             let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, step);
             self.stages.name(hash, &name);
-            let subject = Subject {
+            let subject = TimedValue {
                 step: StepId(0),
                 at: FrameIter::default(),
                 key: hash,

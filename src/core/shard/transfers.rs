@@ -5,11 +5,11 @@
 use std::collections::VecDeque;
 
 use super::backlog::Backlog;
-use super::budget::{LandingBudget, Place, Purpose, Room, Short};
+use super::budget::{LandingBudget, LandingPlace, LandingRoom, Purpose, Short};
 use super::ids::LinkId;
 use crate::channel::Accepted;
 use crate::channel::slab::Slab;
-use crate::channel::{Demand, Lent, OfferHeard};
+use crate::channel::{Demand, OfferHeard, ReturnedLease};
 use crate::ground::{Nanos, Region, TensorMeta, limits};
 use crate::rendezvous::Slot;
 use crate::wire::Ticket;
@@ -42,7 +42,7 @@ pub(crate) struct Incoming {
     /// Where it is read in place, as soon as its segment is mapped.
     pub(crate) region: Option<Region>,
     /// Its bytes are ours, and come back.
-    pub(crate) lent: Option<Lent>,
+    pub(crate) lent: Option<ReturnedLease>,
     pub(crate) is_wanted: bool,
     /// Its trace, if it is timed.
     pub(crate) trace: u16,
@@ -56,7 +56,7 @@ pub(crate) enum Next {
     /// Its region is tried.
     Lease,
     /// Its bytes are looked up where they were lent.
-    TakeBack(Lent),
+    TakeBack(ReturnedLease),
     /// It waits for a landing, and one may be opened.
     Open,
     /// It goes back to its sender.
@@ -70,14 +70,14 @@ pub(crate) struct ToOpen {
     pub(crate) ticket: Ticket,
     pub(crate) meta: TensorMeta,
     pub(crate) patience_ns: u64,
-    pub(crate) room: Room,
+    pub(crate) room: LandingRoom,
 }
 
 /// A landing to open, or to do without.
 #[derive(Debug)]
 pub(crate) enum Opening {
     /// For an offer: a demand is made that accepts it.
-    Offer(TransferId, Incoming, Room),
+    Offer(TransferId, Incoming, LandingRoom),
     /// For a demand that lost its landing with a connection.
     Again(ToOpen),
     /// Others have taken the budget meanwhile: the demand goes without.
@@ -262,23 +262,23 @@ impl Transfers {
     // ──────────────────────────────────────────────── landings ────────────────────────────────────────────────
 
     /// Room for a landing ahead of its value, if there is any.
-    pub(crate) fn room_ahead(&mut self, link: LinkId, bytes: u64) -> Option<Room> {
+    pub(crate) fn room_ahead(&mut self, link: LinkId, bytes: u64) -> Option<LandingRoom> {
         self.budget.take(link, bytes, Purpose::Ahead).ok()
     }
 
     /// A landing was not opened after all.
-    pub(crate) fn come_home(&mut self, room: Room) {
+    pub(crate) fn come_home(&mut self, room: LandingRoom) {
         self.budget.come_home(room);
     }
 
     /// A landing is open.
-    pub(crate) fn opened(&mut self, place: Place, room: Room) {
+    pub(crate) fn opened(&mut self, place: LandingPlace, room: LandingRoom) {
         self.budget.keep(place, room);
         self.barred = None;
     }
 
     /// A landing is quiet.
-    pub(crate) fn quiet(&mut self, place: Place) {
+    pub(crate) fn quiet(&mut self, place: LandingPlace) {
         self.budget.quiet(place);
     }
 
@@ -357,7 +357,7 @@ impl Transfers {
     }
 
     /// The link of an offer takes no more demands now: another link is tried.
-    pub(crate) fn pass(&mut self, link: LinkId, id: TransferId, room: Room) {
+    pub(crate) fn pass(&mut self, link: LinkId, id: TransferId, room: LandingRoom) {
         self.budget.come_home(room);
         self.backlog.push_front(link, id);
     }

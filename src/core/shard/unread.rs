@@ -5,14 +5,14 @@
 //! or its peer was given up.
 
 use super::TaskEvent;
-use super::core::{Core, Head, Led, Reply};
+use super::core::{Core, EventHead, Led, Reply};
 use super::ids::{LinkId, NO_LINK, TaskId};
 use super::value::{NOT_LENT, Value, Waiter};
 use crate::ground::{Status, faults};
 use crate::mail::call::ShardMessage;
 use crate::mail::stops::Stops;
 use crate::mail::{Handed, Received};
-use crate::rendezvous::{Arrival, Origin, Slot};
+use crate::rendezvous::{Origin, PushOutcome, Slot};
 
 impl Core {
     /// A receive of a task ended; a value came from that shard's table.
@@ -29,7 +29,7 @@ impl Core {
             Ok(Handed { received, from }) => (from, Ok(received)),
             Err(status) => (Origin::NOWHERE, Err(status)),
         };
-        let head = Head {
+        let head = EventHead {
             task,
             trace,
             shard,
@@ -111,7 +111,7 @@ impl Core {
                 return;
             };
             let bytes = value.parked_bytes();
-            let Ok(Arrival::Matched {
+            let Ok(PushOutcome::Matched {
                 waiter,
                 value,
                 from,

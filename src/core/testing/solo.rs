@@ -8,7 +8,7 @@
 mod joining;
 mod look;
 
-pub use look::{Credit, Holdings};
+pub use look::{CreditLook, Holdings};
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ use crate::shard::task::{Task, TaskContext, TaskEvent, TaskWaker};
 use crate::shard::{Call, Mailbox, Observer, Parts, Progress, Settings, Shard, TURNS_PER_STAMP};
 use crate::trace::Clock;
 use crate::trace::recorder::Head;
-use crate::trace::stages::{Place, Stages};
+use crate::trace::stages::{RecorderPlace, Stages};
 
 /// What the shards of one task have in common.
 #[derive(Clone, Debug)]
@@ -124,9 +124,9 @@ pub enum End {
 
 /// What becomes of a value handed over by [`Solo::hand`].
 #[derive(Clone, Debug)]
-pub struct Answer(Arc<WaitCell<()>>);
+pub struct SendAnswer(Arc<WaitCell<()>>);
 
-impl Answer {
+impl SendAnswer {
     /// Whether it was taken, once; `None` while that is not known.
     #[must_use]
     pub fn take(&self) -> Option<Result<(), Status>> {
@@ -206,7 +206,7 @@ impl Team {
                 scale: self.clock.scale(),
                 boot: 0,
             };
-            let place = Place {
+            let place = RecorderPlace {
                 file: None,
                 ring_bytes: self.settings.recorder_bytes,
             };
@@ -304,7 +304,7 @@ impl Solo {
     ///
     /// # Errors
     /// `ResourceExhausted` when the mailbox is full.
-    pub fn hand(&self, step: StepId, key: &Key, tensor: Tensor) -> Result<Answer, Status> {
+    pub fn hand(&self, step: StepId, key: &Key, tensor: Tensor) -> Result<SendAnswer, Status> {
         let answer = Arc::new(WaitCell::default());
         let command = Command::Send {
             key: key.clone(),
@@ -315,7 +315,7 @@ impl Solo {
             queued_at: self.shard.clock.stamp(),
         };
         match self.mailbox.command(command) {
-            Ok(()) => Ok(Answer(answer)),
+            Ok(()) => Ok(SendAnswer(answer)),
             Err(_) => Err(faults::mailbox_full(self.queues.mailbox)),
         }
     }

@@ -86,7 +86,7 @@ pub struct Stages {
 
 /// Where the recorder of a shard is to lie, and how large its ring is.
 #[derive(Debug)]
-pub struct Place {
+pub struct RecorderPlace {
     /// A new file; without one, memory that goes with the process.
     pub file: Option<std::fs::File>,
     /// Bytes of the recorder's ring.
@@ -101,7 +101,7 @@ impl Stages {
     pub fn new(
         clock: Clock,
         carriers: Vec<Carrier>,
-        place: Place,
+        place: RecorderPlace,
         head: Head,
     ) -> Result<Self, MemoryError> {
         let (own, sampling) = (clock.scale(), head.sampling);
@@ -284,7 +284,7 @@ impl Stages {
 
     /// It went to the fabric when it was stamped, or was queued for it.
     #[cold]
-    pub(crate) fn sent(&mut self, id: u16, port: usize, path: Path, subject: &Subject) {
+    pub(crate) fn sent(&mut self, id: u16, port: usize, path: Path, subject: &TimedValue) {
         let Some(trace) = self.trace(id).copied() else {
             return;
         };
@@ -324,7 +324,7 @@ impl Stages {
         peer: usize,
         port: usize,
         path: Path,
-        subject: &Subject,
+        subject: &TimedValue,
     ) -> u16 {
         if !ON || self.recorder.is_none() {
             return 0;
@@ -365,7 +365,7 @@ impl Stages {
 
     /// The value is for this very task.
     #[cold]
-    pub(crate) fn is_here(&mut self, id: u16, subject: &Subject) {
+    pub(crate) fn is_here(&mut self, id: u16, subject: &TimedValue) {
         if let Some(trace) = self.trace(id) {
             trace.way = Way::Local;
             trace.class = class_of(subject.bytes) as u8;
@@ -493,7 +493,7 @@ impl Stages {
 
     /// Something rare happened to a value: it is kept for later inspection.
     #[cold]
-    pub(crate) fn note(&mut self, what: What, subject: &Subject, a: u64) {
+    pub(crate) fn note(&mut self, what: What, subject: &TimedValue, a: u64) {
         if ON && self.recorder.is_some() {
             let at = self.clock.stamp().0;
             self.write(&Event {
@@ -557,7 +557,7 @@ impl Stages {
 
 /// Whose value is timed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Subject {
+pub(crate) struct TimedValue {
     pub(crate) step: StepId,
     pub(crate) at: FrameIter,
     /// The hash of the key's names.

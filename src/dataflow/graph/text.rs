@@ -5,8 +5,8 @@
 
 use prost::encoding::{encode_varint, encoded_len_varint};
 
-use self::schema::{Field, GRAPH, Kind, Message};
-use self::words::{Fault, Word, Words};
+use self::schema::{Field, FieldKind, GRAPH, Message};
+use self::words::{TextFault, Word, Words};
 use crate::graph::types::Type;
 use rendez::ground::{Status, catalogue};
 use rendez_proto::tensorflow::DataType;
@@ -85,13 +85,13 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Takes the next token.
-    fn advance(&mut self) -> Result<(usize, Word<'a>), Fault> {
+    fn advance(&mut self) -> Result<(usize, Word<'a>), TextFault> {
         let next = self.words.next()?;
         Ok(std::mem::replace(&mut self.next, next))
     }
 
     /// Takes the next token if it is this mark.
-    fn accept(&mut self, mark: char) -> Result<bool, Fault> {
+    fn accept(&mut self, mark: char) -> Result<bool, TextFault> {
         let is_there = self.next.1 == Word::Mark(mark);
         if is_there {
             self.advance()?;
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
         Ok(is_there)
     }
 
-    fn unexpected(&self, wanted: &str) -> Fault {
+    fn unexpected(&self, wanted: &str) -> TextFault {
         let found = match &self.next.1 {
             Word::Name(name) => format!("'{}'", super::errors::shown(name)),
             Word::Number(number) => format!("the number {}", super::errors::shown(number)),
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
             Word::Mark(mark) => format!("'{mark}'"),
             Word::End => "the end of the text".to_owned(),
         };
-        Fault {
+        TextFault {
             at: self.next.0,
             what: format!("expected {wanted}, found {found}"),
         }
@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
         close: Option<char>,
         depth: usize,
         out: &mut Vec<u8>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), TextFault> {
         let mut seen = 0u32;
         loop {
             match (&self.next.1, close) {
@@ -136,7 +136,7 @@ impl<'a> Reader<'a> {
                 return Err(self.unexpected(&format!("the name of a field{close}")));
             };
             let at = self.next.0;
-            let refused = |what: String| Err(Fault { at, what });
+            let refused = |what: String| Err(TextFault { at, what });
             let Some(field) = of.named(name) else {
                 let known: Vec<_> = of.fields.iter().map(|field| field.name).collect();
                 let name = super::errors::shown(name);
@@ -171,17 +171,17 @@ impl<'a> Reader<'a> {
         field: &'static Field,
         depth: usize,
         out: &mut Vec<u8>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), TextFault> {
         let has_colon = self.accept(':')?;
         let opens = matches!(self.next.1, Word::Mark('{' | '<'));
-        if matches!(field.kind, Kind::Skipped) {
+        if matches!(field.kind, FieldKind::Skipped) {
             return if has_colon || opens {
                 self.skip(depth)
             } else {
                 Err(self.unexpected("':' or '{'"))
             };
         }
-        let is_message = matches!(field.kind, Kind::Message(_));
+        let is_message = matches!(field.kind, FieldKind::Message(_));
         let may_open = is_message && matches!(self.next.1, Word::Mark('{' | '<' | '['));
         if !(has_colon || may_open) {
             return Err(self.unexpected(if is_message { "'{'" } else { "':'" }));
@@ -209,35 +209,35 @@ impl<'a> Reader<'a> {
         field: &'static Field,
         depth: usize,
         out: &mut Vec<u8>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), TextFault> {
         let at = self.next.0;
         let number = field.number;
         match field.kind {
-            Kind::Message(of) => {
+            FieldKind::Message(of) => {
                 let depth = self.deeper(depth)?;
                 let close = self.opened()?;
                 let mut inner = Vec::new();
                 self.message(of, Some(close), depth, &mut inner)?;
                 put_counted(number, &inner, out);
             }
-            Kind::Bytes(is_text) => {
+            FieldKind::Bytes(is_text) => {
                 let bytes = self.quoted()?;
                 if is_text && std::str::from_utf8(&bytes).is_err() {
                     let what = "it is not UTF-8".to_owned();
-                    return Err(Fault { at, what });
+                    return Err(TextFault { at, what });
                 }
                 put_counted(number, &bytes, out);
             }
-            Kind::Int(bits) => {
+            FieldKind::Int(bits) => {
                 let limit = 1i128 << (bits - 1);
                 let value = self.integer(-limit..limit)?;
                 put_varint(number, value as u64, out);
             }
-            Kind::Uint(bits) => {
+            FieldKind::Uint(bits) => {
                 let value = self.integer(0..1i128 << bits)?;
                 put_varint(number, value as u64, out);
             }
-            Kind::Bool => {
+            FieldKind::Bool => {
                 let truth = match self.next.1 {
                     Word::Name("true" | "True" | "t") | Word::Number("1") => true,
                     Word::Name("false" | "False" | "f") | Word::Number("0") => false,
@@ -246,17 +246,17 @@ impl<'a> Reader<'a> {
                 self.advance()?;
                 put_varint(number, u64::from(truth), out);
             }
-            Kind::Float => {
+            FieldKind::Float => {
                 let value: f32 = self.float()?;
                 put_tag(number, FOUR_BYTES, out);
                 out.extend_from_slice(&value.to_le_bytes());
             }
-            Kind::Double => {
+            FieldKind::Double => {
                 let value: f64 = self.float()?;
                 put_tag(number, EIGHT_BYTES, out);
                 out.extend_from_slice(&value.to_le_bytes());
             }
-            Kind::Type => {
+            FieldKind::Type => {
                 let value = match self.next.1 {
                     Word::Name(name) => {
                         let value = data_type(name);
@@ -269,20 +269,20 @@ impl<'a> Reader<'a> {
                 put_varint(number, value as u64, out);
             }
             // Never asked for: readers of fields skip them.
-            Kind::Skipped => self.skip(depth)?,
+            FieldKind::Skipped => self.skip(depth)?,
         }
         Ok(())
     }
 
-    fn deeper(&self, depth: usize) -> Result<usize, Fault> {
-        depth.checked_sub(1).ok_or_else(|| Fault {
+    fn deeper(&self, depth: usize) -> Result<usize, TextFault> {
+        depth.checked_sub(1).ok_or_else(|| TextFault {
             at: self.next.0,
             what: format!("messages lie in each other deeper than {DEPTH_MAX}"),
         })
     }
 
     /// Takes what opens a message. Gives what closes it.
-    fn opened(&mut self) -> Result<char, Fault> {
+    fn opened(&mut self) -> Result<char, TextFault> {
         if self.accept('{')? {
             return Ok('}');
         }
@@ -293,7 +293,7 @@ impl<'a> Reader<'a> {
     }
 
     /// One quoted text, or several behind each other.
-    fn quoted(&mut self) -> Result<Vec<u8>, Fault> {
+    fn quoted(&mut self) -> Result<Vec<u8>, TextFault> {
         if !matches!(self.next.1, Word::Quoted(_)) {
             return Err(self.unexpected("a text in quotes"));
         }
@@ -305,7 +305,7 @@ impl<'a> Reader<'a> {
         Ok(all)
     }
 
-    fn integer(&mut self, allowed: std::ops::Range<i128>) -> Result<i128, Fault> {
+    fn integer(&mut self, allowed: std::ops::Range<i128>) -> Result<i128, TextFault> {
         let at = self.next.0;
         let is_negative = self.accept('-')?;
         let Word::Number(digits) = self.next.1 else {
@@ -326,13 +326,13 @@ impl<'a> Reader<'a> {
                 allowed.start,
                 allowed.end - 1
             );
-            return Err(Fault { at, what });
+            return Err(TextFault { at, what });
         };
         self.advance()?;
         Ok(value)
     }
 
-    fn float<T: std::str::FromStr + std::ops::Neg<Output = T>>(&mut self) -> Result<T, Fault> {
+    fn float<T: std::str::FromStr + std::ops::Neg<Output = T>>(&mut self) -> Result<T, TextFault> {
         let is_negative = self.accept('-')?;
         let text = match self.next.1 {
             // Not hexadecimal: that has an x, which no float has.
@@ -350,7 +350,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes any value, also a message or a list of them.
-    fn skip(&mut self, depth: usize) -> Result<(), Fault> {
+    fn skip(&mut self, depth: usize) -> Result<(), TextFault> {
         match &self.next.1 {
             Word::Mark('{' | '<') => {
                 let depth = self.deeper(depth)?;

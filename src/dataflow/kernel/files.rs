@@ -27,7 +27,7 @@ pub struct Files {
 
 /// A place below the folder, which a path named.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct FilePlace {
     root: OwnedFd,
     below: PathBuf,
     named: PathBuf,
@@ -59,7 +59,7 @@ impl Files {
     ///
     /// # Errors
     /// `FILES_REFUSED` if there is no such folder, or the path does not lie below it.
-    pub(crate) fn place(&self, op: &str, path: &Path) -> Result<Place, Status> {
+    pub(crate) fn place(&self, op: &str, path: &Path) -> Result<FilePlace, Status> {
         let Some(root) = &self.root else {
             return Err(refused(format!(
                 "{op} may not touch '{}': files_root is not set, and no graph touches a file of this task until it \
@@ -93,7 +93,7 @@ impl Files {
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(root, flags, Mode::empty());
-        let place = Place {
+        let place = FilePlace {
             root: opened.map_err(|errno| unfit(errno.into()))?,
             below,
             named: path.to_owned(),
@@ -109,7 +109,7 @@ impl Files {
     }
 }
 
-impl Place {
+impl FilePlace {
     /// The path as it was named.
     pub(crate) fn path(&self) -> &Path {
         &self.named

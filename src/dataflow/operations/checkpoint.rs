@@ -8,7 +8,7 @@ use crate::graph::infer::{nothing, scalar, unknown};
 use crate::graph::{attr, types};
 use crate::kernel::Call;
 use crate::kernel::call::{Done, Fault};
-use crate::kernel::files::Place;
+use crate::kernel::files::FilePlace;
 use crate::kernel::make::{Cost, made};
 use rendez::ground::{DType, Shape, Status, catalogue};
 use rendez::memory::Tensor;
@@ -166,7 +166,7 @@ fn restore(call: &mut Call<'_>, dtypes: &[Option<DType>]) -> Done {
 }
 
 /// Where the file of a prefix lies, if kernels may touch it.
-fn place(call: &Call<'_>, op: &str, prefix: &str) -> Result<Place, Fault> {
+fn place(call: &Call<'_>, op: &str, prefix: &str) -> Result<FilePlace, Fault> {
     Ok(call.home.files.place(op, &files::path(prefix))?)
 }
 

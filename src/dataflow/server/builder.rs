@@ -13,7 +13,7 @@ use rendez_proto::tensorflow::ServerDef;
 /// See [`Server::builder`].
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until it builds"]
-pub struct Builder {
+pub struct ServerBuilder {
     config: Option<Config>,
     membership: Option<Membership>,
     task: Option<TaskName>,
@@ -25,7 +25,7 @@ pub struct Builder {
     services: Services,
 }
 
-impl Builder {
+impl ServerBuilder {
     /// The settings of the engine, and those that servers take. Without them the usual ones.
     pub fn config(mut self, config: Config) -> Self {
         self.config = Some(config);

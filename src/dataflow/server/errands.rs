@@ -13,16 +13,16 @@ use rendez::ground::{Status, catalogue};
 pub(crate) struct Errands(AtomicUsize);
 
 /// Room for one.
-pub(crate) struct Place(Arc<Errands>);
+pub(crate) struct ErrandPlace(Arc<Errands>);
 
 impl Errands {
     /// Takes room for one.
     ///
     /// # Errors
     /// `SESSION_LIMIT` if too many are under way.
-    pub(crate) fn place(self: &Arc<Self>) -> Result<Place, Status> {
+    pub(crate) fn place(self: &Arc<Self>) -> Result<ErrandPlace, Status> {
         let before = self.0.fetch_add(1, Ordering::Relaxed);
-        let place = Place(Arc::clone(self));
+        let place = ErrandPlace(Arc::clone(self));
         if before < ERRANDS_OF_SESSIONS_MAX {
             return Ok(place);
         }
@@ -33,7 +33,7 @@ impl Errands {
     }
 }
 
-impl Place {
+impl ErrandPlace {
     /// Does `what` on a thread of its own. Without one it is dropped undone, and the log says so.
     pub(crate) fn go(self, what: impl FnOnce() + Send + 'static) {
         let thread = std::thread::Builder::new().name("rendez-errand".into());
@@ -47,7 +47,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ErrandPlace {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -39,7 +39,7 @@ mod tests;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-pub use builder::Builder;
+pub use builder::ServerBuilder;
 pub use master::solo;
 pub use protocol::Protocol;
 pub use session::{Callable, PartialRun, Session, StepOptions};
@@ -49,7 +49,7 @@ use rendez::cluster::{ClusterSpec, HostPort, Membership};
 use rendez::control::Services;
 use rendez::engine::{Config, Engine};
 use rendez::ground::{Code, Status, TaskName, catalogue};
-use runtime::{Means, Place, Runtime};
+use runtime::{Means, Runtime, RuntimePlace};
 
 /// One task of a cluster. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -106,8 +106,8 @@ pub enum State {
 
 impl Server {
     /// Begins a server.
-    pub fn builder() -> Builder {
-        Builder::default()
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder::default()
     }
 
     /// Starts the engine, and learns of the other tasks. Nothing happens if it runs already.
@@ -134,7 +134,7 @@ impl Server {
             }
             Stage::New => {}
         }
-        let place = Place::default();
+        let place = RuntimePlace::default();
         let services = place.services().and(self.inner.services.clone());
         let engine = Engine::start_with(self.inner.config.clone(), services)?;
         let spec = match &self.inner.membership {

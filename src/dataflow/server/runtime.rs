@@ -37,9 +37,9 @@ pub(crate) struct Means {
 
 /// Where a runtime is once it is there. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Place(Arc<OnceLock<Weak<Runtime>>>);
+pub(crate) struct RuntimePlace(Arc<OnceLock<Weak<Runtime>>>);
 
-impl Place {
+impl RuntimePlace {
     /// What peers may ask of it.
     pub(crate) fn services(&self) -> Services {
         let (workers, masters) = (self.clone(), self.clone());
@@ -68,7 +68,7 @@ impl Runtime {
         engine: &Engine,
         cluster: ClusterSpec,
         means: Means,
-        place: &Place,
+        place: &RuntimePlace,
     ) -> Result<Arc<Self>, Status> {
         let errands = Arc::new(Errands::default());
         let worker = worker_on(engine, &errands, &means.operations)?;

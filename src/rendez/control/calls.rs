@@ -24,7 +24,7 @@ use super::mailbox::Sender;
 use super::peer::PeerId;
 use super::plane::Command;
 use super::refusal::{Refusal, clip, protocol_refusal};
-use super::service::{Incoming, Job, Outcome, Pool};
+use super::service::{CallJob, Incoming, Outcome, Pool};
 
 /// The version of calls.
 const VERSION: u32 = 1;
@@ -208,7 +208,7 @@ impl Calls {
         let patience = Duration::from_millis(call.deadline_ms).min(PATIENCE_MAX);
         let commands = self.commands.clone();
         let done_key = key.clone();
-        let job = Job {
+        let job = CallJob {
             incoming: Incoming {
                 task: hello.task.clone(),
                 incarnation: hello.incarnation,

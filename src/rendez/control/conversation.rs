@@ -96,7 +96,7 @@ enum Asked {
 
 /// What a greeting leaves to its conversation.
 #[derive(Debug)]
-pub(crate) struct Opening {
+pub(crate) struct ConversationOpening {
     pub(crate) peer: PeerId,
     pub(crate) hello: PeerHello,
     pub(crate) read_domain: bool,
@@ -111,8 +111,8 @@ pub(crate) struct Opening {
 
 impl Conversation {
     /// A conversation that begins.
-    pub(crate) fn new(opening: Opening) -> Self {
-        let Opening {
+    pub(crate) fn new(opening: ConversationOpening) -> Self {
+        let ConversationOpening {
             peer,
             hello,
             read_domain,

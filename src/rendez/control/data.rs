@@ -20,7 +20,7 @@ use crate::ground::limits::DATA_DIALS_WINDOW;
 use crate::ground::{Status, catalogue};
 
 use super::greeting::Expected;
-use super::preamble::{self, Kind, OPENING, TICKET, Ticket, Verdict};
+use super::preamble::{self, ConnectionKind, OPENING, TICKET, Ticket, Verdict};
 use super::refusal::Refusal;
 use super::secret::Session;
 use super::tcp;
@@ -176,7 +176,7 @@ impl DataDial {
             return Ok(Asked { socket, tls: None });
         };
         let mut connection = tls.dial_data().map_err(io::Error::other)?;
-        socket.write_all(&preamble::opening(Kind::SealedData))?;
+        socket.write_all(&preamble::opening(ConnectionKind::SealedData))?;
         while connection.wants_write() {
             connection.write_tls(&mut self.bounded(&socket))?;
         }

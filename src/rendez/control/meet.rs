@@ -18,7 +18,7 @@ use super::credentials::Credentials;
 use super::descriptors::lane_refusal;
 use super::dial::unreachable;
 use super::exchange::Seals;
-use super::greeting::Terms as Greets;
+use super::greeting::GreetingTerms as Greets;
 use super::handshake::{self, Terms};
 use super::hello::Evidence;
 use super::lane::{Lane, Then};

@@ -25,10 +25,10 @@ use super::greeting::Agreed;
 use super::handshake::{self, Terms};
 use super::hello::{self, Evidence};
 use super::meet::late;
-use super::newcomers::Called;
+use super::newcomers::TcpCaller;
 use super::owner::Owner;
 use super::plane::{ClaimKind, Met, Plane, Reader, Writer};
-use super::preamble::{self, Kind, OPENING, VERSION, Verdict};
+use super::preamble::{self, ConnectionKind, OPENING, VERSION, Verdict};
 use super::refusal::{Refusal, protocol_refusal};
 use super::runtime::Stream;
 use super::secret::{Role, Session};
@@ -62,8 +62,8 @@ struct Trusted {
 
 impl Plane {
     /// Greets a peer that dialled us over TCP, and converses.
-    pub(super) async fn welcome_tcp(self: Rc<Self>, called: Called) {
-        let Called {
+    pub(super) async fn welcome_tcp(self: Rc<Self>, called: TcpCaller) {
+        let TcpCaller {
             socket,
             from,
             is_tls,
@@ -286,8 +286,8 @@ impl Plane {
     /// Says what we want, hears the verdict, and proves what is to be proved.
     async fn trust_dialled(&self, mut wire: Wire, socket: &TcpStream) -> Result<Trusted, Refusal> {
         let kind = match self.config.tls {
-            Some(_) => Kind::Tls,
-            None => Kind::Control,
+            Some(_) => ConnectionKind::Tls,
+            None => ConnectionKind::Control,
         };
         let mut verdict = [0; OPENING];
         let asked = async {

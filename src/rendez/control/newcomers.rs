@@ -17,13 +17,14 @@ use crate::ground::limits::{
 use super::config::greeting_time;
 use super::gate::{Gate, Pass};
 use super::preamble::{
-    Kind, OPENING, Opening, TICKET, VERSION, Verdict, answer, may_be_opening, read_opening,
+    ConnectionKind, OPENING, Opening, TICKET, VERSION, Verdict, answer, may_be_opening,
+    read_opening,
 };
 use super::watch::{Permit, Sight};
 
 /// A peer that wants to converse over TCP.
 #[derive(Debug)]
-pub(crate) struct Called {
+pub(crate) struct TcpCaller {
     pub(crate) socket: TcpStream,
     pub(crate) from: SocketAddr,
     pub(crate) is_tls: bool,
@@ -62,7 +63,7 @@ struct Newcomer {
     bytes: [u8; TICKET],
     filled: usize,
     /// Set once it has said that it wants to converse: it waits for room among the greetings then.
-    wants: Option<Kind>,
+    wants: Option<ConnectionKind>,
     deadline: Instant,
     pass: Pass,
 }
@@ -72,7 +73,7 @@ enum Said {
     /// Nothing yet.
     Little,
     /// It wants to converse.
-    Conversation(Kind),
+    Conversation(ConnectionKind),
     /// It brought its ticket.
     Ticket,
     /// It brings its ticket in TLS.
@@ -226,9 +227,11 @@ impl Newcomer {
             }
             let opening: [u8; OPENING] = std::array::from_fn(|index| self.bytes[index]);
             match read_opening(opening) {
-                Opening::Known(Kind::Data) if self.filled == TICKET => return Said::Ticket,
-                Opening::Known(Kind::Data) => {}
-                Opening::Known(Kind::SealedData) => return Said::Sealed,
+                Opening::Known(ConnectionKind::Data) if self.filled == TICKET => {
+                    return Said::Ticket;
+                }
+                Opening::Known(ConnectionKind::Data) => {}
+                Opening::Known(ConnectionKind::SealedData) => return Said::Sealed,
                 Opening::Known(kind) => return Said::Conversation(kind),
                 Opening::OtherVersion(_) => {
                     // The one thing a stranger is told: which version it would have to speak.
@@ -240,11 +243,11 @@ impl Newcomer {
         }
     }
 
-    fn into_called(self, kind: Kind, permit: Permit) -> Called {
-        Called {
+    fn into_called(self, kind: ConnectionKind, permit: Permit) -> TcpCaller {
+        TcpCaller {
             socket: self.socket,
             from: self.from,
-            is_tls: kind == Kind::Tls,
+            is_tls: kind == ConnectionKind::Tls,
             deadline: self.deadline,
             permit,
         }

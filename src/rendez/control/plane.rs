@@ -26,7 +26,7 @@ use super::answers::CallKey;
 use super::calls::{Asked, Calls};
 use super::complaints::Complaints;
 use super::config::ControlConfig;
-use super::conversation::{Conversation, Opening};
+use super::conversation::{Conversation, ConversationOpening};
 use super::credentials::Credentials;
 use super::data::Carrier;
 use super::dial::Route;
@@ -332,7 +332,7 @@ impl Plane {
             passing,
             claim,
         } = gained;
-        let opening = Opening {
+        let opening = ConversationOpening {
             peer,
             hello: hello.clone(),
             read_domain,

@@ -27,7 +27,7 @@ const NAME: &[u8; 6] = b"rendez";
 
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ConnectionKind {
     /// A conversation in the clear.
     Control,
     /// A conversation under TLS.
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Opening {
     /// One of ours.
-    Known(Kind),
+    Known(ConnectionKind),
     /// One of ours, of another version.
     OtherVersion(u8),
     /// Nothing of ours.
@@ -84,12 +84,12 @@ pub(crate) struct Ticket {
 }
 
 /// The opening of a connection of this kind.
-pub(crate) const fn opening(kind: Kind) -> [u8; OPENING] {
+pub(crate) const fn opening(kind: ConnectionKind) -> [u8; OPENING] {
     let kind = match kind {
-        Kind::Control => b'C',
-        Kind::Tls => b'S',
-        Kind::Data => b'D',
-        Kind::SealedData => b'E',
+        ConnectionKind::Control => b'C',
+        ConnectionKind::Tls => b'S',
+        ConnectionKind::Data => b'D',
+        ConnectionKind::SealedData => b'E',
     };
     [b'r', b'e', b'n', b'd', b'e', b'z', kind, VERSION]
 }
@@ -97,10 +97,10 @@ pub(crate) const fn opening(kind: Kind) -> [u8; OPENING] {
 /// Reads an opening.
 pub(crate) fn read_opening(bytes: [u8; OPENING]) -> Opening {
     let kind = match bytes[6] {
-        b'C' => Kind::Control,
-        b'S' => Kind::Tls,
-        b'D' => Kind::Data,
-        b'E' => Kind::SealedData,
+        b'C' => ConnectionKind::Control,
+        b'S' => ConnectionKind::Tls,
+        b'D' => ConnectionKind::Data,
+        b'E' => ConnectionKind::SealedData,
         _ => return Opening::Stranger,
     };
     match (bytes.starts_with(NAME), bytes[7]) {
@@ -153,7 +153,7 @@ impl Ticket {
     /// The bytes to be signed: the first of the data preamble.
     pub(crate) fn signed(&self) -> [u8; TICKET_SIGNED] {
         let mut bytes = [0; TICKET_SIGNED];
-        bytes[..8].copy_from_slice(&opening(Kind::Data));
+        bytes[..8].copy_from_slice(&opening(ConnectionKind::Data));
         bytes[8..16].copy_from_slice(&self.incarnation.0.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.channel.to_le_bytes());
         bytes[24..40].copy_from_slice(&self.id);

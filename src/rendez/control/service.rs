@@ -64,7 +64,7 @@ impl Incoming {
 }
 
 /// A call to be carried out.
-pub(crate) struct Job {
+pub(crate) struct CallJob {
     pub(crate) incoming: Incoming,
     pub(crate) done: Box<dyn FnOnce(Outcome) + Send>,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Job {
 /// The threads that carry calls out. They end when this is dropped, each after the call it is at.
 pub(crate) struct Pool {
     services: Services,
-    jobs: Option<mpsc::SyncSender<(Arc<Function>, Job)>>,
+    jobs: Option<mpsc::SyncSender<(Arc<Function>, CallJob)>>,
 }
 
 impl Services {
@@ -159,7 +159,7 @@ impl Pool {
     ///
     /// # Errors
     /// There is no such service, or as many calls wait as may. `done` is dropped then.
-    pub(crate) fn begin(&self, job: Job) -> Result<(), Status> {
+    pub(crate) fn begin(&self, job: CallJob) -> Result<(), Status> {
         let method = job.incoming.method;
         let (Some(function), Some(jobs)) = (self.services.0.get(&method), &self.jobs) else {
             let message = format!("this task has no service {method}");
@@ -178,13 +178,13 @@ impl fmt::Debug for Pool {
     }
 }
 
-fn work(waiting: &Mutex<mpsc::Receiver<(Arc<Function>, Job)>>) {
+fn work(waiting: &Mutex<mpsc::Receiver<(Arc<Function>, CallJob)>>) {
     loop {
         let next = waiting
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .recv();
-        let Ok((function, Job { incoming, done })) = next else {
+        let Ok((function, CallJob { incoming, done })) = next else {
             return;
         };
         done(carry_out(&*function, &incoming));

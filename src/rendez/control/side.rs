@@ -22,7 +22,9 @@ use super::data::{Carrier, DataDial};
 use super::descriptors::Passing;
 use super::errand::{ErrandError, Errands};
 use super::exchange::{self, Seals, Works};
-use super::greeting::{Acceptor, Agreed, Dialler, Expected, Job, Outcome, Rung, Side, Terms};
+use super::greeting::{
+    Acceptor, Agreed, Dialler, Expected, GreetingTerms, Job, Outcome, Rung, Side,
+};
 use super::hello::{self, Evidence, Identity};
 use super::lane::Lane;
 use super::peer::{DataSocket, Descriptors, Handler, PeerHello};
@@ -136,7 +138,7 @@ impl<'a, C> Ours<'a, C> {
     /// Greets over `stream`, as dialler if there is a task that was dialled.
     pub(super) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
         mut self,
-        terms: Terms<'_>,
+        terms: GreetingTerms<'_>,
         dialled: Option<&str>,
         stream: &mut S,
         seals: &mut Seals,

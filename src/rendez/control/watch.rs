@@ -24,7 +24,7 @@ use super::config::greeting_time;
 use super::credentials::Credentials;
 use super::gate::Pass;
 use super::lane::{Lane, Then};
-use super::newcomers::{Called, Data, Newcomers};
+use super::newcomers::{Data, Newcomers, TcpCaller};
 use super::peer::PeerId;
 
 /// Pause after an `accept` that failed for want of descriptors or memory: the connection stays in the backlog, so a
@@ -49,7 +49,7 @@ pub(crate) enum Sight {
     /// A peer connected.
     Arrived(Arrived),
     /// A peer connected over TCP, to converse.
-    Called(Called),
+    Called(TcpCaller),
     /// A peer connected over TCP, to carry data.
     Data(Data),
     /// The process of a followed peer has exited.

@@ -294,7 +294,7 @@ impl Devices {
     /// limit of locked memory is kept by who pins, the driver, and its refusal is `DEVICE_FULL` too.
     fn check_room(&self, device: u32, wanted: u64) -> Result<(), Status> {
         let room = groups::room(&lock(&self.root));
-        let Some(groups::Room { left, limit, file }) = room.filter(|room| room.left < wanted)
+        let Some(groups::GroupRoom { left, limit, file }) = room.filter(|room| room.left < wanted)
         else {
             return Ok(());
         };

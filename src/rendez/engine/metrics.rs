@@ -8,7 +8,7 @@ mod server;
 
 pub(crate) use page::Page;
 pub use page::{reference_page, reference_rows};
-pub(crate) use server::Server;
+pub(crate) use server::MetricsServer;
 
 /// What is answered.
 pub(crate) trait Pages: Send + 'static {

@@ -126,7 +126,7 @@ pub(crate) struct Inner {
     /// When it started.
     pub(crate) began: Nanos,
     /// The server of the metrics.
-    pub(crate) metrics: Mutex<Option<metrics::Server>>,
+    pub(crate) metrics: Mutex<Option<metrics::MetricsServer>>,
     /// What each shard records into; `None` where nothing is recorded.
     pub(crate) recorders: OnceLock<Vec<Option<Arc<Recorder>>>>,
     /// Engines of this process we are connected with by loopback.
@@ -311,7 +311,7 @@ impl Engine {
     pub fn metrics_address(&self) -> Option<std::net::SocketAddr> {
         let metrics = self.inner.metrics.lock();
         let metrics = metrics.unwrap_or_else(PoisonError::into_inner);
-        metrics.as_ref().map(metrics::Server::address)
+        metrics.as_ref().map(metrics::MetricsServer::address)
     }
 
     /// The metrics of this task, as text for Prometheus: what a scraper reads where `metrics` names an address.

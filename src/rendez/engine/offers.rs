@@ -18,9 +18,9 @@ type Table = BTreeMap<String, Arc<Function>>;
 
 /// The offers of an engine.
 #[derive(Clone, Default)]
-pub(crate) struct Offers(Arc<Mutex<Table>>);
+pub(crate) struct EngineOffers(Arc<Mutex<Table>>);
 
-impl std::fmt::Debug for Offers {
+impl std::fmt::Debug for EngineOffers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.lock().keys()).finish()
     }
@@ -29,7 +29,7 @@ impl std::fmt::Debug for Offers {
 /// Something that peers may ask for by name, until this is dropped.
 #[must_use = "an offer that is dropped ends"]
 pub struct Offer {
-    offers: Offers,
+    offers: EngineOffers,
     name: String,
 }
 
@@ -45,7 +45,7 @@ impl Drop for Offer {
     }
 }
 
-impl Offers {
+impl EngineOffers {
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

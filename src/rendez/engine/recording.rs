@@ -21,7 +21,7 @@ use crate::ground::{Key, Nanos, Status, StepId, Traceparent, catalogue};
 use crate::shard::Call;
 use crate::trace::clock::Scale;
 use crate::trace::recorder::{CLASSES, Recorder, Stage, Way as ValueWay, cell_of};
-use crate::trace::stages::{PeerClock, Place, woke_thread};
+use crate::trace::stages::{PeerClock, RecorderPlace, woke_thread};
 use rendez_proto::methods::engine_service::GetClock;
 use rendez_proto::services::{ClockReply, ClockRequest};
 
@@ -468,7 +468,11 @@ fn stem(task: &TaskName, shard: u16) -> String {
 }
 
 /// Where the recorder of a shard is to lie.
-pub(super) fn place(config: &Config, task: &TaskName, shard: usize) -> Result<Place, Status> {
+pub(super) fn place(
+    config: &Config,
+    task: &TaskName,
+    shard: usize,
+) -> Result<RecorderPlace, Status> {
     let open = |folder: &PathBuf| {
         let path = folder.join(format!("{}.rdz", stem(task, shard as u16)));
         // One of a dead process that had our number may lie there, or a file that another user put there for us to
@@ -491,7 +495,7 @@ pub(super) fn place(config: &Config, task: &TaskName, shard: usize) -> Result<Pl
         .recorder_dir
         .as_ref()
         .filter(|_| config.stage_sampling > 0);
-    Ok(Place {
+    Ok(RecorderPlace {
         file: file.map(open).transpose()?,
         ring_bytes: config.recorder_bytes as usize,
     })

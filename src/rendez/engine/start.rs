@@ -29,7 +29,7 @@ use crate::shard::carriers::carriers;
 use crate::shard::{Mailbox, Parts, Shard};
 use crate::trace::Clock;
 use crate::trace::recorder::{Head, Recorder};
-use crate::trace::stages::{Place, Stages};
+use crate::trace::stages::{RecorderPlace, Stages};
 
 /// The least time for a greeting: for machines that start many tasks at once.
 const GREETING_MIN: Duration = Duration::from_secs(1);
@@ -191,7 +191,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
     }
     if let Some(address) = &inner.config.metrics {
         let page = metrics::Page(Arc::downgrade(&inner));
-        let server = metrics::Server::start(address, inner.config.metrics_any_user, page)?;
+        let server = metrics::MetricsServer::start(address, inner.config.metrics_any_user, page)?;
         *inner.metrics.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
     }
     tracing::debug!(task = %inner.task, cores = ?inner.placement.cores, is_huge, "the engine runs");
@@ -302,7 +302,7 @@ struct Seed {
     neighbours: Vec<Option<Neighbour>>,
     observer: Arc<ShardObserver>,
     transports: Transports,
-    place: Place,
+    place: RecorderPlace,
 }
 
 impl Seed {

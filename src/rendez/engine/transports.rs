@@ -21,7 +21,7 @@ use super::Inner;
 use super::config::Config;
 use super::links::Links;
 use crate::control::{Offers, Path, PathWish, PeerUp};
-use crate::fabric::shm::Link;
+use crate::fabric::shm::LinkMapping;
 use crate::fabric::{AnyPort, LoopbackPort};
 use crate::ground::Status;
 use crate::mail::call::PeerSegment;
@@ -49,7 +49,12 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// Why the peer cannot be wired.
-    fn links(&self, engine: &Arc<Inner>, up: PeerUp, made: Option<Link>) -> Result<Wired, Status>;
+    fn links(
+        &self,
+        engine: &Arc<Inner>,
+        up: PeerUp,
+        made: Option<LinkMapping>,
+    ) -> Result<Wired, Status>;
 
     /// The engine runs, and these are its segments.
     ///

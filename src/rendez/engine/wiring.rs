@@ -28,7 +28,7 @@ use crate::control::{
     PeerId, PeerUp, SegmentOffer, Services,
 };
 use crate::fabric::DownReason;
-use crate::fabric::shm::{Link, LinkConfig};
+use crate::fabric::shm::{LinkConfig, LinkMapping};
 use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Key, Status, StepId, catalogue, limits};
 use crate::mail::call::PeerUp as ShardPeerUp;
@@ -49,7 +49,7 @@ pub(crate) struct Wiring {
     /// What peers may call beside what every engine has.
     services: Services,
     /// Services by name, of what is started later.
-    pub(crate) offers: super::offers::Offers,
+    pub(crate) offers: super::offers::EngineOffers,
     transports: Transports,
     devices: Devices,
     engine: OnceLock<Weak<Inner>>,
@@ -71,7 +71,7 @@ struct Book {
     /// Our devices', in the order it was made: arena and segment.
     device_segments: Vec<(u16, Arc<DeviceSegment>)>,
     /// Links we made for peers we dialled.
-    links: BTreeMap<String, Link>,
+    links: BTreeMap<String, LinkMapping>,
     /// Why the last dial of a task came to nothing: bounded by the addresses there are.
     unreached: BTreeMap<TaskName, Status>,
     /// The peer of each connection.
@@ -331,7 +331,7 @@ impl Handler for Wiring {
 
     fn make_link(&self, peer: &PeerHello) -> Result<LinkOffer, Status> {
         let config = self.link_config(peer.shards);
-        let link = Link::create(config).map_err(|error| link_status(&peer.task, &error))?;
+        let link = LinkMapping::create(config).map_err(|error| link_status(&peer.task, &error))?;
         let offer = LinkOffer {
             len: link.bytes(),
             numbers: numbers(&config),
@@ -354,7 +354,7 @@ impl Handler for Wiring {
                 ),
             ));
         }
-        Link::open(copy(link.fd.as_fd())?, config)
+        LinkMapping::open(copy(link.fd.as_fd())?, config)
             .map(drop)
             .map_err(|error| link_status(&peer.task, &error))
     }

@@ -18,10 +18,10 @@ use rendez::shard::{Task, TaskContext, TaskEvent};
 use smol_str::SmolStr;
 
 use super::context::Gate;
-use super::faulty::Faults;
+use super::faulty::AgentFaults;
 use super::lanes::{Brought, Lanes};
 use super::notices::Notice;
-use super::shared::{Answer, Command, Left, Shared, Token, WorkerInfo, end_span};
+use super::shared::{CallAnswer, Command, Left, Shared, Token, WorkerInfo, end_span};
 use super::timer::Timer;
 use crate::error::Error;
 use crate::id::{CallId, RRefId, WorkerId};
@@ -62,14 +62,14 @@ pub(crate) struct Desk {
     flush_at: Nanos,
     now: Nanos,
     /// In tests.
-    faults: Option<Faults>,
+    faults: Option<AgentFaults>,
     is_over: bool,
 }
 
 impl Desk {
     pub(crate) fn new(shared: Arc<Shared>, node: Node<Payload, Token>, step: StepId) -> Self {
         let lanes = Lanes::new(shared.engine.task().clone(), &shared.options.group, step);
-        let faults = shared.options.faulty.clone().map(Faults::new);
+        let faults = shared.options.faulty.clone().map(AgentFaults::new);
         Self {
             faults,
             lent: Some(Arc::clone(&shared)),
@@ -133,7 +133,7 @@ impl Desk {
             .next_timer()
             .min(self.listen_at)
             .min(self.flush_at)
-            .min(self.faults.as_ref().map_or(Nanos::NEVER, Faults::next));
+            .min(self.faults.as_ref().map_or(Nanos::NEVER, AgentFaults::next));
         if let Some(timer) = &self.timer
             && next < timer.armed_at()
         {
@@ -249,7 +249,7 @@ impl Desk {
                     self.shared.figures.ended(&ending, ticket.began, now);
                     drop(keeps);
                     end_span(span, &ending);
-                    ticket.slot.fill(Answer {
+                    ticket.slot.fill(CallAnswer {
                         at,
                         ending,
                         handles,
@@ -368,7 +368,7 @@ impl Desk {
         // What came meanwhile ends as all that comes later.
         while let Some(command) = self.shared.queue.pop() {
             if let Command::Call { to, ticket, .. } = command {
-                ticket.slot.fill(Answer {
+                ticket.slot.fill(CallAnswer {
                     at: to,
                     ending: Ending::Shutdown,
                     handles: Vec::new(),

@@ -129,14 +129,14 @@ impl Faulty {
 }
 
 /// What an agent's faults have come to: what is held back, and how far the dice are.
-pub(crate) struct Faults {
+pub(crate) struct AgentFaults {
     rules: Vec<Rule>,
     dice: u64,
     serial: u64,
     held: BTreeMap<(Nanos, u64), (WorkerId, Message<Payload>)>,
 }
 
-impl Faults {
+impl AgentFaults {
     pub(crate) fn new(faulty: Faulty) -> Self {
         Self {
             rules: faulty.rules,

@@ -12,14 +12,14 @@ use std::sync::Once;
 use super::context::Context;
 
 std::thread_local! {
-    static LAST: RefCell<Option<Place>> = const { RefCell::new(None) };
+    static LAST: RefCell<Option<PanicPlace>> = const { RefCell::new(None) };
 }
 
 static HOOK: Once = Once::new();
 
 /// Where a panic was.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Place {
+pub(crate) struct PanicPlace {
     /// File, line and column.
     pub(crate) at: String,
     /// Empty if none was captured: without `RUST_BACKTRACE`.
@@ -46,7 +46,7 @@ fn note(info: &PanicHookInfo<'_>) {
         return;
     }
     let trace = Backtrace::capture();
-    let place = Place {
+    let place = PanicPlace {
         at: info.location().map(ToString::to_string).unwrap_or_default(),
         backtrace: match trace.status() {
             BacktraceStatus::Captured => trace.to_string(),
@@ -58,6 +58,6 @@ fn note(info: &PanicHookInfo<'_>) {
 }
 
 /// Where the last panic of this thread was, if it was in a function. Asked once.
-pub(crate) fn take() -> Option<Place> {
+pub(crate) fn take() -> Option<PanicPlace> {
     LAST.take()
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rendez::ground::{Status, catalogue};
 
 use super::rref::Handle;
-use super::shared::{Answer, Command, Shared, Ticket};
+use super::shared::{CallAnswer, Command, Shared, Ticket};
 use super::slot::Slot;
 use crate::error::Error;
 use crate::functions::types_of;
@@ -116,7 +116,7 @@ impl Shared {
     fn payload(
         &self,
         to: WorkerId,
-        answer: Option<Answer>,
+        answer: Option<CallAnswer>,
     ) -> Result<(Payload, WorkerId, Vec<Handle>), Error> {
         let worker = || self.name_of(to);
         let Some(answer) = answer else {
@@ -125,7 +125,7 @@ impl Shared {
                 "its outcome was taken before",
             ));
         };
-        let Answer {
+        let CallAnswer {
             at,
             ending,
             handles,
@@ -145,7 +145,7 @@ impl Shared {
         &self,
         to: WorkerId,
         ticket: &Ticket,
-        answer: Option<Answer>,
+        answer: Option<CallAnswer>,
     ) -> Result<R, Error> {
         let (mut payload, at, handles) = self.payload(to, answer)?;
         let function = &*ticket.function;
@@ -213,7 +213,7 @@ impl<R> Pending<R> {
         polled.map(|answer| self.unpack_raw(types, Some(answer)))
     }
 
-    fn unpack_raw(&mut self, types: u32, answer: Option<Answer>) -> Result<Unpacker, Error> {
+    fn unpack_raw(&mut self, types: u32, answer: Option<CallAnswer>) -> Result<Unpacker, Error> {
         self.is_over = true;
         let (mut payload, _, handles) = self.shared.payload(self.to, answer)?;
         match payload.types == types {
@@ -277,7 +277,7 @@ impl<R: Value> Pending<R> {
         Ok(self.unpack(answer))
     }
 
-    fn unpack(&self, answer: Option<Answer>) -> Result<R, Error> {
+    fn unpack(&self, answer: Option<CallAnswer>) -> Result<R, Error> {
         self.shared.unpack(self.to, &self.ticket, answer)
     }
 }

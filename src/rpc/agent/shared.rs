@@ -33,7 +33,7 @@ use crate::spans::{CallSpan, Home, Recording, Span};
 use crate::value::Value;
 
 /// How a call ended, with the references in its answer.
-pub(crate) struct Answer {
+pub(crate) struct CallAnswer {
     pub(crate) at: WorkerId,
     pub(crate) ending: Ending<Payload>,
     pub(crate) handles: Vec<Handle>,
@@ -41,7 +41,7 @@ pub(crate) struct Answer {
 
 /// A call of ours: where its end is waited for, and what is told of it meanwhile.
 pub(crate) struct Ticket {
-    pub(crate) slot: Slot<Answer>,
+    pub(crate) slot: Slot<CallAnswer>,
     /// Empty for the fetch of a value.
     pub(crate) function: SmolStr,
     pub(crate) began: Nanos,
@@ -437,7 +437,7 @@ impl Shared {
             began,
         });
         if self.is_closed.load(Ordering::Acquire) {
-            ticket.slot.fill(Answer {
+            ticket.slot.fill(CallAnswer {
                 at: to,
                 ending: Ending::Shutdown,
                 handles: Vec::new(),

@@ -12,7 +12,7 @@ use rendez::ground::Nanos;
 use super::context::Context;
 use super::figures::{QUEUED, RUN};
 use super::shared::{Command, Done, Shared};
-use crate::functions::{Begin, Body, Ended, Kept, Run, Stage, Wish};
+use crate::functions::{Begin, Ended, FunctionBody, Kept, Run, Stage, Wish};
 use crate::id::{CallId, RRefId};
 use crate::message::{Fault, FaultKind};
 use crate::payload::Payload;
@@ -74,7 +74,7 @@ impl Work {
     }
 
     /// Carries it out in a thread of the pool, and tells the desk. A function that returns a future begins here.
-    pub(crate) fn run_in_pool(mut self, body: &Body) {
+    pub(crate) fn run_in_pool(mut self, body: &FunctionBody) {
         if !self.context.gate.as_ref().is_none_or(|gate| gate.begin()) {
             let fault = Fault::new(
                 FaultKind::Cancelled,
@@ -84,8 +84,8 @@ impl Work {
             return self.context.shared.push(Command::Done(Box::new(done)));
         }
         let run = match body {
-            Body::Async(begin) => return self.begin(&**begin),
-            Body::Pool(run) | Body::Shard(run) => &**run,
+            FunctionBody::Async(begin) => return self.begin(&**begin),
+            FunctionBody::Pool(run) | FunctionBody::Shard(run) => &**run,
         };
         let (result, header) = guarded(|| {
             self.begins();

@@ -5,21 +5,25 @@ use rendez::ground::Nanos;
 use super::{Node, Peer, PeerState, Rule, Timer};
 use crate::id::{ForkId, RRefId, WorkerId};
 use crate::message::{Control, Reference, Standing};
-use crate::references::{Counts, Event, Listed};
+use crate::references::{Counts, Listed, ReferenceEvent};
 
 impl<P, T> Node<P, T> {
     /// What follows from changes of references.
     pub(super) fn drain_references(&mut self) {
         while let Some(event) = self.references.poll() {
             match event {
-                Event::Tell(to, control) => self.tell(to, control),
-                Event::Warn(to, control) => self.warn(to, control),
-                Event::Release(rref) => self.outputs.push_back(super::Output::Release(rref)),
-                Event::Ask(from, call) => self.try_serve(from, call),
-                Event::Confirmed(carrier) if carrier.is_reply => {
+                ReferenceEvent::Tell(to, control) => self.tell(to, control),
+                ReferenceEvent::Warn(to, control) => self.warn(to, control),
+                ReferenceEvent::Release(rref) => {
+                    self.outputs.push_back(super::Output::Release(rref))
+                }
+                ReferenceEvent::Ask(from, call) => self.try_serve(from, call),
+                ReferenceEvent::Confirmed(carrier) if carrier.is_reply => {
                     self.reply_confirmed(carrier.peer, carrier.id);
                 }
-                Event::Confirmed(carrier) => self.argument_confirmed(carrier.peer, carrier.id),
+                ReferenceEvent::Confirmed(carrier) => {
+                    self.argument_confirmed(carrier.peer, carrier.id)
+                }
             }
         }
     }

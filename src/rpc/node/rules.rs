@@ -105,7 +105,7 @@ impl Rule {
     ];
 }
 
-impl rendez_core::mutant::Rule for Rule {
+impl rendez_core::mutant::NamedRule for Rule {
     fn number(self) -> u32 {
         self as u32
     }

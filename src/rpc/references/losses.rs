@@ -1,6 +1,6 @@
 //! Values that are never made, and workers that are gone: who waits for either hears so.
 
-use super::{Carrier, Event, References, Share, User};
+use super::{Carrier, ReferenceEvent, References, Share, User};
 use crate::id::{CallId, ForkId, RRefId, WorkerId};
 use crate::message::Control;
 use crate::node::Rule;
@@ -10,7 +10,7 @@ impl References {
     pub fn creation_dropped(&mut self, rref: RRefId, fork: ForkId) {
         match self.users.get(&fork) {
             Some(user) => {
-                let told = Event::Warn(user.owner, Control::Delete { rref, fork });
+                let told = ReferenceEvent::Warn(user.owner, Control::Delete { rref, fork });
                 self.events.push_back(told);
                 self.set_share(fork, Share::Gone);
             }
@@ -48,7 +48,7 @@ impl References {
         let waiting = waiting.map(std::mem::take).unwrap_or_default();
         let early = self.early.remove(&rref).unwrap_or_default();
         for (from, call) in waiting.into_iter().chain(early) {
-            self.events.push_back(Event::Ask(from, call));
+            self.events.push_back(ReferenceEvent::Ask(from, call));
         }
     }
 

@@ -23,7 +23,7 @@ pub(super) const NOT_READY: u8 = 1;
 /// Why bytes are no query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Malformed(pub &'static str);
+pub struct MalformedQuery(pub &'static str);
 
 /// What a client asks for. Parts are borrowed from the bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -141,7 +141,7 @@ pub(super) fn block(bytes: &[u8], to: &mut Vec<u8>) {
 enum Stop {
     /// The rest has not come yet.
     Short,
-    Malformed(Malformed),
+    Malformed(MalformedQuery),
 }
 
 impl<'a> Query<'a> {
@@ -149,13 +149,13 @@ impl<'a> Query<'a> {
     ///
     /// # Errors
     /// What is wrong with it: nothing that follows can be read then.
-    pub fn read(bytes: &'a [u8]) -> Result<Option<(Self, usize)>, Malformed> {
+    pub fn read(bytes: &'a [u8]) -> Result<Option<(Self, usize)>, MalformedQuery> {
         let mut reader = Reader { bytes, at: 0 };
         match reader.query() {
             Ok(query) => Ok(Some((query, reader.at))),
             Err(Stop::Malformed(malformed)) => Err(malformed),
             Err(Stop::Short) if bytes.len() >= QUERY_MAX => {
-                Err(Malformed("a query that is too long"))
+                Err(MalformedQuery("a query that is too long"))
             }
             Err(Stop::Short) => Ok(None),
         }
@@ -183,7 +183,7 @@ impl<'a> Reader<'a> {
     fn size(&mut self, most: usize, what: &'static str) -> Result<usize, Stop> {
         let size = u64::from_le_bytes(self.array()?);
         let size = usize::try_from(size).ok().filter(|&size| size <= most);
-        size.ok_or(Stop::Malformed(Malformed(what)))
+        size.ok_or(Stop::Malformed(MalformedQuery(what)))
     }
 
     fn key(&mut self) -> Result<&'a [u8], Stop> {
@@ -207,7 +207,7 @@ impl<'a> Reader<'a> {
         Ok(match number {
             0 => {
                 if u32::from_le_bytes(self.array()?) != MAGIC {
-                    return Err(Stop::Malformed(Malformed(
+                    return Err(Stop::Malformed(MalformedQuery(
                         "another magic number than TCPStore's",
                     )));
                 }
@@ -231,7 +231,7 @@ impl<'a> Reader<'a> {
             16 => Query::QueueLen(self.key()?),
             17 => Query::List,
             18 => Query::Barrier(self.key()?, i64::from_le_bytes(self.array()?)),
-            _ => return Err(Stop::Malformed(Malformed("a query that there is not"))),
+            _ => return Err(Stop::Malformed(MalformedQuery("a query that there is not"))),
         })
     }
 }

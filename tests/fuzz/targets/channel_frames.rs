@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rendez::channel::{Channel, Demand, Heard, Payload, Rules, Settings};
+use rendez::channel::{Channel, Demand, Heard, Payload, Rules, ChannelSettings};
 use rendez::ground::{DType, FrameIter, Incarnation, Nanos, Region, Shape, StepId, TensorMeta};
 use rendez::rendezvous::KeyId;
 use rendez::wire::message::Hello;
@@ -46,8 +46,8 @@ const POINT: Point = Point {
     at: FrameIter { frame: 0, iter: 0 },
 };
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> ChannelSettings {
+    ChannelSettings {
         incarnation: Incarnation(1),
         frame_window: 8,
         line_window: 64,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crossbeam::queue::SegQueue;
 use rendez::ground::{Code, Status, catalogue};
 use rendez::memory::Tensor;
-use rendez_dataflow::server::solo::{Prepared, Run, Session, Site};
+use rendez_dataflow::server::solo::{Prepared, Run, Site, SoloSession};
 
 use super::draft::{Case, Draft, numbers};
 use super::{Graphs, HOP_NS};
@@ -34,7 +34,7 @@ pub(crate) struct Client {
 
 /// A session.
 struct Open {
-    session: Session,
+    session: SoloSession,
     draft: Draft,
     prepared: BTreeMap<Vec<&'static str>, Prepared>,
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::program::{Plan, Seen, live};
 #[cfg(debug_assertions)]
-use crate::autograd::rules::Rule;
+use crate::autograd::rules::MachineRule;
 use crate::autograd::rules::Rules;
 
 /// Seeds of a plain `cargo test`.
@@ -86,17 +86,17 @@ const WORLDS: u64 = 6000;
 
 /// Worlds in which a rule is needed: those that need none of it are left out, and it is tried more often.
 #[cfg(debug_assertions)]
-fn plan(rule: Rule, seed: u64) -> Plan {
+fn plan(rule: MachineRule, seed: u64) -> Plan {
     let mut plan = Plan::of(seed);
     match rule {
-        Rule::UntoldReleases => plan.weather.is_dynamic = true,
-        Rule::UndeliveredFails => (plan.window, plan.retries) = (1, 1),
-        Rule::DoubtAsked => {
+        MachineRule::UntoldReleases => plan.weather.is_dynamic = true,
+        MachineRule::UndeliveredFails => (plan.window, plan.retries) = (1, 1),
+        MachineRule::DoubtAsked => {
             (plan.weather.kill, plan.weather.pause, plan.weather.cut) = (0, 0, 12);
             (plan.weather.is_dynamic, plan.weather.acts) = (false, 300);
             (plan.fast, plan.unretained, plan.releases) = (false, false, false);
         }
-        Rule::SessionsCompared => plan.lag = Duration::from_millis(40),
+        MachineRule::SessionsCompared => plan.lag = Duration::from_millis(40),
         _ => {}
     }
     plan
@@ -113,8 +113,8 @@ fn is_harmed_by_repeats(rules: Rules) -> bool {
 #[cfg(debug_assertions)]
 fn each_rule_switched_off_shows_harm() {
     let mut wrong = Vec::new();
-    for rule in Rule::ALL {
-        if rule == Rule::MessagesCountOnce {
+    for rule in MachineRule::ALL {
+        if rule == MachineRule::MessagesCountOnce {
             // A call brings its message once, whatever the network repeats: other worlds repeat messages.
             assert!(!is_harmed_by_repeats(Rules::ALL));
             assert!(is_harmed_by_repeats(Rules::without(rule)));
@@ -123,9 +123,9 @@ fn each_rule_switched_off_shows_harm() {
         let try_with = |seed, rules| try_live(seed, &plan(rule, seed), rules);
         // Of rules that one world in thousands needs, the first such; where it shows no harm any more, all are tried.
         let known = match rule {
-            Rule::ReleaseRemembered => 786,
-            Rule::RootCounts => 3266,
-            Rule::DoubtAsked => 5940,
+            MachineRule::ReleaseRemembered => 786,
+            MachineRule::RootCounts => 3266,
+            MachineRule::DoubtAsked => 5940,
             _ => 0,
         };
         let shown = std::iter::once(known).chain(0..WORLDS).find_map(|seed| {

@@ -105,7 +105,7 @@ fn a_push_that_answers_a_demand_ends_it() {
 #[test]
 fn an_offer_names_its_region_only_within_a_read_domain() {
     for (read_domain, is_named) in [(true, true), (false, false)] {
-        let mut channel = up_with(Settings {
+        let mut channel = up_with(ChannelSettings {
             read_domain,
             ..settings(OURS)
         });

@@ -31,7 +31,7 @@ fn heard_back(
     channel: &mut Channel<Value>,
     len: usize,
     offer: Ticket,
-) -> Option<super::super::Lent> {
+) -> Option<super::super::ReturnedLease> {
     match hear(channel, &back(len, offer)) {
         Ok(Heard::Offer(heard)) => heard.lent,
         other => panic!("an offer, not {other:?}"),

@@ -45,14 +45,14 @@ fn words_start_zeroed_and_are_seen_by_both_ends() {
     drop(backing);
     assert_eq!(lanes[0].peek(7), 0);
     lanes[0].publish(7, 5);
-    lanes[0].set_progress(Progress {
+    lanes[0].set_progress(RingProgress {
         slots: 1,
         payload: 2,
     });
     assert_eq!((lanes[1].peek(7), lanes[2].peek(7)), (5, 0));
     assert_eq!(
         lanes[1].progress(),
-        Progress {
+        RingProgress {
             slots: 1,
             payload: 2
         }

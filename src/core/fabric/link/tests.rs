@@ -1,6 +1,6 @@
 //! What an opener refuses, and what both sides see.
 
-use super::super::ring::Lane;
+use super::super::ring::RingMemory;
 use super::*;
 
 const CONFIG: LinkConfig = LinkConfig {
@@ -17,14 +17,14 @@ fn memfd(len: u64, seals: SealFlags) -> OwnedFd {
     memory
 }
 
-fn dup(link: &Link) -> OwnedFd {
+fn dup(link: &LinkMapping) -> OwnedFd {
     link.fd().try_clone_to_owned().expect("dup")
 }
 
 #[test]
 fn both_sides_see_each_channel_crossed() {
-    let mut made = Link::create(CONFIG).expect("memfd");
-    let mut opened = Link::open(dup(&made), CONFIG).expect("just made");
+    let mut made = LinkMapping::create(CONFIG).expect("memfd");
+    let mut opened = LinkMapping::open(dup(&made), CONFIG).expect("just made");
     for channel in 0..3 {
         let maker = made.endpoint(channel, Side::Maker).expect("first use");
         let opener = opened.endpoint(channel, Side::Opener).expect("first use");
@@ -42,7 +42,7 @@ fn both_sides_see_each_channel_crossed() {
 
 #[test]
 fn an_endpoint_outlives_its_link() {
-    let mut made = Link::create(CONFIG).expect("memfd");
+    let mut made = LinkMapping::create(CONFIG).expect("memfd");
     let maker = made.endpoint(0, Side::Maker).expect("first use");
     drop(made);
     maker.tx.publish(0, 1);
@@ -57,7 +57,7 @@ fn a_descriptor_that_could_shrink_is_refused() {
         SealFlags::SHRINK,
         SealFlags::SHRINK | SealFlags::GROW,
     ] {
-        let error = Link::open(memfd(len, seals), CONFIG).expect_err("unsealed");
+        let error = LinkMapping::open(memfd(len, seals), CONFIG).expect_err("unsealed");
         assert_eq!(
             (error, error.reason()),
             (LinkError::Unsealed, "DESCRIPTOR_UNSEALED")
@@ -65,7 +65,7 @@ fn a_descriptor_that_could_shrink_is_refused() {
     }
     let file = OwnedFd::from(std::fs::File::open("/dev/null").expect("there is always one"));
     assert_eq!(
-        Link::open(file, CONFIG).err(),
+        LinkMapping::open(file, CONFIG).err(),
         Some(LinkError::Unsealed),
         "no memfd at all"
     );
@@ -73,7 +73,8 @@ fn a_descriptor_that_could_shrink_is_refused() {
 
 #[test]
 fn a_short_descriptor_is_refused() {
-    let error = Link::open(memfd(CONFIG.len() as u64 - 1, SEALS), CONFIG).expect_err("short");
+    let error =
+        LinkMapping::open(memfd(CONFIG.len() as u64 - 1, SEALS), CONFIG).expect_err("short");
     assert_eq!(
         (error, error.reason()),
         (LinkError::Short, "DESCRIPTOR_SHORT")
@@ -82,23 +83,23 @@ fn a_short_descriptor_is_refused() {
 
 #[test]
 fn another_header_is_refused() {
-    let error = Link::open(memfd(CONFIG.len() as u64, SEALS), CONFIG).expect_err("zeroes");
+    let error = LinkMapping::open(memfd(CONFIG.len() as u64, SEALS), CONFIG).expect_err("zeroes");
     assert_eq!((error, error.reason()), (LinkError::Header, "RING_CORRUPT"));
-    let made = Link::create(LinkConfig {
+    let made = LinkMapping::create(LinkConfig {
         slots: 16,
         ..CONFIG
     })
     .expect("memfd");
     assert_eq!(
-        Link::open(dup(&made), CONFIG).err(),
+        LinkMapping::open(dup(&made), CONFIG).err(),
         Some(LinkError::Header),
         "other measures"
     );
     for word in 0..5 {
-        let made = Link::create(CONFIG).expect("memfd");
+        let made = LinkMapping::create(CONFIG).expect("memfd");
         made.backing.word(word * 8).fetch_xor(1, Ordering::Relaxed);
         assert_eq!(
-            Link::open(dup(&made), CONFIG).err(),
+            LinkMapping::open(dup(&made), CONFIG).err(),
             Some(LinkError::Header),
             "word {word}"
         );
@@ -118,6 +119,6 @@ fn measures_out_of_bounds_are_refused() {
         },
         LinkConfig { slots: 9, ..CONFIG },
     ] {
-        assert_eq!(Link::create(config).err(), Some(LinkError::Config));
+        assert_eq!(LinkMapping::create(config).err(), Some(LinkError::Config));
     }
 }

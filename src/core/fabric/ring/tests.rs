@@ -7,13 +7,13 @@ use crate::fabric::link::Endpoint;
 const SLOTS: u64 = 8;
 const PAYLOAD: u64 = 4096;
 
-fn ring() -> (Producer<MemoryLane>, Consumer<MemoryLane>) {
+fn ring() -> (RingProducer<MemoryLane>, RingConsumer<MemoryLane>) {
     let geometry = Geometry {
         slots: SLOTS as u32,
         payload_bytes: PAYLOAD as u32,
     };
     let (one, other) = Endpoint::heap_pair(geometry);
-    (Producer::new(one.tx), Consumer::new(other.rx))
+    (RingProducer::new(one.tx), RingConsumer::new(other.rx))
 }
 
 fn frame(number: u64, len: usize) -> Frame {
@@ -24,13 +24,13 @@ fn frame(number: u64, len: usize) -> Frame {
     frame
 }
 
-fn post(producer: &mut Producer<MemoryLane>, number: u64, len: usize) -> Result<(), PostError> {
+fn post(producer: &mut RingProducer<MemoryLane>, number: u64, len: usize) -> Result<(), PostError> {
     let body = vec![number as u8; len];
     producer.post(&frame(number, len), [&body, &[]], Reserve::default())
 }
 
 /// Takes one frame; its number and body.
-fn take(consumer: &mut Consumer<MemoryLane>) -> Result<Option<(u64, Vec<u8>)>, Corrupt> {
+fn take(consumer: &mut RingConsumer<MemoryLane>) -> Result<Option<(u64, Vec<u8>)>, Corrupt> {
     consumer.take(|frame, body| {
         let mut bytes = vec![0; body.len()];
         body.copy_to(&mut bytes);
@@ -195,19 +195,19 @@ fn a_length_over_the_bound_is_corrupt() {
 #[test]
 fn progress_that_cannot_be_is_corrupt() {
     let lies = [
-        Progress {
+        RingProgress {
             slots: SLOTS + 1,
             payload: 0,
         },
-        Progress {
+        RingProgress {
             slots: u64::MAX,
             payload: 0,
         },
-        Progress {
+        RingProgress {
             slots: SLOTS,
             payload: 64,
         },
-        Progress {
+        RingProgress {
             slots: SLOTS,
             payload: u64::MAX,
         },
@@ -229,12 +229,12 @@ fn progress_that_cannot_be_is_corrupt() {
     for number in 0..SLOTS {
         post(&mut producer, number, 0).expect("room");
     }
-    consumer.lane().set_progress(Progress {
+    consumer.lane().set_progress(RingProgress {
         slots: 1,
         payload: 0,
     });
     post(&mut producer, 0, 0).expect("one came free");
-    consumer.lane().set_progress(Progress {
+    consumer.lane().set_progress(RingProgress {
         slots: 0,
         payload: 0,
     });

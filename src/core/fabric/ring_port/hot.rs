@@ -2,7 +2,7 @@
 //!
 //! So a poll costs the same whether ten peers are idle or a thousand.
 
-use super::{Arrival, HOT_MAX, Hot, QueuePair, RingPort, SETTLE_AFTER};
+use super::{Arrival, HOT_MAX, Hot, RingPort, RingQueuePair, SETTLE_AFTER};
 
 impl RingPort {
     #[inline]
@@ -73,7 +73,7 @@ impl RingPort {
         if !self.places[index as usize]
             .queue_pair
             .as_ref()
-            .is_some_and(QueuePair::is_open)
+            .is_some_and(RingQueuePair::is_open)
         {
             return;
         }

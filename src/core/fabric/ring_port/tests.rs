@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fabric::lane::Geometry;
-use crate::fabric::ring::{Lane, Progress};
+use crate::fabric::ring::{RingMemory, RingProgress};
 
 const GEOMETRY: Geometry = Geometry {
     slots: 64,
@@ -29,7 +29,7 @@ fn star(count: usize) -> (RingPort, Vec<QpId>, Vec<(RingPort, QpId)>) {
     (hub, qps, peers)
 }
 
-fn post((peer, qp): &mut (RingPort, QpId)) -> Result<(), Refusal> {
+fn post((peer, qp): &mut (RingPort, QpId)) -> Result<(), PostRefusal> {
     peer.post_send(*qp, &Frame::default(), [&[], &[]])
 }
 
@@ -104,7 +104,7 @@ fn an_idle_ring_has_told_its_progress() {
     let (tx, _) = peer.lanes(*qp).expect("open");
     assert_eq!(
         tx.progress(),
-        Progress {
+        RingProgress {
             slots: 3,
             payload: 0
         }
@@ -145,7 +145,7 @@ fn a_liar_goes_down_alone() {
         assert_eq!(frames, [qps[1]], "{what}");
         assert_eq!(
             hub.post_send(qps[0], &Frame::default(), [&[], &[]]),
-            Err(Refusal::Closed)
+            Err(PostRefusal::Closed)
         );
     }
     // The fabric's own frames, forged: kind, then what is wrong.
@@ -176,12 +176,12 @@ fn a_liar_goes_down_alone() {
 fn a_consumer_that_lies_about_progress_goes_down() {
     let (mut hub, qps, mut peers) = star(1);
     let (peer, qp) = &mut peers[0];
-    peer.lanes(*qp).expect("open").1.set_progress(Progress {
+    peer.lanes(*qp).expect("open").1.set_progress(RingProgress {
         slots: 1 << 40,
         payload: 0,
     });
     let refusal = (0..100).find_map(|_| hub.post_send(qps[0], &Frame::default(), [&[], &[]]).err());
-    assert_eq!(refusal, Some(Refusal::Closed));
+    assert_eq!(refusal, Some(PostRefusal::Closed));
     assert_eq!(poll(&mut hub, 16).1, [(qps[0], DownReason::Corrupt)]);
 }
 
@@ -200,7 +200,7 @@ fn a_place_is_used_again_under_another_name() {
     assert_ne!(again, qps[0]);
     assert_eq!(
         hub.post_send(qps[0], &Frame::default(), [&[], &[]]),
-        Err(Refusal::Closed),
+        Err(PostRefusal::Closed),
         "the old name is dead"
     );
     assert_eq!(hub.post_send(again, &Frame::default(), [&[], &[]]), Ok(()));

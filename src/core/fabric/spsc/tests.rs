@@ -22,9 +22,9 @@ fn a_queue_is_full_at_its_capacity_and_hands_the_value_back() {
 
 #[test]
 fn a_slot_takes_as_few_lines_as_it_can() {
-    assert_eq!(size_of::<Slot<[u8; 56]>>(), 64);
-    assert_eq!(size_of::<Slot<[u8; 57]>>(), 128);
-    assert_eq!(size_of::<Slot<[u64; 15]>>(), 128);
+    assert_eq!(size_of::<SpscSlot<[u8; 56]>>(), 64);
+    assert_eq!(size_of::<SpscSlot<[u8; 57]>>(), 128);
+    assert_eq!(size_of::<SpscSlot<[u64; 15]>>(), 128);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::fabric::queue_pair::{ANSWER, BYE, Left, fabric_frame};
 use crate::fabric::ring::PostError;
 use crate::fabric::writes::Outbound;
 use crate::fabric::{
-    Arrival, BODY_MAX, Caps, DownReason, FABRIC_KIND_MIN, Landing, QpId, Refusal, Write,
+    Arrival, BODY_MAX, Caps, DownReason, FABRIC_KIND_MIN, Landing, PostRefusal, QpId, Write,
 };
 use crate::ground::limits::{FRAME_BYTES, STREAM_CHUNK_MAX, STREAM_RECEIVE_BYTES};
 use crate::ground::{Nanos, Region};
@@ -66,7 +66,7 @@ pub(super) struct Connection {
 
 /// What a look at a stream brought.
 #[derive(Debug)]
-pub(super) struct Received {
+pub(super) struct StreamRead {
     /// Pieces: arrivals at most.
     pub(super) given: usize,
     /// Bytes came.
@@ -107,9 +107,9 @@ impl Connection {
     }
 
     #[inline]
-    pub(super) fn post_send(&mut self, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal> {
+    pub(super) fn post_send(&mut self, frame: &Frame, body: [&[u8]; 2]) -> Result<(), PostRefusal> {
         if !self.caps.takes(frame, body) {
-            return Err(Refusal::Malformed);
+            return Err(PostRefusal::Malformed);
         }
         self.writer.post(frame, body)
     }
@@ -150,14 +150,14 @@ impl Connection {
         budget: usize,
         pipe: &mut P,
         sink: &mut S,
-    ) -> Received {
+    ) -> StreamRead {
         let mut given = 0;
         let mut bytes = 0;
         let down = self
             .take(qp, budget, pipe, sink, (&mut given, &mut bytes))
             .err();
         (self.has_unread, self.has_unsent) = (pipe.has_unread(), pipe.has_unsent());
-        Received {
+        StreamRead {
             given,
             any: bytes > 0,
             down,

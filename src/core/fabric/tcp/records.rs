@@ -18,7 +18,7 @@ use crate::fabric::DownReason;
 use crate::ground::limits::{TLS_RECEIVE_BYTES, TLS_SEND_BYTES};
 
 /// One connection's records.
-pub(super) struct Records {
+pub(super) struct TlsRecords {
     connection: Connection,
     /// Received, and not given to rustls yet.
     incoming: Box<[u8]>,
@@ -32,7 +32,7 @@ pub(super) struct Records {
 /// The descriptor, as rustls writes to it.
 struct Out<'a>(&'a mut Wire);
 
-impl Records {
+impl TlsRecords {
     /// Of a connection whose handshake is done.
     pub(super) fn new(mut connection: Connection) -> Self {
         connection.set_buffer_limit(Some(TLS_SEND_BYTES));
@@ -166,7 +166,7 @@ impl Records {
     }
 }
 
-impl std::fmt::Debug for Records {
+impl std::fmt::Debug for TlsRecords {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Records(…)")
     }

@@ -22,10 +22,10 @@ pub enum Protection {
 }
 
 /// A TLS session of a socket, its handshake done.
-pub struct Secured(pub(super) Keeper);
+pub struct Secured(pub(super) RecordLayer);
 
 /// What keeps a session's records.
-pub(super) enum Keeper {
+pub(super) enum RecordLayer {
     Process(Box<Connection>),
     /// The socket has the keys.
     Kernel,
@@ -35,7 +35,7 @@ impl Secured {
     /// A session whose records this process keeps.
     #[must_use]
     pub fn new(session: Connection) -> Self {
-        Self(Keeper::Process(Box::new(session)))
+        Self(RecordLayer::Process(Box::new(session)))
     }
 
     /// A session whose records the kernel keeps, where it can and the session lets its keys go
@@ -49,15 +49,15 @@ impl Secured {
             return Ok(Self::new(session));
         }
         kernel::hand_over(session, socket)?;
-        Ok(Self(Keeper::Kernel))
+        Ok(Self(RecordLayer::Kernel))
     }
 
     /// What keeps the records.
     #[must_use]
     pub const fn protection(&self) -> Protection {
         match self.0 {
-            Keeper::Process(_) => Protection::Process,
-            Keeper::Kernel => Protection::Kernel,
+            RecordLayer::Process(_) => Protection::Process,
+            RecordLayer::Kernel => Protection::Kernel,
         }
     }
 }

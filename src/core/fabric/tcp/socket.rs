@@ -11,8 +11,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, SocketType, sockopt};
 
-use super::records::Records;
-use super::secured::{Keeper, Secured};
+use super::records::TlsRecords;
+use super::secured::{RecordLayer, Secured};
 use super::{TcpConfig, TcpError};
 use crate::fabric::DownReason;
 use crate::ground::limits::{KERNEL_TLS_RECORD_BYTES, KERNEL_TLS_RECORDS_MAX};
@@ -48,7 +48,7 @@ pub(super) enum Stop {
 pub(super) struct Socket {
     wire: Wire,
     /// TLS, where this process keeps its records.
-    records: Option<Box<Records>>,
+    records: Option<Box<TlsRecords>>,
     /// How many records the kernel may still seal, where it keeps them.
     sealable: u64,
 }
@@ -85,8 +85,10 @@ impl Socket {
             set_tcp(&fd, config.user_timeout_ms)?;
         }
         let (records, sealable) = match secured.map(|secured| secured.0) {
-            Some(Keeper::Process(session)) => (Some(Box::new(Records::new(*session))), u64::MAX),
-            Some(Keeper::Kernel) => (None, KERNEL_TLS_RECORDS_MAX),
+            Some(RecordLayer::Process(session)) => {
+                (Some(Box::new(TlsRecords::new(*session))), u64::MAX)
+            }
+            Some(RecordLayer::Kernel) => (None, KERNEL_TLS_RECORDS_MAX),
             None => (None, u64::MAX),
         };
         Ok(Self {

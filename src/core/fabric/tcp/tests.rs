@@ -123,7 +123,7 @@ fn a_peer_that_does_not_read_fills_a_bounded_buffer_and_then_posts_are_refused()
         match port.post_send(qp, &frame(posted, 4096), [&body, &[]]) {
             Ok(()) => posted += 1,
             Err(refusal) => {
-                assert_eq!(refusal, Refusal::Full);
+                assert_eq!(refusal, PostRefusal::Full);
                 refusals += 1;
                 port.poll(Nanos(0), 16, &mut |arrival| panic!("{arrival:?}"));
             }

@@ -11,7 +11,7 @@
 //!
 //! One gap is open at a time, and what is posted meanwhile goes out behind it: so a frame waits for one chunk at most.
 
-use crate::fabric::Refusal;
+use crate::fabric::PostRefusal;
 use crate::ground::limits::FRAME_BYTES;
 use crate::wire::Frame;
 
@@ -45,9 +45,9 @@ impl Writer {
     /// Takes a frame and its body, which lies in the frame's tail if it is short.
     ///
     /// # Errors
-    /// [`Refusal::Full`]; nothing was taken.
+    /// [`PostRefusal::Full`]; nothing was taken.
     #[inline]
-    pub(super) fn post(&mut self, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal> {
+    pub(super) fn post(&mut self, frame: &Frame, body: [&[u8]; 2]) -> Result<(), PostRefusal> {
         let mut frame = *frame;
         frame.words[0] &= !0xffff_ffff;
         let mut beside = body;
@@ -59,7 +59,7 @@ impl Writer {
         }
         let len = FRAME_BYTES + beside[0].len() + beside[1].len();
         if !self.has_room(len) {
-            return Err(Refusal::Full);
+            return Err(PostRefusal::Full);
         }
         for part in [&frame.to_bytes()[..], beside[0], beside[1]] {
             self.buffer[self.tail..][..part.len()].copy_from_slice(part);

@@ -11,8 +11,8 @@
 use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
 
-use super::error::{DeviceName, VerbsError};
-use super::sys::{self, Table};
+use super::error::{VerbsDeviceName, VerbsError};
+use super::sys::{self, VerbsTable};
 
 /// Entries of a port's address table that are looked at: cards have 16 to 256.
 const GIDS_MAX: usize = 256;
@@ -38,7 +38,7 @@ pub struct PathConfig {
 
 /// The way out of this machine: what a queue pair needs to know of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Path {
+pub struct DevicePath {
     /// The port.
     pub port: u8,
     /// The index of the address.
@@ -78,21 +78,21 @@ pub struct DeviceLimits {
 
 /// An open device. Closed with its last user.
 #[derive(Debug)]
-pub struct Device {
-    table: &'static Table,
+pub struct VerbsDevice {
+    table: &'static VerbsTable,
     context: NonNull<sys::ibv_context>,
-    name: DeviceName,
+    name: VerbsDeviceName,
     limits: DeviceLimits,
     ports: u8,
     pkeys: u16,
 }
 
-impl Device {
+impl VerbsDevice {
     /// The names of the machine's devices.
     ///
     /// # Errors
     /// [`VerbsError::Call`] where the kernel has no RDMA.
-    pub fn names(table: &'static Table) -> Result<Vec<String>, VerbsError> {
+    pub fn names(table: &'static VerbsTable) -> Result<Vec<String>, VerbsError> {
         let list = DeviceList::new(table)?;
         Ok(list.iter().map(|(name, _)| name).collect())
     }
@@ -101,7 +101,10 @@ impl Device {
     ///
     /// # Errors
     /// [`VerbsError`], of the last device that was tried.
-    pub fn open(table: &'static Table, config: &PathConfig) -> Result<(Self, Path), VerbsError> {
+    pub fn open(
+        table: &'static VerbsTable,
+        config: &PathConfig,
+    ) -> Result<(Self, DevicePath), VerbsError> {
         let wanted = config.device.as_deref();
         let list = DeviceList::new(table)?;
         let mut error = VerbsError::NoDevice {
@@ -111,7 +114,7 @@ impl Device {
             if wanted.is_some_and(|wanted| wanted != name) {
                 continue;
             }
-            let tried = Self::open_one(table, DeviceName(name.into()), device)
+            let tried = Self::open_one(table, VerbsDeviceName(name.into()), device)
                 .and_then(|device| device.path(config).map(|path| (device, path)));
             match tried {
                 Ok(found) => return Ok(found),
@@ -123,7 +126,7 @@ impl Device {
 
     /// Its name.
     #[must_use]
-    pub const fn name(&self) -> &DeviceName {
+    pub const fn name(&self) -> &VerbsDeviceName {
         &self.name
     }
 
@@ -133,7 +136,7 @@ impl Device {
         self.limits
     }
 
-    pub(super) const fn table(&self) -> &'static Table {
+    pub(super) const fn table(&self) -> &'static VerbsTable {
         self.table
     }
 
@@ -161,8 +164,8 @@ impl Device {
     }
 
     fn open_one(
-        table: &'static Table,
-        name: DeviceName,
+        table: &'static VerbsTable,
+        name: VerbsDeviceName,
         device: NonNull<sys::ibv_device>,
     ) -> Result<Self, VerbsError> {
         // SAFETY: `ibv_open_device(3)`: `device` is of a list that is not freed yet.
@@ -217,7 +220,7 @@ impl Device {
     }
 
     /// The way out that `config` asks for.
-    fn path(&self, config: &PathConfig) -> Result<Path, VerbsError> {
+    fn path(&self, config: &PathConfig) -> Result<DevicePath, VerbsError> {
         check(
             config.service_level <= 15,
             "service_level",
@@ -248,7 +251,7 @@ impl Device {
             port,
             wanted: config.gid_index,
         })?;
-        Ok(Path {
+        Ok(DevicePath {
             port,
             gid_index,
             gid,
@@ -319,7 +322,7 @@ impl Device {
     }
 }
 
-impl Drop for Device {
+impl Drop for VerbsDevice {
     fn drop(&mut self) {
         // SAFETY: `ibv_close_device(3)`: opened in `open_one` and closed once. All that was made on it held it.
         let _ = unsafe { (self.table.close_device)(self.context.as_ptr()) };
@@ -327,10 +330,10 @@ impl Drop for Device {
 }
 
 // SAFETY: not automatic because of `context`. libibverbs lets any thread use an open context.
-unsafe impl Send for Device {}
+unsafe impl Send for VerbsDevice {}
 
 // SAFETY: as above: every call on a context may be made from several threads at once.
-unsafe impl Sync for Device {}
+unsafe impl Sync for VerbsDevice {}
 
 /// Refuses a setting.
 pub(super) const fn check(
@@ -373,20 +376,20 @@ pub(super) fn last_errno() -> i32 {
 
 /// The library's list of devices, freed with this.
 struct DeviceList {
-    table: &'static Table,
+    table: &'static VerbsTable,
     list: NonNull<*mut sys::ibv_device>,
     len: usize,
 }
 
 impl DeviceList {
-    fn new(table: &'static Table) -> Result<Self, VerbsError> {
+    fn new(table: &'static VerbsTable) -> Result<Self, VerbsError> {
         let mut count = 0;
         // SAFETY: `ibv_get_device_list(3)`: there is room for the count.
         let list = unsafe { (table.get_device_list)(&raw mut count) };
         let list = NonNull::new(list).ok_or_else(|| VerbsError::Call {
             call: "ibv_get_device_list",
             errno: last_errno(),
-            device: DeviceName("this machine".into()),
+            device: VerbsDeviceName("this machine".into()),
         })?;
         Ok(Self {
             table,

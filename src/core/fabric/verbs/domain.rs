@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 
-use super::device::{Device, Path, PathConfig, last_errno};
+use super::device::{DevicePath, PathConfig, VerbsDevice, last_errno};
 use super::error::VerbsError;
-use super::sys::{self, Table};
+use super::sys::{self, VerbsTable};
 use crate::memory::ArenaSegment;
 use crate::memory::arena::Registrable;
 use crate::sync::{AtomicU32, Ordering};
@@ -29,8 +29,8 @@ const EVENTS_MAX: usize = 64;
 #[derive(Debug)]
 pub struct Domain {
     pd: NonNull<sys::ibv_pd>,
-    device: Device,
-    path: Path,
+    device: VerbsDevice,
+    path: DevicePath,
     /// Set for good once the device is gone.
     is_dead: AtomicU32,
     /// How often a port went down.
@@ -51,8 +51,8 @@ impl Domain {
     ///
     /// # Errors
     /// [`VerbsError`].
-    pub fn open(table: &'static Table, config: &PathConfig) -> Result<Arc<Self>, VerbsError> {
-        let (device, path) = Device::open(table, config)?;
+    pub fn open(table: &'static VerbsTable, config: &PathConfig) -> Result<Arc<Self>, VerbsError> {
+        let (device, path) = VerbsDevice::open(table, config)?;
         // SAFETY: the descriptor is the context's, which is open as long as `device`.
         let events = unsafe { BorrowedFd::borrow_raw(device.async_fd()) };
         // A look that blocked would be a shard that stands.
@@ -73,13 +73,13 @@ impl Domain {
 
     /// The device.
     #[must_use]
-    pub const fn device(&self) -> &Device {
+    pub const fn device(&self) -> &VerbsDevice {
         &self.device
     }
 
     /// The way out of it.
     #[must_use]
-    pub const fn path(&self) -> &Path {
+    pub const fn path(&self) -> &DevicePath {
         &self.path
     }
 
@@ -174,7 +174,7 @@ impl Domain {
         })
     }
 
-    pub(super) const fn table(&self) -> &'static Table {
+    pub(super) const fn table(&self) -> &'static VerbsTable {
         self.device.table()
     }
 

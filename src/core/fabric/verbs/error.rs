@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::sys::{self, LoadError};
+use super::sys::{self, VerbsLoadError};
 use crate::ground::catalogue;
 
 /// Why something of verbs could not be had.
@@ -15,7 +15,7 @@ use crate::ground::catalogue;
 pub enum VerbsError {
     /// There is no libibverbs.
     #[error(transparent)]
-    Load(#[from] LoadError),
+    Load(#[from] VerbsLoadError),
     /// A call failed.
     #[error("{call} on {device}: {}", rustix::io::Errno::from_raw_os_error(*errno))]
     Call {
@@ -24,7 +24,7 @@ pub enum VerbsError {
         /// Its error number.
         errno: i32,
         /// The device.
-        device: DeviceName,
+        device: VerbsDeviceName,
     },
     /// The machine has no RDMA device, or none of that name.
     #[error("no RDMA device{}{}", if wanted.is_empty() { "" } else { " named " }, wanted)]
@@ -36,7 +36,7 @@ pub enum VerbsError {
     #[error("{device} has no active port{}", asked(" ", wanted.map(u32::from)))]
     NoPort {
         /// The device.
-        device: DeviceName,
+        device: VerbsDeviceName,
         /// The port that was asked for.
         wanted: Option<u8>,
     },
@@ -44,7 +44,7 @@ pub enum VerbsError {
     #[error("port {port} of {device} has no usable GID{}", asked(" at index ", *wanted))]
     NoGid {
         /// The device.
-        device: DeviceName,
+        device: VerbsDeviceName,
         /// The port.
         port: u8,
         /// The index that was asked for.
@@ -74,7 +74,7 @@ pub enum VerbsError {
     #[error("{device} holds at most {limit} {what}")]
     Limit {
         /// The device.
-        device: DeviceName,
+        device: VerbsDeviceName,
         /// Of what.
         what: &'static str,
         /// How many.
@@ -84,11 +84,11 @@ pub enum VerbsError {
     #[error("queue pair {queue_pair} on {device}: {status}, vendor error {vendor:#x}")]
     Completion {
         /// The device.
-        device: DeviceName,
+        device: VerbsDeviceName,
         /// The number of the queue pair.
         queue_pair: u32,
         /// How it ended.
-        status: Status,
+        status: CompletionStatus,
         /// What the device's maker calls it.
         vendor: u32,
     },
@@ -96,7 +96,7 @@ pub enum VerbsError {
     #[error("{device} reports a fatal error")]
     Fatal {
         /// The device.
-        device: DeviceName,
+        device: VerbsDeviceName,
     },
     /// Memory for messages could not be had.
     #[error("memory for messages: {0}")]
@@ -156,9 +156,9 @@ fn asked(word: &'static str, number: Option<u32>) -> impl fmt::Display {
 
 /// A device's name, cheap to clone.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeviceName(pub(super) Arc<str>);
+pub struct VerbsDeviceName(pub(super) Arc<str>);
 
-impl DeviceName {
+impl VerbsDeviceName {
     /// The name, as `ibv_devices` prints it.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -166,7 +166,7 @@ impl DeviceName {
     }
 }
 
-impl fmt::Display for DeviceName {
+impl fmt::Display for VerbsDeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -174,9 +174,9 @@ impl fmt::Display for DeviceName {
 
 /// How a posted operation ended: a number of `enum ibv_wc_status`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Status(pub u32);
+pub struct CompletionStatus(pub u32);
 
-impl Status {
+impl CompletionStatus {
     /// It did what it should.
     pub const SUCCESS: Self = Self(sys::IBV_WC_SUCCESS);
     /// It was never tried: the queue pair was in error already.
@@ -204,7 +204,7 @@ impl Status {
 }
 
 /// The words of `ibv_wc_status_str`, and the number.
-impl fmt::Display for Status {
+impl fmt::Display for CompletionStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const WORDS: [&str; 24] = [
             "success",

@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use super::message::{Grant, Malformed, immediate};
+use super::message::{Grant, VerbsMalformed, immediate};
 use crate::fabric::{LANDINGS_MAX, Landing};
 use crate::ground::limits::BODY_MAX;
 use crate::memory::Buffer;
@@ -19,7 +19,7 @@ use crate::wire::Frame;
 
 /// What the peer may write to, and what it has said.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(super) struct IncomingWrites {
     landings: Vec<Option<Open>>,
     /// Landings that the peer is to be told of, oldest first; some may be closed since.
     due: VecDeque<Landing>,
@@ -42,7 +42,7 @@ struct Open {
 
 /// What came of a closed landing.
 #[derive(Debug)]
-pub(super) enum Closed {
+pub(super) enum ClosedLanding {
     /// There is no such landing, or it is closing already.
     Nothing,
     /// The peer must say that it is quiet.
@@ -51,7 +51,7 @@ pub(super) enum Closed {
     Quiet(Buffer),
 }
 
-impl Incoming {
+impl IncomingWrites {
     pub(super) fn new() -> Self {
         Self {
             landings: Vec::new(),
@@ -91,19 +91,20 @@ impl Incoming {
         Ok(())
     }
 
-    pub(super) fn close(&mut self, landing: Landing) -> Closed {
+    pub(super) fn close(&mut self, landing: Landing) -> ClosedLanding {
         let Some(open) = self.find(landing) else {
-            return Closed::Nothing;
+            return ClosedLanding::Nothing;
         };
         if open.is_told {
             return if std::mem::replace(&mut open.is_closing, true) {
-                Closed::Nothing
+                ClosedLanding::Nothing
             } else {
-                Closed::Ask
+                ClosedLanding::Ask
             };
         }
         self.due.retain(|&due| due != landing);
-        self.take(landing).map_or(Closed::Nothing, Closed::Quiet)
+        self.take(landing)
+            .map_or(ClosedLanding::Nothing, ClosedLanding::Quiet)
     }
 
     /// Landings that the peer is to be told of.
@@ -141,23 +142,23 @@ impl Incoming {
     }
 
     /// The peer says that nothing will come to a closed landing.
-    pub(super) fn quiet(&mut self, landing: Landing) -> Result<Option<Buffer>, Malformed> {
+    pub(super) fn quiet(&mut self, landing: Landing) -> Result<Option<Buffer>, VerbsMalformed> {
         match self.find(landing) {
             // The write was faster than our word.
             None => Ok(None),
             Some(open) if open.is_closing => Ok(self.take(landing)),
-            Some(_) => Err(Malformed),
+            Some(_) => Err(VerbsMalformed),
         }
     }
 
     /// The peer says how long the write is that ends with the next immediate.
-    pub(super) fn total(&mut self, landing: Landing, len: u64) -> Result<(), Malformed> {
+    pub(super) fn total(&mut self, landing: Landing, len: u64) -> Result<(), VerbsMalformed> {
         let open = self
             .find(landing)
             .filter(|open| open.is_told)
-            .ok_or(Malformed)?;
+            .ok_or(VerbsMalformed)?;
         if len > open.buffer.len() as u64 {
-            return Err(Malformed);
+            return Err(VerbsMalformed);
         }
         open.total = Some(len);
         Ok(())
@@ -169,29 +170,29 @@ impl Incoming {
         &mut self,
         told: u32,
         len: u32,
-    ) -> Result<(Landing, u64, Buffer), Malformed> {
+    ) -> Result<(Landing, u64, Buffer), VerbsMalformed> {
         let index = told & 0xffff;
         let open = self
             .landings
             .get(index as usize)
             .and_then(Option::as_ref)
-            .ok_or(Malformed)?;
+            .ok_or(VerbsMalformed)?;
         let landing = Landing {
             index,
             generation: open.generation,
         };
         let len = open.total.unwrap_or_else(|| len.into());
         if !open.is_told || immediate(landing) != told || len > open.buffer.len() as u64 {
-            return Err(Malformed);
+            return Err(VerbsMalformed);
         }
-        let buffer = self.take(landing).ok_or(Malformed)?;
+        let buffer = self.take(landing).ok_or(VerbsMalformed)?;
         Ok((landing, len, buffer))
     }
 
     /// A frame whose body comes in further messages.
-    pub(super) fn begin(&mut self, frame: Frame, body: &[u8]) -> Result<(), Malformed> {
+    pub(super) fn begin(&mut self, frame: Frame, body: &[u8]) -> Result<(), VerbsMalformed> {
         if self.frame.is_some() || frame.body_len() as usize > BODY_MAX {
-            return Err(Malformed);
+            return Err(VerbsMalformed);
         }
         self.body.clear();
         self.body.extend_from_slice(body);
@@ -206,11 +207,14 @@ impl Incoming {
     }
 
     /// More of its body; the whole, once it is.
-    pub(super) fn further(&mut self, body: &[u8]) -> Result<Option<(Frame, &[u8])>, Malformed> {
-        let frame = self.frame.ok_or(Malformed)?;
+    pub(super) fn further(
+        &mut self,
+        body: &[u8],
+    ) -> Result<Option<(Frame, &[u8])>, VerbsMalformed> {
+        let frame = self.frame.ok_or(VerbsMalformed)?;
         let len = frame.body_len() as usize;
         if self.body.len() + body.len() > len {
-            return Err(Malformed);
+            return Err(VerbsMalformed);
         }
         self.body.extend_from_slice(body);
         if self.body.len() < len {

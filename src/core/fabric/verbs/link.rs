@@ -22,13 +22,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::error::VerbsError;
-use super::incoming::{Closed, Incoming};
-use super::message::{self, Malformed, Word};
+use super::incoming::{ClosedLanding, IncomingWrites};
+use super::message::{self, VerbsMalformed, Word};
 use super::outgoing::{Outgoing, Posted as Settled, WriteIndex};
-use super::queue_pair::{Endpoint, POST_MAX, QueuePair, Request};
+use super::queue_pair::{POST_MAX, QpEndpoint, QueuePair, WorkRequest};
 use super::slots::Slots;
-use super::{Proof, RECEIVE_SLOTS, Stage, VerbsStats};
-use crate::fabric::{Arrival, Caps, DownReason, Landing, Outcome, QpId, Refusal, Write};
+use super::{Proof, RECEIVE_SLOTS, StagingSlots, VerbsStats};
+use crate::fabric::{Arrival, Caps, DownReason, Landing, Outcome, PostRefusal, QpId, Write};
 use crate::ground::Nanos;
 use crate::ground::limits::{VERBS_DRAIN_NS, VERBS_SEND_SLOTS, VERBS_SENDS, VERBS_WINDOW_RESERVE};
 use crate::memory::{Buffer, Tensor};
@@ -46,7 +46,7 @@ const SENDS_RESERVE: usize = 2;
 
 /// Something that goes back to its giver.
 #[derive(Debug)]
-pub(super) enum Given {
+pub(super) enum GivenBack {
     Quiet {
         qp: QpId,
         landing: Landing,
@@ -65,14 +65,14 @@ pub(super) enum Given {
 
 /// What a link borrows of its port for a while.
 pub(super) struct Tools<'a> {
-    pub(super) stage: &'a mut Stage,
+    pub(super) stage: &'a mut StagingSlots,
     pub(super) stats: &'a mut VerbsStats,
-    pub(super) given: &'a mut VecDeque<Given>,
+    pub(super) given: &'a mut VecDeque<GivenBack>,
 }
 
 /// One queue pair and everything it holds. The queue pair stands first: it is destroyed before what it was lent goes.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct VerbsLink {
     qp: QueuePair,
     id: QpId,
     /// The upper half of its requests' ids.
@@ -93,7 +93,7 @@ pub(super) struct Link {
     next: u32,
     /// Requests whose completion is not known, in order. The last are in `batch`, and not posted yet.
     posted: VecDeque<Posted>,
-    batch: Vec<Request>,
+    batch: Vec<WorkRequest>,
     unsignalled: u32,
     /// Slots held by requests since the last signalled one.
     held: u32,
@@ -101,7 +101,7 @@ pub(super) struct Link {
     /// Slots that the next doorbell frees.
     inline: Vec<u16>,
     words: VecDeque<Word>,
-    incoming: Incoming,
+    incoming: IncomingWrites,
     outgoing: Outgoing,
     /// Writes that are over.
     ended: VecDeque<WriteIndex>,
@@ -148,13 +148,13 @@ enum Posted {
 /// Why a queue pair is to go down.
 pub(super) type Ends<T> = Result<T, DownReason>;
 
-impl From<Malformed> for DownReason {
-    fn from(_: Malformed) -> Self {
+impl From<VerbsMalformed> for DownReason {
+    fn from(_: VerbsMalformed) -> Self {
         Self::Corrupt
     }
 }
 
-impl Link {
+impl VerbsLink {
     /// A queue pair that has no peer yet. Everything that grows later has its room now.
     pub(super) fn new(qp: QueuePair, id: QpId, tag: u64, message_max: usize, granted: u16) -> Self {
         Self {
@@ -178,7 +178,7 @@ impl Link {
             free: SEND_SLOTS.rev().collect(),
             inline: Vec::with_capacity(VERBS_SEND_SLOTS),
             words: VecDeque::with_capacity(POST_MAX),
-            incoming: Incoming::new(),
+            incoming: IncomingWrites::new(),
             outgoing: Outgoing::new(),
             ended: VecDeque::with_capacity(crate::fabric::WRITES_MAX),
             stranded: Vec::new(),
@@ -190,7 +190,7 @@ impl Link {
     }
 
     /// The peer is known: from here on it is open.
-    pub(super) fn begin(&mut self, peer: &Endpoint, body_max: usize) {
+    pub(super) fn begin(&mut self, peer: &QpEndpoint, body_max: usize) {
         self.state = State::Open;
         // The smaller of both depths is used each way, so both also know when credit is due.
         self.granted = self.granted.min(peer.window);
@@ -199,8 +199,8 @@ impl Link {
     }
 
     /// The peer is known, and the way to it is to be proved: what comes after the peer's first word waits for
-    /// [`Link::adopt`].
-    pub(super) fn begin_proving(&mut self, peer: &Endpoint, body_max: usize, proof: Arc<Proof>) {
+    /// [`VerbsLink::adopt`].
+    pub(super) fn begin_proving(&mut self, peer: &QpEndpoint, body_max: usize, proof: Arc<Proof>) {
         self.begin(peer, body_max);
         self.state = State::Proving;
         self.proof = Some(proof);
@@ -288,9 +288,9 @@ impl Link {
         body: [&[u8]; 2],
         slots: &mut Slots,
         tools: &mut Tools<'_>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), PostRefusal> {
         if !self.caps().takes(frame, body) {
-            return Err(Refusal::Malformed);
+            return Err(PostRefusal::Malformed);
         }
         let len = frame.body_len() as usize;
         let count = message::messages(len);
@@ -302,7 +302,7 @@ impl Link {
             || self.room() < count
         {
             tools.stats.refused_full += 1;
-            return Err(Refusal::Full);
+            return Err(PostRefusal::Full);
         }
         self.first(frame, body, slots, tools.stats);
         let mut start = message::first_len(len);
@@ -334,11 +334,11 @@ impl Link {
         self.incoming.open(landing, buffer, at)
     }
 
-    pub(super) fn close_landing(&mut self, landing: Landing, given: &mut VecDeque<Given>) {
+    pub(super) fn close_landing(&mut self, landing: Landing, given: &mut VecDeque<GivenBack>) {
         match self.incoming.close(landing) {
-            Closed::Nothing => {}
-            Closed::Ask => self.words.push_back(Word::Close(landing)),
-            Closed::Quiet(buffer) => given.push_back(Given::Quiet {
+            ClosedLanding::Nothing => {}
+            ClosedLanding::Ask => self.words.push_back(Word::Close(landing)),
+            ClosedLanding::Quiet(buffer) => given.push_back(GivenBack::Quiet {
                 qp: self.id,
                 landing,
                 buffer,
@@ -432,13 +432,13 @@ impl Link {
                 source: write.source.clone(),
                 ..*write
             };
-            tools.given.push_back(Given::Wrote {
+            tools.given.push_back(GivenBack::Wrote {
                 qp: self.id,
                 write,
                 outcome: Outcome::Flushed,
             });
         }
-        tools.given.push_back(Given::Down {
+        tools.given.push_back(GivenBack::Down {
             qp: self.id,
             reason: self.reason(),
         });
@@ -450,7 +450,7 @@ impl Link {
         let before = tools.given.len();
         self.finish(tools);
         // That it is down was told.
-        let told = |given: &Given| matches!(given, Given::Down { .. });
+        let told = |given: &GivenBack| matches!(given, GivenBack::Down { .. });
         if tools.given.len() > before && tools.given.back().is_some_and(told) {
             tools.given.pop_back();
         }
@@ -483,20 +483,20 @@ impl Link {
             }
         }
         for (landing, buffer) in incoming.take_all() {
-            tools.given.push_back(Given::Quiet {
+            tools.given.push_back(GivenBack::Quiet {
                 qp: id,
                 landing,
                 buffer,
             });
         }
         for write in outgoing.take_all() {
-            tools.given.push_back(Given::Wrote {
+            tools.given.push_back(GivenBack::Wrote {
                 qp: id,
                 write,
                 outcome: Outcome::Flushed,
             });
         }
-        tools.given.push_back(Given::Down { qp: id, reason });
+        tools.given.push_back(GivenBack::Down { qp: id, reason });
     }
 
     /// True if a post was refused: the queue pair is to go down.
@@ -505,7 +505,7 @@ impl Link {
     }
 }
 
-impl Given {
+impl GivenBack {
     /// Hands it to the sink.
     pub(super) fn give<S: FnMut(Arrival<'_>)>(self, sink: &mut S) {
         match self {

@@ -72,7 +72,7 @@ pub(super) struct Grant {
 
 /// The fabric's four bytes of every message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Stamp {
+pub(super) struct HeaderStamp {
     pub(super) consumed: u16,
     pub(super) grants: u8,
     pub(super) is_further: bool,
@@ -80,7 +80,7 @@ pub(super) struct Stamp {
 
 /// A message, cut into its parts.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum Message<'a> {
+pub(super) enum VerbsMessage<'a> {
     /// A frame and as much of its body as the message holds.
     First { frame: Frame, body: &'a [u8] },
     /// More of a body.
@@ -89,7 +89,7 @@ pub(super) enum Message<'a> {
 
 /// A message that no peer of ours would send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Malformed;
+pub(super) struct VerbsMalformed;
 
 impl Word {
     pub(super) fn frame(self) -> Frame {
@@ -111,10 +111,10 @@ impl Word {
     }
 
     /// The word that a frame of the fabric's own kinds says.
-    pub(super) const fn parse(frame: &Frame) -> Result<Self, Malformed> {
+    pub(super) const fn parse(frame: &Frame) -> Result<Self, VerbsMalformed> {
         let landing = landing_of(frame.words[2]);
         if frame.body_len() != 0 {
-            return Err(Malformed);
+            return Err(VerbsMalformed);
         }
         Ok(match frame.kind() {
             CREDIT => Self::Credit,
@@ -125,19 +125,19 @@ impl Word {
             TOTAL => Self::Total(landing, frame.words[3]),
             BYE => Self::Bye,
             CHECK => Self::Check,
-            _ => return Err(Malformed),
+            _ => return Err(VerbsMalformed),
         })
     }
 }
 
-impl Stamp {
+impl HeaderStamp {
     const fn word(self) -> u32 {
         self.consumed as u32 | (self.grants as u32) << 16 | (self.is_further as u32) << 24
     }
 
-    const fn parse(word: u32) -> Result<Self, Malformed> {
+    const fn parse(word: u32) -> Result<Self, VerbsMalformed> {
         if word >> 25 != 0 {
-            return Err(Malformed);
+            return Err(VerbsMalformed);
         }
         Ok(Self {
             consumed: word as u16,
@@ -186,7 +186,7 @@ pub(super) fn write_first(
     consumed: u16,
     grants: impl ExactSizeIterator<Item = Grant>,
 ) -> usize {
-    let stamp = Stamp {
+    let stamp = HeaderStamp {
         consumed,
         grants: grants.len() as u8,
         is_further: false,
@@ -221,7 +221,7 @@ pub(super) fn write_further(
     consumed: u16,
 ) -> (usize, usize) {
     let len = (body[0].len() + body[1].len() - start).min(FURTHER_MAX);
-    let stamp = Stamp {
+    let stamp = HeaderStamp {
         consumed,
         grants: 0,
         is_further: true,
@@ -237,29 +237,33 @@ pub(super) fn write_further(
 pub(super) fn parse<'a>(
     bytes: &'a [u8],
     mut granted: impl FnMut(Grant),
-) -> Result<(Stamp, Message<'a>), Malformed> {
-    let (&word, _) = bytes.split_first_chunk::<4>().ok_or(Malformed)?;
-    let stamp = Stamp::parse(u32::from_le_bytes(word))?;
+) -> Result<(HeaderStamp, VerbsMessage<'a>), VerbsMalformed> {
+    let (&word, _) = bytes.split_first_chunk::<4>().ok_or(VerbsMalformed)?;
+    let stamp = HeaderStamp::parse(u32::from_le_bytes(word))?;
     if stamp.is_further {
-        let (head, body) = bytes.split_first_chunk::<FURTHER_HEAD>().ok_or(Malformed)?;
+        let (head, body) = bytes
+            .split_first_chunk::<FURTHER_HEAD>()
+            .ok_or(VerbsMalformed)?;
         let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
         let fits = stamp.grants == 0 && len == body.len() && len > 0;
         return fits
-            .then_some((stamp, Message::Further { body }))
-            .ok_or(Malformed);
+            .then_some((stamp, VerbsMessage::Further { body }))
+            .ok_or(VerbsMalformed);
     }
-    let (head, rest) = bytes.split_first_chunk::<FRAME_BYTES>().ok_or(Malformed)?;
+    let (head, rest) = bytes
+        .split_first_chunk::<FRAME_BYTES>()
+        .ok_or(VerbsMalformed)?;
     let mut frame = Frame::from_bytes(head);
     frame.words[0] &= !0xffff_ffff;
     let len = first_len(frame.body_len() as usize);
     if rest.len() != len + usize::from(stamp.grants) * GRANT_BYTES {
-        return Err(Malformed);
+        return Err(VerbsMalformed);
     }
     let (body, grants) = rest.split_at(len);
     for grant in grants.chunks_exact(GRANT_BYTES) {
         granted(Grant::parse(grant)?);
     }
-    Ok((stamp, Message::First { frame, body }))
+    Ok((stamp, VerbsMessage::First { frame, body }))
 }
 
 impl Grant {
@@ -276,14 +280,14 @@ impl Grant {
         ]
     }
 
-    fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+    fn parse(bytes: &[u8]) -> Result<Self, VerbsMalformed> {
         let mut words = [0; 6];
         for (word, eight) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             let mut le = [0; 8];
             le.copy_from_slice(eight);
             *word = u64::from_le_bytes(le);
         }
-        let (len, kind, owns_pages) = Region::split_len(words[3]).ok_or(Malformed)?;
+        let (len, kind, owns_pages) = Region::split_len(words[3]).ok_or(VerbsMalformed)?;
         let grant = Self {
             landing: landing_of(words[0]),
             region: Region {
@@ -296,14 +300,14 @@ impl Grant {
                 owns_pages,
             },
             address: words[4],
-            rkey: u32::try_from(words[5]).map_err(|_| Malformed)?,
+            rkey: u32::try_from(words[5]).map_err(|_| VerbsMalformed)?,
         };
         // Sums of these are made later, and must not pass the end of all numbers.
         let ends = [grant.address, grant.region.offset].map(|at| at.checked_add(grant.region.len));
         ends.iter()
             .all(Option::is_some)
             .then_some(grant)
-            .ok_or(Malformed)
+            .ok_or(VerbsMalformed)
     }
 
     /// Where `region`, as the poster of a write names it, lies at the peer; `None` unless it is of this landing.

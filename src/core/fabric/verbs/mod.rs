@@ -1,7 +1,7 @@
 //! Verbs: a port over RDMA queue pairs, and everything between it and libibverbs.
 //!
 //! Knows devices, registered memory and queue pairs; not how two shards come to know each other's, nor what a frame
-//! means. All of it works on a [`sys::Table`] of functions: the machine's libibverbs, or a test's.
+//! means. All of it works on a [`sys::VerbsTable`] of functions: the machine's libibverbs, or a test's.
 //!
 //! | file | |
 //! |---|---|
@@ -20,9 +20,9 @@
 //! [`VERBS_SLICE_BYTES`](crate::ground::limits::VERBS_SLICE_BYTES) in pieces, of which the last has
 //! the immediate. What does not lie in registered memory is copied, 32 KiB at a time.
 //!
-//! The control plane exchanges [`Endpoint`]s (`control/greeting`); the engine opens devices, registers memory and wires
-//! the port (`engine/transports/rdma.rs`). `tests/conformance` runs it over a library that is played in memory, and in
-//! a Soft-RoCE guest by `scripts/soft-roce.sh`.
+//! The control plane exchanges [`QpEndpoint`]s (`control/greeting`); the engine opens devices, registers memory and
+//! wires the port (`engine/transports/rdma.rs`). `tests/conformance` runs it over a library that is played in memory,
+//! and in a Soft-RoCE guest by `scripts/soft-roce.sh`.
 //!
 //! **The way is proved before it is used.** [`VerbsPort::prove`] connects a queue pair whose first message each way is
 //! a word of the fabric's own; a [`Proof`] says what is known. What a peer sends after its word, because it is ready
@@ -48,15 +48,15 @@ pub mod sys;
 pub mod story {}
 
 pub use completion::CompletionQueue;
-pub use device::{Device, DeviceLimits, Path, PathConfig};
+pub use device::{DeviceLimits, DevicePath, PathConfig, VerbsDevice};
 pub use domain::{Access, Domain, Registration};
-pub use error::{DeviceName, Status, VerbsError};
+pub use error::{CompletionStatus, VerbsDeviceName, VerbsError};
 pub use port::{VerbsConfig, VerbsPort};
 pub use proof::Proof;
-pub use queue_pair::{Endpoint, Patience, QueuePair, Request, What};
-pub use shared_receive::{Entry, SharedReceive};
+pub use queue_pair::{QpEndpoint, QueuePair, RetryPolicy, WorkKind, WorkRequest};
+pub use shared_receive::{ReceiveEntry, SharedReceive};
 
-use stage::Stage;
+use stage::StagingSlots;
 
 use crate::ground::limits::{VERBS_REFILL, VERBS_WINDOW};
 

@@ -65,7 +65,7 @@ pub(super) enum Posted {
 
 /// The piece of a write that is next.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
+pub(super) struct WritePiece {
     pub(super) remote: u64,
     pub(super) rkey: u32,
     /// Where the source is registered; else it must be copied.
@@ -164,12 +164,12 @@ impl Outgoing {
     }
 
     /// The next piece of a write that goes.
-    pub(super) fn piece(&self, index: WriteIndex) -> Option<Piece> {
+    pub(super) fn piece(&self, index: WriteIndex) -> Option<WritePiece> {
         let place = self.places[usize::from(index)].as_ref()?;
         let State::Going { remote, rkey } = place.state else {
             return None;
         };
-        Some(Piece {
+        Some(WritePiece {
             remote: remote + place.sent as u64,
             rkey,
             lkey: place.lkey,

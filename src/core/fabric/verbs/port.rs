@@ -18,14 +18,15 @@ use super::completion::CompletionQueue;
 use super::device::check;
 use super::domain::{Access, Domain, Registration};
 use super::error::VerbsError;
-use super::link::{Given, Link, Tools};
-use super::queue_pair::Patience;
-use super::shared_receive::{Entry, REFILL_MAX, SharedReceive};
+use super::link::{GivenBack, Tools, VerbsLink};
+use super::queue_pair::RetryPolicy;
+use super::shared_receive::{REFILL_MAX, ReceiveEntry, SharedReceive};
 use super::slots::Slots;
 use super::sys;
-use super::{RECEIVE_SLOTS, Stage, VerbsStats};
+use super::{RECEIVE_SLOTS, StagingSlots, VerbsStats};
 use crate::fabric::{
-    Arrival, Caps, DownReason, Landing, Port, QUEUE_PAIRS_MAX, QpId, Refusal, RefusedWrite, Write,
+    Arrival, Caps, DownReason, Landing, Port, PostRefusal, QUEUE_PAIRS_MAX, QpId, RefusedWrite,
+    Write,
 };
 use crate::ground::limits::{
     VERBS_DRAIN_NS, VERBS_INLINE_BYTES, VERBS_QUEUE_PAIRS, VERBS_REFILL, VERBS_SEND_SLOTS,
@@ -56,7 +57,7 @@ pub struct VerbsConfig {
     /// Receive entries that each queue pair grants its peer, at most [`VERBS_WINDOW`].
     pub window: u16,
     /// How they wait for their peers.
-    pub patience: Patience,
+    pub patience: RetryPolicy,
 }
 
 impl Default for VerbsConfig {
@@ -65,7 +66,7 @@ impl Default for VerbsConfig {
             queue_pairs: VERBS_QUEUE_PAIRS,
             inline_bytes: VERBS_INLINE_BYTES,
             window: VERBS_WINDOW,
-            patience: Patience::default(),
+            patience: RetryPolicy::default(),
         }
     }
 }
@@ -78,7 +79,7 @@ pub struct VerbsPort {
     completions: CompletionQueue,
     /// Slots of each place: first those that are received into, then those that are sent from.
     slabs: Vec<Slots>,
-    stage: Stage,
+    stage: StagingSlots,
     /// Registered arenas, by address; shared with the other ports on the device.
     memory: Vec<Arc<Registration>>,
     config: VerbsConfig,
@@ -98,8 +99,8 @@ pub struct VerbsPort {
     waiting: Vec<sys::ibv_wc>,
     again: VecDeque<sys::ibv_wc>,
     /// Receive entries to be posted again.
-    spare: Vec<Entry>,
-    given: VecDeque<Given>,
+    spare: Vec<ReceiveEntry>,
+    given: VecDeque<GivenBack>,
     now: Nanos,
     stats: VerbsStats,
     /// The completion or the receive queue failed: nothing will come any more.
@@ -112,7 +113,7 @@ pub struct VerbsPort {
 #[derive(Debug, Default)]
 struct Place {
     generation: u16,
-    link: Option<Box<Link>>,
+    link: Option<Box<VerbsLink>>,
     /// The number of the first packet that its peer was told.
     first_packet: u32,
     fault: Option<VerbsError>,
@@ -148,7 +149,7 @@ impl VerbsPort {
             receive,
             completions,
             slabs: Vec::new(),
-            stage: Stage::new(domain)?,
+            stage: StagingSlots::new(domain)?,
             memory: Vec::new(),
             config,
             numbers: Vec::new(),
@@ -285,8 +286,8 @@ impl VerbsPort {
     }
 
     /// The receive entry of a slot.
-    fn entry(&self, slab: usize, slot: usize) -> Entry {
-        Entry {
+    fn entry(&self, slab: usize, slot: usize) -> ReceiveEntry {
+        ReceiveEntry {
             id: RECEIVE | (slab as u64) << 32 | slot as u64,
             address: self.slabs[slab].address(slot),
             len: VERBS_SLOT_BYTES as u32,
@@ -331,7 +332,7 @@ impl VerbsPort {
 
     /// A link, its slots, and the tools it works with.
     #[inline]
-    fn at(&mut self, index: u16) -> Option<(&mut Link, &mut Slots, Tools<'_>)> {
+    fn at(&mut self, index: u16) -> Option<(&mut VerbsLink, &mut Slots, Tools<'_>)> {
         let Self {
             places,
             slabs,
@@ -369,9 +370,9 @@ impl Port for VerbsPort {
     }
 
     #[inline]
-    fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal> {
-        let index = self.find(qp).ok_or(Refusal::Closed)?;
-        let (link, slots, mut tools) = self.at(index).ok_or(Refusal::Closed)?;
+    fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), PostRefusal> {
+        let index = self.find(qp).ok_or(PostRefusal::Closed)?;
+        let (link, slots, mut tools) = self.at(index).ok_or(PostRefusal::Closed)?;
         link.post_send(frame, body, slots, &mut tools)?;
         self.activate(index);
         Ok(())
@@ -380,13 +381,13 @@ impl Port for VerbsPort {
     fn post_write(&mut self, write: Write) -> Result<(), RefusedWrite> {
         let Some(index) = self.find(write.qp) else {
             return Err(RefusedWrite {
-                refusal: Refusal::Closed,
+                refusal: PostRefusal::Closed,
                 write,
             });
         };
         let Ok(source) = write.source.host() else {
             return Err(RefusedWrite {
-                refusal: Refusal::Unreadable,
+                refusal: PostRefusal::Unreadable,
                 write,
             });
         };
@@ -398,14 +399,14 @@ impl Port for VerbsPort {
         .map(|known| known.lkey());
         let Some((link, ..)) = self.at(index) else {
             return Err(RefusedWrite {
-                refusal: Refusal::Closed,
+                refusal: PostRefusal::Closed,
                 write,
             });
         };
         if let Err(write) = link.post_write(write, lkey) {
             self.stats.refused_full += 1;
             return Err(RefusedWrite {
-                refusal: Refusal::Full,
+                refusal: PostRefusal::Full,
                 write,
             });
         }

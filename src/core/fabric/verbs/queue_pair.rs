@@ -23,7 +23,7 @@ const READS: u8 = 1;
 
 /// How a queue pair waits for its peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Patience {
+pub struct RetryPolicy {
     /// How long an answer may take: 4.096 µs × 2 to this power. 14 is 67 ms; 0 would wait for ever.
     pub timeout: u8,
     /// How often a packet is sent again: 0 to 7. Soft-RoCE given 7 never gives up on a dead wire.
@@ -36,7 +36,7 @@ pub struct Patience {
 }
 
 /// 67 ms and six repeats: a dead peer is known in half a second to four, by the device's own rounding.
-impl Default for Patience {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             timeout: 14,
@@ -49,7 +49,7 @@ impl Default for Patience {
 
 /// One end of a queue pair, as the other end is told. From a peer it is a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Endpoint {
+pub struct QpEndpoint {
     /// The queue pair's number, 24 bits.
     pub number: u32,
     /// The number of the first packet that it sends, 24 bits, random.
@@ -68,11 +68,11 @@ pub struct Endpoint {
 
 /// One request to be posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Request {
+pub struct WorkRequest {
     /// Comes back in its completion.
     pub id: u64,
     /// What it does.
-    pub what: What,
+    pub what: WorkKind,
     /// Where the bytes are; nothing of them is read if `len` is 0.
     pub address: u64,
     /// How many.
@@ -87,7 +87,7 @@ pub struct Request {
 
 /// What a request does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum WorkKind {
     /// Sends a message.
     Send,
     /// Writes to the peer's memory, unnoticed.
@@ -221,9 +221,9 @@ impl QueuePair {
     /// pair is of no use then.
     pub fn connect(
         &mut self,
-        peer: &Endpoint,
+        peer: &QpEndpoint,
         first_packet: u32,
-        patience: Patience,
+        patience: RetryPolicy,
     ) -> Result<(), VerbsError> {
         self.check(peer)?;
         check(
@@ -265,7 +265,7 @@ impl QueuePair {
     /// What each request names is memory of a live registration of the same domain that is not written to until the
     /// request completes or the queue pair is destroyed; of one that is inline, until this returns.
     #[inline]
-    pub unsafe fn post(&mut self, posted: &[Request]) -> Result<(), (usize, i32)> {
+    pub unsafe fn post(&mut self, posted: &[WorkRequest]) -> Result<(), (usize, i32)> {
         let count = posted.len().min(POST_MAX);
         if count == 0 {
             return Ok(());
@@ -357,7 +357,11 @@ impl QueuePair {
 
     /// INIT to RTR. `ibv_modify_qp(3)` asks an RC queue pair for: AV, PATH_MTU, DEST_QPN, RQ_PSN, MAX_DEST_RD_ATOMIC,
     /// MIN_RNR_TIMER.
-    fn ready_to_receive(&mut self, peer: &Endpoint, patience: Patience) -> Result<(), VerbsError> {
+    fn ready_to_receive(
+        &mut self,
+        peer: &QpEndpoint,
+        patience: RetryPolicy,
+    ) -> Result<(), VerbsError> {
         let path = *self.domain.path();
         let mut attr = sys::ibv_qp_attr {
             qp_state: sys::IBV_QPS_RTR,
@@ -396,7 +400,11 @@ impl QueuePair {
 
     /// RTR to RTS. `ibv_modify_qp(3)` asks an RC queue pair for: SQ_PSN, MAX_QP_RD_ATOMIC, RETRY_CNT, RNR_RETRY,
     /// TIMEOUT.
-    fn ready_to_send(&mut self, first_packet: u32, patience: Patience) -> Result<(), VerbsError> {
+    fn ready_to_send(
+        &mut self,
+        first_packet: u32,
+        patience: RetryPolicy,
+    ) -> Result<(), VerbsError> {
         let mut attr = sys::ibv_qp_attr {
             qp_state: sys::IBV_QPS_RTS,
             sq_psn: first_packet,
@@ -433,7 +441,7 @@ impl QueuePair {
     }
 
     /// Refuses what cannot be a queue pair's end, before the device is asked.
-    fn check(&self, peer: &Endpoint) -> Result<(), VerbsError> {
+    fn check(&self, peer: &QpEndpoint) -> Result<(), VerbsError> {
         let path = self.domain.path();
         let rules = [
             (
@@ -489,7 +497,7 @@ impl Drop for QueuePair {
 // `self` and are written anew in every call.
 unsafe impl Send for QueuePair {}
 
-impl Request {
+impl WorkRequest {
     #[inline]
     const fn entry(
         &self,
@@ -497,9 +505,9 @@ impl Request {
         piece: *mut sys::ibv_sge,
     ) -> sys::ibv_send_wr {
         let (opcode, remote_addr, rkey, immediate) = match self.what {
-            What::Send => (sys::IBV_WR_SEND, 0, 0, 0),
-            What::Write { remote, rkey } => (sys::IBV_WR_RDMA_WRITE, remote, rkey, 0),
-            What::WriteWithImmediate {
+            WorkKind::Send => (sys::IBV_WR_SEND, 0, 0, 0),
+            WorkKind::Write { remote, rkey } => (sys::IBV_WR_RDMA_WRITE, remote, rkey, 0),
+            WorkKind::WriteWithImmediate {
                 remote,
                 rkey,
                 immediate,

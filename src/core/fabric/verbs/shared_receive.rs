@@ -16,7 +16,7 @@ pub(super) const REFILL_MAX: usize = 32;
 
 /// Memory that a message may be received into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Entry {
+pub struct ReceiveEntry {
     /// Comes back in its completion.
     pub id: u64,
     /// Where.
@@ -87,7 +87,7 @@ impl SharedReceive {
     /// Each entry is memory of a live registration of the same domain, and it is neither read nor written until its
     /// completion, or until the queue is destroyed.
     #[inline]
-    pub unsafe fn post(&mut self, entries: &[Entry]) -> Result<(), i32> {
+    pub unsafe fn post(&mut self, entries: &[ReceiveEntry]) -> Result<(), i32> {
         let count = entries.len().min(REFILL_MAX);
         if count == 0 {
             return Ok(());

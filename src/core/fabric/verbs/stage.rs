@@ -12,14 +12,14 @@ use crate::ground::limits::{VERBS_STAGE_BYTES, VERBS_STAGES};
 
 /// Slots for copies.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct StagingSlots {
     pub(super) slots: Slots,
     pub(super) free: Vec<u16>,
     /// Bytes that may still be copied in this poll: a copy holds the loop up.
     budget: usize,
 }
 
-impl Stage {
+impl StagingSlots {
     pub(super) fn new(domain: &Arc<Domain>) -> Result<Self, VerbsError> {
         Ok(Self {
             slots: Slots::new(domain, VERBS_STAGE_BYTES, VERBS_STAGES)?,

@@ -24,26 +24,26 @@ const DEVICES_MAX: c_int = 64;
 
 /// A CUDA driver that was found, and its devices.
 #[derive(Debug)]
-pub struct Driver {
-    pub(super) table: Table,
-    devices: Vec<Device>,
+pub struct CudaDriver {
+    pub(super) table: CudaTable,
+    devices: Vec<CudaDevice>,
     infos: Vec<DeviceInfo>,
     unreleased: AtomicU64,
 }
 
 #[derive(Debug)]
-pub(super) struct Device {
+pub(super) struct CudaDevice {
     pub(super) handle: CUdevice,
     /// Its primary context, once it was needed: a pointer, as its address.
     context: OnceLock<usize>,
 }
 
-impl Driver {
+impl CudaDriver {
     /// The machine's driver, or the library of that name or path: one that this process's own settings name, and that
     /// keeps the contract of a driver.
     ///
     /// # Errors
-    /// [`LoadError`] as text where there is no library; [`MemoryError::Driver`] as text where the library finds no
+    /// [`CudaLoadError`] as text where there is no library; [`MemoryError::Driver`] as text where the library finds no
     /// driver, or no device.
     pub fn open(library: Option<&str>) -> Result<Self, OpenError> {
         // SAFETY: the library is the machine's driver, or one that the settings of this process name as such.
@@ -51,7 +51,7 @@ impl Driver {
         Ok(Self::over(table)?)
     }
 
-    fn over(table: Table) -> Result<Self, MemoryError> {
+    fn over(table: CudaTable) -> Result<Self, MemoryError> {
         // SAFETY: it takes no flag but zero, and may be called again.
         check("cuInit", unsafe { (table.init)(0) })?;
         let mut count = 0;
@@ -111,7 +111,7 @@ impl Driver {
             has_words,
             readers: 0,
         });
-        self.devices.push(Device {
+        self.devices.push(CudaDevice {
             handle,
             context: OnceLock::new(),
         });
@@ -136,13 +136,13 @@ impl Driver {
     }
 
     /// What lets other devices' work read memory of a device.
-    pub(super) fn readers_of(&self, device: &Device) -> Vec<CUmemAccessDesc> {
+    pub(super) fn readers_of(&self, device: &CudaDevice) -> Vec<CUmemAccessDesc> {
         let owner = self.devices.iter().zip(&self.infos);
         let mut owner = owner.filter(|(one, _)| one.handle == device.handle);
         let readers = owner.next().map_or(0, |(_, info)| info.readers);
         let others = self.devices.iter().enumerate();
         let others = others.filter(|(number, _)| readers >> number & 1 == 1);
-        let description = |(_, other): (usize, &Device)| CUmemAccessDesc {
+        let description = |(_, other): (usize, &CudaDevice)| CUmemAccessDesc {
             location: CUmemLocation {
                 kind: CU_MEM_LOCATION_TYPE_DEVICE,
                 id: other.handle,
@@ -160,7 +160,7 @@ impl Driver {
         Ok(value != 0)
     }
 
-    fn device(&self, number: u32) -> Result<&Device, MemoryError> {
+    fn device(&self, number: u32) -> Result<&CudaDevice, MemoryError> {
         self.devices
             .get(number as usize)
             .ok_or(MemoryError::Ordinal {
@@ -171,7 +171,7 @@ impl Driver {
     }
 
     /// A device's primary context, which stays retained from its first use on.
-    fn context(&self, device: &Device) -> Result<usize, MemoryError> {
+    fn context(&self, device: &CudaDevice) -> Result<usize, MemoryError> {
         if let Some(context) = device.context.get() {
             return Ok(*context);
         }
@@ -192,7 +192,7 @@ impl Driver {
     fn within<T>(
         &self,
         number: u32,
-        work: impl FnOnce(&Device) -> Result<T, MemoryError>,
+        work: impl FnOnce(&CudaDevice) -> Result<T, MemoryError>,
     ) -> Result<T, MemoryError> {
         let device = self.device(number)?;
         let context = ptr::with_exposed_provenance_mut(self.context(device)?);
@@ -221,7 +221,7 @@ fn stream_of(stream: u64) -> CUstream {
 
 // SAFETY: reservations of the driver are disjoint; each range is one reservation with one mapping, until `release`.
 // Every call's failure is told before anything else is done, and what came before it is undone.
-unsafe impl Accelerator for Driver {
+unsafe impl Accelerator for CudaDriver {
     fn kind(&self) -> MemoryKind {
         MemoryKind::Cuda
     }
@@ -517,7 +517,7 @@ unsafe impl Accelerator for Driver {
     }
 }
 
-impl Drop for Driver {
+impl Drop for CudaDriver {
     fn drop(&mut self) {
         for device in &self.devices {
             if device.context.get().is_some() {
@@ -534,7 +534,7 @@ impl Drop for Driver {
 pub enum OpenError {
     /// No library, or not the right one.
     #[error(transparent)]
-    Load(#[from] LoadError),
+    Load(#[from] CudaLoadError),
     /// The library is there, and finds no driver or no device.
     #[error(transparent)]
     Driver(#[from] MemoryError),

@@ -7,12 +7,12 @@ use std::ffi::c_int;
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::ptr;
 
-use super::driver::{Device, Driver};
+use super::driver::{CudaDevice, CudaDriver};
 use super::error::check;
 use super::sys::*;
 use crate::memory::MemoryError;
 
-impl Driver {
+impl CudaDriver {
     pub(super) fn whole(
         &self,
         prop: &CUmemAllocationProp,
@@ -34,7 +34,7 @@ impl Driver {
     /// Maps all of a handle's memory for the work of its device. The handle stays.
     pub(super) fn map(
         &self,
-        device: &Device,
+        device: &CudaDevice,
         handle: CUmemGenericAllocationHandle,
         len: usize,
         flags: u32,

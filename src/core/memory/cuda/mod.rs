@@ -20,7 +20,7 @@ mod error;
 mod mapping;
 pub mod sys;
 
-pub use driver::{Driver, OpenError};
+pub use driver::{CudaDriver, OpenError};
 
 #[cfg(test)]
 mod tests;

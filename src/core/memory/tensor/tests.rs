@@ -66,7 +66,7 @@ fn a_vector_is_kept_and_not_copied() {
 
 #[test]
 fn foreign_memory_out_of_line_gives_bytes_and_no_slice() {
-    let whole = Bytes::from_owner(Values(vec![0u64; 20]));
+    let whole = Bytes::from_owner(VectorBytes(vec![0u64; 20]));
     let meta = TensorMeta {
         dtype: DType::F32,
         shape: shape(&[8]),

@@ -7,7 +7,7 @@ use super::super::slab::NONE;
 use super::{Records, TOUCHED_AT_ONCE};
 use crate::ground::rng::Rng;
 use crate::ground::{FrameIter, Nanos, StepId};
-use crate::rendezvous::waiters::Waiter;
+use crate::rendezvous::waiters::WaiterRecord;
 
 fn slot(step: u64, key: u64, iter: u64) -> Slot {
     Slot {
@@ -66,7 +66,7 @@ fn slots_find_their_records_and_no_others() {
 fn what_was_taken_from_a_record_knows_it_from_its_successor() {
     let mut records = Records::<u32>::new(1, 0);
     let at = records.insert(&slot(1, 1, 0), 0, false);
-    let waiter = |generation| Waiter {
+    let waiter = |generation| WaiterRecord {
         tag: 9,
         since: Nanos(4),
         ordinal: 2,

@@ -9,8 +9,8 @@ use super::super::names::{
 use super::super::records::{Record, TOUCHED_AT_ONCE};
 use super::super::refusal::Refusal;
 use super::super::slab::NONE;
-use super::super::steps::State;
-use super::super::waiters::Waiter;
+use super::super::steps::StepPhase;
+use super::super::waiters::WaiterRecord;
 use super::Table;
 use crate::ground::{Nanos, Status, StepId};
 
@@ -33,12 +33,12 @@ impl<V, W: Copy> Table<V, W> {
         status: &Status,
         out: &mut impl FnMut(Ended<V, W>),
     ) -> bool {
-        self.end(now, step, State::Aborted(status.clone()), out)
+        self.end(now, step, StepPhase::Aborted(status.clone()), out)
     }
 
     /// Cleans a step up: as [`Table::abort`], with `Cleanup <step>`. Of a step that was aborted the status stays.
     pub fn finish(&mut self, now: Nanos, step: StepId, out: &mut impl FnMut(Ended<V, W>)) -> bool {
-        self.end(now, step, State::Finished, out)
+        self.end(now, step, StepPhase::Finished, out)
     }
 
     /// True for a step that ended, as long as its tombstone stands.
@@ -52,7 +52,7 @@ impl<V, W: Copy> Table<V, W> {
     #[must_use]
     pub fn status_of(&self, step: StepId) -> Option<Status> {
         match self.steps.state(step)? {
-            State::Aborted(status) => Some(status.clone()),
+            StepPhase::Aborted(status) => Some(status.clone()),
             state => Some(state.refusal()?.status(step, self.limits())),
         }
     }
@@ -92,7 +92,7 @@ impl<V, W: Copy> Table<V, W> {
         while let Some((step, time)) = self.steps.oldest_grace()
             && time <= now
         {
-            self.end(now, step, State::Unclaimed, &mut |ended| {
+            self.end(now, step, StepPhase::Unclaimed, &mut |ended| {
                 out(Expired::Unclaimed(ended))
             });
         }
@@ -326,7 +326,7 @@ impl<V, W: Copy> Table<V, W> {
     }
 
     /// The waiters at a point, oldest first, with their names.
-    fn waiters_of(&self, at: u32) -> impl Iterator<Item = (WaiterId, Waiter<W>)> {
+    fn waiters_of(&self, at: u32) -> impl Iterator<Item = (WaiterId, WaiterRecord<W>)> {
         let record = self.records.at(at);
         let listed = self.waiters.each(record.listed());
         record.seated(at).into_iter().chain(listed)
@@ -357,7 +357,7 @@ impl<V, W: Copy> Table<V, W> {
         &mut self,
         now: Nanos,
         step: StepId,
-        epitaph: State,
+        epitaph: StepPhase,
         out: &mut impl FnMut(Ended<V, W>),
     ) -> bool {
         if let Some(number) = self.steps.find(step) {

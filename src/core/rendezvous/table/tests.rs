@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use super::Table;
 use crate::ground::{Code, FrameIter, Nanos, Status, StepId};
 use crate::rendezvous::{
-    Arrival, Arrived, Ended, Expired, KeyId, Limits, Pass, Received, Refusal, Requested, Sent,
-    Slot, WaiterId, Withdrawn,
+    Arrived, Ended, Expired, KeyId, Limits, Pass, PushOutcome, ReceiveOutcome, Refusal, Requested,
+    Sent, Slot, WaiterId, Withdrawn,
 };
 
 mod returned;
@@ -45,9 +45,11 @@ fn slot_of(step: StepId, key: u32) -> Slot {
 
 fn wait(table: &mut Words, slot: Slot, waiter: u32) -> WaiterId {
     match table.recv(NOW, slot, waiter, Nanos::NEVER) {
-        Ok(Received::Waiting { id, .. } | Received::Fetch { id, .. } | Received::Behind { id }) => {
-            id
-        }
+        Ok(
+            ReceiveOutcome::Waiting { id, .. }
+            | ReceiveOutcome::Fetch { id, .. }
+            | ReceiveOutcome::Behind { id },
+        ) => id,
         other => panic!("{other:?}"),
     }
 }
@@ -177,7 +179,7 @@ fn each_part_of_a_slot_tells_it_from_others() {
 #[test]
 fn a_waiter_past_its_deadline_is_unlinked_and_ends_once() {
     let mut table = Words::new(SMALL);
-    let Ok(Received::Waiting { id, .. }) = table.recv(NOW, slot(1), 5, NOW + 100) else {
+    let Ok(ReceiveOutcome::Waiting { id, .. }) = table.recv(NOW, slot(1), 5, NOW + 100) else {
         panic!("nothing to receive");
     };
     assert_eq!(table.poll_timeout(), Some(NOW + 100));
@@ -368,7 +370,7 @@ fn a_frame_makes_no_step_beyond_the_grace_table() {
     let push = |table: &mut Words, step| {
         table.arrive(NOW, slot_of(StepId(step), 1), 0, Arrived::Value("a"), 1)
     };
-    assert_eq!(push(&mut table, 1), Ok(Arrival::Parked));
+    assert_eq!(push(&mut table, 1), Ok(PushOutcome::Parked));
     assert_eq!(
         push(&mut table, 2),
         Err((Refusal::GraceSteps, Arrived::Value("a")))
@@ -376,7 +378,7 @@ fn a_frame_makes_no_step_beyond_the_grace_table() {
     table.open_step(NOW, StepId(1)).expect("opened");
     assert_eq!(
         push(&mut table, 2),
-        Ok(Arrival::Parked),
+        Ok(PushOutcome::Parked),
         "a claimed step is in grace no more"
     );
     let ready = table.recv(NOW, slot_of(StepId(1), 1), 1, Nanos::NEVER);
@@ -402,17 +404,20 @@ fn a_frame_that_is_refused_leaves_no_step_behind() {
 fn an_ordinal_arrives_once() {
     let mut table = Words::new(SMALL);
     let mut arrive = |ordinal, value| table.arrive(NOW, slot(1), ordinal, Arrived::Value(value), 1);
-    assert_eq!(arrive(0, "a"), Ok(Arrival::Parked));
+    assert_eq!(arrive(0, "a"), Ok(PushOutcome::Parked));
     assert_eq!(
         arrive(0, "again"),
-        Ok(Arrival::Duplicate(Arrived::Value("again")))
+        Ok(PushOutcome::Duplicate(Arrived::Value("again")))
     );
     assert_eq!(
         arrive(5, "f"),
-        Ok(Arrival::Parked),
+        Ok(PushOutcome::Parked),
         "what is between failed at the sender"
     );
-    assert_eq!(arrive(3, "d"), Ok(Arrival::Duplicate(Arrived::Value("d"))));
+    assert_eq!(
+        arrive(3, "d"),
+        Ok(PushOutcome::Duplicate(Arrived::Value("d")))
+    );
     assert_eq!(
         arrive(u32::MAX, "x"),
         Err((Refusal::Ordinals, Arrived::Value("x"))),
@@ -426,7 +431,7 @@ fn an_ordinal_arrives_once() {
     }
     let waiting = table.recv(NOW, slot(1), 1, Nanos::NEVER);
     assert!(
-        matches!(waiting, Ok(Received::Waiting { ordinal: 6, .. })),
+        matches!(waiting, Ok(ReceiveOutcome::Waiting { ordinal: 6, .. })),
         "asks for what comes next: {waiting:?}"
     );
 }
@@ -436,27 +441,30 @@ fn offers_keep_their_place_and_drain_in_order() {
     let mut table = Words::new(SMALL);
     assert_eq!(
         table.arrive(NOW, slot(1), 0, Arrived::Offer(70), 0),
-        Ok(Arrival::Parked)
+        Ok(PushOutcome::Parked)
     );
     assert_eq!(
         table.arrive(NOW, slot(1), 1, Arrived::Value("b"), 1),
-        Ok(Arrival::Parked)
+        Ok(PushOutcome::Parked)
     );
     let first = table.recv(NOW, slot(1), 1, Nanos::NEVER);
     assert!(
-        matches!(first, Ok(Received::Fetch { token: 70, .. })),
+        matches!(first, Ok(ReceiveOutcome::Fetch { token: 70, .. })),
         "{first:?}"
     );
     let second = table.recv(NOW, slot(1), 2, Nanos::NEVER);
-    assert!(matches!(second, Ok(Received::Behind { .. })), "{second:?}");
+    assert!(
+        matches!(second, Ok(ReceiveOutcome::Behind { .. })),
+        "{second:?}"
+    );
     let third = table.recv(NOW, slot(1), 3, Nanos::NEVER);
     assert!(
-        matches!(third, Ok(Received::Waiting { ordinal: 2, .. })),
+        matches!(third, Ok(ReceiveOutcome::Waiting { ordinal: 2, .. })),
         "{third:?}"
     );
     assert_eq!(
         table.arrive(NOW, slot(1), 2, Arrived::Offer(71), 0),
-        Ok(Arrival::Wanted { token: 71 })
+        Ok(PushOutcome::Wanted { token: 71 })
     );
     let mut out = Vec::new();
     assert_eq!(
@@ -626,9 +634,9 @@ fn what_somebody_waits_for_takes_no_place_of_what_is_parked() {
     wait(&mut table, slot(1), 1);
     let second = wait(&mut table, slot(1), 2);
     let wanted = table.arrive(NOW, slot(1), 0, Arrived::Offer(70), 0);
-    assert_eq!(wanted, Ok(Arrival::Wanted { token: 70 }));
+    assert_eq!(wanted, Ok(PushOutcome::Wanted { token: 70 }));
     let behind = table.arrive(NOW, slot(1), 1, Arrived::Value("x"), 1);
-    assert_eq!(behind, Ok(Arrival::Parked));
+    assert_eq!(behind, Ok(PushOutcome::Parked));
     assert_eq!(table.stats().values, 4, "neither is parked");
     let unwanted = table.arrive(NOW, slot(1), 2, Arrived::Value("y"), 1);
     assert_eq!(unwanted, Err((Refusal::Values, Arrived::Value("y"))));
@@ -674,7 +682,7 @@ fn a_lost_peer_takes_its_keys_and_no_others() {
     );
     assert_eq!((table.stats().records, table.stats().parked_bytes), (1, 3));
     let again = table.arrive(NOW, slot(3), 0, Arrived::Value("anew"), 3);
-    assert_eq!(again, Ok(Arrival::Parked), "its ordinals start again");
+    assert_eq!(again, Ok(PushOutcome::Parked), "its ordinals start again");
     assert_eq!(
         had(table.recv(NOW, slot(2), 1, Nanos::NEVER)),
         Some(("kept", 0))
@@ -694,9 +702,9 @@ fn a_value_may_be_received_long_after_it_was_sent() {
 }
 
 /// What a receive was given at once, and its ordinal.
-fn had(outcome: Result<Received<&'static str>, Refusal>) -> Option<(&'static str, u32)> {
+fn had(outcome: Result<ReceiveOutcome<&'static str>, Refusal>) -> Option<(&'static str, u32)> {
     match outcome {
-        Ok(Received::Ready { value, from }) => Some((value, from.ordinal())),
+        Ok(ReceiveOutcome::Ready { value, from }) => Some((value, from.ordinal())),
         _ => None,
     }
 }

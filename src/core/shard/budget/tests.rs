@@ -8,12 +8,12 @@ const fn link(number: u32) -> LinkId {
     LinkId::from_number(number)
 }
 
-fn place(qp: u32, index: u32) -> Place {
+fn place(qp: u32, index: u32) -> LandingPlace {
     let landing = Landing {
         index,
         generation: 0,
     };
-    Place {
+    LandingPlace {
         port: 0,
         qp: QpId(qp),
         landing,
@@ -30,8 +30,8 @@ struct Out {
 }
 
 enum Held {
-    Here(Room),
-    Open(Place),
+    Here(LandingRoom),
+    Open(LandingPlace),
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -53,7 +53,7 @@ fn incoming(of: u32, index: u32, bytes: u64) -> Incoming {
     }
 }
 
-const LENT: Lent = Lent {
+const LENT: ReturnedLease = ReturnedLease {
     offer: Ticket {
         index: 9,
         generation: 9,
@@ -125,7 +125,7 @@ fn opened(transfers: &mut Transfers, is_home: bool, bare: &[(Ticket, Demand)]) -
         match is_home {
             true => transfers.come_home(room),
             false => transfers.opened(
-                Place {
+                LandingPlace {
                     port: 0,
                     qp,
                     landing,

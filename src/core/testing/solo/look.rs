@@ -40,7 +40,7 @@ pub struct Holdings {
 
 /// The credit of one end of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Credit {
+pub struct CreditLook {
     /// Both hellos have been exchanged.
     pub is_up: bool,
     /// Lines of the peer's unrequested values that wait here.
@@ -56,10 +56,10 @@ pub struct Credit {
 impl Solo {
     /// What the link to that shard of a peer holds of the peer's, and has out with it.
     #[must_use]
-    pub fn credit(&self, task: &TaskName, theirs: u16) -> Option<Credit> {
+    pub fn credit(&self, task: &TaskName, theirs: u16) -> Option<CreditLook> {
         let link = self.link(task, theirs)?;
         let [held, out] = link.channel.lines_out();
-        Some(Credit {
+        Some(CreditLook {
             is_up: link.channel.is_up(),
             held,
             out,

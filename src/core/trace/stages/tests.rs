@@ -24,7 +24,7 @@ fn head(sampling: u32) -> Head {
 
 fn stages(sampling: u32) -> (Stages, Arc<AtomicU64>) {
     let now = Arc::new(AtomicU64::new(1));
-    let place = Place {
+    let place = RecorderPlace {
         file: None,
         ring_bytes: 4096,
     };
@@ -35,8 +35,8 @@ fn stages(sampling: u32) -> (Stages, Arc<AtomicU64>) {
     )
 }
 
-const fn subject(bytes: u64) -> Subject {
-    Subject {
+const fn subject(bytes: u64) -> TimedValue {
+    TimedValue {
         step: StepId(7),
         at: FrameIter { frame: 0, iter: 0 },
         key: 0xfeed,

@@ -2,7 +2,7 @@
 //!
 //! Knows no text and no bytes.
 
-use Kind::{Bool, Bytes, Double, Float, Int, Message as Of, Skipped, Type, Uint};
+use FieldKind::{Bool, Bytes, Double, Float, Int, Message as Of, Skipped, Type, Uint};
 
 /// A message.
 #[derive(Debug)]
@@ -17,13 +17,13 @@ pub(super) struct Message {
 pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) number: u32,
-    pub(super) kind: Kind,
+    pub(super) kind: FieldKind,
     pub(super) is_repeated: bool,
 }
 
 /// What a field holds.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum FieldKind {
     Message(&'static Message),
     /// Text or bytes: the format writes both in quotes. True if it must be UTF-8.
     Bytes(bool),
@@ -52,7 +52,7 @@ impl Message {
     }
 }
 
-const fn one(name: &'static str, number: u32, kind: Kind) -> Field {
+const fn one(name: &'static str, number: u32, kind: FieldKind) -> Field {
     Field {
         name,
         number,
@@ -61,7 +61,7 @@ const fn one(name: &'static str, number: u32, kind: Kind) -> Field {
     }
 }
 
-const fn many(name: &'static str, number: u32, kind: Kind) -> Field {
+const fn many(name: &'static str, number: u32, kind: FieldKind) -> Field {
     Field {
         name,
         number,
@@ -77,8 +77,8 @@ const fn message(fields: &'static [Field]) -> Message {
     }
 }
 
-const TEXT: Kind = Bytes(true);
-const BYTES: Kind = Bytes(false);
+const TEXT: FieldKind = Bytes(true);
+const BYTES: FieldKind = Bytes(false);
 
 /// A graph.
 pub(super) static GRAPH: Message = message(&[

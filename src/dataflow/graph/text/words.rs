@@ -19,7 +19,7 @@ pub(super) enum Word<'a> {
 
 /// What is wrong, and at which byte.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct TextFault {
     pub(super) at: usize,
     pub(super) what: String,
 }
@@ -37,7 +37,7 @@ impl<'a> Words<'a> {
     }
 
     /// The next token and where it begins.
-    pub(super) fn next(&mut self) -> Result<(usize, Word<'a>), Fault> {
+    pub(super) fn next(&mut self) -> Result<(usize, Word<'a>), TextFault> {
         self.skip();
         let start = self.at;
         let Some(first) = self.rest().chars().next() else {
@@ -58,7 +58,7 @@ impl<'a> Words<'a> {
             }
             other => {
                 let what = format!("{other:?} has no meaning here");
-                return Err(Fault { at: start, what });
+                return Err(TextFault { at: start, what });
             }
         };
         Ok((start, word))
@@ -101,7 +101,7 @@ impl<'a> Words<'a> {
         &rest[..len]
     }
 
-    fn quoted(&mut self, quote: char) -> Result<Vec<u8>, Fault> {
+    fn quoted(&mut self, quote: char) -> Result<Vec<u8>, TextFault> {
         let start = self.at;
         self.at += 1;
         let mut bytes = Vec::new();
@@ -116,15 +116,15 @@ impl<'a> Words<'a> {
                 }
                 _ => {
                     let what = "a quoted text does not end on its line".to_owned();
-                    return Err(Fault { at: start, what });
+                    return Err(TextFault { at: start, what });
                 }
             }
         }
     }
 
-    fn escaped(&mut self, bytes: &mut Vec<u8>) -> Result<(), Fault> {
+    fn escaped(&mut self, bytes: &mut Vec<u8>) -> Result<(), TextFault> {
         let start = self.at;
-        let bad = |what: &str| Fault {
+        let bad = |what: &str| TextFault {
             at: start,
             what: what.to_owned(),
         };

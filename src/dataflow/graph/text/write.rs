@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use prost::Message as _;
 use prost::encoding::decode_varint;
 
-use super::schema::{GRAPH, Kind, Message};
+use super::schema::{FieldKind, GRAPH, Message};
 use super::{COUNTED, EIGHT_BYTES, FOUR_BYTES, REFERENCE, VARINT};
 use crate::graph::types::Type;
 use rendez_proto::tensorflow::GraphDef;
@@ -44,13 +44,13 @@ fn fields(mut bytes: &[u8], of: &Message, depth: usize, out: &mut String) -> Opt
             continue;
         };
         match field.kind {
-            Kind::Skipped => {}
-            Kind::Message(inner) => {
+            FieldKind::Skipped => {}
+            FieldKind::Message(inner) => {
                 line(depth, out, format_args!("{} {{", field.name));
                 fields(value, inner, depth + 1, out)?;
                 line(depth, out, format_args!("}}"));
             }
-            Kind::Bytes(_) => line(
+            FieldKind::Bytes(_) => line(
                 depth,
                 out,
                 format_args!("{}: {}", field.name, Quoted(value)),
@@ -72,9 +72,9 @@ fn line(depth: usize, out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(out, "{:width$}{text}", "", width = 2 * depth);
 }
 
-fn number(kind: Kind, bytes: &mut &[u8]) -> Option<String> {
+fn number(kind: FieldKind, bytes: &mut &[u8]) -> Option<String> {
     Some(match kind {
-        Kind::Float => {
+        FieldKind::Float => {
             let (first, rest) = bytes.split_first_chunk()?;
             *bytes = rest;
             float(
@@ -82,7 +82,7 @@ fn number(kind: Kind, bytes: &mut &[u8]) -> Option<String> {
                 f32::from_le_bytes(*first),
             )
         }
-        Kind::Double => {
+        FieldKind::Double => {
             let (first, rest) = bytes.split_first_chunk()?;
             *bytes = rest;
             let value = f64::from_le_bytes(*first);
@@ -91,9 +91,9 @@ fn number(kind: Kind, bytes: &mut &[u8]) -> Option<String> {
         kind => {
             let value = decode_varint(bytes).ok()?;
             match kind {
-                Kind::Bool => (value != 0).to_string(),
-                Kind::Int(_) => (value as i64).to_string(),
-                Kind::Type => {
+                FieldKind::Bool => (value != 0).to_string(),
+                FieldKind::Int(_) => (value as i64).to_string(),
+                FieldKind::Type => {
                     let known = i32::try_from(value as i64).ok().and_then(Type::from_wire);
                     known.map_or_else(
                         || (value as i64).to_string(),

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
-use crate::kernel::files::Place;
+use crate::kernel::files::FilePlace;
 use rendez::files::Output;
 use rendez::ground::limits::CHECKPOINT_HEADER_BYTES_MAX;
 use rendez::ground::{DType, Shape, Status, TensorMeta, catalogue};
@@ -50,7 +50,7 @@ const DTYPES: &[(DType, Dtype)] = &[
 ///
 /// # Errors
 /// `KERNEL_INPUT` for a type that the format has not or a name that comes twice; `FILE_UNWRITABLE`.
-pub(super) fn write(place: &Place, tensors: &[(&str, &Tensor)]) -> Result<(), Status> {
+pub(super) fn write(place: &FilePlace, tensors: &[(&str, &Tensor)]) -> Result<(), Status> {
     let refuse = |what: String| Status::of(catalogue::KERNEL_INPUT, what);
     let (mut names, mut infos) = (BTreeSet::from([METADATA]), vec![]);
     let mut end = 0;
@@ -118,7 +118,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// `FILE_UNREADABLE`; `SAFETENSORS_MALFORMED` for a header that is none, or speaks of what is not in the file.
-    pub(super) fn open(place: &Place) -> Result<Self, Status> {
+    pub(super) fn open(place: &FilePlace) -> Result<Self, Status> {
         let path = place.path();
         let unreadable = |error: io::Error| {
             let message = format!(

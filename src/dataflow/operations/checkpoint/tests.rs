@@ -6,7 +6,7 @@ use std::path::Path;
 use super::files::{Checkpoint, write};
 use crate::graph::Builder;
 use crate::kernel::Value;
-use crate::kernel::files::{Files, Place};
+use crate::kernel::files::{FilePlace, Files};
 use crate::operations::Operations;
 use crate::operations::testing::{call, home, kernel, run, tensor};
 use rendez::ground::{DType, Shape, Status, TensorMeta, catalogue};
@@ -23,7 +23,7 @@ fn prefix(folder: &Path, name: &str) -> Tensor {
     Tensor::from_strings(&[path], Shape::SCALAR).expect("a string")
 }
 
-fn at(path: &Path) -> Place {
+fn at(path: &Path) -> FilePlace {
     Files::below("/").place("a test", path).expect("it may")
 }
 

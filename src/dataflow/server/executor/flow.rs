@@ -3,17 +3,17 @@
 //! It knows counts, frames and edges, and calls no kernel.
 
 use super::frames::NONE;
-use super::plan::{Edge, Kind, Plan, PlanNode, frame_id};
-use super::run::{Outside, Place, Run};
+use super::plan::{Edge, NodeKind, Plan, PlanNode, frame_id};
+use super::run::{NodePlace, Outside, PlanRun};
 use crate::kernel::Value;
 use rendez::ground::{Status, catalogue};
 
-impl Run {
+impl PlanRun {
     pub(super) fn enter(
         &mut self,
         plan: &Plan,
         outside: &mut impl Outside,
-        place: Place,
+        place: NodePlace,
         (of, is_constant): (u32, bool),
         value: Option<Value>,
     ) {
@@ -38,7 +38,7 @@ impl Run {
         if is_constant {
             entered.invariants.push((place.node, value.clone()));
             for iter in first..next {
-                let there = Place {
+                let there = NodePlace {
                     frame,
                     iter,
                     ..place
@@ -46,7 +46,7 @@ impl Run {
                 self.enter_iteration(plan, outside, there, value.clone(), is_dead);
             }
         } else {
-            let there = Place {
+            let there = NodePlace {
                 frame,
                 iter: 0,
                 ..place
@@ -61,7 +61,7 @@ impl Run {
         &mut self,
         plan: &Plan,
         outside: &mut impl Outside,
-        there: Place,
+        there: NodePlace,
         value: Option<Value>,
         is_dead: bool,
     ) {
@@ -73,7 +73,7 @@ impl Run {
         &mut self,
         plan: &Plan,
         outside: &mut impl Outside,
-        place: Place,
+        place: NodePlace,
         value: Option<Value>,
     ) {
         let is_dead = value.is_none();
@@ -85,7 +85,7 @@ impl Run {
             }
             return;
         }
-        let there = Place {
+        let there = NodePlace {
             frame: frame.parent,
             iter: frame.parent_iter,
             ..place
@@ -98,7 +98,7 @@ impl Run {
         &mut self,
         plan: &Plan,
         outside: &mut impl Outside,
-        place: Place,
+        place: NodePlace,
         value: Value,
     ) {
         let frame = self.frames.at(place.frame);
@@ -111,7 +111,7 @@ impl Run {
             }
             self.begin_iteration(plan, outside, place.frame);
         }
-        let there = Place { iter, ..place };
+        let there = NodePlace { iter, ..place };
         self.emit(plan, outside, there, 0, Some(value));
         self.follow(plan, there, false);
     }
@@ -122,7 +122,7 @@ impl Run {
         for at in 0..self.frames.at(frame).invariants.len() {
             let (node, value) = self.frames.at(frame).invariants[at].clone();
             let is_dead = value.is_none();
-            let there = Place {
+            let there = NodePlace {
                 node,
                 frame,
                 iter,
@@ -137,13 +137,13 @@ impl Run {
         &mut self,
         plan: &Plan,
         outside: &mut impl Outside,
-        place: Place,
+        place: NodePlace,
         is_dead: bool,
     ) {
         let node = &plan.nodes[place.node as usize];
         if !matches!(
             node.kind,
-            Kind::Enter { .. } | Kind::Exit | Kind::NextIteration
+            NodeKind::Enter { .. } | NodeKind::Exit | NodeKind::NextIteration
         ) {
             self.follow(plan, place, is_dead);
         }
@@ -172,7 +172,7 @@ impl Run {
                 let iter = self.frames.at(frame).next();
                 self.begin_iteration(plan, outside, frame);
                 for (node, value) in deferred {
-                    let there = Place {
+                    let there = NodePlace {
                         node,
                         frame,
                         iter,
@@ -193,7 +193,7 @@ impl Run {
                 return;
             }
             for node in exits.drain(..) {
-                let there = Place {
+                let there = NodePlace {
                     node,
                     frame: parent,
                     iter,
@@ -222,7 +222,7 @@ impl Run {
         &mut self,
         plan: &Plan,
         outside: &mut impl Outside,
-        there: Place,
+        there: NodePlace,
         output: u32,
         value: Option<Value>,
     ) {
@@ -231,7 +231,7 @@ impl Run {
         let Some((last, others)) = plan.readers(node, output).split_last() else {
             return;
         };
-        let is_enter = matches!(node.kind, Kind::Enter { .. });
+        let is_enter = matches!(node.kind, NodeKind::Enter { .. });
         for edge in others {
             self.deliver(plan, there, *edge, value.clone(), is_enter);
         }
@@ -243,7 +243,7 @@ impl Run {
     fn deliver(
         &mut self,
         plan: &Plan,
-        there: Place,
+        there: NodePlace,
         edge: Edge,
         value: Option<Value>,
         is_enter: bool,
@@ -253,7 +253,7 @@ impl Run {
             return self.came_late(node);
         };
         let count = &mut iteration.counts[node.count as usize];
-        if node.kind == Kind::Merge {
+        if node.kind == NodeKind::Merge {
             match value {
                 Some(_) if count.chosen > 0 => {
                     let what = "Merge can not have more than one valid input.";
@@ -287,7 +287,7 @@ impl Run {
 
     /// Nodes that wait for this one are told that it has run.
     #[inline]
-    pub(super) fn follow(&mut self, plan: &Plan, there: Place, is_dead: bool) {
+    pub(super) fn follow(&mut self, plan: &Plan, there: NodePlace, is_dead: bool) {
         for edge in plan.followers(&plan.nodes[there.node as usize]) {
             let node = &plan.nodes[edge.to as usize];
             let Some(iteration) = self.frames.iteration(there.frame, there.iter) else {
@@ -299,7 +299,7 @@ impl Run {
             }
             count.waits -= 1;
             count.is_control_dead |= is_dead;
-            if node.kind == Kind::Merge {
+            if node.kind == NodeKind::Merge {
                 self.try_merge(node, edge.to, there);
             } else if count.waits == 0 {
                 self.fire(node, edge.to, there);
@@ -307,7 +307,7 @@ impl Run {
         }
     }
 
-    fn try_merge(&mut self, node: &PlanNode, number: u32, there: Place) {
+    fn try_merge(&mut self, node: &PlanNode, number: u32, there: NodePlace) {
         let Some(iteration) = self.frames.iteration(there.frame, there.iter) else {
             return;
         };
@@ -323,12 +323,12 @@ impl Run {
     }
 
     #[inline]
-    fn fire(&mut self, node: &PlanNode, number: u32, there: Place) {
+    fn fire(&mut self, node: &PlanNode, number: u32, there: NodePlace) {
         let Some(iteration) = self.frames.iteration(there.frame, there.iter) else {
             return;
         };
         let count = &iteration.counts[node.count as usize];
-        let is_dead = (count.dead > 0 || count.is_control_dead) && node.kind != Kind::Trigger;
+        let is_dead = (count.dead > 0 || count.is_control_dead) && node.kind != NodeKind::Trigger;
         self.make_ready(number, there.frame, there.iter, is_dead);
     }
 
@@ -339,7 +339,7 @@ impl Run {
         }
         if let Some(iteration) = self.frames.iteration(frame, iter) {
             iteration.busy += 1;
-            self.ready.push_back(Place {
+            self.ready.push_back(NodePlace {
                 node,
                 frame,
                 iter,

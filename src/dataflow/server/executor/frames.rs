@@ -16,7 +16,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// A loop under way, or the root.
 #[derive(Debug, Default)]
-pub(super) struct Frame {
+pub(super) struct RunFrame {
     /// Which frame of the plan.
     pub(super) of: u32,
     /// What it is called in keys.
@@ -50,14 +50,14 @@ pub(super) struct Iteration {
 
 /// The frames of a run. Those that are over are kept for another use.
 #[derive(Debug, Default)]
-pub(super) struct Frames {
-    frames: Vec<Frame>,
+pub(super) struct RunFrames {
+    frames: Vec<RunFrame>,
     free: Vec<u32>,
     /// Iterations for another use, by the frame of the plan.
     spare: Vec<Vec<Iteration>>,
 }
 
-impl Frames {
+impl RunFrames {
     /// Opens a frame that was entered from iteration `parent_iter` of `parent`; it has no iteration yet.
     pub(super) fn open(
         &mut self,
@@ -67,7 +67,7 @@ impl Frames {
         (parent, parent_iter): (u32, u64),
     ) -> u32 {
         let at = self.free.pop().unwrap_or_else(|| {
-            self.frames.push(Frame::default());
+            self.frames.push(RunFrame::default());
             self.frames.len() as u32 - 1
         });
         let frame = &mut self.frames[at as usize];
@@ -82,7 +82,7 @@ impl Frames {
 
     /// The frame.
     #[inline]
-    pub(super) fn at(&mut self, frame: u32) -> &mut Frame {
+    pub(super) fn at(&mut self, frame: u32) -> &mut RunFrame {
         &mut self.frames[frame as usize]
     }
 
@@ -158,7 +158,7 @@ impl Frames {
     }
 }
 
-impl Frame {
+impl RunFrame {
     /// The number of the iteration that would begin next.
     #[inline]
     pub(super) fn next(&self) -> u64 {

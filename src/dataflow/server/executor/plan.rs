@@ -52,7 +52,7 @@ pub struct Plan {
 /// A node of a plan.
 #[derive(Debug)]
 pub(super) struct PlanNode {
-    pub(super) kind: Kind,
+    pub(super) kind: NodeKind,
     /// What computes it, if that is not for the executor.
     pub(super) kernel: Option<Box<dyn Kernel>>,
     /// Its count in an iteration of the frame that its inputs are in.
@@ -73,7 +73,7 @@ pub(super) struct PlanNode {
 
 /// What running a node means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     /// Call its kernel.
     Compute,
     /// Nothing but to wait.
@@ -311,7 +311,7 @@ impl Maker<'_> {
     fn node(&mut self, id: NodeId, node: &Node, kernels: &KernelSource) -> Result<(), Status> {
         let kind = self.kind(id, node)?;
         let kernel = match kind {
-            Kind::Compute => Some(kernels(node)?),
+            NodeKind::Compute => Some(kernels(node)?),
             _ => None,
         };
         let inputs = node.inputs().len() as u32;
@@ -319,7 +319,7 @@ impl Maker<'_> {
         let frame_index = self.frames.of_inputs(self.graph, id);
         let frame = &mut self.plan.frames[frame_index];
         let count = Count {
-            waits: if kind == Kind::Merge {
+            waits: if kind == NodeKind::Merge {
                 waits
             } else {
                 inputs + waits
@@ -330,7 +330,7 @@ impl Maker<'_> {
             self.plan.roots.push(id.index() as u32);
         }
         let what = match kind {
-            Kind::Retval(_) | Kind::Send(_) => node.in_ports().first(),
+            NodeKind::Retval(_) | NodeKind::Send(_) => node.in_ports().first(),
             _ => node.out_ports().first(),
         };
         let reads = |port: &crate::graph::signature::Port| {
@@ -354,30 +354,30 @@ impl Maker<'_> {
         Ok(())
     }
 
-    fn kind(&mut self, id: NodeId, node: &Node) -> Result<Kind, Status> {
+    fn kind(&mut self, id: NodeId, node: &Node) -> Result<NodeKind, Status> {
         Ok(match node.role() {
-            Role::Switch => Kind::Switch,
-            Role::Merge => Kind::Merge,
-            Role::Enter => Kind::Enter {
+            Role::Switch => NodeKind::Switch,
+            Role::Merge => NodeKind::Merge,
+            Role::Enter => NodeKind::Enter {
                 frame: self.frames.of_node(id) as u32,
                 is_constant: attr::bool(&node.attrs, "is_constant").unwrap_or(false),
             },
-            Role::Exit => Kind::Exit,
-            Role::NextIteration => Kind::NextIteration,
-            Role::LoopCond => Kind::Forward,
-            Role::ControlTrigger => Kind::Trigger,
+            Role::Exit => NodeKind::Exit,
+            Role::NextIteration => NodeKind::NextIteration,
+            Role::LoopCond => NodeKind::Forward,
+            Role::ControlTrigger => NodeKind::Trigger,
             Role::Send => {
                 if types::dtype(node.in_ports()[0].what.base()).is_none() {
                     let what = format!("{} cannot be sent", node.in_ports()[0].what);
                     return Err(refuse(catalogue::KERNEL_UNKNOWN, node, &what));
                 }
-                Kind::Send(self.key(node)?)
+                NodeKind::Send(self.key(node)?)
             }
-            Role::Recv => Kind::Recv(self.key(node)?),
+            Role::Recv => NodeKind::Recv(self.key(node)?),
             Role::Arg => {
                 let index = index(node)?;
                 self.plan.args = self.plan.args.max(index + 1);
-                Kind::Arg(index as u32)
+                NodeKind::Arg(index as u32)
             }
             Role::Retval => {
                 let index = index(node)?;
@@ -391,10 +391,10 @@ impl Maker<'_> {
                     let what = format!("another node gives result {index} already");
                     return Err(refuse(catalogue::GRAPH_ATTR, node, &what));
                 }
-                Kind::Retval(index as u32)
+                NodeKind::Retval(index as u32)
             }
-            Role::Idle => Kind::Nothing,
-            Role::Plain | Role::Placeholder | Role::Variable => Kind::Compute,
+            Role::Idle => NodeKind::Nothing,
+            Role::Plain | Role::Placeholder | Role::Variable => NodeKind::Compute,
         })
     }
 

@@ -7,8 +7,8 @@
 
 use std::collections::VecDeque;
 
-use super::frames::{Frames, NONE};
-use super::plan::{Kind, Plan, PlanNode};
+use super::frames::{NONE, RunFrames};
+use super::plan::{NodeKind, Plan, PlanNode};
 use crate::kernel::Value;
 use crate::kernel::{Call, Home};
 use rendez::ground::{FrameIter, Status, StepId, catalogue};
@@ -19,10 +19,10 @@ pub(super) trait Outside {
     /// Hands a value over, or that there is none.
     fn send(&mut self, key: u32, at: FrameIter, value: Option<Tensor>) -> Result<(), Status>;
 
-    /// Asks for a value: [`Run::received`] follows, unless this is an error.
+    /// Asks for a value: [`PlanRun::received`] follows, unless this is an error.
     fn recv(&mut self, key: u32, at: FrameIter, ticket: u32) -> Result<(), Status>;
 
-    /// Has a costly kernel called elsewhere: [`Run::computed`] follows.
+    /// Has a costly kernel called elsewhere: [`PlanRun::computed`] follows.
     fn compute(&mut self, node: u32, inputs: Vec<Value>, ticket: u32);
 
     /// A node has run.
@@ -43,12 +43,12 @@ pub(super) type Outcome = Result<Vec<Option<Value>>, Status>;
 
 /// One step of a plan. It can be used for another step of the same plan when it has ended.
 #[derive(Debug, Default)]
-pub(super) struct Run {
+pub(super) struct PlanRun {
     step: StepId,
-    pub(super) frames: Frames,
-    pub(super) ready: VecDeque<Place>,
+    pub(super) frames: RunFrames,
+    pub(super) ready: VecDeque<NodePlace>,
     /// What tickets stand for; those that are free are in the list beside it.
-    awaited: Vec<Place>,
+    awaited: Vec<NodePlace>,
     free: Vec<u32>,
     args: Vec<Value>,
     results: Vec<Option<Value>>,
@@ -61,7 +61,7 @@ pub(super) struct Run {
 
 /// A node in an iteration.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct NodePlace {
     pub(super) node: u32,
     pub(super) frame: u32,
     pub(super) iter: u64,
@@ -70,7 +70,7 @@ pub(super) struct Place {
 
 const ROOT: u32 = 0;
 
-impl Run {
+impl PlanRun {
     /// Begins a step. The arguments are as many as the plan takes.
     pub(super) fn begin(&mut self, plan: &Plan, step: StepId, args: Vec<Value>) {
         self.step = step;
@@ -212,10 +212,10 @@ impl Run {
         Ok(std::mem::take(&mut self.results))
     }
 
-    fn run_node(&mut self, plan: &Plan, home: &Home, outside: &mut impl Outside, place: Place) {
+    fn run_node(&mut self, plan: &Plan, home: &Home, outside: &mut impl Outside, place: NodePlace) {
         let node = &plan.nodes[place.node as usize];
         let at = self.at(place);
-        if let Kind::Recv(key) = node.kind {
+        if let NodeKind::Recv(key) = node.kind {
             let ticket = self.promise(place);
             if let Err(status) = outside.recv(key, at, ticket) {
                 self.redeem(ticket);
@@ -226,14 +226,14 @@ impl Run {
         self.take_inputs(node, place);
         if place.is_dead {
             self.inputs.clear();
-        } else if self.inputs.len() < node.inputs as usize && node.kind != Kind::Merge {
+        } else if self.inputs.len() < node.inputs as usize && node.kind != NodeKind::Merge {
             let message = format!(
                 "it was to run before all of its inputs came; {}",
                 node.text()
             );
             return self.fail(Status::of(catalogue::RUN_STUCK, message));
         }
-        if node.kind == Kind::Compute && !place.is_dead {
+        if node.kind == NodeKind::Compute && !place.is_dead {
             return self.compute(plan, home, outside, place);
         }
         outside.ran(place.node, at, place.is_dead);
@@ -244,7 +244,7 @@ impl Run {
     }
 
     /// Calls a node's kernel, here or elsewhere.
-    fn compute(&mut self, plan: &Plan, home: &Home, outside: &mut impl Outside, place: Place) {
+    fn compute(&mut self, plan: &Plan, home: &Home, outside: &mut impl Outside, place: NodePlace) {
         let node = &plan.nodes[place.node as usize];
         if node.is_costly(&self.inputs) {
             let ticket = self.promise(place);
@@ -272,7 +272,7 @@ impl Run {
         &mut self,
         plan: &Plan,
         outside: &mut impl Outside,
-        place: Place,
+        place: NodePlace,
         outputs: &mut Vec<Value>,
     ) {
         let node = &plan.nodes[place.node as usize];
@@ -297,31 +297,31 @@ impl Run {
         &mut self,
         plan: &Plan,
         outside: &mut impl Outside,
-        place: Place,
+        place: NodePlace,
     ) -> Result<(), Status> {
         let node = &plan.nodes[place.node as usize];
         match node.kind {
-            Kind::Enter { frame, is_constant } => {
+            NodeKind::Enter { frame, is_constant } => {
                 let value = self.input(node)?;
                 self.enter(plan, outside, place, (frame, is_constant), value);
             }
-            Kind::Exit => {
+            NodeKind::Exit => {
                 let value = self.input(node)?;
                 self.exit(plan, outside, place, value);
             }
-            Kind::NextIteration => {
+            NodeKind::NextIteration => {
                 if let Some(value) = self.input(node)? {
                     self.next_iteration(plan, outside, place, value);
                 }
             }
-            Kind::Send(key) => {
+            NodeKind::Send(key) => {
                 let value = match self.inputs.pop() {
                     Some(value) => Some(value.tensor()?),
                     None => None,
                 };
                 outside.send(key, self.at(place), value)?;
             }
-            Kind::Retval(index) => {
+            NodeKind::Retval(index) => {
                 let value = self.input(node)?;
                 self.has_run[index as usize] = true;
                 self.results[index as usize] = value;
@@ -331,18 +331,18 @@ impl Run {
                     self.emit(plan, outside, place, output, None);
                 }
             }
-            Kind::Switch => self.switch(plan, outside, place)?,
-            Kind::Merge => self.merge(plan, outside, place)?,
-            Kind::Forward => {
+            NodeKind::Switch => self.switch(plan, outside, place)?,
+            NodeKind::Merge => self.merge(plan, outside, place)?,
+            NodeKind::Forward => {
                 let value = self.input(node)?;
                 self.emit(plan, outside, place, 0, value);
             }
-            Kind::Arg(index) => {
+            NodeKind::Arg(index) => {
                 let value = self.args.get(index as usize).cloned();
                 check_argument(node, index, value.as_ref())?;
                 self.emit(plan, outside, place, 0, value);
             }
-            Kind::Nothing | Kind::Trigger | Kind::Compute | Kind::Recv(_) => {}
+            NodeKind::Nothing | NodeKind::Trigger | NodeKind::Compute | NodeKind::Recv(_) => {}
         }
         Ok(())
     }
@@ -351,7 +351,7 @@ impl Run {
         &mut self,
         plan: &Plan,
         outside: &mut impl Outside,
-        place: Place,
+        place: NodePlace,
     ) -> Result<(), Status> {
         let node = &plan.nodes[place.node as usize];
         let chosen = self
@@ -369,7 +369,7 @@ impl Run {
         &mut self,
         plan: &Plan,
         outside: &mut impl Outside,
-        place: Place,
+        place: NodePlace,
     ) -> Result<(), Status> {
         let node = &plan.nodes[place.node as usize];
         let chosen = self.frames.iteration(place.frame, place.iter);
@@ -383,7 +383,7 @@ impl Run {
 
     /// What came for a node, in order; what is dead is left out.
     #[inline]
-    fn take_inputs(&mut self, node: &PlanNode, place: Place) {
+    fn take_inputs(&mut self, node: &PlanNode, place: NodePlace) {
         let Self { frames, inputs, .. } = self;
         inputs.clear();
         if let Some(iteration) = frames.iteration(place.frame, place.iter) {
@@ -404,14 +404,14 @@ impl Run {
 
     /// Where a node stands, as keys say it.
     #[inline]
-    pub(super) fn at(&mut self, place: Place) -> FrameIter {
+    pub(super) fn at(&mut self, place: NodePlace) -> FrameIter {
         FrameIter {
             frame: self.frames.at(place.frame).id,
             iter: place.iter,
         }
     }
 
-    fn promise(&mut self, place: Place) -> u32 {
+    fn promise(&mut self, place: NodePlace) -> u32 {
         match self.free.pop() {
             Some(ticket) => {
                 self.awaited[ticket as usize] = place;
@@ -424,7 +424,7 @@ impl Run {
         }
     }
 
-    fn redeem(&mut self, ticket: u32) -> Option<Place> {
+    fn redeem(&mut self, ticket: u32) -> Option<NodePlace> {
         let place = self.awaited.get(ticket as usize).copied()?;
         self.free.push(ticket);
         Some(place)

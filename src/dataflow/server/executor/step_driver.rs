@@ -12,7 +12,7 @@ use super::Shared;
 use super::inbox::{Done, Inbox, Order, RunState};
 use super::plan::Plan;
 use super::pool::Job;
-use super::run::{Outcome, Outside, Run};
+use super::run::{Outcome, Outside, PlanRun};
 use crate::kernel::Value;
 use rendez::ground::limits::SPARE_RUN_BYTES;
 use rendez::ground::{FrameIter, Status, StepId, faults};
@@ -49,7 +49,7 @@ pub(super) struct StepDriver {
 
 /// A run under way.
 struct Live {
-    run: Box<Run>,
+    run: Box<PlanRun>,
     plan: Arc<Plan>,
     step: StepId,
     state: Arc<RunState>,
@@ -66,7 +66,7 @@ struct Known {
         clippy::vec_box,
         reason = "a state goes to a run and comes back as it is, in its box"
     )]
-    spare: Vec<Box<Run>>,
+    spare: Vec<Box<PlanRun>>,
 }
 
 /// How a run reaches the shard.
@@ -169,7 +169,7 @@ impl StepDriver {
         &mut self,
         context: &mut TaskContext<'_>,
         number: u32,
-        act: impl FnOnce(&mut Run, &Plan, &mut Reach<'_, '_>),
+        act: impl FnOnce(&mut PlanRun, &Plan, &mut Reach<'_, '_>),
     ) {
         let Some(mut live) = self.runs.get_mut(number as usize).and_then(Option::take) else {
             return;
@@ -230,7 +230,7 @@ impl StepDriver {
     }
 
     /// A state for a run of that plan.
-    fn state_for(&mut self, plan: &Plan) -> Box<Run> {
+    fn state_for(&mut self, plan: &Plan) -> Box<PlanRun> {
         let known = self.plans.entry(plan.id).or_insert_with(|| Known {
             keys: vec![None; plan.keys.len()],
             spare: Vec::new(),

@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-pub(crate) use plan::Signature;
+pub(crate) use plan::StepSignature;
 pub(crate) use service::services;
 pub(crate) use session::{MasterSession, closed};
 pub(crate) use step::{RunningStep, StepDone};
@@ -37,7 +37,7 @@ use super::errands::Errands;
 use super::worker::Worker;
 use crate::graph::Ops;
 use link::Link;
-use plan::Plan;
+use plan::StepPlan;
 use rendez::cluster::ClusterSpec;
 use rendez::engine::Engine;
 use rendez::ground::limits::SESSIONS_MAX;
@@ -165,8 +165,8 @@ impl Master {
     pub(crate) fn ready_plan(
         &self,
         session: &MasterSession,
-        signature: &Signature,
-    ) -> Option<Arc<Plan>> {
+        signature: &StepSignature,
+    ) -> Option<Arc<StepPlan>> {
         session.ready_plan(signature)
     }
 
@@ -183,7 +183,7 @@ impl Master {
     pub(crate) fn run(
         &self,
         session: &Arc<MasterSession>,
-        plan: &Arc<Plan>,
+        plan: &Arc<StepPlan>,
         trace: Option<Traceparent>,
         feeds: Vec<Tensor>,
         done: StepDone,
@@ -208,8 +208,8 @@ impl Master {
     pub(crate) fn plan(
         &self,
         session: &MasterSession,
-        signature: &Signature,
-    ) -> Result<Arc<Plan>, Status> {
+        signature: &StepSignature,
+    ) -> Result<Arc<StepPlan>, Status> {
         session.plan(signature)
     }
 
@@ -220,7 +220,7 @@ impl Master {
     pub(crate) fn make_callable(
         &self,
         session: &MasterSession,
-        signature: &Signature,
+        signature: &StepSignature,
     ) -> Result<i64, Status> {
         session.keep_callable(session.plan(signature)?)
     }
@@ -233,7 +233,7 @@ impl Master {
         &self,
         session: &MasterSession,
         handle: i64,
-    ) -> Result<Arc<Plan>, Status> {
+    ) -> Result<Arc<StepPlan>, Status> {
         session.check_open()?;
         session.callable(handle)
     }
@@ -257,7 +257,7 @@ impl Master {
     pub(crate) fn set_up(
         &self,
         session: &Arc<MasterSession>,
-        signature: Signature,
+        signature: StepSignature,
     ) -> Result<String, Status> {
         session
             .partial_runs
@@ -428,7 +428,7 @@ impl Master {
         let is_isolated = ground.config.isolate_session_state;
         let opened = discovery::each(tasks, |task| {
             let link = if task == *self.worker.task() {
-                let master = super::worker::Master {
+                let master = super::worker::MasterLife {
                     task: task.to_string(),
                     incarnation: self.engine.incarnation(),
                 };

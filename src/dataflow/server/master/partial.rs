@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use super::merge::{Ended, Merge};
-use super::plan::{Plan, Signature};
+use super::plan::{StepPlan, StepSignature};
 use super::session::MasterSession;
 use super::step::{RunningStep, dead};
 use crate::graph::{Graph, NodeId, parse_input};
@@ -28,7 +28,7 @@ pub(super) struct PartialRuns {
 /// A partial run.
 struct PartialRun {
     id: StepId,
-    plan: Arc<Plan>,
+    plan: Arc<StepPlan>,
     step: OnceLock<Arc<RunningStep>>,
     state: Mutex<State>,
 }
@@ -55,10 +55,10 @@ impl PartialRuns {
     pub(super) fn set_up(
         &self,
         session: &Arc<MasterSession>,
-        signature: Signature,
+        signature: StepSignature,
         id: StepId,
     ) -> Result<String, Status> {
-        let signature = Signature {
+        let signature = StepSignature {
             is_partial: true,
             ..signature
         };

@@ -20,7 +20,7 @@ mod tests;
 
 /// A kind of step.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub(crate) struct Signature {
+pub(crate) struct StepSignature {
     pub(crate) feeds: Vec<String>,
     pub(crate) fetches: Vec<String>,
     pub(crate) targets: Vec<String>,
@@ -30,9 +30,9 @@ pub(crate) struct Signature {
 
 /// What a kind of step runs.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct StepPlan {
     pub(super) parts: Vec<Registered>,
-    pub(super) signature: Signature,
+    pub(super) signature: StepSignature,
     feeds: Vec<Fed>,
     /// The keys of feeds and fetches, where it is a partial run's.
     pub(super) keys: Option<(Vec<Key>, Vec<Key>)>,
@@ -68,12 +68,12 @@ pub(super) struct Material<'a> {
 /// How a worker is given a part. Gives the handle it is run by.
 pub(super) type Register<'a> = dyn Fn(&Link, GraphDef) -> Result<String, Status> + Sync + 'a;
 
-impl Plan {
+impl StepPlan {
     /// Prunes, cuts and registers.
     ///
     /// # Errors
     /// What is wrong with the endpoints or the graph; what a worker says of its part.
-    pub(super) fn make(material: &Material<'_>, signature: &Signature) -> Result<Self, Status> {
+    pub(super) fn make(material: &Material<'_>, signature: &StepSignature) -> Result<Self, Status> {
         let own = material.devices.device(material.own);
         let own =
             own.ok_or_else(|| Status::of(catalogue::GRAPH_DEVICE, "the master has no device"))?;
@@ -226,16 +226,16 @@ pub(super) struct Plans(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    slots: BTreeMap<Signature, (u64, Slot)>,
+    slots: BTreeMap<StepSignature, (u64, Slot)>,
     made: u64,
 }
 
 /// A plan, once it is made. Locked while it is being made, so that it is not made twice.
-type Slot = Arc<Mutex<Option<Arc<Plan>>>>;
+type Slot = Arc<Mutex<Option<Arc<StepPlan>>>>;
 
 impl Plans {
     /// The plan, if it is made already. Never blocks.
-    pub(super) fn ready(&self, signature: &Signature) -> Option<Arc<Plan>> {
+    pub(super) fn ready(&self, signature: &StepSignature) -> Option<Arc<StepPlan>> {
         let slot = self
             .known()
             .slots
@@ -254,9 +254,9 @@ impl Plans {
     /// What `make` says; it is then asked again the next time.
     pub(super) fn find(
         &self,
-        signature: &Signature,
-        make: impl FnOnce() -> Result<Plan, Status>,
-    ) -> Result<Arc<Plan>, Status> {
+        signature: &StepSignature,
+        make: impl FnOnce() -> Result<StepPlan, Status>,
+    ) -> Result<Arc<StepPlan>, Status> {
         let slot = self.slot(signature);
         let mut plan = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(plan) = &*plan {
@@ -276,7 +276,7 @@ impl Plans {
         drop(all);
     }
 
-    fn slot(&self, signature: &Signature) -> Slot {
+    fn slot(&self, signature: &StepSignature) -> Slot {
         let mut known = self.known();
         if let Some((_, slot)) = known.slots.get(signature) {
             return Arc::clone(slot);

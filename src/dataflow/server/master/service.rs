@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::plan::Plan;
-use super::{Master, MasterSession, RunningStep, Signature};
+use super::plan::StepPlan;
+use super::{Master, MasterSession, RunningStep, StepSignature};
 use crate::graph::decode;
 use crate::kernel::Value;
 use crate::server::rpc_stream::{Question, Responder, ServerEnd, Service};
@@ -148,7 +148,7 @@ impl Client {
             }),
             PartialRunSetup::NUMBER => question.serve::<PartialRunSetup>(|asked, _| {
                 let session = master.session(&asked.session_handle)?;
-                let signature = Signature {
+                let signature = StepSignature {
                     feeds: asked.feed,
                     fetches: asked.fetch,
                     targets: asked.target,
@@ -172,7 +172,7 @@ impl Client {
             MakeCallable::NUMBER => question.serve::<MakeCallable>(|asked, _| {
                 let session = master.session(&asked.session_handle)?;
                 let options = asked.options.unwrap_or_default();
-                let signature = Signature {
+                let signature = StepSignature {
                     feeds: options.feed,
                     fetches: options.fetch,
                     targets: options.target,
@@ -249,7 +249,7 @@ impl Client {
             Err(status) => return question.answer.refuse(status),
         };
         let trace = master.heard_traceparent(asked.options.as_ref(), &self.task);
-        let signature = Signature {
+        let signature = StepSignature {
             feeds: asked.feed,
             fetches: asked.fetch,
             targets: asked.target,
@@ -293,7 +293,7 @@ impl Client {
         self: Arc<Self>,
         master: &Master,
         (session, trace): (&Arc<MasterSession>, Option<Traceparent>),
-        plan: &Arc<Plan>,
+        plan: &Arc<StepPlan>,
         question: Question,
     ) {
         let number = question.number;

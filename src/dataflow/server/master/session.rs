@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::link::Link;
 use super::partial::PartialRuns;
-use super::plan::{Material, Plan, Plans, Register, Signature};
+use super::plan::{Material, Plans, Register, StepPlan, StepSignature};
 use super::step::RunningStep;
 use crate::graph::{DeviceIndex, Devices, Graph, Import, Ops, Placing, extend, place};
 use rendez::ground::limits::{SESSION_CALLABLES_MAX, SESSION_STEPS_MAX};
@@ -49,7 +49,7 @@ struct Versioned {
 #[derive(Default)]
 struct Callables {
     next: i64,
-    plans: BTreeMap<i64, Arc<Plan>>,
+    plans: BTreeMap<i64, Arc<StepPlan>>,
 }
 
 #[derive(Default)]
@@ -193,15 +193,15 @@ impl MasterSession {
     }
 
     /// The plan of a kind of step, if there is one already. Never blocks.
-    pub(super) fn ready_plan(&self, signature: &Signature) -> Option<Arc<Plan>> {
+    pub(super) fn ready_plan(&self, signature: &StepSignature) -> Option<Arc<StepPlan>> {
         self.plans.ready(signature)
     }
 
     /// The plan of a kind of step. Blocks while it is made.
     ///
     /// # Errors
-    /// `SESSION_CLOSED`; what [`Plan::make`] says.
-    pub(super) fn plan(&self, signature: &Signature) -> Result<Arc<Plan>, Status> {
+    /// `SESSION_CLOSED`; what [`StepPlan::make`] says.
+    pub(super) fn plan(&self, signature: &StepSignature) -> Result<Arc<StepPlan>, Status> {
         self.plan_by(signature, &Link::register)
     }
 
@@ -211,9 +211,9 @@ impl MasterSession {
     /// As [`MasterSession::plan`].
     pub(super) fn plan_by(
         &self,
-        signature: &Signature,
+        signature: &StepSignature,
         register: &Register<'_>,
-    ) -> Result<Arc<Plan>, Status> {
+    ) -> Result<Arc<StepPlan>, Status> {
         self.check_open()?;
         self.plans.find(signature, || {
             let placed = self.placed();
@@ -227,7 +227,7 @@ impl MasterSession {
                 register,
                 narrow_floats: options.is_some_and(|options| options.enable_bfloat16_sendrecv),
             };
-            Plan::make(&material, signature)
+            StepPlan::make(&material, signature)
         })
     }
 
@@ -235,7 +235,7 @@ impl MasterSession {
     ///
     /// # Errors
     /// `SESSION_LIMIT`.
-    pub(super) fn keep_callable(&self, plan: Arc<Plan>) -> Result<i64, Status> {
+    pub(super) fn keep_callable(&self, plan: Arc<StepPlan>) -> Result<i64, Status> {
         let mut callables = self
             .callables
             .lock()
@@ -257,7 +257,7 @@ impl MasterSession {
     ///
     /// # Errors
     /// `CALLABLE_UNKNOWN`.
-    pub(super) fn callable(&self, handle: i64) -> Result<Arc<Plan>, Status> {
+    pub(super) fn callable(&self, handle: i64) -> Result<Arc<StepPlan>, Status> {
         let callables = self
             .callables
             .lock()

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::MasterSession;
 use super::discovery;
 use super::link::{Link, open_line_by};
-use super::plan::{Plan, Signature};
+use super::plan::{StepPlan, StepSignature};
 use super::session::Ground;
 use super::step::RunningStep;
 use crate::graph::Ops;
@@ -38,14 +38,14 @@ pub struct Site {
 
 /// A session whose master is one site, and whose workers are that and others.
 #[derive(Debug)]
-pub struct Session {
+pub struct SoloSession {
     engine: Engine,
     session: Arc<MasterSession>,
 }
 
 /// A kind of step, registered at its workers.
 #[derive(Clone, Debug)]
-pub struct Prepared(Arc<Plan>);
+pub struct Prepared(Arc<StepPlan>);
 
 /// A step that was begun.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ impl Site {
         handle: &str,
         def: GraphDef,
         others: &[(&Self, StepId)],
-    ) -> Result<Session, Status> {
+    ) -> Result<SoloSession, Status> {
         let mut attributes = self.worker.devices();
         attributes.extend(others.iter().flat_map(|(site, _)| site.worker.devices()));
         let (devices, own) = discovery::named(self.worker.task(), &attributes)?;
@@ -96,7 +96,7 @@ impl Site {
         };
         let placed = ground.place(&def, None)?;
         let task = self.worker.task();
-        let master = worker::Master {
+        let master = worker::MasterLife {
             task: task.to_string(),
             incarnation: self.engine.incarnation(),
         };
@@ -114,14 +114,14 @@ impl Site {
             let link = Link::over(&self.engine, &self.errands, task, handle, line);
             links.insert(task.to_string(), Arc::new(link));
         }
-        Ok(Session {
+        Ok(SoloSession {
             engine: self.engine.clone(),
             session: Arc::new(MasterSession::new(ground, links, def, placed)),
         })
     }
 }
 
-impl Session {
+impl SoloSession {
     /// Prunes and cuts the graph for a kind of step, and registers the parts at their workers, which are among `sites`.
     ///
     /// # Errors
@@ -133,10 +133,10 @@ impl Session {
         sites: &[&Site],
     ) -> Result<Prepared, Status> {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
-        let signature = Signature {
+        let signature = StepSignature {
             feeds: names(feeds),
             fetches: names(fetches),
-            ..Signature::default()
+            ..StepSignature::default()
         };
         let register = |link: &Link, part: GraphDef| {
             let site = sites.iter().find(|site| site.worker.task() == link.task());

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::plan::{Plan, from_worker};
+use super::plan::{StepPlan, from_worker};
 use super::session::MasterSession;
 use crate::kernel::Value;
 use crate::server::runner::Outcome;
@@ -19,7 +19,7 @@ pub(crate) type StepDone = Box<dyn FnOnce(Result<Vec<Value>, Status>) + Send>;
 pub(crate) struct RunningStep {
     id: StepId,
     session: Arc<MasterSession>,
-    plan: Arc<Plan>,
+    plan: Arc<StepPlan>,
     /// Its span, where its caller traces it; disabled otherwise.
     span: tracing::Span,
     /// It is cleaned up as soon as all parts have ended; a partial run is when it has been fetched from, too.
@@ -43,7 +43,7 @@ impl RunningStep {
     /// Runs a step. `done` is called once, by any thread, also before this returns; it does not block.
     pub(super) fn start(
         session: &Arc<MasterSession>,
-        plan: &Arc<Plan>,
+        plan: &Arc<StepPlan>,
         (id, trace): (StepId, Option<Traceparent>),
         feeds: Vec<Tensor>,
         done: StepDone,

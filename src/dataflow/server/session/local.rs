@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::{Backend, RunContext, late};
 use crate::kernel::Value;
 use crate::operations::Operations;
-use crate::server::master::{Master, MasterSession, Signature};
-use crate::server::runtime::{Means, Place, Runtime};
+use crate::server::master::{Master, MasterSession, StepSignature};
+use crate::server::runtime::{Means, Runtime, RuntimePlace};
 use crate::server::wait::Waiter;
 use rendez::cluster::ClusterSpec;
 use rendez::engine::{Config, Engine};
@@ -28,7 +28,7 @@ pub(super) struct Local {
 impl Local {
     /// A master on an engine of its own.
     pub(super) fn start(config: Config, operations: Operations) -> Result<Self, Status> {
-        let place = Place::default();
+        let place = RuntimePlace::default();
         let patience = config.connect_timeout;
         let engine = Engine::start_with(config, place.services())?;
         let means = Means {
@@ -79,7 +79,7 @@ impl Backend for Local {
     fn run(
         &self,
         session: &str,
-        signature: Signature,
+        signature: StepSignature,
         feeds: Vec<Tensor>,
         RunContext { deadline, trace }: RunContext,
     ) -> Result<Vec<Tensor>, Status> {
@@ -99,7 +99,7 @@ impl Backend for Local {
         }
     }
 
-    fn make_callable(&self, session: &str, signature: Signature) -> Result<i64, Status> {
+    fn make_callable(&self, session: &str, signature: StepSignature) -> Result<i64, Status> {
         self.master()
             .make_callable(&*self.session(session)?, &signature)
     }
@@ -135,7 +135,7 @@ impl Backend for Local {
         }
     }
 
-    fn set_up(&self, session: &str, signature: Signature) -> Result<String, Status> {
+    fn set_up(&self, session: &str, signature: StepSignature) -> Result<String, Status> {
         self.master().set_up(&self.session(session)?, signature)
     }
 

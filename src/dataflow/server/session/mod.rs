@@ -38,7 +38,7 @@ use fetches::Fetches;
 pub use partial::PartialRun;
 
 use super::Server;
-use super::master::{Signature, closed};
+use super::master::{StepSignature, closed};
 use crate::operations::Operations;
 use rendez::engine::Config;
 use rendez::ground::{Code, Status, Traceparent, catalogue};
@@ -92,11 +92,11 @@ trait Backend: std::fmt::Debug + Send + Sync {
     fn run(
         &self,
         session: &str,
-        signature: Signature,
+        signature: StepSignature,
         feeds: Vec<Tensor>,
         manner: RunContext,
     ) -> Result<Vec<Tensor>, Status>;
-    fn make_callable(&self, session: &str, signature: Signature) -> Result<i64, Status>;
+    fn make_callable(&self, session: &str, signature: StepSignature) -> Result<i64, Status>;
     fn run_callable(
         &self,
         session: &str,
@@ -105,7 +105,7 @@ trait Backend: std::fmt::Debug + Send + Sync {
         manner: RunContext,
     ) -> Result<Vec<Tensor>, Status>;
     fn release_callable(&self, session: &str, callable: i64);
-    fn set_up(&self, session: &str, signature: Signature) -> Result<String, Status>;
+    fn set_up(&self, session: &str, signature: StepSignature) -> Result<String, Status>;
     fn run_partial(
         &self,
         session: &str,
@@ -434,9 +434,9 @@ fn signature<'a>(
     feeds: impl Iterator<Item = &'a str>,
     fetches: &[&str],
     targets: &[&str],
-) -> Signature {
+) -> StepSignature {
     let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-    Signature {
+    StepSignature {
         feeds: feeds.map(str::to_owned).collect(),
         fetches: owned(fetches),
         targets: owned(targets),

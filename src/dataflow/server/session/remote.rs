@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use prost::Message;
 
 use super::{Backend, RunContext, late};
-use crate::server::master::{self, Signature};
+use crate::server::master::{self, StepSignature};
 use crate::server::rpc_stream::{Answer, RpcStream, of_bytes};
 use crate::server::wait::Waiter;
 use rendez::control::Address;
@@ -166,7 +166,7 @@ impl Backend for Remote {
     fn run(
         &self,
         session: &str,
-        signature: Signature,
+        signature: StepSignature,
         feeds: Vec<Tensor>,
         RunContext { deadline, trace }: RunContext,
     ) -> Result<Vec<Tensor>, Status> {
@@ -181,7 +181,7 @@ impl Backend for Remote {
         Ok(self.ask_until::<RunStep>(&asked, feeds, deadline)?.1)
     }
 
-    fn make_callable(&self, session: &str, signature: Signature) -> Result<i64, Status> {
+    fn make_callable(&self, session: &str, signature: StepSignature) -> Result<i64, Status> {
         let asked = MakeCallableRequest {
             session_handle: session.to_owned(),
             options: Some(CallableOptions {
@@ -218,7 +218,7 @@ impl Backend for Remote {
         self.tell::<ReleaseCallable>(&told);
     }
 
-    fn set_up(&self, session: &str, signature: Signature) -> Result<String, Status> {
+    fn set_up(&self, session: &str, signature: StepSignature) -> Result<String, Status> {
         let asked = PartialRunSetupRequest {
             session_handle: session.to_owned(),
             feed: signature.feeds,

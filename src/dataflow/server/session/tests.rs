@@ -367,11 +367,11 @@ fn sessions_of_one_master_share_variables_unless_they_are_isolated() {
 
 #[test]
 fn a_session_that_nobody_uses_is_closed() {
-    use crate::server::runtime::{Means, Place, Runtime};
+    use crate::server::runtime::{Means, Runtime, RuntimePlace};
     let mut config = Config::new("/job:localhost/task:0");
     (config.shards, config.share_cores, config.control) = (1, true, false);
     let engine = rendez::engine::Engine::start(config).unwrap();
-    let place = Place::default();
+    let place = RuntimePlace::default();
     let means = Means {
         operations: Operations::standard(),
         idle: Some(Duration::from_millis(50)),

@@ -59,7 +59,7 @@ pub(crate) struct Worker {
 
 /// Whose session it is: a master's task, and which life of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Master {
+pub(crate) struct MasterLife {
     pub(crate) task: String,
     pub(crate) incarnation: Incarnation,
 }
@@ -116,7 +116,7 @@ impl Worker {
     pub(crate) fn create_session(
         self: &Arc<Self>,
         handle: &str,
-        master: Master,
+        master: MasterLife,
         is_isolated: bool,
     ) -> Result<Arc<WorkerSession>, Status> {
         if handle.is_empty() {

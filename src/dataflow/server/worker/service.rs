@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Weak};
 
-use super::{Master, Worker, WorkerSession};
+use super::{MasterLife, Worker, WorkerSession};
 use crate::graph::decode;
 use crate::server::rpc_stream::{Question, ServerEnd, Service, status_of};
 use crate::server::runner::Outcome;
@@ -73,7 +73,7 @@ pub(in crate::server) fn create_session(
         return Err(Status::of(catalogue::SESSION_HANDLE, message));
     }
     let caller = TaskName::parse(task)?;
-    let master = Master {
+    let master = MasterLife {
         task: task.to_owned(),
         incarnation,
     };

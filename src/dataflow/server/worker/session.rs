@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::logs::Entry;
-use super::{Master, Worker};
+use super::{MasterLife, Worker};
 use crate::graph::{Graph, Import};
 use crate::kernel::Home;
 use crate::kernel::Value;
@@ -21,7 +21,7 @@ use rendez_proto::tensorflow::GraphDef;
 /// A session at a worker.
 pub(crate) struct WorkerSession {
     handle: String,
-    master: Master,
+    master: MasterLife,
     worker: Weak<Worker>,
     runner: Arc<dyn Runner>,
     /// Its variables, if it shares none.
@@ -60,7 +60,7 @@ impl WorkerSession {
     pub(super) fn new(
         handle: &str,
         worker: &Arc<Worker>,
-        master: Master,
+        master: MasterLife,
         runner: Arc<dyn Runner>,
         own_home: Option<Arc<Home>>,
     ) -> Arc<Self> {
@@ -81,7 +81,7 @@ impl WorkerSession {
     }
 
     /// Whose it is.
-    pub(crate) const fn master(&self) -> &Master {
+    pub(crate) const fn master(&self) -> &MasterLife {
         &self.master
     }
 

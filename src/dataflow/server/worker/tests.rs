@@ -96,7 +96,7 @@ impl World {
     }
 
     fn session(&self, handle: &str, incarnation: u64) -> Arc<WorkerSession> {
-        let master = Master {
+        let master = MasterLife {
             task: "/job:m/replica:0/task:0".into(),
             incarnation: Incarnation(incarnation),
         };
@@ -137,7 +137,7 @@ fn told(waiter: &Waiter<Outcome>) -> Option<Result<usize, Status>> {
 #[test]
 fn what_a_worker_has_not_is_told_in_the_originals_words() {
     let world = World::new();
-    let master = Master {
+    let master = MasterLife {
         task: String::new(),
         incarnation: Incarnation(1),
     };
@@ -235,7 +235,7 @@ fn a_cancelled_step_ends_with_what_it_was_told() {
 fn a_master_that_restarts_loses_its_sessions_and_no_other_does() {
     let world = World::new();
     let (old, also) = (world.session("old", 1), world.session("also", 1));
-    let foreign = Master {
+    let foreign = MasterLife {
         task: "/job:other/replica:0/task:0".into(),
         incarnation: Incarnation(1),
     };

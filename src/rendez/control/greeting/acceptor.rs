@@ -6,7 +6,7 @@ use rendez_proto::{self as proto, hello_reply};
 use super::dialler::taken;
 use super::rungs::Rungs;
 use super::talk::Talk;
-use super::{Agreed, Event, Job, Machine, No, Outcome, Side, Terms, choice};
+use super::{Agreed, Event, GreetingTerms, Job, Machine, No, Outcome, Side, choice};
 use crate::control::hello::meant_for;
 use crate::control::peer::PeerHello;
 use crate::control::refusal::{Refusal, clip};
@@ -16,7 +16,7 @@ use crate::ground::{Code, catalogue};
 /// The acceptor.
 #[derive(Debug)]
 pub(crate) struct Acceptor<'a> {
-    terms: Terms<'a>,
+    terms: GreetingTerms<'a>,
     talk: Talk,
     rungs: Rungs,
     state: State,
@@ -59,7 +59,7 @@ struct With {
 
 impl<'a> Acceptor<'a> {
     /// A greeting of which nothing is said yet.
-    pub(crate) fn new(terms: Terms<'a>) -> Self {
+    pub(crate) fn new(terms: GreetingTerms<'a>) -> Self {
         Self {
             terms,
             talk: Talk::new("(unnamed)"),

@@ -2,7 +2,7 @@
 
 use rendez_proto as proto;
 
-use super::{Rung, Terms};
+use super::{GreetingTerms, Rung};
 use crate::control::refusal::Refusal;
 use crate::control::transport::{Path, PathWish};
 use crate::ground::{Code, catalogue};
@@ -29,7 +29,7 @@ pub(super) fn demand_of(hello: &proto::Hello, rungs: &[Rung]) -> Result<PathWish
 pub(super) fn is_elsewhere(
     hello: &proto::Hello,
     theirs: PathWish,
-    terms: Terms<'_>,
+    terms: GreetingTerms<'_>,
 ) -> Result<bool, Refusal> {
     let is_near = !hello.machine.is_empty() && hello.machine == terms.machine;
     let (own, task) = (terms.own, &hello.task);

@@ -5,7 +5,7 @@ use rendez_proto::{self as proto, hello_reply};
 
 use super::rungs::Rungs;
 use super::talk::Talk;
-use super::{Agreed, Event, Expected, Job, Machine, No, Outcome, Side, Terms};
+use super::{Agreed, Event, Expected, GreetingTerms, Job, Machine, No, Outcome, Side};
 use crate::control::peer::PeerHello;
 use crate::control::refusal::{Refusal, clip};
 use crate::control::transport::{Path, PathWish};
@@ -14,7 +14,7 @@ use crate::ground::{Code, catalogue};
 /// The dialler.
 #[derive(Debug)]
 pub(crate) struct Dialler<'a> {
-    terms: Terms<'a>,
+    terms: GreetingTerms<'a>,
     /// The task that is dialled.
     task: &'a str,
     talk: Talk,
@@ -64,7 +64,7 @@ struct With {
 
 impl<'a> Dialler<'a> {
     /// A greeting of `task`, of which nothing is said yet.
-    pub(crate) fn new(terms: Terms<'a>, task: &'a str) -> Self {
+    pub(crate) fn new(terms: GreetingTerms<'a>, task: &'a str) -> Self {
         Self {
             terms,
             task,

@@ -51,7 +51,7 @@ use super::transport::{Path, PathWish};
 
 /// What a machine needs to know of its own side from the start.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms<'a> {
+pub(crate) struct GreetingTerms<'a> {
     /// Our task.
     pub(crate) own: &'a str,
     /// The boot we run in.

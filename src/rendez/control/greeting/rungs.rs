@@ -1,6 +1,6 @@
 //! Rungs: the transports that are tried over TCP, the best first, and why each was not taken.
 
-use super::{Agreed, Terms};
+use super::{Agreed, GreetingTerms};
 use crate::control::peer::PeerHello;
 use crate::control::refusal::{Refusal, clip};
 use crate::control::transport::{Lack, Path};
@@ -65,7 +65,7 @@ impl Rungs {
     }
 
     /// Judges by what both have said so far which are worth a try.
-    pub(super) fn judge(&mut self, peer: &PeerHello, terms: Terms<'_>) {
+    pub(super) fn judge(&mut self, peer: &PeerHello, terms: GreetingTerms<'_>) {
         for (rung, no) in &mut self.0 {
             *no = unable(rung, peer, terms);
         }
@@ -113,7 +113,7 @@ impl Rungs {
     }
 
     /// If one is demanded: the end of the greeting, for it is not taken.
-    pub(super) fn demanded(&self, task: &str, terms: Terms<'_>) -> Result<(), Refusal> {
+    pub(super) fn demanded(&self, task: &str, terms: GreetingTerms<'_>) -> Result<(), Refusal> {
         let Some(path) = terms.wish.demanded().filter(|path| *path != Path::Tcp) else {
             return Ok(());
         };
@@ -157,7 +157,7 @@ impl Rungs {
 }
 
 /// Why there is nothing to try.
-fn unable(rung: &Rung, peer: &PeerHello, terms: Terms<'_>) -> Option<No> {
+fn unable(rung: &Rung, peer: &PeerHello, terms: GreetingTerms<'_>) -> Option<No> {
     let title = rung.path.title();
     if let Some(other) = terms.wish.demanded().filter(|path| *path != rung.path) {
         let why = format!("{} is demanded here", other.title());

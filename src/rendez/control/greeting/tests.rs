@@ -25,7 +25,7 @@ fn run(
 ) -> Both {
     let [left, right] = sides;
     let (named, near) = (right.name(), left.is_near);
-    let terms = |own, wish| Terms {
+    let terms = |own, wish| GreetingTerms {
         own,
         machine: "boot",
         wish,

@@ -16,10 +16,10 @@ fn ticket() -> Ticket {
 /// Golden bytes: these layouts are what no version may change.
 #[test]
 fn openings_and_answers_have_these_bytes() {
-    assert_eq!(&opening(Kind::Control), b"rendezC\x01");
-    assert_eq!(&opening(Kind::Tls), b"rendezS\x01");
-    assert_eq!(&opening(Kind::Data), b"rendezD\x01");
-    assert_eq!(&opening(Kind::SealedData), b"rendezE\x01");
+    assert_eq!(&opening(ConnectionKind::Control), b"rendezC\x01");
+    assert_eq!(&opening(ConnectionKind::Tls), b"rendezS\x01");
+    assert_eq!(&opening(ConnectionKind::Data), b"rendezD\x01");
+    assert_eq!(&opening(ConnectionKind::SealedData), b"rendezE\x01");
     assert_eq!(&answer(Verdict::Welcome), b"rendezW\x01");
     assert_eq!(&answer(Verdict::OtherVersion(7)), b"rendezV\x07");
     assert_eq!(&answer(Verdict::WantsTls), b"rendezT\x01");
@@ -66,7 +66,7 @@ proptest! {
             prop_assert_eq!(answer(verdict), bytes);
         }
         let mut whole = [0; TICKET];
-        whole[..8].copy_from_slice(&opening(Kind::Data));
+        whole[..8].copy_from_slice(&opening(ConnectionKind::Data));
         whole[8..].copy_from_slice(&body);
         whole[20..24].fill(0);
         let (ticket, mac) = Ticket::read(&whole).expect("a ticket");

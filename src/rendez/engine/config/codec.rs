@@ -32,7 +32,7 @@ pub(super) trait Codec<T> {
 /// A text.
 pub(super) struct Text;
 /// A path of a file.
-pub(super) struct File;
+pub(super) struct FilePath;
 /// True or false.
 pub(super) struct Switch;
 /// A number from 0 on.
@@ -156,7 +156,7 @@ impl Codec<Option<String>> for Text {
     }
 }
 
-impl Codec<Option<PathBuf>> for File {
+impl Codec<Option<PathBuf>> for FilePath {
     fn expects() -> String {
         "a path".into()
     }
@@ -273,21 +273,21 @@ impl Codec<Duration> for Time {
 }
 
 /// What reads and shows itself, and is called something.
-pub(super) trait Called {
+pub(super) trait NamedValue {
     /// What it should be.
     const WHAT: &'static str;
 }
 
-impl Called for Address {
+impl NamedValue for Address {
     const WHAT: &'static str =
         "an address, as \"host:port\", \"unix:@name\" or \"unix:/absolute/path\"";
 }
 
-impl Called for HostPort {
+impl NamedValue for HostPort {
     const WHAT: &'static str = "an address, as \"host:port\"";
 }
 
-impl<T: Called + FromStr<Err: ToString> + ToString> Codec<Option<T>> for Itself {
+impl<T: NamedValue + FromStr<Err: ToString> + ToString> Codec<Option<T>> for Itself {
     fn expects() -> String {
         T::WHAT.into()
     }

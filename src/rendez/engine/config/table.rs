@@ -7,7 +7,8 @@ use toml::Value;
 
 use super::Config;
 use super::codec::{
-    Choice, Cluster, Codec, Cores, Count, File, Itself, MaybeCount, Peers, Size, Switch, Text, Time,
+    Choice, Cluster, Codec, Cores, Count, FilePath, Itself, MaybeCount, Peers, Size, Switch, Text,
+    Time,
 };
 use super::ranges::Range;
 
@@ -174,7 +175,7 @@ settings! {
     recorder_bytes: Size recorder_bytes, Engine,
         "Each shard's ring of last events. With its histograms a shard takes at most 7.3 MiB more, of \
          which only the pages that are written to cost memory.";
-    recorder_dir: File recorder_dir, Engine,
+    recorder_dir: FilePath recorder_dir, Engine,
         "A folder, best in memory, for recorders that outlive a crash; without it they can be read only while the task \
          lives.";
     metrics: Itself metrics, Engine,
@@ -196,17 +197,17 @@ settings! {
     protocol: Text protocol, Server,
         "How tasks speak: `auto`, `shm`, `tcp` or `verbs`; `grpc` and its kin are mapped, or refused with the reason.";
     require: Choice require, Engine, "The path that peers must be reached by; another is refused instead of taken.";
-    cluster_secret_file: File cluster_secret_file, Engine,
+    cluster_secret_file: FilePath cluster_secret_file, Engine,
         "The file with the cluster's secret, readable by its owner alone.";
     cluster_secret_fd: MaybeCount cluster_secret_fd, Engine,
         "The number of an inherited descriptor that has the secret, where no file is named: `rendez up` sets it for \
          its tasks. Processes of the same user on this machine are let in without such a secret.";
-    files_root: File files_root, Engine,
+    files_root: FilePath files_root, Engine,
         "The folder below which graphs may read and write files (`SaveV2`, `RestoreV2`, `MergeV2Checkpoints`); without \
          it these are refused. `rendez run` without `--on` and `rendez train` take `--files`, or the working folder.";
-    tls_cert: File tls_cert, Engine, "This task's certificate, PEM.";
-    tls_key: File tls_key, Engine, "The certificate's key, PEM.";
-    tls_ca: File tls_ca, Engine, "The authority that the certificates of peers must come from, PEM.";
+    tls_cert: FilePath tls_cert, Engine, "This task's certificate, PEM.";
+    tls_key: FilePath tls_key, Engine, "The certificate's key, PEM.";
+    tls_ca: FilePath tls_ca, Engine, "The authority that the certificates of peers must come from, PEM.";
     tls_kernel: Switch tls_kernel, Engine,
         "Let the kernel seal and open what data connections carry under TLS, where it can (its module `tls`): large \
          tensors are then copied once less each way. `rendez explain` says who does it.";

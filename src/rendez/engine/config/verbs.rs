@@ -3,8 +3,8 @@
 //! Their ranges stand with the others (`ranges.rs`); the device judges the rest.
 
 use super::invalid;
-use crate::fabric::verbs::sys::Table;
-use crate::fabric::verbs::{PathConfig, Patience, VerbsConfig};
+use crate::fabric::verbs::sys::VerbsTable;
+use crate::fabric::verbs::{PathConfig, RetryPolicy, VerbsConfig};
 use crate::ground::Status;
 use crate::ground::limits::{VERBS_INLINE_BYTES, VERBS_QUEUE_PAIRS, VERBS_WINDOW};
 
@@ -42,12 +42,12 @@ pub struct VerbsSettings {
     pub retry_count: u8,
     /// Functions instead of the machine's libibverbs: for tests.
     #[doc(hidden)]
-    pub table: Option<&'static Table>,
+    pub table: Option<&'static VerbsTable>,
 }
 
 impl Default for VerbsSettings {
     fn default() -> Self {
-        let patience = Patience::default();
+        let patience = RetryPolicy::default();
         Self {
             enabled: true,
             in_clear: false,
@@ -95,10 +95,10 @@ impl VerbsSettings {
             queue_pairs: self.queue_pairs,
             inline_bytes: self.inline_bytes,
             window: self.depth,
-            patience: Patience {
+            patience: RetryPolicy {
                 timeout: self.timeout,
                 retry_count: self.retry_count,
-                ..Patience::default()
+                ..RetryPolicy::default()
             },
         }
     }

@@ -41,13 +41,13 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// The running server; it ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct MetricsServer {
     address: SocketAddr,
     stop: Arc<std::os::fd::OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Server {
+impl MetricsServer {
     /// Listens at `address` and answers from then on: all clients, or at a loopback address, if not `any_user`, only
     /// our own user and root.
     ///
@@ -103,7 +103,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for MetricsServer {
     fn drop(&mut self) {
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
         // The last owner of the engine may be a page that is being made: its thread ends by itself then.

@@ -25,10 +25,10 @@ use crate::drive::Driver;
 use crate::engine::Inner;
 use crate::engine::config::{Config, VerbsSettings};
 use crate::fabric::AnyPort;
-use crate::fabric::shm::Link;
-use crate::fabric::verbs::sys::{self, Table};
+use crate::fabric::shm::LinkMapping;
+use crate::fabric::verbs::sys::{self, VerbsTable};
 use crate::fabric::verbs::{
-    Access, Device, Domain, Registration, VerbsConfig, VerbsError, VerbsPort,
+    Access, Domain, Registration, VerbsConfig, VerbsDevice, VerbsError, VerbsPort,
 };
 use crate::ground::{Status, catalogue};
 use crate::memory::Segment;
@@ -141,7 +141,12 @@ impl Transport for Rdma {
         Some(self)
     }
 
-    fn links(&self, engine: &Arc<Inner>, up: PeerUp, _: Option<Link>) -> Result<Wired, Status> {
+    fn links(
+        &self,
+        engine: &Arc<Inner>,
+        up: PeerUp,
+        _: Option<LinkMapping>,
+    ) -> Result<Wired, Status> {
         Ok((Vec::new(), ends::links(engine, up)?))
     }
 
@@ -359,13 +364,13 @@ impl Shared {
 /// Every device that is named, or else every one with an active port. The error says whether there is a device that
 /// should have worked.
 fn find(settings: &VerbsSettings) -> Result<Vec<Arc<Domain>>, (Status, bool)> {
-    let table: &'static Table = match settings.table {
+    let table: &'static VerbsTable = match settings.table {
         Some(table) => table,
         None => sys::table().map_err(|error| (status_of(&error.into()), false))?,
     };
     let named = settings.devices();
     let fault = |error: &VerbsError| (status_of(error), !named.is_empty());
-    let all = Device::names(table).map_err(|error| fault(&error))?;
+    let all = VerbsDevice::names(table).map_err(|error| fault(&error))?;
     if let Some(missing) = named.iter().find(|name| !all.contains(name)) {
         let wanted = missing.clone();
         return Err(fault(&VerbsError::NoDevice { wanted }));

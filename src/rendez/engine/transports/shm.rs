@@ -8,7 +8,7 @@ use crate::control::{DoorbellOffer, Path, PeerUp, PollPolicy};
 use crate::engine::Inner;
 use crate::engine::links::{Links, gone, import, link_config, link_status, ordered_pairs, pairs};
 use crate::fabric::doorbell::PeerWake;
-use crate::fabric::shm::{Link, Side};
+use crate::fabric::shm::{LinkMapping, Side};
 use crate::fabric::{AnyPort, Caps, ShmPort};
 use crate::ground::{Code, Status, catalogue, limits};
 use crate::mail::call::Attach;
@@ -32,14 +32,19 @@ impl Transport for Shm {
         Ok(Some(AnyPort::Shm(ShmPort::new())))
     }
 
-    fn links(&self, engine: &Arc<Inner>, up: PeerUp, made: Option<Link>) -> Result<Wired, Status> {
+    fn links(
+        &self,
+        engine: &Arc<Inner>,
+        up: PeerUp,
+        made: Option<LinkMapping>,
+    ) -> Result<Wired, Status> {
         let shards = engine.mailboxes.len();
         let (mut link, side) = match made {
             Some(link) if up.dialler => (link, Side::Maker),
             _ => {
                 let config = link_config(pairs(shards, usize::from(up.hello.shards)).count());
                 let link = up.descriptors.link.ok_or_else(gone)?.fd;
-                let opened = Link::open(link, config);
+                let opened = LinkMapping::open(link, config);
                 (
                     opened.map_err(|error| link_status(&up.task, &error))?,
                     Side::Opener,

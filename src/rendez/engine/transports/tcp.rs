@@ -7,7 +7,7 @@ use crate::control::{Path, PeerUp};
 use crate::engine::Inner;
 use crate::engine::config::Config;
 use crate::engine::links::{Links, ordered_pairs, side_of};
-use crate::fabric::shm::Link;
+use crate::fabric::shm::LinkMapping;
 use crate::fabric::tcp::{TcpConfig, TcpPort};
 use crate::fabric::{AnyPort, Caps};
 use crate::ground::{Code, Status, catalogue, limits};
@@ -45,7 +45,12 @@ impl Transport for Tcp {
         Ok(Some(AnyPort::Tcp(port)))
     }
 
-    fn links(&self, engine: &Arc<Inner>, up: PeerUp, _: Option<Link>) -> Result<Wired, Status> {
+    fn links(
+        &self,
+        engine: &Arc<Inner>,
+        up: PeerUp,
+        _: Option<LinkMapping>,
+    ) -> Result<Wired, Status> {
         let shards = engine.mailboxes.len();
         let caps = Caps {
             body_max: limits::BODY_MAX,

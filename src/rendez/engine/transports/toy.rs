@@ -15,7 +15,7 @@ use crate::control::{Ends, Lack, Offers, Path, PathWish, PeerHello, PeerUp};
 use crate::engine::links::{Links, gone, ordered_pairs, pairs, side_of};
 use crate::engine::metrics::{Page, Pages as _};
 use crate::engine::{Config, Engine, Inner};
-use crate::fabric::shm::Link;
+use crate::fabric::shm::LinkMapping;
 use crate::fabric::tcp::{TcpConfig, TcpPort};
 use crate::fabric::{AnyPort, Caps};
 use crate::ground::{DType, Key, Status, StepId, catalogue, limits};
@@ -73,7 +73,12 @@ impl Transport for Toy {
         Ok(port.map(|port| AnyPort::Tcp(port.expect("a port"))))
     }
 
-    fn links(&self, engine: &Arc<Inner>, up: PeerUp, _: Option<Link>) -> Result<Wired, Status> {
+    fn links(
+        &self,
+        engine: &Arc<Inner>,
+        up: PeerUp,
+        _: Option<LinkMapping>,
+    ) -> Result<Wired, Status> {
         let side = side_of(&up);
         let ends = up.descriptors.ends.ok_or_else(gone)?.into_any();
         let ends = ends.downcast::<Sockets>().map_err(|_| gone())?;

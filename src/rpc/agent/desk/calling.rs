@@ -6,7 +6,7 @@ use rendez::ground::Nanos;
 
 use super::Desk;
 use crate::agent::packed::{Packed, Shares};
-use crate::agent::shared::{Answer, Command, Token, end_span};
+use crate::agent::shared::{CallAnswer, Command, Token, end_span};
 use crate::message::Target;
 use crate::node::{Ending, NewCall};
 use crate::spans::{Home, Span};
@@ -38,7 +38,7 @@ impl Desk {
         {
             let ending = Ending::Lost(crate::error::lost_value(rref));
             end_span(span, &ending);
-            return ticket.slot.fill(Answer {
+            return ticket.slot.fill(CallAnswer {
                 at: to,
                 ending,
                 handles: Vec::new(),

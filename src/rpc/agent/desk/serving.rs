@@ -9,7 +9,7 @@ use crate::agent::context::{Context, Gate, in_shard};
 use crate::agent::packed::{Packed, Shares};
 use crate::agent::shared::{Command, Done};
 use crate::agent::work::{Work, give, put};
-use crate::functions::{Body, Ended};
+use crate::functions::{Ended, FunctionBody};
 use crate::id::{CallId, RRefId, WorkerId};
 use crate::message::{Fault, FaultKind, Outcome, Reference, Target};
 use crate::payload::Payload;
@@ -123,7 +123,7 @@ impl Desk {
             return self.done(done(Err(Fault::new(FaultKind::Arguments, message))), now);
         }
         // What runs at once cannot be stopped.
-        let gate = (!matches!(entry.body, Body::Shard(_))).then(Arc::<Gate>::default);
+        let gate = (!matches!(entry.body, FunctionBody::Shard(_))).then(Arc::<Gate>::default);
         let trace = payload.trace.take();
         let shared = self.lent.take();
         let work = Work {
@@ -143,7 +143,7 @@ impl Desk {
             since: now,
             began: None,
         };
-        if let Body::Shard(run) = &entry.body {
+        if let FunctionBody::Shard(run) = &entry.body {
             let (ended, shared) = work.run_in_shard(&**run);
             self.lent = Some(shared);
             return self.done(ended, now);

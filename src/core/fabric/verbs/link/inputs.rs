@@ -2,12 +2,12 @@
 //!
 //! Knows what each does to the link; not where the bytes lay. Everything a message says is an allegation.
 
-use super::{Ends, Given, Link, Posted, Proof, State, Tools};
-use crate::fabric::verbs::message::{self, Message, Word};
+use super::{Ends, GivenBack, Posted, Proof, State, Tools, VerbsLink};
+use crate::fabric::verbs::message::{self, VerbsMessage, Word};
 use crate::fabric::{Arrival, DownReason, FABRIC_KIND_MIN};
 use crate::ground::limits::VERBS_WORDS;
 
-impl Link {
+impl VerbsLink {
     /// A completion of ours, and of all requests before it.
     #[inline]
     pub(in crate::fabric::verbs) fn completed(
@@ -78,18 +78,20 @@ impl Link {
         }
         let qp = self.id;
         let given = match message {
-            Message::First { frame, .. } if frame.kind() >= FABRIC_KIND_MIN => {
+            VerbsMessage::First { frame, .. } if frame.kind() >= FABRIC_KIND_MIN => {
                 self.told_by_peer(Word::parse(&frame)?, tools)?;
                 false
             }
-            Message::First { .. } if self.incoming.is_in_frame() => {
+            VerbsMessage::First { .. } if self.incoming.is_in_frame() => {
                 return Err(DownReason::Corrupt);
             }
-            Message::First { frame, body } if message::messages(frame.body_len() as usize) > 1 => {
+            VerbsMessage::First { frame, body }
+                if message::messages(frame.body_len() as usize) > 1 =>
+            {
                 self.incoming.begin(frame, body)?;
                 false
             }
-            Message::First { frame, body } => {
+            VerbsMessage::First { frame, body } => {
                 let tail = frame.tail();
                 let body = if frame.body_is_inline() {
                     &tail[..frame.body_len() as usize]
@@ -103,7 +105,7 @@ impl Link {
                 });
                 true
             }
-            Message::Further { body } => {
+            VerbsMessage::Further { body } => {
                 let whole = self.incoming.further(body)?;
                 let is_whole = whole.is_some();
                 if let Some((frame, body)) = whole {
@@ -144,9 +146,9 @@ impl Link {
 
     /// The first message where the way is being proved: nothing else can be in its place.
     #[cold]
-    fn heard_first(&mut self, message: &Message<'_>) -> Ends<bool> {
+    fn heard_first(&mut self, message: &VerbsMessage<'_>) -> Ends<bool> {
         match (message, &self.proof) {
-            (Message::First { frame, .. }, Some(proof))
+            (VerbsMessage::First { frame, .. }, Some(proof))
                 if frame.kind() >= FABRIC_KIND_MIN && Word::parse(frame)? == Word::Check =>
             {
                 proof.note(Proof::HEARD);
@@ -172,7 +174,7 @@ impl Link {
             }
             Word::Quiet(landing) => {
                 if let Some(buffer) = self.incoming.quiet(landing)? {
-                    tools.given.push_back(Given::Quiet {
+                    tools.given.push_back(GivenBack::Quiet {
                         qp: self.id,
                         landing,
                         buffer,

@@ -3,12 +3,12 @@
 //! Knows slots, credit and the send queue of one link. A slot is written while it is free, and named by one request.
 #![allow(unsafe_code)]
 
-use super::{Given, HELD_MAX, Link, Posted, SENDS_RESERVE, Tools};
+use super::{GivenBack, HELD_MAX, Posted, SENDS_RESERVE, Tools, VerbsLink};
 use crate::fabric::FABRIC_KIND_MIN;
 use crate::fabric::verbs::VerbsStats;
 use crate::fabric::verbs::message::{self, Word};
 use crate::fabric::verbs::outgoing::WriteIndex;
-use crate::fabric::verbs::queue_pair::{POST_MAX, Request, What};
+use crate::fabric::verbs::queue_pair::{POST_MAX, WorkKind, WorkRequest};
 use crate::fabric::verbs::slots::Slots;
 use crate::ground::limits::{
     VERBS_SENDS, VERBS_SIGNAL_EVERY, VERBS_SLICE_BYTES, VERBS_SLICES, VERBS_STAGE_BYTES,
@@ -16,7 +16,7 @@ use crate::ground::limits::{
 };
 use crate::wire::Frame;
 
-impl Link {
+impl VerbsLink {
     #[inline]
     pub(super) const fn in_flight(&self) -> u16 {
         self.sent.wrapping_sub(self.returned)
@@ -44,7 +44,7 @@ impl Link {
     pub(super) fn settle(&mut self, tools: &mut Tools<'_>) {
         while let Some(index) = self.ended.pop_front() {
             if let Some((write, outcome)) = self.outgoing.take(index) {
-                tools.given.push_back(Given::Wrote {
+                tools.given.push_back(GivenBack::Wrote {
                     qp: self.id,
                     write,
                     outcome,
@@ -160,16 +160,16 @@ impl Link {
         let (remote, rkey) = (piece.remote, piece.rkey);
         let what = if is_last {
             self.sent = self.sent.wrapping_add(1);
-            What::WriteWithImmediate {
+            WorkKind::WriteWithImmediate {
                 remote,
                 rkey,
                 immediate: message::immediate(piece.landing),
             }
         } else {
-            What::Write { remote, rkey }
+            WorkKind::Write { remote, rkey }
         };
         self.outgoing.sent(index, len, is_last);
-        let request = Request {
+        let request = WorkRequest {
             id: 0,
             what,
             address,
@@ -245,9 +245,9 @@ impl Link {
         stats.messages += 1;
         let is_awaited = matches!(word, Some(Word::Bye | Word::Check));
         let is_inline = len <= self.qp.inline_max() as usize && !is_awaited;
-        let mut request = Request {
+        let mut request = WorkRequest {
             id: 0,
-            what: What::Send,
+            what: WorkKind::Send,
             address: slots.address(slot.into()),
             len: len as u32,
             lkey: slots.lkey(),
@@ -270,7 +270,12 @@ impl Link {
     }
 
     #[inline]
-    pub(super) fn push(&mut self, mut request: Request, posted: Posted, stats: &mut VerbsStats) {
+    pub(super) fn push(
+        &mut self,
+        mut request: WorkRequest,
+        posted: Posted,
+        stats: &mut VerbsStats,
+    ) {
         self.unsignalled += 1;
         if request.is_signalled || self.unsignalled >= VERBS_SIGNAL_EVERY {
             request.is_signalled = true;
@@ -312,9 +317,9 @@ impl Link {
     /// Posts one request more on a queue pair in error. It is not carried out but comes back flushed, behind all
     /// others: those that succeeded before have no completion of their own.
     pub(super) fn mark_end(&mut self) {
-        let request = Request {
+        let request = WorkRequest {
             id: self.tag | u64::from(self.next),
-            what: What::Send,
+            what: WorkKind::Send,
             address: 0,
             len: 0,
             lkey: 0,

@@ -52,7 +52,7 @@ fn what_is_written_is_read() {
                 parse(&slot[..end], |grant| seen.push(grant)).expect("well formed");
             assert_eq!((stamp.consumed, stamp.is_further), (0xabcd, false));
             assert_eq!(seen, granted);
-            let Message::First { frame, body: got } = message else {
+            let VerbsMessage::First { frame, body: got } = message else {
                 panic!("{message:?}")
             };
             assert_eq!((frame.stamp(), frame.kind()), (0, 7));
@@ -67,7 +67,7 @@ fn what_is_written_is_read() {
                 let (end, next) = write_further(&mut slot, parts, at, 5);
                 let (stamp, message) =
                     parse(&slot[..end], |_| panic!("no grants")).expect("well formed");
-                let Message::Further { body: got } = message else {
+                let VerbsMessage::Further { body: got } = message else {
                     panic!("{message:?}")
                 };
                 assert!(stamp.is_further);
@@ -101,7 +101,7 @@ fn words_are_read_as_they_were_said() {
     }
     let mut unknown = Word::Check.frame();
     unknown.words[0] += 1 << 32;
-    assert_eq!(Word::parse(&unknown), Err(Malformed));
+    assert_eq!(Word::parse(&unknown), Err(VerbsMalformed));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn any_bytes_are_read_or_refused() {
         0,
         [bad].into_iter(),
     );
-    assert_eq!(parse(&past_the_end[..end], |_| ()), Err(Malformed));
+    assert_eq!(parse(&past_the_end[..end], |_| ()), Err(VerbsMalformed));
 }
 
 #[test]

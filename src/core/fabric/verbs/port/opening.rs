@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::VerbsPort;
 use crate::fabric::QpId;
 use crate::fabric::verbs::error::VerbsError;
-use crate::fabric::verbs::link::Link;
+use crate::fabric::verbs::link::VerbsLink;
 use crate::fabric::verbs::proof::Proof;
-use crate::fabric::verbs::queue_pair::{Endpoint, QueuePair};
+use crate::fabric::verbs::queue_pair::{QpEndpoint, QueuePair};
 use crate::ground::limits::{BODY_MAX, VERBS_SENDS, VERBS_WINDOW_MIN};
 
 impl VerbsPort {
@@ -18,7 +18,7 @@ impl VerbsPort {
     ///
     /// # Errors
     /// [`VerbsError`].
-    pub fn open(&mut self, first_packet: u32) -> Result<(QpId, Endpoint), VerbsError> {
+    pub fn open(&mut self, first_packet: u32) -> Result<(QpId, QpEndpoint), VerbsError> {
         let index = self.place()?;
         let at = usize::from(index);
         let id = self.id(index);
@@ -34,7 +34,7 @@ impl VerbsPort {
         let first_packet = first_packet & 0x00ff_ffff;
         let tag = u64::from(self.places[at].generation & 0x7fff) << 48 | u64::from(index) << 32;
         let message_max = path.message_max as usize;
-        self.places[at].link = Some(Box::new(Link::new(
+        self.places[at].link = Some(Box::new(VerbsLink::new(
             qp,
             id,
             tag,
@@ -46,7 +46,7 @@ impl VerbsPort {
         let before = self.numbers.partition_point(|known| known.0 < number);
         self.numbers.insert(before, (number, index));
         self.free.retain(|&free| free != index);
-        let endpoint = Endpoint {
+        let endpoint = QpEndpoint {
             number,
             first_packet,
             lid: path.lid,
@@ -62,7 +62,7 @@ impl VerbsPort {
     ///
     /// # Errors
     /// [`VerbsError::Endpoint`] for what cannot be, [`VerbsError::Call`]; the queue pair is then to be closed.
-    pub fn connect(&mut self, qp: QpId, peer: &Endpoint) -> Result<(), VerbsError> {
+    pub fn connect(&mut self, qp: QpId, peer: &QpEndpoint) -> Result<(), VerbsError> {
         let body_max = BODY_MAX.min(peer.body_max as usize);
         self.joined(qp, peer)?.begin(peer, body_max);
         Ok(())
@@ -73,7 +73,7 @@ impl VerbsPort {
     ///
     /// # Errors
     /// As for [`VerbsPort::connect`].
-    pub fn prove(&mut self, qp: QpId, peer: &Endpoint) -> Result<Arc<Proof>, VerbsError> {
+    pub fn prove(&mut self, qp: QpId, peer: &QpEndpoint) -> Result<Arc<Proof>, VerbsError> {
         let body_max = BODY_MAX.min(peer.body_max as usize);
         let proof = Arc::new(Proof::default());
         let link = self.joined(qp, peer)?;
@@ -105,7 +105,7 @@ impl VerbsPort {
     }
 
     /// Connects a queue pair to its peer, whose claims are judged.
-    fn joined(&mut self, qp: QpId, peer: &Endpoint) -> Result<&mut Link, VerbsError> {
+    fn joined(&mut self, qp: QpId, peer: &QpEndpoint) -> Result<&mut VerbsLink, VerbsError> {
         let rules = [
             (
                 peer.window >= VERBS_WINDOW_MIN && peer.window < 1 << 15,
@@ -144,7 +144,7 @@ impl VerbsPort {
     }
 
     /// The link that `qp` names, in whatever state.
-    fn made(&mut self, qp: QpId) -> Option<&mut Link> {
+    fn made(&mut self, qp: QpId) -> Option<&mut VerbsLink> {
         let place = self.places.get_mut((qp.0 & 0xffff) as usize)?;
         let is_it = u32::from(place.generation) == qp.0 >> 16;
         place.link.as_deref_mut().filter(|_| is_it)

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use super::{COMPLETIONS_PER_POLL, RECEIVE, VerbsPort};
-use crate::fabric::verbs::error::{Status, VerbsError};
+use crate::fabric::verbs::error::{CompletionStatus, VerbsError};
 use crate::fabric::verbs::link::Tools;
 use crate::fabric::verbs::{RECEIVE_SLOTS, sys};
 use crate::fabric::{Arrival, DownReason};
@@ -97,14 +97,14 @@ impl VerbsPort {
         if !is_known {
             return;
         }
-        let status = Status(completion.status);
+        let status = CompletionStatus(completion.status);
         let mut has_work = false;
         if let Some((link, _, mut tools)) = self.at(index) {
-            let is_success = status == Status::SUCCESS;
+            let is_success = status == CompletionStatus::SUCCESS;
             link.completed(completion.wr_id as u32, is_success, &mut tools);
             has_work = link.has_work();
         }
-        if status != Status::SUCCESS && !mutant!("verbs_send_errors_ignored") {
+        if status != CompletionStatus::SUCCESS && !mutant!("verbs_send_errors_ignored") {
             self.failed(index, completion);
         } else if has_work {
             self.activate(index);
@@ -221,7 +221,7 @@ impl VerbsPort {
     /// An operation ended with an error: its queue pair goes down, and nothing else.
     #[cold]
     pub(super) fn failed(&mut self, index: u16, completion: &sys::ibv_wc) {
-        let status = Status(completion.status);
+        let status = CompletionStatus(completion.status);
         let reason = match completion.status {
             _ if mutant!("verbs_reasons_lost") => DownReason::Reset,
             sys::IBV_WC_RETRY_EXC_ERR | sys::IBV_WC_RESP_TIMEOUT_ERR => DownReason::TimedOut,

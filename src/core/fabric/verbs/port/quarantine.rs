@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::VerbsPort;
-use crate::fabric::verbs::link::{Link, Tools};
+use crate::fabric::verbs::link::{Tools, VerbsLink};
 use crate::fabric::verbs::slots::Slots;
 use crate::ground::Nanos;
 use crate::ground::limits::VERBS_DRAIN_NS;
@@ -20,14 +20,14 @@ use crate::ground::limits::VERBS_DRAIN_NS;
 #[derive(Debug)]
 pub(super) struct Kept {
     index: u16,
-    link: Box<Link>,
+    link: Box<VerbsLink>,
     again_at: Nanos,
 }
 
 impl VerbsPort {
     /// Takes a queue pair in that could not be destroyed.
     #[cold]
-    pub(super) fn keep(&mut self, index: u16, link: Box<Link>) {
+    pub(super) fn keep(&mut self, index: u16, link: Box<VerbsLink>) {
         self.stats.quarantined += 1;
         let again_at = self.again_at();
         self.quarantine.push(Kept {

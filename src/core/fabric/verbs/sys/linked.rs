@@ -3,7 +3,7 @@
 //! Knows that the crate's functions and ours are the same symbols, and nothing of what they do.
 #![allow(unsafe_code)]
 
-use super::table::{Table, for_each_verb};
+use super::table::{VerbsTable, for_each_verb};
 use super::types::*;
 
 /// The crate's functions, and the one that its choice of names leaves out.
@@ -20,9 +20,9 @@ mod symbols {
 macro_rules! linked {
     ($($field:ident: $symbol:ident($($argument:ty),*) -> $result:ty;)*) => {
         /// The library's functions.
-        pub(super) fn table() -> &'static Table {
+        pub(super) fn table() -> &'static VerbsTable {
             use std::ffi::{c_char, c_int, c_uint, c_void};
-            static TABLE: Table = Table {
+            static TABLE: VerbsTable = VerbsTable {
                 $($field: {
                     let symbol = symbols::$symbol as *const ();
                     // SAFETY: a function's pointer, made a function's pointer again. Both signatures are the same

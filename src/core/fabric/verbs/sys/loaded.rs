@@ -5,28 +5,28 @@
 
 use std::sync::OnceLock;
 
-use super::LoadError;
-use super::table::{Table, for_each_verb};
+use super::VerbsLoadError;
+use super::table::{VerbsTable, for_each_verb};
 use super::types::*;
 
 /// The library's name, with the number of its binary interface: what rdma-core has installed since 2005.
 const LIBRARY: &str = "libibverbs.so.1";
 
 /// The library's functions. It is looked for once; what was found then, or was not, stays so.
-pub(super) fn table() -> Result<&'static Table, LoadError> {
-    static TABLE: OnceLock<Result<Table, LoadError>> = OnceLock::new();
+pub(super) fn table() -> Result<&'static VerbsTable, VerbsLoadError> {
+    static TABLE: OnceLock<Result<VerbsTable, VerbsLoadError>> = OnceLock::new();
     TABLE.get_or_init(load).as_ref().map_err(Clone::clone)
 }
 
 macro_rules! load {
     ($($field:ident: $symbol:ident($($argument:ty),*) -> $result:ty;)*) => {
-        fn load() -> Result<Table, LoadError> {
+        fn load() -> Result<VerbsTable, VerbsLoadError> {
             use std::ffi::{c_char, c_int, c_uint, c_void};
             // SAFETY: loading runs the initialisers of libibverbs and of what it needs. They take no arguments, touch
             // no memory of ours, and are run in every program that links the library in the usual way.
             let library = unsafe { libloading::Library::new(LIBRARY) };
-            let library = library.map_err(|error| LoadError::Library(error.to_string()))?;
-            let table = Table {
+            let library = library.map_err(|error| VerbsLoadError::Library(error.to_string()))?;
+            let table = VerbsTable {
                 $($field: {
                     // SAFETY: the symbol is a function, and of this signature in every version of `libibverbs.so.1`:
                     // `tests/verbs/layout.rs` holds both against rdma-core's own headers.
@@ -36,7 +36,7 @@ macro_rules! load {
                             concat!(stringify!($symbol), "\0").as_bytes(),
                         )
                     };
-                    *symbol.map_err(|_| LoadError::Symbol(stringify!($symbol)))?
+                    *symbol.map_err(|_| VerbsLoadError::Symbol(stringify!($symbol)))?
                 },)*
             };
             // Never unloaded: the table is for as long as the process lives, and providers keep state of their own.

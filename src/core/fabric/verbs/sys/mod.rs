@@ -5,7 +5,7 @@
 //!
 //! | feature | what fills the table | needs, to build | needs, to run |
 //! |---|---|---|---|
-//! | `verbs` (default) | `loaded.rs`: the loader, at run time | nothing | nothing: without it, a [`LoadError`] |
+//! | `verbs` (default) | `loaded.rs`: the loader, at run time | nothing | nothing: without it, a [`VerbsLoadError`] |
 //! | `verbs-linked` | `linked.rs`: rdma-sys | libibverbs-dev, librdmacm-dev, clang | libibverbs.so.1 |
 //! | neither | – | nothing | – |
 
@@ -18,13 +18,13 @@ mod table;
 mod types;
 
 pub use inline::{ibv_poll_cq, ibv_post_send, ibv_post_srq_recv, ibv_req_notify_cq};
-pub use table::{SYMBOLS, Table};
+pub use table::{SYMBOLS, VerbsTable};
 pub use types::*;
 
 /// Why there is no table.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LoadError {
+pub enum VerbsLoadError {
     /// The machine has no such library; what its loader said.
     #[error("libibverbs.so.1 cannot be loaded: {0}")]
     Library(String),
@@ -39,12 +39,12 @@ pub enum LoadError {
 /// The machine's libibverbs.
 ///
 /// # Errors
-/// [`LoadError`] where there is none.
-pub fn table() -> Result<&'static Table, LoadError> {
+/// [`VerbsLoadError`] where there is none.
+pub fn table() -> Result<&'static VerbsTable, VerbsLoadError> {
     #[cfg(feature = "verbs-linked")]
     return Ok(linked::table());
     #[cfg(all(feature = "verbs", not(feature = "verbs-linked")))]
     return loaded::table();
     #[cfg(not(any(feature = "verbs", feature = "verbs-linked")))]
-    Err(LoadError::NotBuilt)
+    Err(VerbsLoadError::NotBuilt)
 }

@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use super::types::*;
 
-/// One row for each function: its field in [`Table`], its symbol, its signature.
+/// One row for each function: its field in [`VerbsTable`], its symbol, its signature.
 macro_rules! for_each_verb {
     ($then:ident) => {
         $then! {
@@ -54,7 +54,7 @@ macro_rules! table {
         /// The functions of libibverbs that are used. Each keeps the contract of its manual page: the code that fills a
         /// table promises that, and the wrappers above rely on it.
         #[derive(Clone, Copy)]
-        pub struct Table {
+        pub struct VerbsTable {
             $(#[doc = concat!("`", stringify!($symbol), "`")]
             // SAFETY: a type only: its caller upholds the contract of its manual page.
             pub $field: unsafe extern "C" fn($($argument),*) -> $result,)*
@@ -70,8 +70,8 @@ for_each_verb!(table);
 #[allow(unused_imports)] // No code fills a table if neither feature is on.
 pub(super) use for_each_verb;
 
-impl std::fmt::Debug for Table {
+impl std::fmt::Debug for VerbsTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Table").finish_non_exhaustive()
+        f.debug_struct("VerbsTable").finish_non_exhaustive()
     }
 }

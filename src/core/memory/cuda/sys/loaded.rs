@@ -3,8 +3,8 @@
 //! Knows how symbols are looked up; not what they do.
 #![allow(unsafe_code)]
 
-use super::LoadError;
-use super::table::{Table, for_each_function};
+use super::CudaLoadError;
+use super::table::{CudaTable, for_each_function};
 use super::types::*;
 
 macro_rules! load {
@@ -16,16 +16,16 @@ macro_rules! load {
         /// process sound, and its functions do what their manual pages say.
         ///
         /// # Errors
-        /// [`LoadError`] where there is none, or it lacks a function.
-        pub unsafe fn load(name: &str) -> Result<Table, LoadError> {
+        /// [`CudaLoadError`] where there is none, or it lacks a function.
+        pub unsafe fn load(name: &str) -> Result<CudaTable, CudaLoadError> {
             use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
             // SAFETY: the caller vouches for what the library runs when it is loaded.
             let library = unsafe { libloading::Library::new(name) };
-            let library = library.map_err(|error| LoadError::Library {
+            let library = library.map_err(|error| CudaLoadError::Library {
                 library: name.to_owned(),
                 why: error.to_string(),
             })?;
-            let table = Table {
+            let table = CudaTable {
                 $($field: {
                     // SAFETY: the symbol is a function of this signature, as the caller vouches for the library and
                     // `layout.rs` for the signature.
@@ -35,7 +35,7 @@ macro_rules! load {
                             concat!(stringify!($symbol), "\0").as_bytes(),
                         )
                     };
-                    *symbol.map_err(|_| LoadError::Symbol {
+                    *symbol.map_err(|_| CudaLoadError::Symbol {
                         library: name.to_owned(),
                         symbol: stringify!($symbol),
                     })?

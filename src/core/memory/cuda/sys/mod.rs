@@ -12,13 +12,13 @@ mod table;
 mod types;
 
 pub use loaded::load;
-pub use table::{SYMBOLS, Table};
+pub use table::{CudaTable, SYMBOLS};
 pub use types::*;
 
 /// Why there is no table.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LoadError {
+pub enum CudaLoadError {
     /// The machine has no such library; what its loader said.
     #[error("{library} cannot be loaded: {why}")]
     Library {

@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use super::types::*;
 
-/// One row for each function: its field in [`Table`], its symbol, its signature.
+/// One row for each function: its field in [`CudaTable`], its symbol, its signature.
 macro_rules! for_each_function {
     ($then:ident) => {
         $then! {
@@ -66,7 +66,7 @@ macro_rules! table {
     ($($field:ident: $symbol:ident($($argument:ty),*);)*) => {
         /// The functions of the driver that are used, each with the contract of its page in the driver API's manual.
         #[derive(Clone, Copy)]
-        pub struct Table {
+        pub struct CudaTable {
             $(#[doc = concat!("`", stringify!($symbol), "`")]
             // SAFETY: a type only: its caller upholds the contract of its manual page.
             pub $field: unsafe extern "C" fn($($argument),*) -> CUresult,)*
@@ -82,8 +82,8 @@ for_each_function!(table);
 
 pub(super) use for_each_function;
 
-impl std::fmt::Debug for Table {
+impl std::fmt::Debug for CudaTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Table").finish_non_exhaustive()
+        f.debug_struct("CudaTable").finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::ground::{Code, FrameIter, Nanos, Status, StepId};
 use crate::rendezvous::{
-    Arrival, Arrived, KeyId, Limits, Origin, Received, Sent, Slot, Table, WaiterId,
+    Arrived, KeyId, Limits, Origin, PushOutcome, ReceiveOutcome, Sent, Slot, Table, WaiterId,
 };
 
 type Words = Table<&'static str, u32>;
@@ -35,8 +35,8 @@ fn send(table: &mut Words, value: &'static str) {
 
 fn take(table: &mut Words) -> Option<(&'static str, Origin)> {
     match table.recv(NOW, SLOT, 9, Nanos::NEVER) {
-        Ok(Received::Ready { value, from }) => Some((value, from)),
-        Ok(Received::Waiting { id, .. }) => {
+        Ok(ReceiveOutcome::Ready { value, from }) => Some((value, from)),
+        Ok(ReceiveOutcome::Waiting { id, .. }) => {
             table.cancel(id);
             None
         }
@@ -46,7 +46,7 @@ fn take(table: &mut Words) -> Option<(&'static str, Origin)> {
 
 fn wait(table: &mut Words, waiter: u32) -> WaiterId {
     match table.recv(NOW, SLOT, waiter, Nanos::NEVER) {
-        Ok(Received::Waiting { id, .. }) => id,
+        Ok(ReceiveOutcome::Waiting { id, .. }) => id,
         other => panic!("{other:?}"),
     }
 }
@@ -55,10 +55,10 @@ fn wait(table: &mut Words, waiter: u32) -> WaiterId {
 #[track_caller]
 fn goes_to<E: std::fmt::Debug>(
     waiter: u32,
-    arrival: Result<Arrival<&'static str, u32>, E>,
+    arrival: Result<PushOutcome<&'static str, u32>, E>,
 ) -> Origin {
     match arrival {
-        Ok(Arrival::Matched {
+        Ok(PushOutcome::Matched {
             waiter: who,
             value: "a",
             from,
@@ -90,7 +90,10 @@ fn what_comes_back_stands_where_it_stood_in_whatever_order_it_comes() {
         send(&mut table, "d");
         for at in order {
             let (value, from) = taken[at];
-            assert_eq!(table.give_back(NOW, from, value, 10), Ok(Arrival::Parked));
+            assert_eq!(
+                table.give_back(NOW, from, value, 10),
+                Ok(PushOutcome::Parked)
+            );
         }
         // More than may be parked: what was here before is not refused.
         let stats = table.stats();
@@ -123,7 +126,7 @@ fn what_comes_back_goes_before_offers_that_are_fetched() {
     let from = goes_to(1, first);
     wait(&mut table, 2);
     let second = table.arrive(NOW, SLOT, 1, Arrived::Offer(70), 0);
-    assert_eq!(second, Ok(Arrival::Wanted { token: 70 }));
+    assert_eq!(second, Ok(PushOutcome::Wanted { token: 70 }));
     goes_to(2, table.give_back(NOW, from, "a", 10));
     let mut served = Vec::new();
     let supplied = table.supply(NOW, SLOT, 70, "b", 10, &mut |waiter, value, _| {
@@ -160,7 +163,7 @@ fn what_comes_back_too_late_is_told_from_what_is_there_now() {
     assert_eq!(table.give_back(NOW, from, "a", 10), Err("a"));
     let left = table.recv(NOW, other, 1, Nanos::NEVER);
     assert!(
-        matches!(left, Ok(Received::Ready { value: "c", .. })),
+        matches!(left, Ok(ReceiveOutcome::Ready { value: "c", .. })),
         "{left:?}"
     );
 }

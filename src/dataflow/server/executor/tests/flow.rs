@@ -1,7 +1,7 @@
 //! The rules of the flow one by one, and graphs that break them.
 
 use super::super::plan::Plan;
-use super::super::run::{Outside, Run};
+use super::super::run::{Outside, PlanRun};
 use super::*;
 use crate::graph::attr::IntoAttr;
 use crate::graph::{Builder, Import, NodeId, Output, ints};
@@ -48,8 +48,8 @@ fn plan(builder: Builder) -> Result<Plan, Status> {
     Plan::new(&graph, "alone", owner, &rows)
 }
 
-fn begin(plan: &Plan) -> (Run, Alone) {
-    let (mut run, mut alone) = (Run::default(), Alone::default());
+fn begin(plan: &Plan) -> (PlanRun, Alone) {
+    let (mut run, mut alone) = (PlanRun::default(), Alone::default());
     run.begin(plan, StepId(1), vec![]);
     while run.turn(plan, &home(), &mut alone, 8) {}
     (run, alone)
@@ -196,7 +196,7 @@ fn a_switch_wants_one_truth() {
         .unwrap();
     node(&mut graph, "Switch", &[value, truth]);
     let plan = plan(graph).unwrap();
-    let mut run = Run::default();
+    let mut run = PlanRun::default();
     let truths = Tensor::from_vec(vec![Bool8::TRUE, Bool8::FALSE], Shape::row(2).unwrap()).unwrap();
     run.begin(&plan, StepId(1), vec![Value::Tensor(truths)]);
     run.turn(&plan, &home(), &mut Alone::default(), 100);
@@ -223,7 +223,7 @@ fn an_empty_part_ends_at_once() {
 #[test]
 fn a_failure_counts_before_its_consequences_and_else_the_first() {
     let root = |text: &str| Status::of(catalogue::KERNEL_INPUT, text);
-    let mut run = Run::default();
+    let mut run = PlanRun::default();
     for (status, counts) in [
         (root("echo").derived(), root("echo").derived()),
         (root("later echo").derived(), root("echo").derived()),

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proptest::prelude::*;
 
 use super::super::plan::{frame_hash, frame_id};
-use super::super::run::{Outcome, Outside, Run};
+use super::super::run::{Outcome, Outside, PlanRun};
 use super::*;
 use crate::graph::attr::IntoAttr;
 use crate::graph::partition::{Options, interpreter, tests as graphs};
 use crate::graph::{Import, Ops, Parts, partition};
 use crate::operations::Operations;
-use crate::server::executor::plan::Kind;
+use crate::server::executor::plan::NodeKind;
 use rendez::ground::rng::Rng;
 use rendez::ground::{DeviceName, FrameIter};
 
@@ -39,7 +39,7 @@ struct Common {
 
 struct Part {
     plan: Plan,
-    run: Run,
+    run: PlanRun,
     outcome: Option<Outcome>,
 }
 
@@ -150,7 +150,7 @@ impl Part {
         };
         Self {
             plan: Plan::new(&graph, name, owner, &rows).unwrap(),
-            run: Run::default(),
+            run: PlanRun::default(),
             outcome: None,
         }
     }
@@ -250,7 +250,10 @@ fn hold(
         let (kind, count) = kinds[name];
         visits.insert(visit.clone());
         // What these give is in another iteration.
-        if matches!(kind, Kind::Enter { .. } | Kind::Exit | Kind::NextIteration) {
+        if matches!(
+            kind,
+            NodeKind::Enter { .. } | NodeKind::Exit | NodeKind::NextIteration
+        ) {
             continue;
         }
         for (output, want) in (0..count).zip(outputs) {

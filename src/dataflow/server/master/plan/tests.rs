@@ -2,15 +2,15 @@
 
 use super::*;
 
-fn signature(fetch: &str) -> Signature {
-    Signature {
+fn signature(fetch: &str) -> StepSignature {
+    StepSignature {
         fetches: vec![fetch.to_owned()],
-        ..Signature::default()
+        ..StepSignature::default()
     }
 }
 
-fn plan(signature: &Signature) -> Plan {
-    Plan {
+fn plan(signature: &StepSignature) -> StepPlan {
+    StepPlan {
         parts: vec![],
         signature: signature.clone(),
         feeds: vec![],
@@ -31,7 +31,7 @@ fn a_plan_is_made_once_and_again_only_after_a_failure() {
         .unwrap();
     assert!(Arc::ptr_eq(&made, &found));
     assert!(Arc::ptr_eq(&made, &plans.ready(&wanted).unwrap()));
-    let partial = Signature {
+    let partial = StepSignature {
         is_partial: true,
         ..wanted
     };
@@ -67,9 +67,9 @@ fn the_oldest_plan_makes_room() {
 
 #[test]
 fn feeds_that_do_not_fit_are_named() {
-    let mut plan = plan(&Signature {
+    let mut plan = plan(&StepSignature {
         feeds: vec!["x:0".into()],
-        ..Signature::default()
+        ..StepSignature::default()
     });
     plan.feeds.push(Fed {
         base: DataType::DtFloat,

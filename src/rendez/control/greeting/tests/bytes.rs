@@ -45,7 +45,7 @@ impl AsyncWrite for Script<'_> {
 
 fn heard(bytes: &[u8], is_near: bool, is_dialler: bool) -> Result<Outcome, Refusal> {
     let [mut left, mut right] = Fake::pair(is_near, &[Path::Verbs]);
-    let terms = |own| Terms {
+    let terms = |own| GreetingTerms {
         own,
         machine: "boot",
         wish: PathWish::Auto,

@@ -17,7 +17,7 @@ fn chosen(theirs: u32, ours: PathWish, is_near: bool) -> Option<bool> {
     let mut hello = hello::our_hello(&config, &identity, "a");
     hello.path = theirs as i32;
     let rungs = [Path::Verbs, OTHER].map(|path| Rung { path, lack: None });
-    let terms = Terms {
+    let terms = GreetingTerms {
         own: "a",
         machine: "boot",
         wish: ours,
@@ -90,7 +90,7 @@ fn who_lacks_it_is_named_before_anything_is_tried() {
             machine: String::new(),
         };
         let judged = hello::judge(&hello, &config, &identity, Evidence::Network);
-        let terms = Terms {
+        let terms = GreetingTerms {
             own: "a",
             machine: "",
             wish,

@@ -26,16 +26,16 @@ impl Pages for Fixed {
     }
 }
 
-fn server() -> (Server, Arc<AtomicU32>) {
+fn server() -> (MetricsServer, Arc<AtomicU32>) {
     let made = Arc::default();
     let address = HostPort::new("127.0.0.1", 0).expect("an address");
     (
-        Server::start(&address, false, Fixed(Arc::clone(&made))).expect("it listens"),
+        MetricsServer::start(&address, false, Fixed(Arc::clone(&made))).expect("it listens"),
         made,
     )
 }
 
-fn said(server: &Server, request: &[u8]) -> String {
+fn said(server: &MetricsServer, request: &[u8]) -> String {
     let mut socket = TcpStream::connect(server.address()).expect("it listens");
     // It may have answered and closed before all was written.
     let _ = socket.write_all(request);

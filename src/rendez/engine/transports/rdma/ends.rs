@@ -17,7 +17,7 @@ use crate::engine::Inner;
 use crate::engine::links::{Links, gone, ordered_pairs};
 use crate::engine::transports::port_of;
 use crate::fabric::shm::Side;
-use crate::fabric::verbs::{Endpoint, Proof, VerbsError, VerbsPort};
+use crate::fabric::verbs::{Proof, QpEndpoint, VerbsError, VerbsPort};
 use crate::fabric::{Port, QpId};
 use crate::ground::limits::RDMA_ENDS_MAX;
 use crate::ground::{Status, catalogue};
@@ -42,7 +42,7 @@ struct QueuePairs {
     held: Vec<Held>,
     /// Our shard of each, and the peer's.
     pairs: Vec<(usize, usize)>,
-    ends: Vec<Endpoint>,
+    ends: Vec<QpEndpoint>,
     proofs: Vec<Arc<Proof>>,
     device: String,
 }
@@ -145,7 +145,7 @@ impl Shared {
 type Answer<T> = Receiver<Result<T, VerbsError>>;
 
 /// Has a shard make a queue pair. If the caller is no longer there to get it, it is dropped, which closes it.
-fn open(mailbox: &Arc<Mailbox>) -> Result<Answer<(Held, Endpoint)>, Status> {
+fn open(mailbox: &Arc<Mailbox>) -> Result<Answer<(Held, QpEndpoint)>, Status> {
     let first_packet = getrandom::u32()
         .map_err(|_| Status::of(catalogue::SYSTEM_CALL, "the system gives no random numbers"))?;
     let (tell, answer) = sync_channel(1);
@@ -185,7 +185,7 @@ impl Ends for QueuePairs {
 
     fn connect(&mut self, peer: &[Vec<u8>], deadline: Instant) -> Result<(), Status> {
         let cannot_be = || Status::of(catalogue::PATH_REFUSED, "queue pairs that cannot be");
-        let ends: Option<Vec<Endpoint>> = peer.iter().map(|end| from_wire(end)).collect();
+        let ends: Option<Vec<QpEndpoint>> = peer.iter().map(|end| from_wire(end)).collect();
         let ends = ends.filter(|ends| ends.len() == self.held.len());
         let mut asked = Vec::with_capacity(self.held.len());
         for (held, end) in self.held.iter().zip(ends.ok_or_else(cannot_be)?) {
@@ -248,7 +248,7 @@ impl QueuePairs {
 }
 
 /// An end as the peer is told.
-fn to_wire(end: &Endpoint) -> Vec<u8> {
+fn to_wire(end: &QpEndpoint) -> Vec<u8> {
     proto::RdmaEnd {
         queue_pair: end.number,
         first_packet: end.first_packet,
@@ -262,9 +262,9 @@ fn to_wire(end: &Endpoint) -> Vec<u8> {
 }
 
 /// A peer's end; nothing if a number in it cannot be.
-fn from_wire(bytes: &[u8]) -> Option<Endpoint> {
+fn from_wire(bytes: &[u8]) -> Option<QpEndpoint> {
     let end = proto::RdmaEnd::decode(bytes).ok()?;
-    Some(Endpoint {
+    Some(QpEndpoint {
         number: end.queue_pair,
         first_packet: end.first_packet,
         lid: u16::try_from(end.lid).ok()?,
