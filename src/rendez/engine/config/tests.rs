@@ -269,7 +269,7 @@ fn wrong_values_say_where_and_what_would_be_right() {
         ("lease = 1", &["true or false"]),
         ("poll = \"often\"", &["adaptive, busy or park"]),
         ("poll = 1", &["adaptive, busy or park"]),
-        ("require = \"udp\"", &["none, shm, verbs, toy or tcp"]),
+        ("require = \"udp\"", &["none, shm, ", "toy or tcp"]),
         ("connect_timeout = 10", &["a duration with its unit"]),
         ("connect_timeout = \"10\"", &["DURATION_MALFORMED"]),
         ("parked_bytes = \"4 parsecs\"", &["SIZE_MALFORMED", "64KiB"]),
