@@ -160,7 +160,13 @@ impl Shared {
     /// Sends a step's values, spread over its slot; aborts some; finishes old ones.
     fn send_to(&self, other: &Other) {
         let mut last = 0;
+        let mut noted = None;
         while let Some(slot) = self.next_slot(&mut last, SLOT_NS) {
+            // The other may have sent in a slot that passed while this task started, or did not get to run.
+            for missed in noted.unwrap_or_else(|| slot.saturating_sub(SLOTS_KEPT))..slot {
+                drop(self.use_step(other, &self.scope(other, missed)));
+            }
+            noted = Some(slot + 1);
             let scope = self.scope(other, slot);
             let step = self.use_step(other, &scope);
             let mut turns: Vec<(Kind, u32)> = Kind::SENT
