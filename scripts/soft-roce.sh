@@ -144,8 +144,8 @@ boot() {
 # A test program, as cargo built it.
 built() {
     local found
-    if [ "$1" = rendez ]; then cargo build --locked --quiet "${features[@]}" && echo target/debug/rendez; return; fi
-    found="$(cargo test --locked --no-run --test "$1" "${features[@]}" --message-format=json 2>/dev/null |
+    if [ "$1" = rendez ]; then cargo build --locked --quiet --profile checked "${features[@]}" && echo target/checked/rendez; return; fi
+    found="$(cargo test --locked --no-run --profile checked --test "$1" "${features[@]}" --message-format=json 2>/dev/null |
         sed -n 's/.*"name":"'"$1"'".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)"
     [ -n "$found" ] || fail "$1 does not build"
     echo "$found"
