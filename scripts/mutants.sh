@@ -177,7 +177,7 @@ declare -A programs=()
 build() {
     local which=(--test "$1")
     case "$1" in rendez*) which=(--lib) ;; esac
-    cargo test --locked --no-run "${which[@]}" >"$log" 2>&1 || {
+    cargo test --locked --no-run --profile checked "${which[@]}" >"$log" 2>&1 || {
         tail -n 40 "$log" >&2
         echo "mutants: the tree itself does not build" >&2
         exit 1

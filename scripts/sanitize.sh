@@ -32,7 +32,7 @@ sanitize() {
     for what in "$@"; do
         printf '== %s: %s\n' "$which" "$what"
         # shellcheck disable=SC2086 # words on purpose
-        cargo "+$toolchain" test --locked --quiet --target "$host" "${std[@]}" $what
+        cargo "+$toolchain" test --locked --quiet --profile checked --target "$host" "${std[@]}" $what
     done
 }
 
