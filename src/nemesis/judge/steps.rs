@@ -88,10 +88,12 @@ impl Judge<'_> {
         let met = self.story.faults.iter().filter(|fault| {
             fault.from_ns <= *end_ns && from_ns <= fault.until_ns.saturating_add(settle_ns)
         });
-        // Of a link that is cut each side names the other.
+        // Of a link that is cut each side names the other; and who was stopped finds, when it goes on, that the others
+        // have ended their connections to it.
         let is_named = |fault: &Fault| {
             let is_of_tasks = matches!(fault.what.as_str(), "kill" | "stop");
-            !is_of_tasks || fault.tasks.iter().any(|task| named.contains(task))
+            let is_own = fault.what == "stop" && fault.tasks.contains(&step.by.0);
+            !is_of_tasks || is_own || fault.tasks.iter().any(|task| named.contains(task))
         };
         let begins = self.story.lives.iter();
         let mut begins = begins.filter(|(_, life)| {

@@ -682,6 +682,17 @@ fn a_step_fails_with_what_was_broken_or_not_at_all() {
     ran(Some((20, "broken 900 PEER_LOST false 0"))).finds("PEER_LOST without a cause");
     ran_on(Some((150, "broken 900 PEER_LOST false 0"))).finds_nothing();
     ran_on(Some((150, "broken 900 PEER_LOST false 1"))).finds("others were broken");
+    // The step is task 1's.
+    let stopped = |task: u32, after_ms: u64| {
+        let faults = [
+            (START + 100, format!("fault stop {task}")),
+            (START + 3_000, format!("healed stop {task}")),
+        ];
+        let faults = faults.each_ref().map(|(at, what)| (*at, what.as_str()));
+        ran(Some((after_ms, "broken 900 PEER_LOST false 0"))).and(&faults)
+    };
+    stopped(1, 3_010).finds_nothing();
+    stopped(2, 150).finds("PEER_LOST without a cause");
     ran_on(Some((150, "broken 900 PEER_LOST false"))).finds("names no task");
     ran_on(Some((150, "broken 900 STEP_ABORTED true 0"))).finds("only follows");
 }
