@@ -377,39 +377,6 @@ impl Engine {
             .who_listens(&self.inner.task, address, patience)
     }
 
-    /// True if there is a control plane, by which other tasks can be called.
-    #[must_use]
-    pub fn can_call(&self) -> bool {
-        self.inner.control.get().is_some()
-    }
-
-    /// Calls a service of another task, over whatever connection there is or will be by the deadline. See
-    /// [`services`] for those that every engine has.
-    ///
-    /// # Errors
-    /// The service's status; `DeadlineExceeded` if no answer or no connection came in time; `FailedPrecondition`
-    /// without a control plane.
-    pub fn call(
-        &self,
-        task: &TaskName,
-        method: u32,
-        payload: &[u8],
-        deadline: Duration,
-    ) -> Result<Vec<u8>, Status> {
-        recv::may_wait()?;
-        let control = self.inner.control.get().ok_or_else(|| {
-            let message = "this engine has no control plane";
-            Status::new(
-                Code::FailedPrecondition,
-                catalogue::CONTROL_STOPPED,
-                message,
-            )
-        })?;
-        let span = tracing::debug_span!("call", %task, method);
-        let _entered = span.enter();
-        control.call(&task.to_string(), method, payload, deadline)
-    }
-
     /// What the control plane runs on, and why.
     #[must_use]
     pub fn control_runtime(&self) -> Option<&RuntimeReport> {

@@ -11,7 +11,7 @@ use prost::Message;
 use super::{Engine, Inner};
 use crate::control::{Services, read_answer};
 use crate::ground::device::TaskName;
-use crate::ground::{Status, catalogue};
+use crate::ground::{Code, Status, catalogue};
 use crate::mail::PendingWhat;
 use rendez_proto::Method;
 use rendez_proto::methods::engine_service::{GetClock, GetConnected, GetDump, GetPending, GetStat};
@@ -31,6 +31,39 @@ pub const OWN_MAX: u32 = 15;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 impl Engine {
+    /// True if there is a control plane, by which other tasks can be called.
+    #[must_use]
+    pub fn can_call(&self) -> bool {
+        self.inner.control.get().is_some()
+    }
+
+    /// Calls a service of another task, over whatever connection there is or will be by the deadline. See
+    /// [`services`](super::services) for those that every engine has.
+    ///
+    /// # Errors
+    /// The service's status; `DeadlineExceeded` if no answer or no connection came in time; `FailedPrecondition`
+    /// without a control plane.
+    pub fn call(
+        &self,
+        task: &TaskName,
+        method: u32,
+        payload: &[u8],
+        deadline: Duration,
+    ) -> Result<Vec<u8>, Status> {
+        super::recv::may_wait()?;
+        let control = self.inner.control.get().ok_or_else(|| {
+            let message = "this engine has no control plane";
+            Status::new(
+                Code::FailedPrecondition,
+                catalogue::CONTROL_STOPPED,
+                message,
+            )
+        })?;
+        let span = tracing::debug_span!("call", %task, method);
+        let _entered = span.enter();
+        control.call(&task.to_string(), method, payload, deadline)
+    }
+
     /// As [`Engine::call`], of a method whose messages are known.
     ///
     /// # Errors
