@@ -225,10 +225,7 @@ impl Core {
         if let Err((refusal, _)) = self.table.park(self.now, place, value, bytes) {
             return Err(self.refused(refusal, slot));
         }
-        match self.links.at_mut(link) {
-            Some(entry) => entry.parked.push_back(slot),
-            None => self.peers[peer].parked.push_back(slot),
-        }
+        self.enqueue_parked(peer, link, slot);
         self.await_peer(peer);
         Ok(link)
     }
@@ -239,7 +236,7 @@ impl Core {
             if !entry.channel.takes_push() {
                 return;
             }
-            let Some(slot) = entry.parked.pop_front() else {
+            let Some(slot) = entry.parked.pop() else {
                 return;
             };
             // A value that a request has taken meanwhile leaves its slot here behind.
@@ -333,7 +330,7 @@ impl Core {
             .is_ok()
             && let Some(entry) = self.links.at_mut(link)
         {
-            entry.parked.push_front(slot);
+            entry.parked.put_back(slot);
         }
     }
 

@@ -24,6 +24,7 @@ mod leases;
 mod lives_over;
 mod local;
 mod panicking;
+mod parked;
 mod partings;
 mod peer_failure;
 pub(crate) mod peers;

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::core::{Core, PortOp};
 use super::ids::{LinkId, NO_LINK, PeerId, Rows};
 use super::keys::Route;
+use super::parked::ParkedQueue;
 use super::transfers::Incoming;
 use super::value::Value;
 use crate::channel::{self, Channel, Rule};
@@ -15,7 +16,7 @@ use crate::fabric::{AnyPort, DownReason, Port, QpId};
 use crate::ground::device::TaskName;
 use crate::ground::{Incarnation, Nanos, Status, StepId, TensorMeta, faults, limits};
 use crate::mail::call::{Attach, PeerSegment, PeerUp};
-use crate::rendezvous::{KeyId, Slot, WaiterId};
+use crate::rendezvous::{KeyId, WaiterId};
 
 /// The channel to one shard of a peer, and the queue pair under it.
 #[derive(Debug)]
@@ -25,8 +26,8 @@ pub(crate) struct Link {
     /// The port and queue pair; `None` without a connection.
     pub(crate) qp: Option<(usize, QpId)>,
     pub(crate) is_dirty: bool,
-    /// Where values for this peer are parked, oldest first; a slot stands here once for each value.
-    pub(crate) parked: VecDeque<Slot>,
+    /// Values for this peer that wait for credit, or for the connection.
+    pub(crate) parked: ParkedQueue,
     /// Type and shape last seen of a key's values: for landings before the value is there.
     pub(crate) seen: BTreeMap<KeyId, TensorMeta>,
     /// A send waits for credit, or for the peer to be there.
@@ -95,7 +96,7 @@ pub(crate) struct Peer {
     pub(crate) devices: u64,
     pub(crate) segments: Vec<PeerSegment>,
     /// Values that wait for the peer to be there at all.
-    pub(crate) parked: VecDeque<Slot>,
+    pub(crate) parked: ParkedQueue,
     /// Steps that ended here while it was not there, oldest first, and whether by an abort: a waiter there in one of
     /// them may have no other way to hear of it.
     pub(crate) untold: VecDeque<(StepId, bool)>,
@@ -153,7 +154,7 @@ impl Core {
             read_domain: false,
             devices: 0,
             segments: Vec::new(),
-            parked: VecDeque::new(),
+            parked: ParkedQueue::default(),
             untold: VecDeque::new(),
             expecting: Vec::new(),
             bound: None,
@@ -254,18 +255,7 @@ impl Core {
             }
         }
         self.resolve_links(at);
-        let waiting = std::mem::take(&mut self.peers[at].parked);
-        for slot in waiting {
-            let link = self
-                .keys
-                .at(slot.key)
-                .map_or(NO_LINK, |entry| entry.way.link);
-            match self.links.at_mut(link) {
-                Some(entry) => entry.parked.push_back(slot),
-                // The link to that shard of the peer comes later.
-                None => self.peers[at].parked.push_back(slot),
-            }
-        }
+        self.requeue_parked(at);
         self.tell_ends(at);
     }
 
@@ -305,7 +295,7 @@ impl Core {
             channel,
             qp: None,
             is_dirty: false,
-            parked: VecDeque::new(),
+            parked: ParkedQueue::default(),
             seen: BTreeMap::new(),
             is_awaited: false,
             leased: 0,

@@ -79,7 +79,7 @@ impl Core {
         self.drop_early(|_, slot| slot.step == step);
         for link in self.links.ids() {
             let entry = &mut self.links[link];
-            entry.parked.retain(|slot| slot.step != step);
+            entry.parked.forget(step);
             match how {
                 End::Told => entry.channel.abort(step, status),
                 End::Again => entry.channel.drop_offers(step),
@@ -93,7 +93,7 @@ impl Core {
             self.touch(link);
         }
         for peer in &mut self.peers {
-            peer.parked.retain(|slot| slot.step != step);
+            peer.parked.forget(step);
         }
     }
 
