@@ -150,19 +150,10 @@ impl Core {
                     return link;
                 }
                 Ok(Tried::Waits(slot, refusal)) => {
-                    self.watch_credit(&slot, pending_send.bytes);
-                    self.await_destination(slot);
-                    self.next_timer = self.next_timer.min(pending_send.deadline);
-                    self.send_queue.enter(BlockedSend {
-                        slot,
-                        is_dead: pending_send.is_dead,
-                        bytes: pending_send.bytes,
-                        deadline: pending_send.deadline,
-                        since: self.now,
-                        cell: pending_send.cell,
-                        refusal,
-                        _permit: Some(pending_send.permit),
-                    });
+                    let PendingSend { cell, permit, .. } = pending_send;
+                    let (is_dead, bytes) = (pending_send.is_dead, pending_send.bytes);
+                    let blocked = BlockedSend::new(slot, is_dead, bytes, cell, refusal, self.now);
+                    self.block(blocked.until(pending_send.deadline, permit));
                     return NO_LINK;
                 }
                 Err(status) => status,
@@ -246,18 +237,9 @@ impl Core {
             Ok(Tried::Sent(link)) => return link,
             Ok(Tried::Waits(slot, refusal)) => {
                 if self.send_queue.len() < limits::WAITING_SENDS as usize {
-                    self.watch_credit(&slot, bytes);
-                    self.await_destination(slot);
-                    self.send_queue.enter(BlockedSend {
-                        slot,
-                        is_dead,
-                        bytes,
-                        deadline: Nanos::NEVER,
-                        since: self.now,
-                        cell,
-                        refusal,
-                        _permit: None,
-                    });
+                    self.block(BlockedSend::new(
+                        slot, is_dead, bytes, cell, refusal, self.now,
+                    ));
                     return NO_LINK;
                 }
                 self.refused(refusal, slot)
@@ -268,11 +250,15 @@ impl Core {
         NO_LINK
     }
 
-    /// What waits for room waits for its destination too.
-    fn await_destination(&mut self, slot: Slot) {
+    /// A send waits here for room, and for its destination too.
+    fn block(&mut self, blocked: BlockedSend) {
+        let slot = blocked.slot;
+        self.watch_credit(&slot, blocked.bytes);
         if let Some(Route::Out { peer }) = self.keys.at(slot.key).map(|entry| entry.way.route) {
             self.await_peer(peer);
         }
+        self.next_timer = self.next_timer.min(blocked.deadline);
+        self.send_queue.enter(blocked);
     }
 
     /// True if a look at the waiting sends is due.

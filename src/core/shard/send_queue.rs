@@ -51,6 +51,36 @@ pub(crate) const fn place(slot: &Slot) -> Place {
 }
 
 impl BlockedSend {
+    /// A send whose sender was told that it was taken: there is no end to its wait.
+    pub(crate) const fn new(
+        slot: Slot,
+        is_dead: bool,
+        bytes: u64,
+        cell: Arc<SendCell>,
+        refusal: Refusal,
+        now: Nanos,
+    ) -> Self {
+        Self {
+            slot,
+            is_dead,
+            bytes,
+            deadline: Nanos::NEVER,
+            since: now,
+            cell,
+            refusal,
+            _permit: None,
+        }
+    }
+
+    /// The same, of a sender that waits for the outcome until `deadline`.
+    pub(crate) fn until(self, deadline: Nanos, permit: Permit) -> Self {
+        Self {
+            deadline,
+            _permit: Some(permit),
+            ..self
+        }
+    }
+
     /// Ends its wait with a failure. The tensor stays where its sender finds it.
     pub(crate) fn fail(self, status: &Status) {
         self.cell.outcome.complete(Err(status.clone()));
