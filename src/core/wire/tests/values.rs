@@ -178,7 +178,7 @@ fn large_meta() -> impl Strategy<Value = TensorMeta> {
 }
 
 fn any_region() -> impl Strategy<Value = Region> {
-    let kinds = prop_oneof![Just(MemoryKind::Host), Just(MemoryKind::Cuda)];
+    let kinds = prop::sample::select(MemoryKind::ALL);
     let numbers = (any::<[u16; 2]>(), any::<u32>(), any::<[u64; 2]>());
     (numbers, kinds, any::<bool>()).prop_map(
         |(([arena, segment], generation, [offset, len]), kind, owns_pages)| Region {
