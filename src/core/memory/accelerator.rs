@@ -2,7 +2,7 @@
 //!
 //! All that is above this trait knows no kind of device in particular: arenas (`device_arena.rs`), time (`times.rs`,
 //! `stream.rs`), and copies through the host (`staging.rs`). CUDA's driver is `cuda/`; another kind is another
-//! implementation.
+//! implementation, and a line of the list of drivers here.
 #![allow(unsafe_code)]
 
 use std::fmt::{self, Debug};
@@ -73,25 +73,42 @@ pub struct DeviceRange {
     pub len: usize,
 }
 
+/// Opens the driver of one kind of device, as [`open`] does; or why there is none, for people.
+type OpenDriver = fn(Option<&str>) -> Result<Arc<dyn Accelerator>, String>;
+
+/// The drivers that this build knows, in the order in which they are tried.
+const DRIVERS: &[OpenDriver] = &[
+    #[cfg(feature = "cuda")]
+    super::cuda::open,
+];
+
 /// The devices of this machine, by the first driver that is found: the one that is installed, or the library of that
 /// name or path.
 ///
 /// # Errors
 /// Why there is none, for people.
 pub fn open(library: Option<&str>) -> Result<Arc<dyn Accelerator>, String> {
-    #[cfg(feature = "cuda")]
-    {
-        let driver = super::cuda::CudaDriver::open(library).map_err(|error| error.to_string())?;
-        if driver.devices().is_empty() {
-            return Err("the driver finds no device".into());
+    if DRIVERS.is_empty() {
+        return Err("built without the feature `cuda`".into());
+    }
+    first_with_devices(DRIVERS, library)
+}
+
+fn first_with_devices(
+    drivers: &[OpenDriver],
+    library: Option<&str>,
+) -> Result<Arc<dyn Accelerator>, String> {
+    let mut refusals = Vec::new();
+    for open in drivers {
+        match open(library) {
+            Ok(driver) if driver.devices().is_empty() => {
+                refusals.push("the driver finds no device".to_owned());
+            }
+            Ok(driver) => return Ok(driver),
+            Err(why) => refusals.push(why),
         }
-        Ok(Arc::new(driver))
     }
-    #[cfg(not(feature = "cuda"))]
-    {
-        let _ = library;
-        Err("built without the feature `cuda`".into())
-    }
+    Err(refusals.join("; "))
 }
 
 /// What a refusal by a driver means for its caller.
@@ -306,3 +323,6 @@ pub unsafe trait Accelerator: Debug + Send + Sync {
     /// How many ranges and registrations the driver refused to take back, or are kept until the process ends.
     fn unreleased(&self) -> u64;
 }
+
+#[cfg(test)]
+mod tests;

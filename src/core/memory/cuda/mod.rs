@@ -1,7 +1,7 @@
 //! CUDA, by its driver: loaded at run time, so that one binary serves machines with and without it.
 //!
-//! Knows the driver's calls and what they mean to [`Accelerator`](super::Accelerator); nothing above `memory` knows
-//! that there is such a thing. The calls that each operation makes:
+//! Knows the driver's calls and what they mean to [`Accelerator`]; nothing above `memory` knows that there is such a
+//! thing. The calls that each operation makes:
 //!
 //! | operation | calls |
 //! |---|---|
@@ -20,7 +20,16 @@ mod error;
 mod mapping;
 pub mod sys;
 
+use std::sync::Arc;
+
+use super::Accelerator;
 pub use driver::{CudaDriver, OpenError};
+
+/// The driver as one of those that [`accelerator::open`](super::accelerator::open) tries.
+pub(super) fn open(library: Option<&str>) -> Result<Arc<dyn Accelerator>, String> {
+    let driver = CudaDriver::open(library).map_err(|error| error.to_string())?;
+    Ok(Arc::new(driver))
+}
 
 #[cfg(test)]
 mod tests;

@@ -203,14 +203,18 @@ fn devices_have_identities_and_none_is_named_beyond_them() {
 
 #[test]
 fn a_library_that_is_not_there_or_is_another_is_told() {
-    let told = |name: &str| accelerator::open(Some(name)).unwrap_err();
+    let told = |name: &str| open(Some(name)).unwrap_err();
     let missing = told("/nowhere/libcuda.so.1");
     assert!(
         missing.contains("/nowhere/libcuda.so.1 cannot be loaded"),
         "{missing}"
     );
     let other = told("libc.so.6");
-    assert_eq!(other, "libc.so.6 lacks cuInit: it is older than CUDA 11.7");
+    let why = "libc.so.6 lacks cuInit: it is older than CUDA 11.7";
+    assert_eq!(other, why);
+    // What is told of all drivers has what is told of this one.
+    let of_all = accelerator::open(Some("libc.so.6")).unwrap_err();
+    assert!(of_all.contains(why), "{of_all}");
 }
 
 #[test]
