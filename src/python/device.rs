@@ -22,7 +22,8 @@ use rendez::{DeviceMemory, DevicePtr, Engine, MemoryKind, Path, Status, Tensor, 
 
 use super::convert::{Taking, call_hook, tensor_of};
 use super::cuda_array::{self, CudaArray};
-use super::dlpack::{self, CUDA, Device, Lending};
+use super::device_id::DeviceId;
+use super::dlpack::{self, Device, Lending};
 use super::errands;
 use super::errors::{Failure, Outcome, argument};
 
@@ -62,7 +63,9 @@ pub(crate) fn take(
     taking: &Taking,
 ) -> PyResult<Tensor> {
     let devices = match (&offer, engine.devices()) {
-        (Offer::Dlpack(_, device), _) if !device.is_cuda() => return Err(offer.refusal().into()),
+        (Offer::Dlpack(_, device), _) if device.memory_kind().is_none() => {
+            return Err(offer.refusal().into());
+        }
         (_, Err(status)) if status.reason() == catalogue::DEVICE_MISSING => {
             let message = format!(
                 "the value lies on a device, and {}: pass devices=\"auto\" to the engine, or copy the value to the \
@@ -73,8 +76,12 @@ pub(crate) fn take(
         }
         (_, devices) => devices.map_err(Failure::from)?,
     };
+    let kind = devices.accelerator().map_err(Failure::from)?.kind();
     let mut lent = match offer {
-        Offer::Dlpack(object, device) => Lent::by_dlpack(&devices, &object, device)?,
+        Offer::Dlpack(_, device) if device.memory_kind() != Some(kind) => {
+            return Err(offer.refusal().into());
+        }
+        Offer::Dlpack(object, device) => Lent::by_dlpack(&devices, &object, device, kind)?,
         Offer::Array(object, interface) => Lent::by_interface(&devices, object, &interface)?,
     };
     if taking.copy == Some(false) {
@@ -104,28 +111,25 @@ pub(crate) fn moved(
     device: &str,
 ) -> PyResult<super::tensor::Tensor> {
     let py = value.py();
-    let number = match device {
+    let wanted = match device {
         "cpu" => None,
-        _ => Some(number_of(device)?),
+        _ => Some(DeviceId::parse(device)?),
     };
     let tensor = tensor_of(engine, value, Taking::default())?;
-    let at = tensor.is_device().then(|| place(&tensor).device);
-    if at == number {
+    let at = tensor.is_device().then(|| DeviceId::of(place(&tensor)));
+    if at == wanted {
         return Ok(super::tensor::Tensor::new(tensor, Path::Local, false).of(|| engine.clone()));
     }
     let devices = engine.devices().map_err(Failure::from)?;
-    let moved = match number {
+    let moved = match wanted {
         None => OnDevice { tensor, devices }.to_host(py)?,
-        Some(number) => py
-            .detach(|| devices.to_device(&tensor, number))
-            .map_err(Failure::from)?,
+        Some(wanted) => {
+            let number = wanted.number_in(&devices)?;
+            py.detach(|| devices.to_device(&tensor, number))
+                .map_err(Failure::from)?
+        }
     };
     Ok(super::tensor::Tensor::new(moved, Path::Copy, false).of(|| engine.clone()))
-}
-
-/// A device as Python names it, or the processor.
-pub(crate) fn name_of(device: Option<u32>) -> String {
-    device.map_or_else(|| "cpu".into(), |number| format!("cuda:{number}"))
 }
 
 /// Where a device's tensor lies.
@@ -134,21 +138,6 @@ fn place(tensor: &Tensor) -> DevicePtr {
         TensorBytes::Device(place) => place,
         TensorBytes::Host(_) => DevicePtr::default(),
     }
-}
-
-/// The number of a device as Python names it.
-pub(crate) fn number_of(device: &str) -> Outcome<u32> {
-    let number = match device {
-        "cuda" => Some(0),
-        _ => device
-            .strip_prefix("cuda:")
-            .and_then(|number| number.parse().ok()),
-    };
-    number.ok_or_else(|| {
-        argument(format!(
-            "device {device:?} is none: it is \"cpu\", \"cuda\", or \"cuda:1\" for the second"
-        ))
-    })
 }
 
 /// Waits until a tensor's bytes are there, without the interpreter's lock; signals are heard meanwhile.
@@ -227,13 +216,14 @@ impl Lent {
         devices: &EngineDevices,
         object: &Bound<'_, PyAny>,
         device: Device,
+        kind: MemoryKind,
     ) -> PyResult<Self> {
         let number = u32::try_from(device.index)
             .map_err(|_| argument(format!("there is no device {}", device.index)))?;
         let mut lane = Ours::take(devices, number)?;
         // The producer lets our stream wait for its work.
         let taken = dlpack::take(object, Some(lane.lane()?.stream().handle()))?;
-        if !taken.device.is_cuda() || taken.device.index != device.index {
+        if taken.device.memory_kind() != Some(kind) || taken.device.index != device.index {
             let (kind, index) = (taken.device.kind, taken.device.index);
             return Err(argument(format!(
                 "the object says that it lies on device {}, and lends memory of DLPack's {kind}:{index}",
@@ -242,7 +232,7 @@ impl Lent {
             .into());
         }
         Ok(Self {
-            place: place_of(number, taken.data as u64, taken.meta)?,
+            place: place_of(kind, number, taken.data as u64, taken.meta)?,
             meta: taken.meta,
             keep: Box::new(taken.keep),
             lane,
@@ -257,7 +247,7 @@ impl Lent {
     ) -> PyResult<Self> {
         let array = CudaArray::of(interface)?;
         let accelerator = devices.accelerator().map_err(Failure::from)?;
-        let mut place = place_of(0, array.address, array.meta)?;
+        let mut place = place_of(accelerator.kind(), 0, array.address, array.meta)?;
         if place.size > 0 {
             let extent = accelerator.extent(array.address).map_err(Failure::from)?;
             place.device = extent.device;
@@ -277,12 +267,12 @@ impl Lent {
     }
 }
 
-fn place_of(device: u32, address: u64, meta: TensorMeta) -> Outcome<DevicePtr> {
+fn place_of(kind: MemoryKind, device: u32, address: u64, meta: TensorMeta) -> Outcome<DevicePtr> {
     let size = meta
         .size()
         .ok_or_else(|| argument("the value is longer than memory can be"))?;
     Ok(DevicePtr {
-        kind: MemoryKind::Cuda,
+        kind,
         device,
         address,
         size,
@@ -365,8 +355,8 @@ impl OnDevice {
         asked: &Asked<'_, 'py>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let place = place(&self.tensor);
-        let here = (CUDA, place.device as i32);
-        if asked.device == Some((1, 0)) && asked.copy != Some(false) {
+        let here = Device::of(Some(DeviceId::of(place)));
+        if asked.device == Some(Device::PROCESSOR.pair()) && asked.copy != Some(false) {
             let host = self.to_host(py)?;
             let bytes = host.host().map_err(Failure::from)?;
             return super::tensor::copied_capsule(py, host.meta(), bytes, asked.max_version);
@@ -383,10 +373,7 @@ impl OnDevice {
         let seen = Seen::by(py, given, handle, is_ordered)?;
         let lending = Lending {
             meta,
-            device: Device {
-                kind: CUDA,
-                index: here.1,
-            },
+            device: here,
             data: std::ptr::without_provenance(address as usize),
             keep: Box::new(seen),
             is_read_only: !is_copied,
@@ -406,12 +393,12 @@ impl OnDevice {
 }
 
 /// Refuses a consumer that wants another device than where it lies.
-pub(crate) fn check_place(here: (i32, i32), wanted: Option<(i32, i32)>) -> PyResult<()> {
-    match wanted.filter(|wanted| *wanted != here) {
+pub(crate) fn check_place(here: Device, wanted: Option<(i32, i32)>) -> PyResult<()> {
+    match wanted.filter(|wanted| *wanted != here.pair()) {
         None => Ok(()),
         Some(wanted) => Err(PyBufferError::new_err(format!(
             "the tensor lies on device {}:{}, and is not lent to device {}:{}",
-            here.0, here.1, wanted.0, wanted.1
+            here.kind, here.index, wanted.0, wanted.1
         ))),
     }
 }

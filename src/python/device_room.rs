@@ -15,7 +15,8 @@ use rendez::memory::{DeviceBuffer, Lane, Stream};
 use rendez::{DevicePtr, Status, Tensor, TensorMeta};
 
 use super::device::{Asked, DEFAULT, OF_THREAD, check_place, stream_of};
-use super::dlpack::{CUDA, Device, Lending};
+use super::device_id::DeviceId;
+use super::dlpack::{Device, Lending};
 use super::errors::Outcome;
 
 /// Memory of a device, not yet a tensor.
@@ -143,8 +144,8 @@ pub(crate) fn lend<'py>(
     asked: &Asked<'_, 'py>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
     let place = writers.place();
-    let index = place.device.cast_signed();
-    check_place((CUDA, index), asked.device)?;
+    let device = Device::of(Some(DeviceId::of(place)));
+    check_place(device, asked.device)?;
     if asked.copy == Some(true) {
         return Err(PyBufferError::new_err(
             "what is written to a copy is not sent: take the tensor itself",
@@ -154,7 +155,7 @@ pub(crate) fn lend<'py>(
     let (handle, _) = stream_of(asked.stream)?;
     let lending = Lending {
         meta,
-        device: Device { kind: CUDA, index },
+        device,
         data: std::ptr::without_provenance(place.address as usize),
         keep: writers.view(handle, keep)?,
         is_read_only: false,

@@ -10,8 +10,9 @@ use std::ptr::NonNull;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
-use rendez::{Shape, TensorMeta};
+use rendez::{MemoryKind, Shape, TensorMeta};
 
+use super::device_id::DeviceId;
 use super::dtypes;
 use super::errands;
 use super::errors::{Outcome, argument};
@@ -21,8 +22,12 @@ const CPU: i32 = 1;
 const CUDA_HOST: i32 = 3;
 const ROCM_HOST: i32 = 11;
 /// Memory of a CUDA device; and memory that the driver moves between one and the processor.
-pub(crate) const CUDA: i32 = 2;
+const CUDA: i32 = 2;
 const CUDA_MANAGED: i32 = 13;
+/// The numbers of each kind of memory that devices have: the first is written, all are read.
+const DEVICES: &[(MemoryKind, &[i32])] = &[(MemoryKind::Cuda, &[CUDA, CUDA_MANAGED])];
+/// A device that DLPack has no number for.
+const EXTENSION: i32 = 12;
 
 const READ_ONLY: u64 = 1;
 const IS_COPIED: u64 = 2;
@@ -33,7 +38,7 @@ const VERSIONED: &CStr = c"dltensor_versioned";
 const VERSIONED_USED: &CStr = c"used_dltensor_versioned";
 
 /// Where memory lies.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Device {
     pub(crate) kind: i32,
@@ -51,9 +56,28 @@ impl Device {
         matches!(self.kind, CPU | CUDA_HOST | ROCM_HOST)
     }
 
-    /// Devices of CUDA read it where it lies.
-    pub(crate) const fn is_cuda(self) -> bool {
-        matches!(self.kind, CUDA | CUDA_MANAGED)
+    /// Where a value lies: on a device, or in the processor's memory.
+    pub(crate) fn of(device: Option<DeviceId>) -> Self {
+        let Some(device) = device else {
+            return Self::PROCESSOR;
+        };
+        let known = DEVICES.iter().find(|(kind, _)| *kind == device.kind);
+        Self {
+            kind: known.map_or(EXTENSION, |(_, numbers)| numbers[0]),
+            index: device.number.cast_signed(),
+        }
+    }
+
+    /// The kind of device that reads it where it lies.
+    pub(crate) fn memory_kind(self) -> Option<MemoryKind> {
+        let mut kinds = DEVICES.iter();
+        let found = kinds.find(|(_, numbers)| numbers.contains(&self.kind));
+        found.map(|(kind, _)| *kind)
+    }
+
+    /// As Python writes it.
+    pub(crate) const fn pair(self) -> (i32, i32) {
+        (self.kind, self.index)
     }
 }
 

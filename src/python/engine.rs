@@ -12,6 +12,7 @@ use rendez::{
     WeakEngine,
 };
 
+use super::device_id::DeviceId;
 use super::device_room::DeviceRoom;
 use super::dtypes::dtype_of;
 use super::errors::{Failure, Outcome};
@@ -194,7 +195,7 @@ impl Engine {
         let dtype = dtype.map_or(Ok(DType::F32), dtype_of)?;
         let engine = self.running()?;
         if device != "cpu" {
-            let number = super::device::number_of(device)?;
+            let device = DeviceId::parse(device)?;
             if paged {
                 return Err(super::errors::argument("memory of a device has no pages").into());
             }
@@ -202,6 +203,7 @@ impl Engine {
                 Shape::new(&dims).map_err(|error| super::errors::argument(error.to_string()))?;
             let meta = TensorMeta { dtype, shape };
             let devices = engine.devices().map_err(Failure::from)?;
+            let number = device.number_in(&devices)?;
             let room = DeviceRoom::new(devices, number, meta).map_err(Failure::from)?;
             return Ok(TensorMut::new(Room::Device(room)));
         }
@@ -216,10 +218,12 @@ impl Engine {
     fn devices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let devices = self.running()?.devices().map_err(Failure::from)?;
         let used = py.detach(|| devices.stats());
+        let kind = devices.accelerator().map_err(Failure::from)?.kind();
         let list = PyList::empty(py);
         for device in devices.list() {
             let dict = PyDict::new(py);
-            dict.set_item("device", format!("cuda:{}", device.number))?;
+            let number = device.number;
+            dict.set_item("device", DeviceId { kind, number }.to_string())?;
             dict.set_item("name", &device.name)?;
             dict.set_item("uuid", device.uuid.to_string())?;
             dict.set_item("bytes", device.bytes)?;

@@ -14,6 +14,7 @@ mod capsule;
 mod convert;
 mod cuda_array;
 mod device;
+mod device_id;
 mod device_room;
 mod dlpack;
 mod dtypes;

@@ -16,7 +16,8 @@ use rendez::{DType, Engine, Path, Received, Shape, Status, Tensor as Inner, Tens
 use super::buffer::{self, Shown};
 use super::convert::freed;
 use super::device::{Asked, OnDevice, Seen};
-use super::dlpack::{CUDA, Device, Lending};
+use super::device_id::{self, DeviceId};
+use super::dlpack::{Device, Lending};
 use super::dtypes::dtype_of;
 use super::errors::{Failure, Outcome, argument};
 use super::writable::{Room, TensorMut};
@@ -28,8 +29,8 @@ pub(crate) struct Tensor {
     meta: TensorMeta,
     path: Path,
     is_dead: bool,
-    /// The number of the device that it lies on.
-    device: Option<u32>,
+    /// The device that it lies on.
+    device: Option<DeviceId>,
     /// The devices of the engine that it came to.
     devices: Option<EngineDevices>,
     /// What keeps it for those that were told where it lies.
@@ -41,7 +42,7 @@ impl Tensor {
         Self {
             meta: inner.meta(),
             device: match inner.bytes() {
-                TensorBytes::Device(place) => Some(place.device),
+                TensorBytes::Device(place) => Some(DeviceId::of(place)),
                 TensorBytes::Host(_) => None,
             },
             inner: Mutex::new(Some(inner)),
@@ -130,7 +131,7 @@ impl Tensor {
     /// Where it lies: `cpu`, or `cuda:0`.
     #[getter]
     fn device(&self) -> String {
-        super::device::name_of(self.device)
+        device_id::name_of(self.device)
     }
 
     /// Itself, or a copy in the processor's memory of what lies on a device.
@@ -353,8 +354,7 @@ impl Tensor {
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {
-        self.device
-            .map_or((1, 0), |device| (CUDA, device.cast_signed()))
+        Device::of(self.device).pair()
     }
 
     /// Where it lies on a CUDA device, for libraries that know no DLPack. It keeps its memory until the default stream
@@ -433,7 +433,7 @@ pub(crate) fn check_consumer(
     device: Option<(i32, i32)>,
 ) -> PyResult<()> {
     if let Some((kind, index)) = device
-        && (kind, index) != (1, 0)
+        && (kind, index) != Device::PROCESSOR.pair()
     {
         return Err(PyBufferError::new_err(format!(
             "the tensor lies in the processor's memory, and cannot be lent to device {kind}:{index}"

@@ -17,8 +17,9 @@ use rendez::{DType, Path, PrivateTensor, Status, Tensor, TensorBuilder, TensorMe
 use super::buffer::{self, Shown};
 use super::convert::freed;
 use super::device::Asked;
+use super::device_id::{self, DeviceId};
 use super::device_room::{self, DeviceRoom, Writers};
-use super::dlpack::{CUDA, Device, Lending};
+use super::dlpack::{Device, Lending};
 use super::dtypes::dtype_of;
 use super::errors::{Failure, Outcome, argument};
 use super::tensor::dims_of;
@@ -103,6 +104,11 @@ impl TensorMut {
         Ok(self.shared()?.writers.clone())
     }
 
+    fn device_id(&self) -> Outcome<Option<DeviceId>> {
+        let writers = self.writers()?;
+        Ok(writers.map(|writers| DeviceId::of(writers.place())))
+    }
+
     fn len(&self) -> usize {
         self.meta.size().unwrap_or(0) as usize
     }
@@ -160,9 +166,7 @@ impl TensorMut {
     /// Where it lies: `cpu`, or `cuda:0`.
     #[getter]
     fn device(&self) -> Outcome<String> {
-        Ok(super::device::name_of(
-            self.writers()?.map(|writers| writers.place().device),
-        ))
+        Ok(device_id::name_of(self.device_id()?))
     }
 
     /// The same room as elements of another type of the same size; both must be gone before either is sent.
@@ -286,10 +290,7 @@ impl TensorMut {
     }
 
     fn __dlpack_device__(&self) -> Outcome<(i32, i32)> {
-        let writers = self.writers()?;
-        Ok(writers.map_or((1, 0), |writers| {
-            (CUDA, writers.place().device.cast_signed())
-        }))
+        Ok(Device::of(self.device_id()?).pair())
     }
 
     unsafe fn __getbuffer__(
