@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use rendez::engine::EngineDevices;
 use rendez::memory::{Lane, Stream, TensorBytes};
-use rendez::{DeviceMemory, DevicePtr, MemoryKind, Status, Tensor};
+use rendez::{DeviceMemory, DevicePtr, Status, Tensor};
 
 use super::engine::CEngine;
 use super::status::{CStatus, answer, argument, put, put_new, read, write};
@@ -76,7 +76,7 @@ pub(crate) unsafe extern "C" fn tensor_copy_device(
         // SAFETY: the header says that the driver knows the stream until this returns.
         let stream = unsafe { borrowed(&devices, device, stream) }?;
         let source = Source(DevicePtr {
-            kind: MemoryKind::Cuda,
+            kind: devices.accelerator()?.kind(),
             device,
             address,
             size,
