@@ -12,11 +12,11 @@ use super::Shard;
 use super::core::Core;
 use super::ids::{LinkId, NO_LINK};
 use super::keys::Route;
-use super::peers::Link;
+use super::links::Link;
 use super::posting::Outlet;
 use super::send_queue::BlockedSend;
 use super::value::Value;
-use crate::ground::{Key, Nanos, Status, StepId, catalogue, faults, limits};
+use crate::ground::{Key, Status, StepId, catalogue, faults, limits};
 use crate::mail::mailbox::{Cancel, bytes_of};
 use crate::mail::pending_send::{PendingSend, SendCell};
 use crate::memory::Tensor;
@@ -294,27 +294,6 @@ impl Core {
         }
     }
 
-    /// Ends the wait of those whose time is over.
-    pub(crate) fn expire_blocked_sends(&mut self) -> usize {
-        let due: Vec<_> = self
-            .send_queue
-            .blocked_sends()
-            .filter(|(_, blocked)| blocked.deadline <= self.now)
-            .map(|(turn, _)| turn)
-            .collect();
-        for &turn in &due {
-            let Some(blocked) = self.send_queue.leave(turn) else {
-                continue;
-            };
-            let status = match self.key_of(blocked.slot) {
-                Some(key) => faults::send_deadline(&key, blocked.slot.step),
-                None => faults::deadline(None, blocked.slot.step),
-            };
-            blocked.fail(&status);
-        }
-        due.len()
-    }
-
     /// Ends the wait of all in a step.
     pub(crate) fn end_blocked_sends(&mut self, step: StepId, status: &Status) {
         if !self.send_queue.is_empty() {
@@ -358,39 +337,6 @@ impl Core {
                 }
             }
         }
-    }
-
-    /// The step is to end by then, if it has not ended before. The earliest of several counts.
-    pub(crate) fn end_by(&mut self, step: StepId, deadline: Nanos) -> Result<(), Status> {
-        let slot = Slot {
-            step,
-            key: crate::rendezvous::KeyId(0),
-            at: crate::ground::FrameIter::default(),
-        };
-        // It counts among the steps alive, so there are no more deadlines than those.
-        self.table
-            .open_step(self.now, step)
-            .map_err(|refusal| self.refused(refusal, slot))?;
-        let set = self.deadlines.entry(step).or_insert(deadline);
-        *set = deadline.min(*set);
-        self.next_timer = self.next_timer.min(deadline);
-        Ok(())
-    }
-
-    /// Ends the steps whose time is over.
-    pub(crate) fn expire_steps(&mut self) -> usize {
-        let due: Vec<_> = self
-            .deadlines
-            .iter()
-            .filter(|(_, at)| **at <= self.now)
-            .map(|(&step, _)| step)
-            .collect();
-        for &step in &due {
-            self.deadlines.remove(&step);
-            self.missed_in(step);
-            self.fail_step(step, &faults::step_deadline(step));
-        }
-        due.len()
     }
 }
 

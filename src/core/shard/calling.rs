@@ -5,7 +5,7 @@
 use super::Call;
 use super::ids::{Id, TaskId};
 use super::panicking::quietly;
-use super::{ARRIVALS_PER_TURN, Shard, Task, TaskEvent, peers};
+use super::{ARRIVALS_PER_TURN, Shard, Task, TaskEvent};
 use crate::fabric::AnyPort;
 use crate::ground::catalogue::CONNECT_DEADLINE;
 use crate::ground::{Nanos, faults, limits};
@@ -81,14 +81,14 @@ impl Shard {
                 self.flush();
             }
             Call::PeerUnreachable { task, status } if status.reason() == CONNECT_DEADLINE => {
-                if let Some(at) = self.core.peers.position(|peer| peer.task == task) {
+                if let Some(at) = self.core.peers.find(&task) {
                     self.core.give_up(at, &status);
                 }
             }
             Call::PeerLost { task, status } | Call::PeerUnreachable { task, status } => {
                 // What the peer had said before it went is still in the rings: it counts.
                 self.poll_last();
-                if let Some(at) = self.core.peers.position(|peer| peer.task == task) {
+                if let Some(at) = self.core.peers.find(&task) {
                     self.core.remember_peer(What::PeerDown, &task);
                     self.core.peer_lost(at, &status);
                 }
@@ -106,7 +106,7 @@ impl Shard {
             } => self.core.peer_segment(&task, incarnation, segment),
             Call::Ports(work) => work(&mut self.ports),
             Call::PeerClock { task, clock } => {
-                if let Some(at) = self.core.peers.position(|peer| peer.task == task) {
+                if let Some(at) = self.core.peers.find(&task) {
                     self.core.stages.compare(at.row(), Some(clock));
                 }
             }
@@ -176,7 +176,7 @@ impl Shard {
         }
         let status = self.failed.take().unwrap_or_else(faults::shutdown);
         self.core.end_everything(&status);
-        peers::close_all(&self.core.links, &mut self.ports);
+        self.core.links.close_all(&mut self.ports);
         self.mailbox.close(&status);
         true
     }

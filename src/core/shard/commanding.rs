@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use super::Shard;
-use super::core::{Led, Reply};
 use super::ids::NO_LINK;
 use super::posting::Outlet;
+use super::waits::{Led, Reply};
 use crate::ground::{Key, Nanos, Status, StepId, faults};
 use crate::mail::Handed;
 use crate::mail::mailbox::{Command, bytes_of};
@@ -56,7 +56,10 @@ impl Shard {
         deadline: Nanos,
     ) -> Option<Ticket> {
         self.take_earlier();
-        debug_assert!(self.core.led.is_none(), "an outcome that its leader left");
+        debug_assert!(
+            !self.core.waits.has_led(),
+            "an outcome that its leader left"
+        );
         let ticket = self
             .core
             .recv_outside(key, step, deadline, Reply::Leader, None);
@@ -69,12 +72,12 @@ impl Shard {
     /// The outcome for the thread that turns the shard and waits, if it is there.
     #[inline]
     pub(crate) const fn take_led(&mut self) -> Option<Led> {
-        self.core.led.take()
+        self.core.waits.take_led()
     }
 
     /// That thread leaves before it has its outcome, which comes to `cell`.
     pub(crate) fn leader_leaves(&mut self, ticket: Ticket, cell: Arc<WaitCell<Handed>>) {
-        self.core.leader_leaves(ticket, cell);
+        self.core.waits.leader_leaves(ticket, cell);
     }
 
     /// What was given up, and what was asked for, before.

@@ -3,29 +3,30 @@
 //! It is apart from the ports so that a port can be polled while what it brings is handled here; nothing in this
 //! file posts. What must be posted is left in channels, and in `port_ops` for the few other things.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::budget::LandingPlace;
 use super::events::Events;
-use super::ids::{LinkId, NO_LINK, PeerId, Rows, TaskId};
+use super::expiry::StepDeadlines;
+use super::ids::{LinkId, NO_LINK, TaskId};
 use super::keys::{KeyEntry, Keys, Route};
+use super::links::{Links, NextConnection};
 use super::lives_over::LivesOver;
+use super::neighbour_queues::NeighbourQueues;
 use super::partings::Partings;
-use super::peers::{Link, NextConnection, Peer};
+use super::peers::Peers;
 use super::remote::Arriving;
 use super::reorder::Reorder;
 use super::send_queue::SendQueue;
 use super::transfers::{ToOpen, Transfers};
 use super::value::{Value, Waiter};
+use super::waits::{Wait, Waits};
 use super::{Observer, Settings, TaskEvent};
 use crate::channel::slab::Slab;
 use crate::fabric::{QpId, Write};
 use crate::ground::device::TaskName;
-use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId, TensorMeta, faults};
+use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, TensorMeta, faults};
 use crate::mail::call::{MessageKey, ShardMessage};
-use crate::mail::stops::Stops;
-use crate::mail::wait::WaitCell;
 use crate::mail::{Handed, Received, ShardStats};
 use crate::memory::{Leases, Pool};
 use crate::rendezvous::{Arrived, KeyId, Origin, Slot, Table, WaiterId};
@@ -63,50 +64,6 @@ pub(crate) struct EventHead {
     pub(crate) from: Origin,
 }
 
-/// Where an application thread hears of the outcome of its receive.
-#[derive(Debug)]
-pub(crate) enum Reply {
-    /// In a cell: another thread turns the shard, or may.
-    Cell(Arc<WaitCell<Handed>>),
-    /// In [`Core::led`]: it turns the shard itself until the outcome is there. It costs no atomic operation.
-    Leader,
-}
-
-/// What the thread that turns the shard waited for.
-#[derive(Debug)]
-pub struct Led {
-    /// The outcome of its receive.
-    pub outcome: Result<Handed, Status>,
-    /// What the stages of the shard have to say of it; zero for nothing.
-    pub waking: u64,
-}
-
-/// A waiter of this process that is not an in-shard task of this shard.
-#[derive(Debug)]
-pub(crate) enum Wait {
-    /// An application thread; in the table here under this id.
-    Outside {
-        reply: Reply,
-        id: Option<WaiterId>,
-        /// What may cancel it.
-        stops: Option<Stops>,
-        /// The life of the source that its key names.
-        expected: Incarnation,
-    },
-    /// A neighbour, by its own ticket; in the table here under this id.
-    Neighbour {
-        shard: u16,
-        theirs: u32,
-        id: Option<WaiterId>,
-    },
-    /// An in-shard task of ours, in the table of a neighbour.
-    Away {
-        shard: u16,
-        task: TaskId,
-        token: u64,
-    },
-}
-
 /// A peer's request that waits in the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
@@ -137,32 +94,18 @@ pub(crate) struct Core {
     pub(crate) table: Table<Value, Waiter>,
     pub(crate) pool: Pool,
     pub(crate) leases: Leases,
-    pub(crate) links: Rows<LinkId, Link>,
-    /// Links that belong to no peer.
-    pub(crate) spare_links: Vec<LinkId>,
-    /// No link that went to another peer was in a later epoch then. A peer that is met again, and was forgotten
-    /// meanwhile, remembers the epoch of the link that it had.
-    pub(crate) spared_epoch: u64,
-    /// By port and queue pair: the link.
-    pub(crate) by_qp: Vec<Vec<LinkId>>,
-    pub(crate) peers: Rows<PeerId, Peer>,
+    pub(crate) links: Links,
+    pub(crate) peers: Peers,
     pub(crate) lives_over: LivesOver,
     /// Sends that wait for room.
     pub(crate) send_queue: SendQueue,
-    /// When steps are to end, for those with a deadline.
-    pub(crate) deadlines: BTreeMap<StepId, Nanos>,
-    pub(crate) waits: Slab<Wait>,
-    /// The outcome for the thread that turns the shard and waits, until it takes it.
-    pub(crate) led: Option<Led>,
+    pub(crate) deadlines: StepDeadlines,
+    pub(crate) waits: Waits,
     pub(crate) asked: Slab<Asked>,
     pub(crate) transfers: Transfers,
     pub(crate) events: Events,
     pub(crate) port_ops: Vec<PortOp>,
-    pub(crate) dirty: Vec<LinkId>,
-    /// Notes for each neighbour, until its ring has room.
-    pub(crate) shard_messages: Vec<VecDeque<ShardMessage>>,
-    /// How many those are.
-    pub(crate) shard_messages_waiting: usize,
+    pub(crate) neighbour_queues: NeighbourQueues,
     /// What came before its turn.
     pub(crate) early: Reorder<Arrived<Value>>,
     pub(crate) observer: Arc<dyn Observer>,
@@ -254,7 +197,7 @@ impl Core {
     /// True if `transmit` has something to do.
     #[inline]
     pub(crate) fn has_output(&self) -> bool {
-        !self.dirty.is_empty() || !self.port_ops.is_empty() || self.shard_messages_waiting > 0
+        self.links.is_dirty() || !self.port_ops.is_empty() || !self.neighbour_queues.is_empty()
     }
 
     /// Brings an outcome to its waiter. A value that the waiter does not want any more goes to the next.
@@ -316,7 +259,7 @@ impl Core {
                     return self.bring_to_thread(&reply, stops.as_ref(), trace, outcome);
                 }
                 Some(Wait::Neighbour { shard, theirs, .. }) => {
-                    self.tell_shard(
+                    self.neighbour_queues.push(
                         shard,
                         ShardMessage::Deliver {
                             wait: theirs,
@@ -336,7 +279,7 @@ impl Core {
                 {
                     link.channel.unpark_request(asked.request);
                     link.channel.fail_request(asked.request, &status);
-                    self.touch(asked.link);
+                    self.links.touch(asked.link);
                 }
             }
         }
@@ -391,7 +334,7 @@ impl Core {
         }
         let may_pump = !entry.parked.is_empty() && entry.channel.takes_push();
         if may_pump || entry.channel.must_transmit(self.now) {
-            self.touch(link);
+            self.links.touch(link);
         } else {
             self.next_timer = self.next_timer.min(entry.channel.poll_timeout());
         }
@@ -402,25 +345,7 @@ impl Core {
     fn watch_awaited(&mut self, link: LinkId) {
         self.stir(link);
         // It is looked at again when it has been posted to.
-        self.touch(link);
-    }
-
-    /// The link has frames due.
-    #[inline]
-    pub(crate) fn touch(&mut self, link: LinkId) {
-        if let Some(entry) = self.links.at_mut(link)
-            && !std::mem::replace(&mut entry.is_dirty, true)
-        {
-            self.dirty.push(link);
-        }
-    }
-
-    #[inline]
-    pub(crate) fn tell_shard(&mut self, shard: u16, note: ShardMessage) {
-        if let Some(queue) = self.shard_messages.get_mut(usize::from(shard)) {
-            queue.push_back(note);
-            self.shard_messages_waiting += 1;
-        }
+        self.links.touch(link);
     }
 
     /// How a neighbour knows a key of ours. What is made here must be sent: a whole key is answered.

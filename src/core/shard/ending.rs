@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::core::{Core, Wait};
+use super::core::Core;
 use super::ids::{LinkId, TaskId};
 use super::peers::PeerState;
 use super::posting::Outlet;
@@ -74,7 +74,7 @@ impl Core {
             let value = Value::local(source, entry.channel.writes_dead(ticket));
             entry.channel.wrote(ticket, end, value);
             self.weigh(link);
-            self.touch(link);
+            self.links.touch(link);
         }
     }
 
@@ -90,17 +90,10 @@ impl Core {
             self.unlink(id);
         }
         self.give_back_events(task);
-        let is_away = |wait: &Wait| matches!(wait, Wait::Away { task: of, .. } if *of == task);
-        let away = self.waits.picked(is_away);
-        for ticket in away {
-            if let Some(Wait::Away { shard, .. }) = self.waits.remove(ticket) {
-                self.tell_shard(
-                    shard,
-                    ShardMessage::Cancel {
-                        wait: ticket.packed(),
-                    },
-                );
-            }
+        for (shard, ticket) in self.waits.remove_away(task) {
+            let wait = ticket.packed();
+            self.neighbour_queues
+                .push(shard, ShardMessage::Cancel { wait });
         }
     }
 
@@ -120,7 +113,7 @@ impl Core {
         }
         self.send_queue.fail(&status, |_| true);
         for link in self.links.ids() {
-            self.touch(link);
+            self.links.touch(link);
         }
     }
 
@@ -132,10 +125,7 @@ impl Core {
             let is_away = peer.is_some_and(|peer| matches!(peer.state, PeerState::Away { .. }));
             let may_leave = link.qp.is_some() || link.next.is_some() || is_away;
             !may_leave || (link.channel.is_at_rest() && link.parked.is_empty())
-        }) && self
-            .shard_messages
-            .iter()
-            .all(std::collections::VecDeque::is_empty)
+        }) && self.neighbour_queues.is_empty()
     }
 
     /// Everything that still waits hears `status`.
@@ -144,10 +134,9 @@ impl Core {
         self.table.fail_keys(|_| true, &mut |end| ended.push(end));
         self.end_all(ended, status);
         self.send_queue.fail(status, |_| true);
-        let waits: Vec<_> = self.waits.tickets().collect();
-        for ticket in waits {
-            if let Some(Wait::Outside { reply, .. }) = self.waits.remove(ticket) {
-                self.tell_outside(&reply, 0, Err(status.clone()));
+        for ticket in self.waits.outside() {
+            if let Some(reply) = self.waits.remove_reply(ticket) {
+                self.waits.tell(&reply, 0, Err(status.clone()));
             }
         }
     }
@@ -230,7 +219,7 @@ impl Core {
         }
     }
 
-    fn of_links(&self, each: impl Fn(&super::peers::Link) -> u64) -> u64 {
+    fn of_links(&self, each: impl Fn(&super::links::Link) -> u64) -> u64 {
         self.links.iter().map(each).sum()
     }
 }

@@ -185,7 +185,7 @@ impl Core {
         let demand = Demand::new(u64::MAX, slot.key, Self::point_of(slot), ordinal);
         if let Ok(ticket) = entry.channel.demand(demand) {
             entry.channel.ask(ticket, patience_ns, None);
-            self.touch(link);
+            self.links.touch(link);
         }
     }
 
@@ -309,13 +309,13 @@ impl Core {
         for ticket in open.into_iter().take(moot).chain(surplus) {
             entry.channel.cancel(ticket);
         }
-        self.touch(link);
+        self.links.touch(link);
     }
 
     /// A one-sided write into one of our landings is complete.
     pub(crate) fn landed(&mut self, place: LandingPlace, len: u64, mut buffer: Buffer) {
         self.transfers.quiet(place);
-        let link = self.link_of(place.port, place.qp);
+        let link = self.links.of_qp(place.port, place.qp);
         let demand = self
             .links
             .at_mut(link)
@@ -360,7 +360,7 @@ impl Core {
     pub(crate) fn quiet(&mut self, place: LandingPlace, buffer: Buffer) {
         self.transfers.quiet(place);
         drop(buffer);
-        let link = self.link_of(place.port, place.qp);
+        let link = self.links.of_qp(place.port, place.qp);
         if let Some(entry) = self.links.at_mut(link) {
             entry.channel.quiet(place.demand());
         }
@@ -452,7 +452,7 @@ impl Core {
                 self.links[incoming.link].channel.cancel(ticket);
             }
             self.return_lines(incoming.link, incoming.offer.lines);
-            self.touch(incoming.link);
+            self.links.touch(incoming.link);
         }
     }
 }

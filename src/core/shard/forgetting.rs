@@ -72,14 +72,15 @@ impl Core {
             entry.seen.remove(&id);
             let is_called = entry.channel.is_called(id);
             if has_told {
-                self.touch(link);
+                self.links.touch(link);
             }
             if is_called {
                 return false;
             }
         }
         if let Some(key) = owner_id {
-            self.tell_shard(owner, ShardMessage::Forget { key, told });
+            self.neighbour_queues
+                .push(owner, ShardMessage::Forget { key, told });
         }
         if let Some(entry) = self.keys.remove(id)
             && let Some(peer) = entry.peer()
@@ -132,21 +133,8 @@ impl Core {
         };
         let at = self.peers.position(is_vacant)?;
         let links = std::mem::take(&mut self.peers[at].links);
-        self.spare_links(links);
+        self.links.spare(links);
         self.stages.compare(at.row(), None);
         Some(at)
-    }
-
-    /// Links that nothing is left of go to the next peer.
-    pub(super) fn spare_links(&mut self, links: Vec<LinkId>) {
-        for link in links {
-            let Some(entry) = self.links.at(link) else {
-                continue;
-            };
-            self.spared_epoch = self.spared_epoch.max(entry.channel.epoch());
-            if entry.is_empty() {
-                self.spare_links.push(link);
-            }
-        }
     }
 }

@@ -158,7 +158,7 @@ impl Core {
             let next = self.transfers.forgo_lent(id);
             return self.go_on(id, next);
         };
-        self.touch(incoming.link);
+        self.links.touch(incoming.link);
         self.transfers.end(id);
         self.supply(&incoming, id, tensor);
     }
@@ -209,17 +209,12 @@ impl Core {
         } else {
             entry.channel.release(offer);
         }
-        self.touch(link);
+        self.links.touch(link);
     }
 
     /// Leases whose last handle is gone, wherever it was dropped: the peers get their memory back.
     pub(crate) fn return_leases(&mut self) -> usize {
-        let Self {
-            leases,
-            links,
-            dirty,
-            ..
-        } = self;
+        let Self { leases, links, .. } = self;
         leases.reclaim(|token| {
             let (link, life) = parts(token);
             if let Some(entry) = links.at_mut(link)
@@ -227,9 +222,7 @@ impl Core {
             {
                 entry.channel.release(Ticket::unpack(token as u32));
                 entry.leased = entry.leased.saturating_sub(1);
-                if !std::mem::replace(&mut entry.is_dirty, true) {
-                    dirty.push(link);
-                }
+                links.touch(link);
             }
         })
     }

@@ -5,12 +5,13 @@
 
 use std::sync::Arc;
 
-use super::core::{Core, Reply, Wait};
+use super::core::Core;
 use super::ids::{LinkId, NO_LINK, PeerId};
 use super::keys::{KeyLook, Route};
 use super::posting::Outlet;
 use super::transfers::TransferId;
 use super::value::{NOT_LENT, NOT_OURS, Value, Waiter};
+use super::waits::Reply;
 use crate::channel::{NoPush, Rule};
 use crate::ground::{Key, Nanos, Status, StepId, faults};
 use crate::mail::Handed;
@@ -265,7 +266,7 @@ impl Core {
                 self.pushed(trace, link, slot, ordinal);
             }
             self.weigh(link);
-            self.touch(link);
+            self.links.touch(link);
         }
     }
 
@@ -344,12 +345,9 @@ impl Core {
         if self.table.has_ended(slot.step) {
             return Err(self.refused(Refusal::Stale, slot));
         }
-        let full = self
-            .shard_messages
-            .get(usize::from(owner))
-            .is_none_or(|queue| queue.len() >= self.settings.shard_messages);
-        if full {
-            return Err(faults::mailbox_full(self.settings.shard_messages));
+        let limit = self.settings.shard_messages;
+        if self.neighbour_queues.is_full(owner, limit) {
+            return Err(faults::mailbox_full(limit));
         }
         let key = self.message_key(slot.key).ok_or_else(faults::stale_key)?;
         let Some(Value {
@@ -358,7 +356,7 @@ impl Core {
         else {
             return Ok(NO_LINK);
         };
-        self.tell_shard(
+        self.neighbour_queues.push(
             owner,
             ShardMessage::Send {
                 key,
@@ -451,69 +449,32 @@ impl Core {
         let (id, way) = match found.and_then(|id| Ok((id, self.way(id)?))) {
             Ok(found) => found,
             Err(status) => {
-                self.tell_outside(&reply, 0, Err(status));
+                self.waits.tell(&reply, 0, Err(status));
                 return None;
             }
         };
-        let wait = Wait::Outside {
-            reply,
-            stops,
-            id: None,
-            expected: key.source_incarnation(),
-        };
-        let ticket = match self.waits.insert(wait) {
+        let expected = key.source_incarnation();
+        let ticket = match self.waits.add_outside(reply, stops, expected) {
             Ok(ticket) => ticket,
-            Err(Wait::Outside { reply, .. }) => {
+            Err(reply) => {
                 let status = faults::waiters_exhausted(self.settings.waiters);
-                self.tell_outside(&reply, 0, Err(status));
+                self.waits.tell(&reply, 0, Err(status));
                 return None;
             }
-            Err(_) => return None,
         };
-        if let Some(Wait::Outside {
-            reply: Reply::Cell(cell),
-            ..
-        }) = self.waits.at(ticket)
-        {
-            cell.sit(u64::from(ticket.packed()));
-        }
         let slot = Slot {
             step,
             key: id,
             at: key.frame_iter(),
         };
         let placed = self.recv(Some(key), way, slot, Waiter::Wait(ticket), deadline);
-        match (placed, self.waits.at_mut(ticket)) {
-            (Some(placed), Some(Wait::Outside { id, .. })) => {
-                *id = Some(placed);
-                Some(ticket)
-            }
-            _ => None,
-        }
-    }
-
-    /// The thread that turns the shard and waits leaves before it has its outcome: it hears of it in `cell`.
-    #[cold]
-    pub(crate) fn leader_leaves(&mut self, ticket: Ticket, cell: Arc<WaitCell<Handed>>) {
-        if let Some(Wait::Outside { reply, .. }) = self.waits.at_mut(ticket) {
-            cell.sit(u64::from(ticket.packed()));
-            *reply = Reply::Cell(cell);
-        }
+        let is_waiting = placed.is_some_and(|placed| self.waits.set_place(ticket, placed));
+        is_waiting.then_some(ticket)
     }
 
     /// An application thread has given its receive up.
     pub(crate) fn cancel_cell(&mut self, gone: &Arc<WaitCell<Handed>>) {
-        // The seat is of this cell for as long as it stands there.
-        let ticket = gone.seat().map(|seat| Ticket::unpack(seat as u32));
-        let found = ticket.filter(|&ticket| {
-            matches!(
-                self.waits.at(ticket),
-                Some(Wait::Outside { reply: Reply::Cell(cell), .. }) if Arc::ptr_eq(cell, gone)
-            )
-        });
-        if let Some(ticket) = found
-            && let Some(Wait::Outside { id: Some(id), .. }) = self.waits.remove(ticket)
-        {
+        if let Some(id) = self.waits.remove_cell(gone) {
             self.unlink(id);
             // A waiter that is gone is not told; one that was only told to stop is.
             gone.complete(Err(faults::cancelled()));

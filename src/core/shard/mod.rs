@@ -12,17 +12,21 @@ mod budget;
 mod calling;
 pub mod carriers;
 mod commanding;
+mod connecting;
 pub(crate) mod core;
 mod ending;
 mod events;
+mod expiry;
 mod fetch;
 mod forgetting;
 mod home;
 pub(crate) mod ids;
 pub(crate) mod keys;
 mod leases;
+pub(crate) mod links;
 mod lives_over;
 mod local;
+mod neighbour_queues;
 mod panicking;
 mod parked;
 mod partings;
@@ -42,8 +46,8 @@ mod timing;
 mod transfers;
 mod unread;
 mod value;
+pub(crate) mod waits;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -51,18 +55,23 @@ use std::sync::Arc;
 pub use settings::{Observer, Settings};
 pub use task::{PreparedKey, Task, TaskContext, TaskEvent, TaskWaker};
 
-pub use self::core::Led;
-use self::core::{Core, Wait};
+use self::core::Core;
+pub use self::waits::Led;
 use events::Events;
+use expiry::StepDeadlines;
 use ids::{NO_LINK, Rows, TaskId};
 use keys::{KeyLook, Keys};
+use links::Links;
 use lives_over::LivesOver;
+use neighbour_queues::NeighbourQueues;
 use partings::Partings;
+use peers::Peers;
 use posting::Outlet;
 use reorder::Reorder;
 use send_queue::SendQueue;
 use transfers::Transfers;
 use value::{Value, Waiter};
+use waits::Waits;
 
 use crate::channel::Rule;
 use crate::channel::slab::Slab;
@@ -217,25 +226,19 @@ impl Shard {
             table: Table::new(settings.table),
             pool: parts.pool,
             leases: Leases::new(settings.leases),
-            links: Rows::default(),
-            spare_links: Vec::new(),
-            spared_epoch: 0,
-            by_qp: vec![Vec::new(); parts.ports.len()],
-            peers: Rows::default(),
+            links: Links::new(parts.ports.len()),
+            peers: Peers::default(),
             lives_over: LivesOver::default(),
             send_queue: SendQueue::default(),
-            deadlines: BTreeMap::new(),
-            waits: Slab::new(settings.waiters),
-            led: None,
+            deadlines: StepDeadlines::default(),
+            waits: Waits::new(settings.waiters),
             asked: Slab::new(limits::PARKED_REQUESTS),
             transfers: Transfers::new(
                 (settings.rules.on(Rule::LandingBudget)).then_some(settings.landing_bytes),
             ),
             events: Events::new(EVENTS_PER_TURN),
             port_ops: Vec::new(),
-            dirty: Vec::new(),
-            shard_messages: (0..count).map(|_| VecDeque::new()).collect(),
-            shard_messages_waiting: 0,
+            neighbour_queues: NeighbourQueues::new(count),
             early: Reorder::new(),
             partings: Partings::new(settings.table.tombstones as usize),
             observer: parts.observer,
@@ -360,17 +363,13 @@ impl Shard {
             }
             return;
         }
-        let Ok(ticket) = self.core.waits.insert(Wait::Away {
-            shard: owner,
-            task,
-            token,
-        }) else {
+        let Some(ticket) = self.core.waits.add_away(owner, task, token) else {
             let status = faults::waiters_exhausted(self.core.settings.waiters);
             return self.core.complete(waiter, Err(status));
         };
         let Slot { step, key, at } = slot;
         match self.core.message_key(key) {
-            Some(key) => self.core.tell_shard(
+            Some(key) => self.core.neighbour_queues.push(
                 owner,
                 ShardMessage::Recv {
                     key,
@@ -501,7 +500,7 @@ impl Shard {
             self.core.observer.segment_added(Arc::clone(segment));
         }
         self.segments_told = segments.len();
-        if !self.core.dirty.is_empty() || !self.core.port_ops.is_empty() {
+        if self.core.links.is_dirty() || !self.core.port_ops.is_empty() {
             self.transmit();
             self.flush();
         }
@@ -514,7 +513,7 @@ impl Shard {
         self.core.open_again();
         for link in self.core.links.ids() {
             if self.core.links[link].channel.poll_timeout() <= self.core.now {
-                self.core.touch(link);
+                self.core.links.touch(link);
             }
         }
         self.transmit();
@@ -529,8 +528,8 @@ impl Shard {
             && self.again.is_empty()
             && self.core.events.is_empty()
             && self.core.port_ops.is_empty()
-            && self.core.dirty.is_empty()
-            && self.core.shard_messages_waiting == 0
+            && !self.core.links.is_dirty()
+            && self.core.neighbour_queues.is_empty()
             && self
                 .neighbours
                 .iter()

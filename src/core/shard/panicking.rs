@@ -6,7 +6,6 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::core::Wait;
 use super::ids::TaskId;
 use super::{Shard, Task, TaskEvent};
 use crate::ground::{Nanos, Status, faults};
@@ -111,10 +110,10 @@ impl Shard {
         // Each by itself: what panicked once may do so again.
         let _ = quietly(|| self.refuse_for_home(&status));
         let _ = quietly(|| self.core.end_everything(&status));
-        let waits: Vec<_> = self.core.waits.tickets().collect();
-        for ticket in waits {
-            if let Some(Wait::Outside { reply, .. }) = self.core.waits.remove(ticket) {
-                let _ = quietly(|| drop(self.core.tell_outside(&reply, 0, Err(status.clone()))));
+        let waits = &mut self.core.waits;
+        for ticket in waits.outside() {
+            if let Some(reply) = waits.remove_reply(ticket) {
+                let _ = quietly(|| drop(waits.tell(&reply, 0, Err(status.clone()))));
             }
         }
         let _ = quietly(|| self.core.send_queue.fail(&status, |_| true));

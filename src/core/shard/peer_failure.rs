@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-use super::core::{Core, Wait};
+use super::core::Core;
 use super::ids::{LinkId, PeerId};
 use super::keys::{KeyEntry, Route};
 use super::peers::PeerState;
@@ -34,25 +34,6 @@ impl Core {
         }
         self.lives_over.note(former, &status);
         self.fail_peer(at, &status);
-    }
-
-    /// Peers that were not there in time: what waits for them fails `Unavailable`.
-    pub(crate) fn give_up_awaited(&mut self) {
-        for at in self.peers.ids() {
-            let peer = &self.peers[at];
-            match peer.state {
-                PeerState::Awaited { until } if until <= self.now => {
-                    let status =
-                        faults::connect_deadline(&peer.task, self.settings.connect_timeout_ns);
-                    self.give_up(at, &status);
-                }
-                PeerState::Away { until } if until <= self.now => {
-                    let status = peer.away.clone().unwrap_or_else(faults::shutdown);
-                    self.peer_lost(at, &status);
-                }
-                _ => {}
-            }
-        }
     }
 
     /// A peer was not there in time. Receives with a deadline of their own wait until that one, and for them control
@@ -193,7 +174,7 @@ impl Core {
             let Waiter::Wait(ticket) = waiter else { return };
             let route = keys.at(slot.key).map(|entry| entry.way.route);
             if route == Some(Route::In { peer: at })
-                && let Some(&Wait::Outside { expected, .. }) = waits.at(ticket)
+                && let Some(expected) = waits.expected(ticket)
                 && !expected.is_current()
                 && expected != found
             {

@@ -68,7 +68,7 @@ impl Core {
     fn watch_posted(&mut self, link: LinkId) {
         let channel = &self.links[link].channel;
         if channel.must_transmit(self.now) {
-            return self.touch(link);
+            return self.links.touch(link);
         }
         if self.next_timer > channel.poll_timeout() {
             reached!("due_later");
@@ -82,37 +82,28 @@ impl Shard {
         if !self.core.port_ops.is_empty() {
             self.run_port_ops();
         }
-        if !self.core.dirty.is_empty() {
-            let mut dirty = std::mem::take(&mut self.core.dirty);
+        if self.core.links.is_dirty() {
+            let mut dirty = self.core.links.take_dirty();
             for link in dirty.drain(..) {
-                if let Some(entry) = self.core.links.at_mut(link) {
-                    entry.is_dirty = false;
-                }
+                self.core.links.clean(link);
                 self.transmit_link(link);
             }
-            // What could not be posted now is dirty again, in the new list: keep the larger allocation.
-            if self.core.dirty.is_empty() {
-                self.core.dirty = dirty;
-            }
+            self.core.links.put_back(dirty);
         }
-        if self.core.shard_messages_waiting > 0 {
-            for at in 0..self.core.shard_messages.len() {
-                self.send_notes(at);
-            }
+        if !self.core.neighbour_queues.is_empty() {
+            self.send_notes();
         }
     }
 
-    pub(super) fn send_notes(&mut self, at: usize) {
-        let Some(Some(neighbour)) = self.neighbours.get_mut(at) else {
-            return;
-        };
-        while let Some(note) = self.core.shard_messages[at].pop_front() {
-            if let Err(note) = neighbour.to.push(note) {
-                reached!("a_full_ring_of_notes");
-                self.core.shard_messages[at].push_front(note);
-                return;
+    fn send_notes(&mut self) {
+        let Self {
+            core, neighbours, ..
+        } = self;
+        for (at, neighbour) in neighbours.iter_mut().enumerate() {
+            if let Some(neighbour) = neighbour {
+                let give = |note| neighbour.to.push(note);
+                core.neighbour_queues.send(at, give);
             }
-            self.core.shard_messages_waiting -= 1;
         }
     }
 
@@ -206,7 +197,7 @@ impl Shard {
                     let granted = Some((region, landing.meta));
                     entry.channel.ask(ticket, landing.patience_ns, granted);
                 }
-                self.core.touch(link);
+                self.core.links.touch(link);
             }
             Err(buffer) => {
                 drop(buffer);

@@ -41,7 +41,7 @@ impl Core {
         if has_dropped && !mutant!("dropped_values_not_told") {
             self.fail_receives_of(link);
         }
-        self.touch(link);
+        self.links.touch(link);
         self.pump(link);
         self.stir(link);
         self.renew_demands(link);
@@ -100,7 +100,7 @@ impl Core {
     pub(super) fn ask_bare(&mut self, link: LinkId, ticket: Ticket) {
         if let Some(entry) = self.links.at_mut(link) {
             entry.channel.ask(ticket, 0, None);
-            self.touch(link);
+            self.links.touch(link);
         }
     }
 }

@@ -10,7 +10,7 @@ use super::leases::NoLease;
 use super::transfers::{Incoming, TransferId};
 use super::value::{NOT_LENT, Value};
 use crate::channel::{Accepted, Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
-use crate::fabric::{self, Outcome, QpId};
+use crate::fabric::{self, Outcome};
 use crate::ground::{Status, faults};
 use crate::mail::Received;
 use crate::memory::{INLINE_MAX, Tensor};
@@ -53,7 +53,7 @@ impl Core {
     pub(crate) fn arrived(&mut self, port: usize, arrival: fabric::Arrival<'_>) {
         match arrival {
             fabric::Arrival::Frame { qp, frame, body } => {
-                let link = self.link_of(port, qp);
+                let link = self.links.of_qp(port, qp);
                 if link != NO_LINK {
                     self.heard_frame(link, frame, body);
                 }
@@ -88,39 +88,12 @@ impl Core {
                 self.wrote(link, Ticket::unpack(token.0 as u32), end, source);
             }
             fabric::Arrival::Down { qp, reason } => {
-                let link = self.link_of(port, qp);
+                let link = self.links.of_qp(port, qp);
                 if link != NO_LINK {
                     self.link_down(link, reason);
                 }
             }
         }
-    }
-
-    #[inline]
-    pub(crate) fn link_of(&self, port: usize, qp: QpId) -> LinkId {
-        let link = self
-            .by_qp
-            .get(port)
-            .and_then(|links| links.get(qp.0 as usize & 0xffff))
-            .copied();
-        match link {
-            Some(link)
-                if self
-                    .links
-                    .at(link)
-                    .is_some_and(|entry| entry.qp == Some((port, qp))) =>
-            {
-                link
-            }
-            _ => self.link_by_search(port, qp),
-        }
-    }
-
-    /// The link of a queue pair whose place in its port another has taken already, though its Down is still to come.
-    #[cold]
-    fn link_by_search(&self, port: usize, qp: QpId) -> LinkId {
-        let found = self.links.position(|entry| entry.qp == Some((port, qp)));
-        found.unwrap_or(NO_LINK)
     }
 
     #[inline]
@@ -368,7 +341,7 @@ impl Core {
             Heard::Stale(request) => {
                 let status = faults::stale_offer();
                 self.links[link].channel.fail_request(request, &status);
-                self.touch(link);
+                self.links.touch(link);
             }
             Heard::Cancel { request, tag } => self.heard_cancel(link, request, tag),
             Heard::Ended {
@@ -507,7 +480,7 @@ impl Core {
         self.stats.dropped += 1;
         if let Some(entry) = self.links.at_mut(link) {
             entry.channel.release(offer.ticket);
-            self.touch(link);
+            self.links.touch(link);
         }
         self.return_lines(link, offer.lines);
     }
@@ -519,7 +492,7 @@ impl Core {
             self.table.cancel(id);
         }
         self.links[link].channel.answer_cancel(request);
-        self.touch(link);
+        self.links.touch(link);
     }
 
     /// The peer gives a key a number. What is no key of this pair of tasks ends the connection.
@@ -554,7 +527,7 @@ impl Core {
     pub(crate) fn tell_neighbours(&mut self, step: crate::ground::StepId, status: &Status) {
         for shard in 0..self.settings.shards {
             if shard != self.index {
-                self.tell_shard(
+                self.neighbour_queues.push(
                     shard,
                     crate::mail::call::ShardMessage::Abort {
                         step,

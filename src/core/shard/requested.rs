@@ -58,7 +58,7 @@ impl Core {
             return;
         };
         let qp = entry.qp.filter(|_| entry.channel.is_up());
-        self.touch(link);
+        self.links.touch(link);
         // Bytes do not say that they are of a dead value; an offer has.
         let fits = target.landing.is_some_and(|(region, meta)| {
             meta == value.tensor.meta()
@@ -149,7 +149,7 @@ impl Core {
             self.links[link]
                 .channel
                 .fail_request(heard.request, &status);
-            return self.touch(link);
+            return self.links.touch(link);
         };
         let ordinal = if self.settings.rules.on(Rule::Ordinals) {
             heard.ordinal
@@ -197,7 +197,7 @@ impl Core {
                 self.links[link]
                     .channel
                     .fail_request(heard.request, &status);
-                self.touch(link);
+                self.links.touch(link);
             }
         }
     }

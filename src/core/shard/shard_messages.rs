@@ -2,7 +2,7 @@
 //!
 //! It decides nothing of its own: each message is a send, a receive or an end made elsewhere.
 
-use super::core::{Core, Wait};
+use super::core::Core;
 use super::ids::NO_LINK;
 use super::posting::Outlet;
 use super::value::{Value, Waiter};
@@ -31,14 +31,14 @@ impl Core {
                 if self.is_pressed() {
                     return match self.send_unheard(slot, tensor, is_dead) {
                         NO_LINK => {}
-                        link => self.touch(link),
+                        link => self.links.touch(link),
                     };
                 }
                 let way = self.way(id);
                 let mut value = Some(Value::local(tensor, is_dead));
                 match way.and_then(|way| self.send(way, slot, &mut value, &mut Outlet::default())) {
                     Ok(NO_LINK) => {}
-                    Ok(link) => self.touch(link),
+                    Ok(link) => self.links.touch(link),
                     Err(status) => self.lost(step, &status),
                 }
             }
@@ -54,17 +54,14 @@ impl Core {
                     Ok(noted) => noted,
                     Err(status) => {
                         let outcome = Err(status);
-                        return self.tell_shard(from, ShardMessage::Deliver { wait, outcome });
+                        return self
+                            .neighbour_queues
+                            .push(from, ShardMessage::Deliver { wait, outcome });
                     }
                 };
-                let entry = Wait::Neighbour {
-                    shard: from,
-                    theirs: wait,
-                    id: None,
-                };
-                let Ok(ticket) = self.waits.insert(entry) else {
+                let Some(ticket) = self.waits.add_neighbour(from, wait) else {
                     let status = faults::waiters_exhausted(self.settings.waiters);
-                    return self.tell_shard(
+                    return self.neighbour_queues.push(
                         from,
                         ShardMessage::Deliver {
                             wait,
@@ -74,27 +71,20 @@ impl Core {
                 };
                 let slot = Slot { step, key: id, at };
                 let placed = self.recv(None, way, slot, Waiter::Wait(ticket), deadline);
-                if let (Some(placed), Some(Wait::Neighbour { id, .. })) =
-                    (placed, self.waits.at_mut(ticket))
-                {
-                    *id = Some(placed);
+                if let Some(placed) = placed {
+                    self.waits.set_place(ticket, placed);
                 }
             }
             ShardMessage::Cancel { wait } => {
-                let found = self.waits.tickets().find(|&ticket| {
-                    matches!(self.waits.at(ticket),
-                        Some(Wait::Neighbour { shard, theirs, .. }) if *shard == from && *theirs == wait)
-                });
-                if let Some(ticket) = found
-                    && let Some(Wait::Neighbour { id: Some(id), .. }) = self.waits.remove(ticket)
-                {
+                if let Some(id) = self.waits.remove_neighbour(from, wait) {
                     self.unlink(id);
                 }
             }
             ShardMessage::Deliver { wait, outcome } => {
                 // A value for a task that has ended meanwhile goes back to the table it is from.
                 if let Some(unread) = self.bring(Waiter::Wait(Ticket::unpack(wait)), outcome) {
-                    self.tell_shard(from, ShardMessage::Unread(unread));
+                    self.neighbour_queues
+                        .push(from, ShardMessage::Unread(unread));
                 }
             }
             ShardMessage::Unread(unread) => self.unread(unread),
@@ -124,7 +114,7 @@ impl Core {
                 if let Some(entry) = met.as_ref().ok().and_then(|&id| self.keys.at_mut(id)) {
                     entry.pins += 1;
                 }
-                self.tell_shard(
+                self.neighbour_queues.push(
                     from,
                     ShardMessage::Interned {
                         theirs: met.as_ref().ok().copied(),

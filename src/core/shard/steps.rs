@@ -53,7 +53,7 @@ impl Core {
             .table
             .finish(self.now, step, &mut |end| ended.push(end));
         if is_first {
-            for link in &mut self.links {
+            for link in self.links.iter_mut() {
                 link.channel.finish(step);
             }
             self.keep_end(step, false);
@@ -74,7 +74,7 @@ impl Core {
     ) {
         self.end_all(ended, status);
         self.end_blocked_sends(step, status);
-        self.deadlines.remove(&step);
+        self.deadlines.forget(step);
         self.partings.forget(step);
         self.drop_early(|_, slot| slot.step == step);
         for link in self.links.ids() {
@@ -90,9 +90,9 @@ impl Core {
                 entry.channel.cancel(ticket);
             }
             self.weigh(link);
-            self.touch(link);
+            self.links.touch(link);
         }
-        for peer in &mut self.peers {
+        for peer in self.peers.iter_mut() {
             peer.parked.forget(step);
         }
     }
@@ -128,7 +128,7 @@ impl Core {
                     Some(status) => entry.channel.abort(step, status),
                     None => entry.channel.finish(step),
                 }
-                self.touch(link);
+                self.links.touch(link);
             }
         }
     }
@@ -195,37 +195,6 @@ impl Core {
             reached!("the_tables_timer_alone");
         }
         self.next_timer = self.next_timer.min(time);
-    }
-
-    /// A waiter's time is up, or a step that only peers spoke of was never used.
-    pub(crate) fn expire(&mut self) -> usize {
-        let mut expired = Vec::new();
-        self.table.expire(self.now, &mut |end| expired.push(end));
-        let count = expired.len() + self.expire_blocked_sends() + self.expire_steps();
-        for end in expired {
-            match end {
-                rendezvous::Expired::Waiter(slot, waiter) => {
-                    if !matches!(waiter, Waiter::Asked(_)) {
-                        self.missed(slot);
-                    }
-                    self.complete(
-                        waiter,
-                        Err(faults::deadline(self.key_of(slot).as_ref(), slot.step)),
-                    );
-                    self.settle_demands(slot);
-                }
-                rendezvous::Expired::Unclaimed(end) => {
-                    if let rendezvous::Ended::Waiter(slot, _) | rendezvous::Ended::Value(slot, _) =
-                        &end
-                    {
-                        let step = slot.step;
-                        self.drop_early(|_, slot| slot.step == step);
-                    }
-                    self.end_all(vec![end], &faults::step_unclaimed());
-                }
-            }
-        }
-        count
     }
 
     /// There is no memory for a value that came: its waiter is told; the peer is not at fault.

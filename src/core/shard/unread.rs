@@ -5,9 +5,10 @@
 //! or its peer was given up.
 
 use super::TaskEvent;
-use super::core::{Core, EventHead, Led, Reply};
+use super::core::{Core, EventHead};
 use super::ids::{LinkId, NO_LINK, TaskId};
 use super::value::{NOT_LENT, Value, Waiter};
+use super::waits::Reply;
 use crate::ground::{Status, faults};
 use crate::mail::call::ShardMessage;
 use crate::mail::stops::Stops;
@@ -49,7 +50,7 @@ impl Core {
     ) -> Option<Handed> {
         // Looked at with the value in hand: one that was sent after the cancel finds it here.
         if stops.is_some_and(Stops::is_raised) && !mutant!("cancelled_receives_take_values") {
-            self.tell_outside(reply, 0, Err(faults::cancelled()));
+            self.waits.tell(reply, 0, Err(faults::cancelled()));
             return outcome.ok();
         }
         let waking = if trace == 0 {
@@ -57,28 +58,7 @@ impl Core {
         } else {
             self.stages.hands_to_thread(trace)
         };
-        self.tell_outside(reply, waking, outcome)?.ok()
-    }
-
-    /// Gives an application thread its outcome. It comes back if the thread is gone.
-    pub(super) fn tell_outside(
-        &mut self,
-        reply: &Reply,
-        waking: u64,
-        outcome: Result<Handed, Status>,
-    ) -> Option<Result<Handed, Status>> {
-        match reply {
-            Reply::Cell(cell) => {
-                if waking != 0 {
-                    cell.wakes(waking);
-                }
-                cell.complete(outcome)
-            }
-            Reply::Leader => {
-                self.led = Some(Led { outcome, waking });
-                None
-            }
-        }
+        self.waits.tell(reply, waking, outcome)?.ok()
     }
 
     /// A value that was handed over goes back to where it lay, or to the next waiter there.
@@ -192,7 +172,8 @@ impl Core {
             if shard == self.index {
                 self.unread(handed);
             } else {
-                self.tell_shard(shard, ShardMessage::Unread(handed));
+                self.neighbour_queues
+                    .push(shard, ShardMessage::Unread(handed));
             }
         }
     }

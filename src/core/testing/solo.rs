@@ -30,10 +30,10 @@ use crate::mail::wait::WaitCell;
 use crate::mail::{Handed, Received};
 use crate::memory::{ArenaConfig, ArenaId, House, MappedSegment, Pool, Segment, Tensor};
 use crate::shard::carriers::carriers;
-use crate::shard::core::Reply;
 use crate::shard::ids::TaskId;
-use crate::shard::peers::Link;
+use crate::shard::links::Link;
 use crate::shard::task::{Task, TaskContext, TaskEvent, TaskWaker};
+use crate::shard::waits::Reply;
 use crate::shard::{Call, Mailbox, Observer, Parts, Progress, Settings, Shard, TURNS_PER_STAMP};
 use crate::trace::Clock;
 use crate::trace::recorder::Head;
@@ -526,7 +526,7 @@ impl Solo {
 
     pub(super) fn link(&self, task: &TaskName, theirs: u16) -> Option<&Link> {
         let core = &self.shard.core;
-        let peer = core.peers.iter().find(|peer| peer.task == *task)?;
+        let peer = core.peers.at(core.peers.find(task)?)?;
         let link = *peer.links.get(usize::from(theirs))?;
         core.links.at(link)
     }

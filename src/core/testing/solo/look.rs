@@ -109,7 +109,7 @@ impl Core {
             early: self.early.len(),
             waits: self.waits.len(),
             backlog: self.transfers.waiting(),
-            shard_messages: self.shard_messages_waiting,
+            shard_messages: self.neighbour_queues.len(),
             table: [table.values, table.waiters],
             steps: [table.steps, table.grace_steps],
             leases: self.leases.out() as u64,

@@ -1,0 +1,317 @@
+//! Connecting: what follows when a peer is named, comes up, goes away or ends, and a link with it.
+//!
+//! A *peer* is a task; a *link* is the channel between this shard and one shard of it. Links open when control has
+//! greeted the peer; until then values park and receives wait. They end with the peer's incarnation.
+
+use super::core::{Core, PortOp};
+use super::ids::{LinkId, NO_LINK, PeerId};
+use super::keys::Route;
+use super::links::NextConnection;
+use super::peers::PeerState;
+use super::transfers::Incoming;
+use crate::channel::{self, Channel, Rule};
+use crate::fabric::{AnyPort, DownReason};
+use crate::ground::device::TaskName;
+use crate::ground::{Incarnation, Nanos, Status, faults, limits};
+use crate::mail::call::{PeerSegment, PeerUp};
+
+impl Core {
+    /// The peer of that name, made known if it is new.
+    pub(crate) fn peer_of(&mut self, task: &TaskName) -> Result<PeerId, Status> {
+        if let Some(at) = self.peers.find(task) {
+            return Ok(at);
+        }
+        let at = self.new_peer(task)?;
+        self.await_peer(at);
+        Ok(at)
+    }
+
+    /// A place for a peer that is not known: that of one of which nothing is left, or a new one.
+    fn new_peer(&mut self, task: &TaskName) -> Result<PeerId, Status> {
+        let vacant = self.vacant_peer();
+        self.peers.add(task, vacant)
+    }
+
+    /// Something waits for the peer: if it is not there, control is asked to dial, and the wait has an end.
+    pub(crate) fn await_peer(&mut self, at: PeerId) {
+        let until = self.now + self.settings.connect_timeout_ns;
+        let Some(peer) = self.peers.at_mut(at) else {
+            return;
+        };
+        if peer.state == PeerState::Gone {
+            peer.state = PeerState::Awaited { until };
+            self.next_timer = self.next_timer.min(until);
+            self.observer.peer_wanted(&peer.task);
+        }
+    }
+
+    /// The connection is lost, which says nothing about the peer: it may come back, in the same life, until then.
+    pub(crate) fn peer_away(&mut self, task: &TaskName, status: Status, until: Nanos) {
+        if let Some(at) = self.peers.find(task)
+            && let peer = &mut self.peers[at]
+            && matches!(peer.state, PeerState::Up { .. })
+        {
+            peer.state = PeerState::Away { until };
+            peer.away = Some(status);
+            self.next_timer = self.next_timer.min(until);
+        }
+    }
+
+    /// The link a key of that hash travels by.
+    pub(crate) fn link_for(&self, peer: PeerId, hash: u64) -> LinkId {
+        let peer = self.peers.at(peer);
+        peer.map_or(NO_LINK, |peer| peer.link_for(hash))
+    }
+
+    /// Control has greeted the peer.
+    pub(crate) fn peer_up(&mut self, up: PeerUp, ports: &mut [AnyPort]) {
+        let known = self.peers.find(&up.task);
+        // A peer that is connected need not be dialled.
+        let Ok(at) = known.map_or_else(|| self.new_peer(&up.task), Ok) else {
+            return;
+        };
+        let former = self.peers[at].life();
+        if let Some(former) = former
+            && former != up.incarnation
+        {
+            self.peer_restarted(at, former, up.incarnation);
+        }
+        self.fail_strangers(at, up.incarnation);
+        self.lives_over.forget(up.incarnation);
+        let peer = &mut self.peers[at];
+        peer.state = PeerState::Up {
+            incarnation: up.incarnation,
+        };
+        peer.away = None;
+        peer.connection = up.connection;
+        peer.bound = Some(up.incarnation);
+        peer.read_domain = up.read_domain;
+        peer.devices = up.devices;
+        peer.segments = up.segments;
+        if peer.links.len() != usize::from(up.shards) {
+            let none = vec![NO_LINK; usize::from(up.shards)];
+            let former = std::mem::replace(&mut peer.links, none);
+            self.links.spare(former);
+        }
+        for (theirs, attach) in up.links {
+            let link = self.link_with(at, theirs, up.read_domain);
+            let reads_in_place = up.read_domain && self.settings.lease;
+            let entry = &mut self.links[link];
+            entry.channel.set_read_domain(reads_in_place);
+            let former = entry.next.replace(NextConnection::new(attach));
+            self.port_ops.extend(former.map(PortOp::Discard));
+            if let Some((port, qp)) = entry.qp {
+                // What the former connection holds comes home first.
+                self.port_ops.push(PortOp::Close { port, qp });
+            } else {
+                self.attach_next(link, ports);
+            }
+        }
+        self.resolve_links(at);
+        self.requeue_parked(at);
+        self.tell_ends(at);
+    }
+
+    fn link_with(&mut self, peer: PeerId, theirs: u16, read_domain: bool) -> LinkId {
+        if let Some(&link) = self.peers[peer].links.get(usize::from(theirs))
+            && link != NO_LINK
+        {
+            return link;
+        }
+        let settings = channel::ChannelSettings {
+            incarnation: self.incarnation,
+            frame_window: self.settings.frame_window,
+            line_window: self.settings.line_window,
+            inline_max: self.settings.inline_max,
+            read_domain: read_domain && self.settings.lease,
+            requests: limits::REQUESTS,
+            offers: self.settings.offers,
+            interned: self.settings.interned,
+            ack_delay_ns: self.settings.ack_delay_ns,
+            rules: self.settings.rules,
+        };
+        let link = self.links.assign(peer, || Channel::new(settings));
+        self.peers[peer].links[usize::from(theirs)] = link;
+        link
+    }
+
+    /// The next connection of a link begins.
+    pub(crate) fn attach_next(&mut self, link: LinkId, ports: &mut [AnyPort]) {
+        let Some(entry) = self.links.at_mut(link) else {
+            return;
+        };
+        if entry.qp.is_some() {
+            return;
+        }
+        let Some(qp) = entry.next.take().and_then(|next| next.begin(ports)) else {
+            return;
+        };
+        self.links.connect(link, qp);
+    }
+
+    /// Tells every key of the peer its link.
+    fn resolve_links(&mut self, at: PeerId) {
+        let links = self.peers[at].links.clone();
+        for entry in self.keys.iter_mut() {
+            if matches!(entry.way.route, Route::Out { peer } | Route::In { peer } if peer == at)
+                && !links.is_empty()
+            {
+                entry.way.link = links[(entry.key.hash() % links.len() as u64) as usize];
+            }
+        }
+    }
+
+    /// A queue pair went down; everything it held has come back.
+    pub(crate) fn link_down(&mut self, link: LinkId, reason: DownReason) {
+        let Some(entry) = self.links.at_mut(link) else {
+            return;
+        };
+        entry.qp = None;
+        entry.channel.disconnected();
+        let is_orphaned = entry.next.is_none();
+        if !is_orphaned {
+            self.port_ops.push(PortOp::Attach { link });
+        }
+        let peer = &self.peers[entry.peer];
+        let (task, connection) = (peer.task.clone(), peer.connection);
+        if self.settings.rules.on(Rule::WriteSpendsGrant) {
+            for ticket in self.asked.picked(|asked| asked.link == link) {
+                // Landings are a connection's.
+                if let Some(asked) = self.asked.at_mut(ticket) {
+                    asked.landing = None;
+                }
+            }
+        }
+        if reason == DownReason::Corrupt {
+            self.stats.violations += 1;
+        }
+        if is_orphaned {
+            self.observer.link_down(&task, connection, reason);
+        }
+    }
+
+    /// The peer broke the protocol: its connection ends, nothing else does.
+    pub(crate) fn violated(&mut self, link: LinkId, violation: channel::Violation) {
+        self.stats.violations += 1;
+        let Some(entry) = self.links.at_mut(link) else {
+            return;
+        };
+        let task = self.peers[entry.peer].task.clone();
+        if let Some((port, qp)) = entry.qp {
+            self.port_ops.push(PortOp::Close { port, qp });
+        }
+        let status = faults::frame_malformed(&task, &violation);
+        self.observer.violated(&task, &status);
+        let peer = entry.peer;
+        self.peer_lost(peer, &status);
+    }
+
+    /// The peer is given up: what waits for it or of it fails with `status`.
+    pub(crate) fn peer_lost(&mut self, at: PeerId, status: &Status) {
+        let Some(peer) = self.peers.at_mut(at) else {
+            return;
+        };
+        let life = peer.life();
+        peer.state = PeerState::Gone;
+        peer.away = None;
+        // A receive from now on waits for whatever life comes next, unless its key names this one.
+        peer.bound = None;
+        peer.parked.clear();
+        peer.expecting.clear();
+        // The mappings stay with the leases that need them; nothing new is leased.
+        peer.segments.clear();
+        let links = peer.links.clone();
+        let holds_values = self.hold_values(&links);
+        let dropped = self.stats.dropped;
+        for &link in &links {
+            self.end_link(link);
+        }
+        self.fail_peer(at, status);
+        self.forget_keys_of(at);
+        if let Some(life) = life {
+            self.lives_over.note(life, status);
+            if holds_values || self.stats.dropped > dropped {
+                self.mark_dropped(&links, life);
+            }
+        }
+    }
+
+    /// A life of the peer is proved over: what it may have been reading comes home.
+    pub(crate) fn peer_exited(&mut self, task: &TaskName, incarnation: Incarnation) {
+        let Some(at) = self.peers.find(task) else {
+            return;
+        };
+        // It could come back from being away, but not in that life.
+        if self.peers[at].is_of_life(incarnation) {
+            if matches!(self.peers[at].state, PeerState::Away { .. }) {
+                reached!("exited_while_away");
+            }
+            // Nothing more may be offered to it: no `Release` would ever arrive.
+            let status = faults::peer_exited(task);
+            self.peer_lost(at, &status);
+        }
+        for link in self.links.iter_mut().filter(|link| link.peer == at) {
+            link.channel.exited(incarnation);
+        }
+        for link in self.links.ids() {
+            self.weigh(link);
+        }
+    }
+
+    /// The connection of a link is closed, and its epoch is over.
+    pub(super) fn end_link(&mut self, link: LinkId) {
+        self.forget_epoch(link);
+        let Some(entry) = self.links.at_mut(link) else {
+            return;
+        };
+        if let Some((port, qp)) = entry.qp.take() {
+            self.port_ops.push(PortOp::Close { port, qp });
+        }
+        entry.channel.lose();
+        self.port_ops.extend(entry.next.take().map(PortOp::Discard));
+        self.weigh(link);
+    }
+
+    /// What is bound to a link's epoch, which is over, goes.
+    pub(super) fn forget_epoch(&mut self, link: LinkId) {
+        self.drop_early(|of, _| of == link);
+        self.partings.forget_link(link);
+        self.transfers.end_epoch(link);
+        for ticket in self.asked.picked(|asked| asked.link == link) {
+            if let Some(id) = self.asked.remove(ticket).and_then(|asked| asked.id) {
+                self.table.cancel(id);
+            }
+        }
+        if let Some(entry) = self.links.at_mut(link) {
+            entry.parked.clear();
+            // The peer counts apart what it has lent in epochs that are over.
+            entry.leased = 0;
+            entry.has_asked = false;
+        }
+    }
+
+    /// A peer's arena grew: offers that waited for the segment can be read. Another life numbers its segments anew:
+    /// news that overtakes its greeting, or comes after the next one's, is ignored, for a greeting brings all there
+    /// are.
+    pub(crate) fn peer_segment(
+        &mut self,
+        task: &TaskName,
+        incarnation: Incarnation,
+        segment: PeerSegment,
+    ) {
+        let Some(at) = self.peers.find(task) else {
+            return;
+        };
+        let peer = &mut self.peers[at];
+        if !peer.is_of_life(incarnation) && !mutant!("segments_of_any_life") {
+            return;
+        }
+        peer.segments.push(segment);
+        for link in peer.links.clone() {
+            let unmapped = |of: &Incoming| of.link == link && of.region.is_some();
+            for id in self.transfers.pick(unmapped) {
+                self.read_in_place(id);
+            }
+        }
+    }
+}

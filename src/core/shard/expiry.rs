@@ -1,0 +1,151 @@
+//! Expiry: what ends because its time is over, and when to look next.
+//!
+//! It keeps no times itself, except those of steps: a wait's is in the table, a blocked send's in the queue, an absent
+//! peer's with the peer.
+
+use std::collections::BTreeMap;
+
+use super::core::Core;
+use super::peers::PeerState;
+use super::value::Waiter;
+use crate::ground::{FrameIter, Nanos, Status, StepId, faults};
+use crate::rendezvous::{self, KeyId, Slot};
+
+/// When steps are to end, for those with a deadline.
+#[derive(Debug, Default)]
+pub(crate) struct StepDeadlines(BTreeMap<StepId, Nanos>);
+
+impl StepDeadlines {
+    /// The earliest of several counts.
+    fn set(&mut self, step: StepId, deadline: Nanos) {
+        let set = self.0.entry(step).or_insert(deadline);
+        *set = deadline.min(*set);
+    }
+
+    /// The step has ended.
+    pub(super) fn forget(&mut self, step: StepId) {
+        self.0.remove(&step);
+    }
+
+    fn due(&self, now: Nanos) -> Vec<StepId> {
+        let due = self.0.iter().filter(|(_, at)| **at <= now);
+        due.map(|(&step, _)| step).collect()
+    }
+
+    fn next(&self) -> Nanos {
+        self.0.values().min().copied().unwrap_or(Nanos::NEVER)
+    }
+}
+
+impl Core {
+    /// When the next link wants to be called, and the table.
+    pub(crate) fn find_next_timer(&self) -> Nanos {
+        let table = self.table.poll_timeout();
+        let blocked_sends = self.send_queue.next_deadline();
+        self.links
+            .poll_timeout()
+            .min(table.unwrap_or(Nanos::NEVER))
+            .min(self.peers.next_end())
+            .min(self.transfers.next_try())
+            .min(self.deadlines.next())
+            .min(blocked_sends.unwrap_or(Nanos::NEVER))
+    }
+
+    /// A waiter's time is up, or a step that only peers spoke of was never used.
+    pub(crate) fn expire(&mut self) -> usize {
+        let mut expired = Vec::new();
+        self.table.expire(self.now, &mut |end| expired.push(end));
+        let count = expired.len() + self.expire_blocked_sends() + self.expire_steps();
+        for end in expired {
+            match end {
+                rendezvous::Expired::Waiter(slot, waiter) => {
+                    if !matches!(waiter, Waiter::Asked(_)) {
+                        self.missed(slot);
+                    }
+                    self.complete(
+                        waiter,
+                        Err(faults::deadline(self.key_of(slot).as_ref(), slot.step)),
+                    );
+                    self.settle_demands(slot);
+                }
+                rendezvous::Expired::Unclaimed(end) => {
+                    if let rendezvous::Ended::Waiter(slot, _) | rendezvous::Ended::Value(slot, _) =
+                        &end
+                    {
+                        let step = slot.step;
+                        self.drop_early(|_, slot| slot.step == step);
+                    }
+                    self.end_all(vec![end], &faults::step_unclaimed());
+                }
+            }
+        }
+        count
+    }
+
+    /// Ends the wait of sends whose time is over.
+    fn expire_blocked_sends(&mut self) -> usize {
+        let due: Vec<_> = self
+            .send_queue
+            .blocked_sends()
+            .filter(|(_, blocked)| blocked.deadline <= self.now)
+            .map(|(turn, _)| turn)
+            .collect();
+        for &turn in &due {
+            let Some(blocked) = self.send_queue.leave(turn) else {
+                continue;
+            };
+            let status = match self.key_of(blocked.slot) {
+                Some(key) => faults::send_deadline(&key, blocked.slot.step),
+                None => faults::deadline(None, blocked.slot.step),
+            };
+            blocked.fail(&status);
+        }
+        due.len()
+    }
+
+    /// Peers that were not there in time: what waits for them fails `Unavailable`.
+    pub(crate) fn give_up_awaited(&mut self) {
+        for at in self.peers.ids() {
+            let peer = &self.peers[at];
+            match peer.state {
+                PeerState::Awaited { until } if until <= self.now => {
+                    let status =
+                        faults::connect_deadline(&peer.task, self.settings.connect_timeout_ns);
+                    self.give_up(at, &status);
+                }
+                PeerState::Away { until } if until <= self.now => {
+                    let status = peer.away.clone().unwrap_or_else(faults::shutdown);
+                    self.peer_lost(at, &status);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The step is to end by then, if it has not ended before. The earliest of several counts.
+    pub(crate) fn end_by(&mut self, step: StepId, deadline: Nanos) -> Result<(), Status> {
+        let slot = Slot {
+            step,
+            key: KeyId(0),
+            at: FrameIter::default(),
+        };
+        // It counts among the steps alive, so there are no more deadlines than those.
+        self.table
+            .open_step(self.now, step)
+            .map_err(|refusal| self.refused(refusal, slot))?;
+        self.deadlines.set(step, deadline);
+        self.next_timer = self.next_timer.min(deadline);
+        Ok(())
+    }
+
+    /// Ends the steps whose time is over.
+    fn expire_steps(&mut self) -> usize {
+        let due = self.deadlines.due(self.now);
+        for &step in &due {
+            self.deadlines.forget(step);
+            self.missed_in(step);
+            self.fail_step(step, &faults::step_deadline(step));
+        }
+        due.len()
+    }
+}

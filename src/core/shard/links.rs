@@ -1,0 +1,307 @@
+//! Links: the channels to the shards of peers, which queue pair each has, and which of them have frames due.
+//!
+//! Knows links by number, and what of them is spare; not why a peer comes or goes.
+
+use std::collections::BTreeMap;
+use std::ops::{Index, IndexMut};
+
+use super::ids::{LinkId, NO_LINK, PeerId, Rows};
+use super::parked::ParkedQueue;
+use super::value::Value;
+use crate::channel::Channel;
+use crate::fabric::{AnyPort, Port, QpId};
+use crate::ground::{Nanos, TensorMeta};
+use crate::mail::call::Attach;
+use crate::rendezvous::KeyId;
+
+/// The channel to one shard of a peer, and the queue pair under it.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) peer: PeerId,
+    pub(crate) channel: Channel<Value>,
+    /// The port and queue pair; `None` without a connection.
+    pub(crate) qp: Option<(usize, QpId)>,
+    is_dirty: bool,
+    /// Values for this peer that wait for credit, or for the connection.
+    pub(crate) parked: ParkedQueue,
+    /// Type and shape last seen of a key's values: for landings before the value is there.
+    pub(crate) seen: BTreeMap<KeyId, TensorMeta>,
+    /// A send waits for credit, or for the peer to be there.
+    pub(crate) is_awaited: bool,
+    /// Leases of values that the peer has on offer in this epoch.
+    pub(crate) leased: usize,
+    /// True while every waiting receive of this link has asked.
+    pub(crate) has_asked: bool,
+    /// The next connection: it begins when the one before is quiet.
+    pub(crate) next: Option<NextConnection>,
+}
+
+impl Link {
+    /// True if a value would leave by it at once.
+    pub(crate) fn is_open(&self) -> bool {
+        self.parked.is_empty() && self.channel.takes_push()
+    }
+
+    /// True if the link is unused as it stands: nothing of an ended connection is left, and none is to come.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.qp.is_none()
+            && self.next.is_none()
+            && self.parked.is_empty()
+            && self.seen.is_empty()
+            && self.channel.is_empty()
+    }
+
+    /// True if values not yet received, `offered` ones not yet taken, or leases still held, take so much of the peer's
+    /// credit or of its places on offer that a value may not come unrequested. A requested one needs neither.
+    pub(crate) fn is_pressed(&self, offered: usize, offers: usize) -> bool {
+        self.channel.is_pressed() || (self.leased + offered) * 2 >= offers
+    }
+}
+
+/// How the next connection of a link is made.
+pub(crate) struct NextConnection(Attach);
+
+impl NextConnection {
+    pub(super) const fn new(attach: Attach) -> Self {
+        Self(attach)
+    }
+
+    /// The queue pair it is made by; `None` if there is none any more.
+    pub(super) fn begin(self, ports: &mut [AnyPort]) -> Option<(usize, QpId)> {
+        (self.0)(ports)
+    }
+
+    /// Ends the connection before it began. Dropped alone, an end in shared memory tells its other end nothing.
+    pub(crate) fn discard(self, ports: &mut [AnyPort]) {
+        if let Some((port, qp)) = (self.0)(ports)
+            && let Some(port) = ports.get_mut(port)
+        {
+            port.close(qp);
+        }
+    }
+}
+
+impl std::fmt::Debug for NextConnection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Next")
+    }
+}
+
+/// The links of a shard.
+#[derive(Debug)]
+pub(crate) struct Links {
+    rows: Rows<LinkId, Link>,
+    /// Those that belong to no peer.
+    spare: Vec<LinkId>,
+    /// No link that went to another peer was in a later epoch then. A peer that is met again, and was forgotten
+    /// meanwhile, remembers the epoch of the link that it had.
+    spared_epoch: u64,
+    /// By port and queue pair: the link.
+    by_qp: Vec<Vec<LinkId>>,
+    /// Those that have frames due.
+    dirty: Vec<LinkId>,
+}
+
+impl Links {
+    /// None yet, over so many ports.
+    pub(super) fn new(ports: usize) -> Self {
+        Self {
+            rows: Rows::default(),
+            spare: Vec::new(),
+            spared_epoch: 0,
+            by_qp: vec![Vec::new(); ports],
+            dirty: Vec::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn at(&self, link: LinkId) -> Option<&Link> {
+        self.rows.at(link)
+    }
+
+    #[inline]
+    pub(crate) fn at_mut(&mut self, link: LinkId) -> Option<&mut Link> {
+        self.rows.at_mut(link)
+    }
+
+    /// Every link there is now; it holds no borrow.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = LinkId> + use<> {
+        self.rows.ids()
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Link> {
+        self.rows.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> std::slice::IterMut<'_, Link> {
+        self.rows.iter_mut()
+    }
+
+    /// A link for that peer: a spare one, or one with the channel that `make` gives. It begins in an epoch that no
+    /// link of an earlier peer has had.
+    pub(super) fn assign(&mut self, peer: PeerId, make: impl FnOnce() -> Channel<Value>) -> LinkId {
+        if let Some(link) = self.spare.pop() {
+            let entry = &mut self.rows[link];
+            (entry.peer, entry.is_awaited, entry.has_asked) = (peer, false, false);
+            entry.leased = 0;
+            reached!("a_spare_link");
+            entry.channel.rebind(self.spared_epoch + 1);
+            return link;
+        }
+        let mut channel = make();
+        if self.spared_epoch > 0 {
+            channel.rebind(self.spared_epoch + 1);
+        }
+        self.rows.push(Link {
+            peer,
+            channel,
+            qp: None,
+            is_dirty: false,
+            parked: ParkedQueue::default(),
+            seen: BTreeMap::new(),
+            is_awaited: false,
+            leased: 0,
+            has_asked: false,
+            next: None,
+        })
+    }
+
+    /// Links that nothing is left of go to the next peer.
+    pub(super) fn spare(&mut self, links: Vec<LinkId>) {
+        for link in links {
+            let Some(entry) = self.rows.at(link) else {
+                continue;
+            };
+            self.spared_epoch = self.spared_epoch.max(entry.channel.epoch());
+            if entry.is_empty() {
+                self.spare.push(link);
+            }
+        }
+    }
+
+    // ─────────────────────────────────────────────── queue pairs ────────────────────────────────────────────────
+
+    /// The link's connection begins, by that port and queue pair.
+    pub(super) fn connect(&mut self, link: LinkId, (port, qp): (usize, QpId)) {
+        let Some(entry) = self.rows.at_mut(link) else {
+            return;
+        };
+        entry.qp = Some((port, qp));
+        entry.channel.connected();
+        let at = qp.0 as usize & 0xffff;
+        let links = &mut self.by_qp[port];
+        if links.len() <= at {
+            links.resize(at + 1, NO_LINK);
+        }
+        links[at] = link;
+        self.touch(link);
+    }
+
+    /// The link of a queue pair.
+    #[inline]
+    pub(crate) fn of_qp(&self, port: usize, qp: QpId) -> LinkId {
+        let link = self
+            .by_qp
+            .get(port)
+            .and_then(|links| links.get(qp.0 as usize & 0xffff))
+            .copied();
+        match link {
+            Some(link)
+                if self
+                    .rows
+                    .at(link)
+                    .is_some_and(|entry| entry.qp == Some((port, qp))) =>
+            {
+                link
+            }
+            _ => self.find_qp(port, qp),
+        }
+    }
+
+    /// The link of a queue pair whose place in its port another has taken already, though its Down is still to come.
+    #[cold]
+    fn find_qp(&self, port: usize, qp: QpId) -> LinkId {
+        let found = self.rows.position(|entry| entry.qp == Some((port, qp)));
+        found.unwrap_or(NO_LINK)
+    }
+
+    /// Closes what the ports hold, when the shard stops.
+    pub(super) fn close_all(&self, ports: &mut [AnyPort]) {
+        for link in &self.rows {
+            if let Some((port, qp)) = link.qp
+                && let Some(port) = ports.get_mut(port)
+            {
+                port.close(qp);
+            }
+        }
+    }
+
+    // ─────────────────────────────────────────────── what is due ────────────────────────────────────────────────
+
+    /// The link has frames due.
+    #[inline]
+    pub(crate) fn touch(&mut self, link: LinkId) {
+        if let Some(entry) = self.rows.at_mut(link)
+            && !std::mem::replace(&mut entry.is_dirty, true)
+        {
+            self.dirty.push(link);
+        }
+    }
+
+    /// True if a link has frames due.
+    #[inline]
+    pub(crate) const fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Those that have frames due, of which none is listed any more. The list comes back by [`Links::put_back`].
+    pub(super) fn take_dirty(&mut self) -> Vec<LinkId> {
+        std::mem::take(&mut self.dirty)
+    }
+
+    /// One of them is posted to now: from here on it can become due again.
+    #[inline]
+    pub(super) fn clean(&mut self, link: LinkId) {
+        if let Some(entry) = self.rows.at_mut(link) {
+            entry.is_dirty = false;
+        }
+    }
+
+    /// The list is done. What could not be posted is due again, in the new list: the larger allocation is kept.
+    pub(super) fn put_back(&mut self, list: Vec<LinkId>) {
+        if self.dirty.is_empty() {
+            self.dirty = list;
+        }
+    }
+
+    /// When the next channel wants to be called.
+    pub(super) fn poll_timeout(&self) -> Nanos {
+        let timeouts = self.rows.iter().map(|link| link.channel.poll_timeout());
+        timeouts.min().unwrap_or(Nanos::NEVER)
+    }
+}
+
+impl Index<LinkId> for Links {
+    type Output = Link;
+
+    #[inline]
+    fn index(&self, link: LinkId) -> &Link {
+        &self.rows[link]
+    }
+}
+
+impl IndexMut<LinkId> for Links {
+    #[inline]
+    fn index_mut(&mut self, link: LinkId) -> &mut Link {
+        &mut self.rows[link]
+    }
+}
+
+impl<'a> IntoIterator for &'a Links {
+    type Item = &'a Link;
+    type IntoIter = std::slice::Iter<'a, Link>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.rows.iter()
+    }
+}

@@ -1,0 +1,244 @@
+//! Waits: who waits for an outcome and is no in-shard task of this shard's own table: application threads, neighbours,
+//! and in-shard tasks whose value lies with a neighbour.
+//!
+//! Knows them by ticket, and where the table has each; not the table, nor what an outcome says.
+
+use std::sync::Arc;
+
+use super::ids::TaskId;
+use crate::channel::slab::Slab;
+use crate::ground::{Incarnation, Status};
+use crate::mail::Handed;
+use crate::mail::stops::Stops;
+use crate::mail::wait::WaitCell;
+use crate::rendezvous::WaiterId;
+use crate::wire::Ticket;
+
+/// Where an application thread hears of the outcome of its receive.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// In a cell: another thread turns the shard, or may.
+    Cell(Arc<WaitCell<Handed>>),
+    /// In [`Waits::take_led`]: it turns the shard itself until the outcome is there. It costs no atomic operation.
+    Leader,
+}
+
+/// What the thread that turns the shard waited for.
+#[derive(Debug)]
+pub struct Led {
+    /// The outcome of its receive.
+    pub outcome: Result<Handed, Status>,
+    /// What the stages of the shard have to say of it; zero for nothing.
+    pub waking: u64,
+}
+
+/// A waiter of this process that is not an in-shard task of this shard.
+#[derive(Debug)]
+pub(super) enum Wait {
+    /// An application thread; in the table here under this id.
+    Outside {
+        reply: Reply,
+        id: Option<WaiterId>,
+        /// What may cancel it.
+        stops: Option<Stops>,
+        /// The life of the source that its key names.
+        expected: Incarnation,
+    },
+    /// A neighbour, by its own ticket; in the table here under this id.
+    Neighbour {
+        shard: u16,
+        theirs: u32,
+        id: Option<WaiterId>,
+    },
+    /// An in-shard task of ours, in the table of a neighbour.
+    Away {
+        shard: u16,
+        task: TaskId,
+        token: u64,
+    },
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    slab: Slab<Wait>,
+    /// The outcome for the thread that turns the shard and waits, until it takes it.
+    led: Option<Led>,
+}
+
+impl Waits {
+    /// None, and room for so many.
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            slab: Slab::new(limit),
+            led: None,
+        }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// An application thread waits, for a value of that life of its source. It comes back if there is no room.
+    pub(super) fn add_outside(
+        &mut self,
+        reply: Reply,
+        stops: Option<Stops>,
+        expected: Incarnation,
+    ) -> Result<Ticket, Reply> {
+        let wait = Wait::Outside {
+            reply,
+            id: None,
+            stops,
+            expected,
+        };
+        let ticket = match self.slab.insert(wait) {
+            Ok(ticket) => ticket,
+            Err(Wait::Outside { reply, .. }) => return Err(reply),
+            Err(_) => unreachable!("what comes back is what was given"),
+        };
+        if let Some(Wait::Outside {
+            reply: Reply::Cell(cell),
+            ..
+        }) = self.slab.at(ticket)
+        {
+            cell.sit(u64::from(ticket.packed()));
+        }
+        Ok(ticket)
+    }
+
+    /// A neighbour waits, by its own ticket. `None` if there is no room.
+    pub(super) fn add_neighbour(&mut self, shard: u16, theirs: u32) -> Option<Ticket> {
+        let wait = Wait::Neighbour {
+            shard,
+            theirs,
+            id: None,
+        };
+        self.slab.insert(wait).ok()
+    }
+
+    /// An in-shard task of ours waits at a neighbour. `None` if there is no room.
+    pub(super) fn add_away(&mut self, shard: u16, task: TaskId, token: u64) -> Option<Ticket> {
+        self.slab.insert(Wait::Away { shard, task, token }).ok()
+    }
+
+    /// It stands in the table, under this id. False if it waits no more: it has its outcome already.
+    pub(super) fn set_place(&mut self, ticket: Ticket, at: WaiterId) -> bool {
+        match self.slab.at_mut(ticket) {
+            Some(Wait::Outside { id, .. } | Wait::Neighbour { id, .. }) => {
+                *id = Some(at);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// It waits no more.
+    #[inline]
+    pub(super) fn remove(&mut self, ticket: Ticket) -> Option<Wait> {
+        self.slab.remove(ticket)
+    }
+
+    /// The life of the source that an application thread's key names.
+    pub(super) fn expected(&self, ticket: Ticket) -> Option<Incarnation> {
+        match self.slab.at(ticket) {
+            Some(Wait::Outside { expected, .. }) => Some(*expected),
+            _ => None,
+        }
+    }
+
+    /// An application thread gave its receive up, by its cell: where the table has it.
+    pub(super) fn remove_cell(&mut self, gone: &Arc<WaitCell<Handed>>) -> Option<WaiterId> {
+        // The seat is of this cell for as long as it stands there.
+        let ticket = Ticket::unpack(gone.seat()? as u32);
+        match self.slab.at(ticket) {
+            Some(Wait::Outside {
+                reply: Reply::Cell(cell),
+                ..
+            }) if Arc::ptr_eq(cell, gone) => {}
+            _ => return None,
+        }
+        match self.slab.remove(ticket) {
+            Some(Wait::Outside { id, .. }) => id,
+            _ => None,
+        }
+    }
+
+    /// A neighbour gave a receive up, by its own ticket: where the table has it.
+    pub(super) fn remove_neighbour(&mut self, from: u16, wait: u32) -> Option<WaiterId> {
+        let is_it = |of: &Wait| matches!(of, Wait::Neighbour { shard, theirs, .. } if *shard == from && *theirs == wait);
+        let ticket = self.slab.picked(is_it).into_iter().next()?;
+        match self.slab.remove(ticket) {
+            Some(Wait::Neighbour { id, .. }) => id,
+            _ => None,
+        }
+    }
+
+    /// An in-shard task has ended: its receives at neighbours, by shard and ticket.
+    pub(super) fn remove_away(&mut self, task: TaskId) -> Vec<(u16, Ticket)> {
+        let is_its = |of: &Wait| matches!(of, Wait::Away { task: of, .. } if *of == task);
+        let tickets = self.slab.picked(is_its).into_iter();
+        let ended = tickets.filter_map(|ticket| match self.slab.remove(ticket) {
+            Some(Wait::Away { shard, .. }) => Some((shard, ticket)),
+            _ => None,
+        });
+        ended.collect()
+    }
+
+    /// The application threads that wait.
+    pub(super) fn outside(&self) -> Vec<Ticket> {
+        self.slab
+            .picked(|wait| matches!(wait, Wait::Outside { .. }))
+    }
+
+    /// One of them waits no more: where it is to be told why.
+    pub(super) fn remove_reply(&mut self, ticket: Ticket) -> Option<Reply> {
+        match self.slab.remove(ticket)? {
+            Wait::Outside { reply, .. } => Some(reply),
+            Wait::Neighbour { .. } | Wait::Away { .. } => None,
+        }
+    }
+
+    // ────────────────────────────────────────── the thread that leads ───────────────────────────────────────────
+
+    /// The thread that turns the shard leaves before it has its outcome: it hears of it in `cell`.
+    #[cold]
+    pub(super) fn leader_leaves(&mut self, ticket: Ticket, cell: Arc<WaitCell<Handed>>) {
+        if let Some(Wait::Outside { reply, .. }) = self.slab.at_mut(ticket) {
+            cell.sit(u64::from(ticket.packed()));
+            *reply = Reply::Cell(cell);
+        }
+    }
+
+    /// Gives an application thread its outcome. It comes back if the thread is gone.
+    pub(super) fn tell(
+        &mut self,
+        reply: &Reply,
+        waking: u64,
+        outcome: Result<Handed, Status>,
+    ) -> Option<Result<Handed, Status>> {
+        match reply {
+            Reply::Cell(cell) => {
+                if waking != 0 {
+                    cell.wakes(waking);
+                }
+                cell.complete(outcome)
+            }
+            Reply::Leader => {
+                self.led = Some(Led { outcome, waking });
+                None
+            }
+        }
+    }
+
+    /// True if an outcome for the thread that turns the shard is there.
+    pub(super) const fn has_led(&self) -> bool {
+        self.led.is_some()
+    }
+
+    /// The outcome for the thread that turns the shard, if it is there.
+    #[inline]
+    pub(super) const fn take_led(&mut self) -> Option<Led> {
+        self.led.take()
+    }
+}
