@@ -373,7 +373,7 @@ impl Port for AnyPort {
         each!(self, port => port.close_landing(qp, landing));
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll<S: FnMut(Arrival<'_>)>(&mut self, now: Nanos, budget: usize, sink: &mut S) -> usize {
         each!(self, port => port.poll(now, budget, sink))
     }

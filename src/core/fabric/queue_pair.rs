@@ -24,7 +24,7 @@ use super::doorbell::PeerWake;
 use super::landings::Inbound;
 use super::lane::MemoryLane;
 use super::link::Endpoint;
-use super::ring::{FrameBody, PostError, Reserve, RingConsumer, RingProducer, body_max};
+use super::ring::{PostError, Reserve, RingConsumer, RingProducer, TakenFrame, body_max};
 use super::writes::Outbound;
 use super::{
     Arrival, BODY_MAX, Caps, DownReason, FABRIC_KIND_MIN, Landing, PostRefusal, QpId, Write,
@@ -174,7 +174,7 @@ impl RingQueuePair {
     }
 
     /// Takes up to `budget` frames from the ring, and gives them to `sink`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn receive<S: FnMut(Arrival<'_>)>(
         &mut self,
         qp: QpId,
@@ -192,50 +192,26 @@ impl RingQueuePair {
             ..
         } = self;
         while done.frames < budget {
-            let taken = rx.take(|frame, body| match kind(frame) {
-                0..FABRIC_KIND_MIN => {
-                    if let Some(body) = body.in_tail() {
-                        // It lies in the private copy of the frame already.
-                        sink(Arrival::Frame { qp, frame, body });
-                        return Ok(());
-                    }
-                    let Some(bytes) = scratch
-                        .get_mut(..body.len())
-                        .filter(|bytes| bytes.len() <= caps.body_max)
-                    else {
-                        return Err(DownReason::Corrupt);
-                    };
-                    body.copy_to(bytes);
-                    sink(Arrival::Frame {
-                        qp,
-                        frame,
-                        body: bytes,
-                    });
-                    Ok(())
-                }
-                CHUNK => {
-                    done.is_of_writes = true;
-                    chunk(inbound, qp, frame, &body, sink)
-                }
-                ANSWER => {
-                    done.is_of_writes = true;
-                    outbound.answer(qp, frame, sink)
-                }
-                BYE => Err(DownReason::PeerClosed),
-                _ => Err(DownReason::Corrupt),
-            });
-            match taken {
-                Ok(Some(Ok(()))) => done.frames += 1,
+            let taken = match rx.take() {
+                Ok(Some(taken)) => taken,
                 Ok(None) => break,
-                Ok(Some(Err(reason))) => {
-                    done.down = Some(reason);
-                    break;
-                }
                 Err(_) => {
                     done.down = Some(DownReason::Corrupt);
                     break;
                 }
+            };
+            let heard = if kind(taken.frame()) < FABRIC_KIND_MIN {
+                give(qp, &taken, scratch, caps.body_max, sink)
+            } else {
+                done.is_of_writes = true;
+                hear_own(inbound, outbound, qp, &taken, sink)
+            };
+            drop(taken);
+            if let Err(reason) = heard {
+                done.down = Some(reason);
+                break;
             }
+            done.frames += 1;
         }
         done.has_told = self.rx.told().slots != told;
         done
@@ -325,19 +301,53 @@ impl RingQueuePair {
     }
 }
 
-/// A chunk, copied from the ring to where it belongs.
-fn chunk<S: FnMut(Arrival<'_>)>(
-    inbound: &mut Inbound,
+/// A frame for the owner, with its body: where that lies in the frame's private copy already, or copied to `scratch`.
+#[inline(always)]
+fn give<S: FnMut(Arrival<'_>)>(
     qp: QpId,
-    frame: &Frame,
-    body: &FrameBody<'_, MemoryLane>,
+    taken: &TakenFrame<'_, MemoryLane>,
+    scratch: &mut [u8],
+    body_max: usize,
     sink: &mut S,
 ) -> Result<(), DownReason> {
-    inbound.begin_chunk(frame, body.len())?;
-    if let Some(target) = inbound.target(body.len())? {
-        body.copy_to(target);
+    let frame = taken.frame();
+    if let Some(body) = taken.body_in_tail() {
+        sink(Arrival::Frame { qp, frame, body });
+        return Ok(());
     }
-    inbound.advance(qp, body.len(), sink)
+    let Some(body) = scratch
+        .get_mut(..taken.body_len())
+        .filter(|body| body.len() <= body_max)
+    else {
+        return Err(DownReason::Corrupt);
+    };
+    taken.copy_body_to(body);
+    sink(Arrival::Frame { qp, frame, body });
+    Ok(())
+}
+
+/// A frame of the fabric's own. Apart, so that what hears the others is short.
+#[inline(never)]
+fn hear_own<S: FnMut(Arrival<'_>)>(
+    inbound: &mut Inbound,
+    outbound: &mut Outbound,
+    qp: QpId,
+    taken: &TakenFrame<'_, MemoryLane>,
+    sink: &mut S,
+) -> Result<(), DownReason> {
+    match kind(taken.frame()) {
+        CHUNK => {
+            let len = taken.body_len();
+            inbound.begin_chunk(taken.frame(), len)?;
+            if let Some(target) = inbound.target(len)? {
+                taken.copy_body_to(target);
+            }
+            inbound.advance(qp, len, sink)
+        }
+        ANSWER => outbound.answer(qp, taken.frame(), sink),
+        BYE => Err(DownReason::PeerClosed),
+        _ => Err(DownReason::Corrupt),
+    }
 }
 
 const fn kind(frame: &Frame) -> u8 {

@@ -374,15 +374,12 @@ impl<L: RingMemory> RingConsumer<L> {
         word & STAMP_MASK != self.stale()
     }
 
-    /// Takes the next frame, if there is one: `handle` gets a private copy of it, and its body still in the ring.
+    /// Takes the next frame, if there is one: a private copy of it, and its body still in the ring.
     ///
     /// # Errors
     /// [`Corrupt`] when the slot holds neither the next stamp nor the last lap's, or a length over the ring's bound.
-    #[inline]
-    pub fn take<R>(
-        &mut self,
-        handle: impl FnOnce(&Frame, FrameBody<'_, L>) -> R,
-    ) -> Result<Option<R>, Corrupt> {
+    #[inline(always)]
+    pub fn take(&mut self) -> Result<Option<TakenFrame<'_, L>>, Corrupt> {
         let slot = self.tail & (self.lane.slot_count() - 1);
         let word = self.lane.peek(slot);
         if word & STAMP_MASK != stamp(self.tail) {
@@ -409,22 +406,24 @@ impl<L: RingMemory> RingConsumer<L> {
         if len > INLINE_BODY_MAX {
             (frame.words[6], frame.words[7]) = (0, 0);
         }
-        let taken = handle(
-            &frame,
-            FrameBody {
-                lane: &self.lane,
-                tail,
-                slot,
-                offset,
-                len,
-            },
-        );
-        let quarter = self.tail - self.told.slots >= self.lane.slot_count() / 4
+        Ok(Some(TakenFrame {
+            consumer: self,
+            frame,
+            tail,
+            slot,
+            offset,
+            len,
+        }))
+    }
+
+    /// Tells the producer what was taken, each quarter ring.
+    #[inline(always)]
+    fn settle_each_quarter(&mut self) {
+        let is_quarter = self.tail - self.told.slots >= self.lane.slot_count() / 4
             || self.cursor - self.told.payload >= self.lane.payload_len() / 4;
-        if quarter {
+        if is_quarter {
             self.settle();
         }
-        Ok(Some(taken))
     }
 
     /// Tells the producer all progress not told yet; true if there was any. For when the ring went quiet.
@@ -471,33 +470,43 @@ impl<L: RingMemory> RingConsumer<L> {
     }
 }
 
-/// The body of the frame being taken. Its bytes may be in shared memory, so they are only ever copied out.
+/// A frame that was taken: a private copy, and its body, whose bytes may be in shared memory and are only ever copied
+/// out. Dropped, it is done with, and the producer may be told so.
 #[derive(Debug)]
-pub struct FrameBody<'a, L> {
-    lane: &'a L,
+pub struct TakenFrame<'a, L: RingMemory> {
+    consumer: &'a mut RingConsumer<L>,
+    frame: Frame,
     tail: [u8; INLINE_BODY_MAX],
     slot: u64,
     offset: u64,
     len: usize,
 }
 
-impl<L: RingMemory> FrameBody<'_, L> {
-    /// Its length in bytes: what the frame says, checked.
+impl<L: RingMemory> Drop for TakenFrame<'_, L> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.consumer.settle_each_quarter();
+    }
+}
+
+impl<L: RingMemory> TakenFrame<'_, L> {
+    /// The frame, without its stamp; of a body that is longer than its tail, the tail says nothing.
+    #[inline]
     #[must_use]
-    pub const fn len(&self) -> usize {
-        self.len
+    pub const fn frame(&self) -> &Frame {
+        &self.frame
     }
 
-    /// True for no bytes.
+    /// The body's length in bytes: what the frame says, checked.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
+    pub const fn body_len(&self) -> usize {
+        self.len
     }
 
     /// The body, where it lies in the frame's tail.
     #[inline]
     #[must_use]
-    pub fn in_tail(&self) -> Option<&[u8]> {
+    pub fn body_in_tail(&self) -> Option<&[u8]> {
         if self.len <= INLINE_BODY_MAX {
             self.tail.get(..self.len)
         } else {
@@ -510,7 +519,7 @@ impl<L: RingMemory> FrameBody<'_, L> {
     /// # Panics
     /// If `bytes` is not as long as the body.
     #[inline]
-    pub fn copy_to(&self, bytes: &mut [u8]) {
+    pub fn copy_body_to(&self, bytes: &mut [u8]) {
         assert!(bytes.len() == self.len, "a body is copied whole");
         if self.len <= INLINE_BODY_MAX {
             bytes.copy_from_slice(&self.tail[..self.len]);
@@ -518,14 +527,14 @@ impl<L: RingMemory> FrameBody<'_, L> {
             let (first, rest) = bytes.split_at_mut(INLINE_BODY_MAX);
             first.copy_from_slice(&self.tail);
             let (side, piece) = rest.split_at_mut(rest.len().min(SIDE));
-            // SAFETY: `take` masked the slot, and `side` is at most `SIDE` long. A `Body` lives only inside
-            // `Consumer::take`, which borrows the one consumer mutably, has seen the frame's stamp with Acquire, and
-            // tells its progress only after `handle` has returned.
-            unsafe { self.lane.read_side(self.slot, side) };
+            // SAFETY: `take` masked the slot, and `side` is at most `SIDE` long. This borrows the one consumer mutably
+            // since `take` has seen the frame's stamp with Acquire: no other call can tell its progress, which is
+            // told no sooner than this is dropped.
+            unsafe { self.consumer.lane.read_side(self.slot, side) };
             if !piece.is_empty() {
                 // SAFETY: as above; `take` checked the length against `body_max` and `place` kept the piece within the
                 // ring.
-                unsafe { self.lane.read(self.offset, piece) };
+                unsafe { self.consumer.lane.read(self.offset, piece) };
             }
         }
     }

@@ -266,7 +266,7 @@ impl RingPort {
     }
 
     /// Looks at one ring, for at most a burst; returns how many frames it took, chunks and answers among them.
-    #[inline]
+    #[inline(always)]
     fn look<S: FnMut(Arrival<'_>)>(&mut self, index: u32, budget: usize, sink: &mut S) -> usize {
         let place = &mut self.places[index as usize];
         let id = QpId(index | u32::from(place.generation) << 16);

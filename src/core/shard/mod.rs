@@ -407,7 +407,7 @@ impl Shard {
         done
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll_fabric(&mut self) -> usize {
         let Self { core, ports, .. } = self;
         let (budget, mut done, mut most) = (self.burst, 0, 0);

@@ -166,7 +166,10 @@ impl Waits {
 
     /// A neighbour gave a receive up, by its own ticket: where the table has it.
     pub(super) fn remove_neighbour(&mut self, from: u16, wait: u32) -> Option<WaiterId> {
-        let is_it = |of: &Wait| matches!(of, Wait::Neighbour { shard, theirs, .. } if *shard == from && *theirs == wait);
+        let is_it = |of: &Wait| match of {
+            Wait::Neighbour { shard, theirs, .. } => (*shard, *theirs) == (from, wait),
+            Wait::Outside { .. } | Wait::Away { .. } => false,
+        };
         let ticket = self.slab.picked(is_it).into_iter().next()?;
         match self.slab.remove(ticket) {
             Some(Wait::Neighbour { id, .. }) => id,

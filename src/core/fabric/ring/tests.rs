@@ -31,12 +31,13 @@ fn post(producer: &mut RingProducer<MemoryLane>, number: u64, len: usize) -> Res
 
 /// Takes one frame; its number and body.
 fn take(consumer: &mut RingConsumer<MemoryLane>) -> Result<Option<(u64, Vec<u8>)>, Corrupt> {
-    consumer.take(|frame, body| {
-        let mut bytes = vec![0; body.len()];
-        body.copy_to(&mut bytes);
-        assert_eq!(frame.stamp(), 0, "the stamp stays in the fabric");
-        (frame.words[2], bytes)
-    })
+    let taken = consumer.take()?;
+    Ok(taken.map(|taken| {
+        let mut bytes = vec![0; taken.body_len()];
+        taken.copy_body_to(&mut bytes);
+        assert_eq!(taken.frame().stamp(), 0, "the stamp stays in the fabric");
+        (taken.frame().words[2], bytes)
+    }))
 }
 
 #[test]
@@ -76,13 +77,11 @@ fn a_body_begins_in_its_frame_and_comes_whole_wherever_it_was_cut() {
                     "{len} bytes: what the slot takes costs nothing of the payload ring"
                 );
             }
-            let taken = consumer.take(|frame, body| {
-                assert!(len <= INLINE_BODY_MAX || frame.tail() == [0; INLINE_BODY_MAX]);
-                let mut copy = vec![0; body.len()];
-                body.copy_to(&mut copy);
-                copy
-            });
-            assert_eq!(taken, Ok(Some(bytes[..len].to_vec())), "cut at {middle}");
+            let taken = consumer.take().expect("honest").expect("a frame");
+            assert!(len <= INLINE_BODY_MAX || taken.frame().tail() == [0; INLINE_BODY_MAX]);
+            let mut copy = vec![0; taken.body_len()];
+            taken.copy_body_to(&mut copy);
+            assert_eq!(copy, bytes[..len], "cut at {middle}");
         }
     }
 }

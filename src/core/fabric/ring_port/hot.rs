@@ -5,7 +5,7 @@
 use super::{Arrival, HOT_MAX, Hot, RingPort, RingQueuePair, SETTLE_AFTER};
 
 impl RingPort {
-    #[inline]
+    #[inline(always)]
     pub(super) fn poll_hot<S: FnMut(Arrival<'_>)>(&mut self, budget: usize, sink: &mut S) -> usize {
         let mut done = 0;
         let count = self.hot_count;
