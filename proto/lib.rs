@@ -1,4 +1,4 @@
-//! Proto: the control plane's messages, as compiled from `rendez.proto`, those of services from
+//! Proto: the control plane's messages, as generated from `rendez.proto`, those of services from
 //! `services.proto`, and TensorFlow's of a cluster, a graph, a session, a worker and a master from
 //! `cluster.proto`, `graph.proto`, `session.proto`, `worker.proto` and `master.proto`; and the [`Method`]s of their
 //! services, each spelled once, in those files.
@@ -13,21 +13,21 @@
 // Generated code: its style is the generator's.
 #[allow(clippy::all, unreachable_pub, missing_docs)]
 pub mod v1 {
-    include!(concat!(env!("OUT_DIR"), "/rendez.v1.rs"));
+    include!("generated/rendez.v1.rs");
 }
 
 /// What tasks answer each other.
 // Generated code: its style is the generator's.
 #[allow(clippy::all, unreachable_pub, missing_docs)]
 pub mod services {
-    include!(concat!(env!("OUT_DIR"), "/rendez.services.v1.rs"));
+    include!("generated/rendez.services.v1.rs");
 }
 
 /// TensorFlow's messages of a cluster, a graph, a session, and of what masters and workers answer.
 // Generated code: its style is the generator's.
 #[allow(clippy::all, unreachable_pub, missing_docs)]
 pub mod tensorflow {
-    include!(concat!(env!("OUT_DIR"), "/tensorflow.rs"));
+    include!("generated/tensorflow.rs");
 }
 
 /// A method of a service: what it takes, what it gives, and its number on the wire.
@@ -46,7 +46,7 @@ pub trait Method {
 // Generated code: its style is the generator's.
 #[allow(clippy::all, unreachable_pub)]
 pub mod methods {
-    include!(concat!(env!("OUT_DIR"), "/methods.rs"));
+    include!("generated/methods.rs");
 }
 
 pub use v1::*;

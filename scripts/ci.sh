@@ -90,6 +90,7 @@ step_test() {
 }
 
 step_long() {
+    cargo run --locked -p rendez-proto-generate -- check
     cargo test --locked "${long[@]}"
     # Of these a plain run tries few cases.
     PROPTEST_CASES=2048 cargo test --locked --lib -- wire:: channel:: fabric::tcp:: graph::text:: graph::partition:: \

@@ -277,6 +277,35 @@ fn the_house_is_tidy() {
     );
 }
 
+#[test]
+fn what_is_generated_is_as_old_as_its_source() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
+    let sums = fs::read_to_string(root.join("generated/SOURCES")).expect("it is there");
+    for entry in fs::read_dir(&root).expect("the folder can be read") {
+        let path = entry.expect("the folder can be read").path();
+        if path
+            .extension()
+            .is_none_or(|extension| extension != "proto")
+        {
+            continue;
+        }
+        let name = path.file_name().expect("a file").to_string_lossy();
+        let bytes = fs::read(&path).expect("every source can be read");
+        let line = format!("{:016x} {name}", fnv(&bytes));
+        assert!(
+            sums.lines().any(|sum| sum == line),
+            "proto/{name} was changed: cargo run -p rendez-proto-generate"
+        );
+    }
+}
+
+/// The hash of Fowler, Noll and Vo, variant 1a, of 64 bits.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}
+
 fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;
@@ -286,7 +315,8 @@ fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) {
         .collect();
     paths.sort();
     for path in paths {
-        if path.is_symlink() {
+        // What is generated has its generator's look.
+        if path.is_symlink() || path == root.join("proto/generated") {
         } else if path.is_dir() {
             collect(root, &path, sources);
         } else if path.extension().is_some_and(|extension| extension == "rs") {

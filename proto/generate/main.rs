@@ -1,35 +1,66 @@
-//! Compiles the messages and the services' methods in Rust: no `protoc` is needed on the machine.
+//! Generates `proto/generated`: the messages and the services' methods in Rust, out of the proto files beside it. No
+//! `protoc` is needed on the machine; and who builds rendez needs no compiler of proto files at all.
+//!
+//! `cargo run -p rendez-proto-generate` writes the files anew, `… -- check` says which are not up to date.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write;
+use std::path::Path;
+use std::process::ExitCode;
 
 use prost_reflect::{DescriptorPool, MessageDescriptor, MethodDescriptor, ServiceDescriptor};
 
 /// The extension that holds a method's number.
 const NUMBER: &str = "rendez.services.v1.number";
 
-fn main() -> Result<(), Box<dyn Error>> {
-    const FILES: [&str; 8] = [
-        "rendez.proto",
-        "methods.proto",
-        "services.proto",
-        "cluster.proto",
-        "graph.proto",
-        "session.proto",
-        "worker.proto",
-        "master.proto",
-    ];
-    for file in FILES {
-        println!("cargo::rerun-if-changed={file}");
+const FILES: [&str; 8] = [
+    "rendez.proto",
+    "methods.proto",
+    "services.proto",
+    "cluster.proto",
+    "graph.proto",
+    "session.proto",
+    "worker.proto",
+    "master.proto",
+];
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = sources.join("generated");
+    let files = generate(&sources)?;
+    match std::env::args().nth(1).as_deref() {
+        None => {
+            for (name, text) in &files {
+                std::fs::write(folder.join(name), text)?;
+            }
+        }
+        Some("check") => {
+            let mut is_stale = false;
+            for (name, text) in &files {
+                if std::fs::read_to_string(folder.join(name)).ok().as_ref() != Some(text) {
+                    eprintln!(
+                        "proto/generated/{name} is not what the proto files say: cargo run -p rendez-proto-generate"
+                    );
+                    is_stale = true;
+                }
+            }
+            if is_stale {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        Some(other) => {
+            return Err(format!("`{other}` is not understood; there is `check`").into());
+        }
     }
-    let mut compiler = protox::Compiler::new(["."])?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Each file's name and text.
+fn generate(sources: &Path) -> Result<Vec<(String, String)>, Box<dyn Error>> {
+    let mut compiler = protox::Compiler::new([sources])?;
     compiler.include_source_info(true).open_files(FILES)?;
-    let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
-    std::fs::write(
-        out.join("methods.rs"),
-        methods(&compiler.descriptor_pool())?,
-    )?;
+    let methods = methods(&compiler.descriptor_pool())?;
     let mut config = prost_build::Config::new();
     // In order of task and of attribute, so that equal clusters and graphs are equal bytes; counters in that of
     // their names.
@@ -38,8 +69,46 @@ fn main() -> Result<(), Box<dyn Error>> {
     for large in ["list", "tensor", "shape", "func"] {
         config.boxed(format!(".tensorflow.AttrValue.value.{large}"));
     }
-    config.compile_fds(compiler.file_descriptor_set())?;
-    Ok(())
+    let folder = std::env::temp_dir().join(format!("rendez-proto-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    config.out_dir(&folder);
+    let generated = config
+        .compile_fds(compiler.file_descriptor_set())
+        .and_then(|()| read(&folder));
+    std::fs::remove_dir_all(&folder)?;
+    let mut files = generated?;
+    files.push(("methods.rs".to_owned(), methods));
+    files.push(("SOURCES".to_owned(), sums(sources)?));
+    Ok(files)
+}
+
+/// The files of messages that the compiler wrote.
+fn read(folder: &Path) -> std::io::Result<Vec<(String, String)>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        files.push((name, std::fs::read_to_string(entry.path())?));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The sum of each proto file, by which a test finds out that the generated files are older.
+fn sums(sources: &Path) -> Result<String, Box<dyn Error>> {
+    let mut text = String::new();
+    for file in FILES {
+        let bytes = std::fs::read(sources.join(file))?;
+        writeln!(text, "{:016x} {file}", fnv(&bytes))?;
+    }
+    Ok(text)
+}
+
+/// The hash of Fowler, Noll and Vo, variant 1a, of 64 bits.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
 }
 
 /// A module for each service, with a type for each of its methods.
