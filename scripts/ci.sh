@@ -92,6 +92,7 @@ step_test() {
 step_long() {
     cargo run --locked -p rendez-proto-generate -- check
     cargo test --locked "${long[@]}"
+    cargo test --locked -p rendez-nemesis
     # Of these a plain run tries few cases.
     PROPTEST_CASES=2048 cargo test --locked --lib -- wire:: channel:: fabric::tcp:: graph::text:: graph::partition:: \
         server::executor::tests::random::
@@ -190,7 +191,7 @@ step_nemesis() {
         return
     fi
     ip netns del "$probe"
-    cargo build --locked --quiet --profile checked
+    cargo build --locked --quiet --profile checked -p rendez-nemesis
     NEMESIS="$PWD/target/checked/rendez-nemesis" SEED="${NEMESIS_SEED:-1}" scripts/nemesis.sh "${NEMESIS_SECONDS:-30}"
 }
 

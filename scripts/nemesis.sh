@@ -29,7 +29,7 @@ detection_ms="${DETECTION:-300}"
 
 nemesis="${NEMESIS:-}"
 if [ -z "$nemesis" ]; then
-    cargo build --release --locked --quiet
+    cargo build --release --locked --quiet -p rendez-nemesis
     nemesis="$PWD/target/release/rendez-nemesis"
 fi
 
