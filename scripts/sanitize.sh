@@ -28,7 +28,8 @@ sanitize() {
     local which="$1" what
     shift
     export CARGO_TARGET_DIR="$PWD/target/sanitize/$which"
-    export RUSTFLAGS="-Zsanitizer=$which -Cunsafe-allow-abi-mismatch=sanitizer -Cforce-frame-pointers=yes"
+    # A library that a program loads, as the played driver of CUDA, finds the sanitizer in the program.
+    export RUSTFLAGS="-Zsanitizer=$which -Cunsafe-allow-abi-mismatch=sanitizer -Cforce-frame-pointers=yes -Clink-arg=-rdynamic"
     for what in "$@"; do
         printf '== %s: %s\n' "$which" "$what"
         # shellcheck disable=SC2086 # words on purpose
