@@ -32,7 +32,7 @@ impl WaiterId {
     pub(super) const SEAT: u32 = 1 << 31;
 
     #[inline]
-    pub(super) const fn new(place: u32, generation: u32) -> Self {
+    pub(crate) const fn new(place: u32, generation: u32) -> Self {
         Self { place, generation }
     }
 

@@ -149,3 +149,6 @@ impl Core {
         due.len()
     }
 }
+
+#[cfg(test)]
+mod tests;

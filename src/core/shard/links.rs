@@ -305,3 +305,6 @@ impl<'a> IntoIterator for &'a Links {
         self.rows.iter()
     }
 }
+
+#[cfg(test)]
+mod tests;

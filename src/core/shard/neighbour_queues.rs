@@ -68,3 +68,6 @@ impl NeighbourQueues {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

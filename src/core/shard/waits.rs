@@ -245,3 +245,6 @@ impl Waits {
         self.led.take()
     }
 }
+
+#[cfg(test)]
+mod tests;

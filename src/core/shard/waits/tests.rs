@@ -1,0 +1,86 @@
+//! Waits: who is found by what, and who is gone afterwards.
+
+use super::*;
+use crate::ground::faults;
+use crate::mail::wait::WaitCell;
+use crate::shard::ids::Id;
+
+const SOURCE: Incarnation = Incarnation(7);
+
+fn cell() -> Arc<WaitCell<Handed>> {
+    Arc::default()
+}
+
+fn outside(waits: &mut Waits, cell: &Arc<WaitCell<Handed>>) -> Ticket {
+    let reply = Reply::Cell(Arc::clone(cell));
+    waits.add_outside(reply, None, SOURCE).expect("room")
+}
+
+const fn place(number: u32) -> WaiterId {
+    WaiterId::new(number, 0)
+}
+
+#[test]
+fn a_thread_that_gives_up_is_found_by_its_cell_and_by_no_other() {
+    let mut waits = Waits::new(8);
+    let (one, other) = (cell(), cell());
+    let ticket = outside(&mut waits, &one);
+    outside(&mut waits, &other);
+    assert_eq!(waits.expected(ticket), Some(SOURCE));
+    assert!(waits.set_place(ticket, place(3)));
+    assert_eq!(waits.remove_cell(&one), Some(place(3)));
+    assert_eq!(waits.remove_cell(&one), None, "it is gone");
+    assert!(!waits.set_place(ticket, place(3)), "it waits no more");
+    // Its ticket's place is another's now.
+    let next = cell();
+    let again = outside(&mut waits, &next);
+    assert_eq!(again.index, ticket.index);
+    assert_eq!(waits.remove_cell(&one), None);
+    assert_eq!(waits.len(), 2);
+}
+
+#[test]
+fn a_neighbour_is_found_by_its_own_ticket_and_a_task_by_its_name() {
+    let mut waits = Waits::new(8);
+    let [first, second] = [0, 1].map(TaskId::of_row);
+    let theirs = waits.add_neighbour(1, 40).expect("room");
+    waits.add_neighbour(2, 40).expect("room");
+    let away = waits.add_away(3, first, 0).expect("room");
+    waits.add_away(3, second, 0).expect("room");
+    assert!(waits.set_place(theirs, place(5)));
+    assert_eq!(waits.remove_neighbour(1, 41), None);
+    assert_eq!(waits.remove_neighbour(1, 40), Some(place(5)));
+    assert_eq!(waits.remove_away(first), [(3, away)]);
+    assert_eq!(waits.remove_away(first), []);
+    assert_eq!(waits.len(), 2);
+    assert_eq!(waits.outside(), [], "none of them is a thread");
+}
+
+#[test]
+fn a_wait_for_which_there_is_no_room_comes_back() {
+    let mut waits = Waits::new(1);
+    outside(&mut waits, &cell());
+    let late = cell();
+    let refused = waits.add_outside(Reply::Cell(Arc::clone(&late)), None, SOURCE);
+    assert!(matches!(refused, Err(Reply::Cell(back)) if Arc::ptr_eq(&back, &late)));
+    assert_eq!(waits.add_neighbour(1, 1), None);
+    assert_eq!(waits.add_away(1, TaskId::of_row(0), 1), None);
+}
+
+#[test]
+fn a_leader_that_leaves_hears_in_its_cell() {
+    let mut waits = Waits::new(8);
+    let gone = || Err(faults::shutdown());
+    let ticket = waits
+        .add_outside(Reply::Leader, None, SOURCE)
+        .expect("room");
+    let cell = cell();
+    waits.leader_leaves(ticket, Arc::clone(&cell));
+    let reply = waits.remove_reply(ticket).expect("it waits");
+    assert!(waits.tell(&reply, 0, gone()).is_none());
+    assert!(cell.is_filled() && !waits.has_led());
+    // One that stays has it beside the shard.
+    assert!(waits.tell(&Reply::Leader, 3, gone()).is_none());
+    assert_eq!(waits.take_led().map(|led| led.waking), Some(3));
+    assert!(waits.take_led().is_none());
+}
