@@ -53,13 +53,13 @@ impl NeighbourQueues {
     pub(super) fn send(
         &mut self,
         shard: usize,
-        mut give: impl FnMut(ShardMessage) -> Result<(), ShardMessage>,
+        mut give: impl FnMut(ShardMessage) -> Option<ShardMessage>,
     ) {
         let Some(queue) = self.queues.get_mut(shard) else {
             return;
         };
         while let Some(message) = queue.pop_front() {
-            if let Err(message) = give(message) {
+            if let Some(message) = give(message) {
                 reached!("a_full_ring_of_notes");
                 queue.push_front(message);
                 return;

@@ -101,7 +101,7 @@ impl Shard {
         } = self;
         for (at, neighbour) in neighbours.iter_mut().enumerate() {
             if let Some(neighbour) = neighbour {
-                let give = |note| neighbour.to.push(note);
+                let give = |note| neighbour.to.push(note).err();
                 core.neighbour_queues.send(at, give);
             }
         }
