@@ -149,6 +149,16 @@ impl Core {
         self.links.connect(link, qp);
     }
 
+    /// The peer has come up: what was parked for it leaves by the links of its keys, where they are there.
+    pub(crate) fn requeue_parked(&mut self, peer: PeerId) {
+        let mut waiting = std::mem::take(&mut self.peers[peer].parked);
+        while let Some(slot) = waiting.pop() {
+            let entry = self.keys.at(slot.key);
+            let link = entry.map_or(NO_LINK, |entry| entry.way.link);
+            self.enqueue_parked(peer, link, slot);
+        }
+    }
+
     /// Tells every key of the peer its link.
     fn resolve_links(&mut self, at: PeerId) {
         let links = self.peers[at].links.clone();

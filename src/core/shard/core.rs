@@ -6,20 +6,19 @@
 use std::sync::Arc;
 
 use super::budget::LandingPlace;
-use super::events::Events;
-use super::expiry::StepDeadlines;
-use super::ids::{LinkId, NO_LINK, TaskId};
+use super::deadlines::StepDeadlines;
+use super::events::{EventHead, Events};
+use super::ids::{LinkId, NO_LINK};
 use super::keys::{KeyEntry, Keys, Route};
 use super::links::{Links, NextConnection};
 use super::lives_over::LivesOver;
 use super::neighbour_queues::NeighbourQueues;
 use super::partings::Partings;
 use super::peers::Peers;
-use super::remote::Arriving;
 use super::reorder::Reorder;
 use super::send_queue::SendQueue;
 use super::transfers::{ToOpen, Transfers};
-use super::value::{Value, Waiter};
+use super::value::{Arriving, Value, Waiter};
 use super::waits::{Wait, Waits};
 use super::{Observer, Settings, TaskEvent};
 use crate::channel::slab::Slab;
@@ -51,17 +50,6 @@ pub(crate) enum PortOp {
     },
     /// A connection that is not wanted any more before it began: the peer at its other end must hear that.
     Discard(NextConnection),
-}
-
-/// Whose an event is, and where what it brings comes from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EventHead {
-    pub(crate) task: TaskId,
-    /// The trace of what it brings.
-    pub(crate) trace: u16,
-    /// The shard in whose table a value that it brings lay, and where.
-    pub(crate) shard: u16,
-    pub(crate) from: Origin,
 }
 
 /// A peer's request that waits in the table.

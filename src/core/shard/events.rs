@@ -1,15 +1,24 @@
-//! Events: what this shard's tasks are still to be told, in order, and how they are told.
+//! Events: what this shard's tasks are still to be told, in order.
 //!
 //! It does not know what an event says. Most turns bring one: that lies apart, and is written once, where it stays
-//! until its task is called. Only those behind it are moved into a queue and out of it.
+//! until its task is called (`delivery.rs`). Only those behind it are moved into a queue and out of it.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::core::{Core, EventHead};
+use super::TaskEvent;
 use super::ids::{Id, TaskId};
-use super::{EVENTS_PER_TURN, Shard, TaskContext, TaskEvent};
 use crate::rendezvous::Origin;
+
+/// Whose an event is, and where what it brings comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventHead {
+    pub(crate) task: TaskId,
+    /// The trace of what it brings.
+    pub(crate) trace: u16,
+    /// The shard in whose table a value that it brings lay, and where.
+    pub(crate) shard: u16,
+    pub(crate) from: Origin,
+}
 
 /// The queue.
 #[derive(Debug)]
@@ -84,58 +93,5 @@ impl Events {
             return self.first.take();
         }
         self.rest.pop_front()?.1
-    }
-}
-
-impl Shard {
-    pub(super) fn deliver(&mut self) -> usize {
-        let mut done = 0;
-        if !self.again.is_empty() {
-            // Two lists that change places, so that neither is made anew in each turn.
-            std::mem::swap(&mut self.again, &mut self.called);
-            for at in 0..self.called.len() {
-                self.call_task(self.called[at], TaskEvent::Again);
-                done += 1;
-            }
-            self.called.clear();
-        }
-        while done < EVENTS_PER_TURN {
-            let Some(head) = self.core.events.front() else {
-                break;
-            };
-            self.tell_next(head.task, head.trace);
-            done += 1;
-        }
-        done
-    }
-
-    #[inline]
-    pub(super) fn call_task(&mut self, task: TaskId, event: TaskEvent) {
-        self.call_with(task, |_| Some(event));
-    }
-
-    /// Calls a task with an event that is moved once, from where `take` finds it to the task.
-    #[inline(always)]
-    pub(super) fn call_with(
-        &mut self,
-        task: TaskId,
-        take: impl FnOnce(&mut Core) -> Option<TaskEvent>,
-    ) {
-        let Some(mut body) = self.tasks.at_mut(task).and_then(Option::take) else {
-            drop(take(&mut self.core));
-            return;
-        };
-        self.let_go = self.core.leases.latest();
-        // A task that panics has left nothing of the shard half done: what it calls of it does not panic.
-        let called = catch_unwind(AssertUnwindSafe(|| {
-            if let Some(event) = take(&mut self.core) {
-                body.handle(event, &mut TaskContext { shard: self, task });
-            }
-        }));
-        match called {
-            Ok(()) if self.finished.is_empty() => self.tasks[task] = Some(body),
-            Ok(()) => self.end_task(task, body),
-            Err(panic) => self.task_panicked(task, body, panic),
-        }
     }
 }

@@ -1,41 +1,13 @@
 //! Expiry: what ends because its time is over, and when to look next.
 //!
-//! It keeps no times itself, except those of steps: a wait's is in the table, a blocked send's in the queue, an absent
-//! peer's with the peer.
-
-use std::collections::BTreeMap;
+//! It keeps no times itself: a wait's is in the table, a blocked send's in the queue, an absent peer's with the peer, a
+//! step's in `deadlines.rs`.
 
 use super::core::Core;
 use super::peers::PeerState;
 use super::value::Waiter;
 use crate::ground::{FrameIter, Nanos, Status, StepId, faults};
 use crate::rendezvous::{self, KeyId, Slot};
-
-/// When steps are to end, for those with a deadline.
-#[derive(Debug, Default)]
-pub(crate) struct StepDeadlines(BTreeMap<StepId, Nanos>);
-
-impl StepDeadlines {
-    /// The earliest of several counts.
-    fn set(&mut self, step: StepId, deadline: Nanos) {
-        let set = self.0.entry(step).or_insert(deadline);
-        *set = deadline.min(*set);
-    }
-
-    /// The step has ended.
-    pub(super) fn forget(&mut self, step: StepId) {
-        self.0.remove(&step);
-    }
-
-    fn due(&self, now: Nanos) -> Vec<StepId> {
-        let due = self.0.iter().filter(|(_, at)| **at <= now);
-        due.map(|(&step, _)| step).collect()
-    }
-
-    fn next(&self) -> Nanos {
-        self.0.values().min().copied().unwrap_or(Nanos::NEVER)
-    }
-}
 
 impl Core {
     /// When the next link wants to be called, and the table.
@@ -149,6 +121,3 @@ impl Core {
         due.len()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -231,6 +231,14 @@ impl Core {
         Ok(link)
     }
 
+    /// A value for that peer is parked at the slot: it leaves by the link, or by one that comes later.
+    pub(crate) fn enqueue_parked(&mut self, peer: PeerId, link: LinkId, slot: Slot) {
+        match self.links.at_mut(link) {
+            Some(entry) => entry.parked.push(slot),
+            None => self.peers[peer].parked.push(slot),
+        }
+    }
+
     /// Credit came back, or the link came up: parked values go on their way, oldest first.
     pub(crate) fn pump(&mut self, link: LinkId) {
         while let Some(entry) = self.links.at_mut(link) {

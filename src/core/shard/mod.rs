@@ -14,6 +14,8 @@ pub mod carriers;
 mod commanding;
 mod connecting;
 pub(crate) mod core;
+mod deadlines;
+mod delivery;
 mod ending;
 mod events;
 mod expiry;
@@ -57,8 +59,8 @@ pub use task::{PreparedKey, Task, TaskContext, TaskEvent, TaskWaker};
 
 use self::core::Core;
 pub use self::waits::Led;
+use deadlines::StepDeadlines;
 use events::Events;
-use expiry::StepDeadlines;
 use ids::{NO_LINK, Rows, TaskId};
 use keys::{KeyLook, Keys};
 use links::Links;

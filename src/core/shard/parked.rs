@@ -5,8 +5,6 @@
 
 use std::collections::VecDeque;
 
-use super::core::Core;
-use super::ids::{LinkId, NO_LINK, PeerId};
 use crate::ground::StepId;
 use crate::rendezvous::Slot;
 
@@ -21,7 +19,7 @@ impl ParkedQueue {
     }
 
     /// A value was parked at the slot.
-    fn push(&mut self, slot: Slot) {
+    pub(super) fn push(&mut self, slot: Slot) {
         self.0.push_back(slot);
     }
 
@@ -42,25 +40,5 @@ impl ParkedQueue {
 
     pub(crate) fn clear(&mut self) {
         self.0.clear();
-    }
-}
-
-impl Core {
-    /// A value for that peer is parked at the slot: it leaves by the link, or by one that comes later.
-    pub(crate) fn enqueue_parked(&mut self, peer: PeerId, link: LinkId, slot: Slot) {
-        match self.links.at_mut(link) {
-            Some(entry) => entry.parked.push(slot),
-            None => self.peers[peer].parked.push(slot),
-        }
-    }
-
-    /// The peer has come up: what was parked for it leaves by the links of its keys, where they are there.
-    pub(crate) fn requeue_parked(&mut self, peer: PeerId) {
-        let mut waiting = std::mem::take(&mut self.peers[peer].parked);
-        while let Some(slot) = waiting.pop() {
-            let entry = self.keys.at(slot.key);
-            let link = entry.map_or(NO_LINK, |entry| entry.way.link);
-            self.enqueue_parked(peer, link, slot);
-        }
     }
 }

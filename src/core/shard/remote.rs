@@ -8,7 +8,7 @@ use super::ids::{LinkId, NO_LINK};
 use super::keys::{self, Route};
 use super::leases::NoLease;
 use super::transfers::{Incoming, TransferId};
-use super::value::{NOT_LENT, Value};
+use super::value::{Arriving, NOT_LENT, Value};
 use crate::channel::{Accepted, Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
 use crate::fabric::{self, Outcome};
 use crate::ground::{Status, faults};
@@ -19,18 +19,6 @@ use crate::trace::Path;
 use crate::trace::recorder::What;
 use crate::wire::message::{Push, StatusText};
 use crate::wire::{Frame, Kind, Ticket};
-
-/// A value that is all here, and is made only where it goes: each hand that it passed through would copy it.
-pub(super) trait Arriving {
-    fn received(self) -> Received;
-}
-
-impl Arriving for Received {
-    #[inline(always)]
-    fn received(self) -> Self {
-        self
-    }
-}
 
 /// A push whose bytes are so few that they lie in the handle.
 struct InHandle<'a>(&'a PushHeard<'a>);

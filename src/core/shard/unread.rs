@@ -5,7 +5,8 @@
 //! or its peer was given up.
 
 use super::TaskEvent;
-use super::core::{Core, EventHead};
+use super::core::Core;
+use super::events::EventHead;
 use super::ids::{LinkId, NO_LINK, TaskId};
 use super::value::{NOT_LENT, Value, Waiter};
 use super::waits::Reply;

@@ -3,6 +3,7 @@
 use super::ids::{LinkId, NO_LINK, TaskId};
 use crate::channel::Payload;
 use crate::ground::{Region, TensorMeta};
+use crate::mail::Received;
 use crate::mail::mailbox::bytes_of;
 use crate::memory::Tensor;
 use crate::trace::Path;
@@ -103,4 +104,16 @@ pub(crate) enum Waiter {
     Wait(Ticket),
     /// A peer's request, kept in the shard's asked-for table.
     Asked(Ticket),
+}
+
+/// A value that is all here, and is made only where it goes: each hand that it passed through would copy it.
+pub(super) trait Arriving {
+    fn received(self) -> Received;
+}
+
+impl Arriving for Received {
+    #[inline(always)]
+    fn received(self) -> Self {
+        self
+    }
 }
