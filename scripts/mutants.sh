@@ -74,6 +74,7 @@ mutants=(
     "device_leases_released_before_streams memory::cuda::tests::world a lease ends though its reader's stream is not past it"
     "device_sources_released_before_copies memory::cuda::tests::world a copy's source comes home though the copy is not over"
     "device_stamps_unchecked         memory::cuda::tests::copies::an_event_that_was_never_recorded_is_refused a peer's event that was never recorded is waited for"
+    "device_bytes_unchecked          memory::cuda::tests::time::who_reads_while_the_owner_dies_is_told_that_the_bytes_never_came what an owner that died never wrote is read as its value"
     "padding_shown                   memory::private who maps a tensor's pages sees what lay there before it"
     "rpc_calls_repeated               node::tests::seeds::each_rule_switched_off_shows_harm a call that comes again is carried out again"
     "rpc_mark_ignored                 node::tests::seeds::each_rule_switched_off_shows_harm numbers that are over are remembered one by one"

@@ -10,7 +10,7 @@ use crossbeam::queue::SegQueue;
 
 use super::builder::TensorBuilder;
 use super::device::DeviceEvent as _;
-use super::device_value::{DeviceBuffer, await_bytes};
+use super::device_value::{DeviceBuffer, await_bytes, check_bytes};
 use super::keeper::{Held, Keeper};
 use super::stream::Stream;
 use super::times::{Mark, Times};
@@ -204,7 +204,7 @@ impl Lane {
             Err(error) => Err(error),
         };
         match done {
-            Ok(()) => Ok(out.finish()),
+            Ok(()) => check_bytes(source).map(|()| out.finish()),
             Err(error) => {
                 // The device may still read the one and write the other.
                 self.is_spoilt = true;

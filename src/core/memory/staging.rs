@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use super::device_value::{DeviceBuffer, await_bytes};
+use super::device_value::{DeviceBuffer, await_bytes, check_bytes};
 use super::keeper::Keeper;
 use super::pinned::Pinned;
 use super::stream::Stream;
@@ -103,7 +103,7 @@ impl Staging {
         if done.is_err() {
             self.settle();
         }
-        done
+        done.and_then(|()| check_bytes(tensor))
     }
 
     /// Queues copies of all of `bytes` to memory of its device. The copies may be under way when it returns: the tensor

@@ -5,7 +5,7 @@ use super::super::super::{Memfd, Pinned};
 use super::*;
 
 /// An arena of the host's, whose first segment the device reaches.
-fn near(side: &Side) -> Result<(Pool<Memfd>, Arc<Pinned>), MemoryError> {
+pub(super) fn near(side: &Side) -> Result<(Pool<Memfd>, Arc<Pinned>), MemoryError> {
     let pool = Pool::new(ArenaId(3), CONFIG)?;
     let segment = Arc::clone(&pool.segments()[0]);
     let len = segment.len();

@@ -153,6 +153,54 @@ fn no_stream_waits_for_a_process_that_is_gone() {
     alone.assert_clean();
 }
 
+/// The owner dies while the reader's stream waits for its work: the stream goes on, and what it copies was never
+/// written.
+#[test]
+fn who_reads_while_the_owner_dies_is_told_that_the_bytes_never_came() {
+    let alone = alone();
+    let outcomes = [false, true].map(|is_pinned| {
+        let (mut side, writer) = held_side(&alone);
+        let view = imported(&side.accelerator, &side.pool).unwrap();
+        let mut leases = Leases::new(1);
+        let tensor = side.tensor(&pattern(1, 4096)).unwrap();
+        let leased = lease(&mut leases, &view, &tensor, 1).unwrap();
+        let mut other = Side::new(Arc::clone(&side.accelerator)).unwrap();
+        let (keeper, mut watch) = (Arc::clone(&other.keeper), Watch::default());
+        let read = std::thread::scope(|scope| {
+            let (leased, other) = (&leased, &mut other);
+            let reader = scope.spawn(move || {
+                if !is_pinned {
+                    return other.read(leased).map(drop);
+                }
+                let (mut pool, pinned) = super::pinned::near(other)?;
+                let out = pool.builder(leased.meta())?;
+                let (lane, words) = (other.lanes.take()?, times(&other.pool));
+                let read = lane.to_host(leased, &pinned, out, &words, &other.keeper);
+                read.map(drop)
+            });
+            // Its stream waits: the keeper watches for the owner's word.
+            while keeper.count() == 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(keeper.turn(&mut watch, Nanos::ZERO), 0);
+            view.1.orphan();
+            while keeper.turn(&mut watch, Nanos::ZERO) == 0 {
+                std::thread::yield_now();
+            }
+            reader.join().unwrap()
+        });
+        assert!(alone.played.hold(writer, false));
+        drop((tensor, leased, leases, view, other));
+        while side.keeper.count() > 0 {
+            side.turn();
+        }
+        drop(side);
+        read
+    });
+    assert_eq!(outcomes, [Err(MemoryError::Lost); 2]);
+    alone.assert_clean();
+}
+
 #[test]
 fn marks_that_are_all_out_make_the_host_wait_and_come_back() {
     let alone = alone();
