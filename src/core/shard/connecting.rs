@@ -161,12 +161,13 @@ impl Core {
 
     /// Tells every key of the peer its link.
     fn resolve_links(&mut self, at: PeerId) {
-        let links = self.peers[at].links.clone();
+        let peer = &self.peers[at];
+        if peer.links.is_empty() {
+            return;
+        }
         for entry in self.keys.iter_mut() {
-            if matches!(entry.way.route, Route::Out { peer } | Route::In { peer } if peer == at)
-                && !links.is_empty()
-            {
-                entry.way.link = links[(entry.key.hash() % links.len() as u64) as usize];
+            if matches!(entry.way.route, Route::Out { peer } | Route::In { peer } if peer == at) {
+                entry.way.link = peer.link_for(entry.key.hash());
             }
         }
     }
