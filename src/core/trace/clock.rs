@@ -179,9 +179,9 @@ fn measure() -> Option<Source> {
     })
 }
 
-/// One moment on both clocks. `look` reads the counter, the system's clock, and the counter again; of some tries the one
-/// counts in which least passed in between. A thread that is interrupted between the two readings would else believe a
-/// rate that is wrong by a percent, and end all its deadlines too early or too late.
+/// One moment on both clocks. `look` reads the counter, the system's clock, and the counter again; of some tries the
+/// one counts in which least passed in between. A thread that is interrupted between the two readings would else
+/// believe a wrong rate, and end all its deadlines too early or too late.
 #[cfg(target_arch = "x86_64")]
 fn paired(mut look: impl FnMut() -> (u64, Instant, u64)) -> (Instant, u64) {
     const TRIES: usize = 16;

@@ -1,9 +1,11 @@
+//! The rate of the counter, on clocks that are played.
+
 use std::time::{Duration, Instant};
 
 use super::paired;
 
-/// Looks at a counter of 3 ticks a nanosecond: each look takes 60 ticks, and one of three is interrupted between its two
-/// readings.
+/// Looks at a counter of 3 ticks a nanosecond: each look takes 60 ticks, and one of three is interrupted between its
+/// two readings.
 #[test]
 fn a_reading_that_was_interrupted_does_not_count() {
     let origin = Instant::now();
