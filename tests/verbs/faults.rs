@@ -436,7 +436,10 @@ fn a_peers_claims_are_judged_before_the_device_is_asked() {
             window: u16::MAX,
             ..own
         },
-        QpEndpoint { body_max: 8, ..own },
+        QpEndpoint {
+            body_max: own.body_max - 1,
+            ..own
+        },
     ];
     for lie in lies {
         let error = port.connect(qp, &lie).expect_err("a lie");

@@ -63,8 +63,7 @@ impl VerbsPort {
     /// # Errors
     /// [`VerbsError::Endpoint`] for what cannot be, [`VerbsError::Call`]; the queue pair is then to be closed.
     pub fn connect(&mut self, qp: QpId, peer: &QpEndpoint) -> Result<(), VerbsError> {
-        let body_max = BODY_MAX.min(peer.body_max as usize);
-        self.joined(qp, peer)?.begin(peer, body_max);
+        self.joined(qp, peer)?.begin(peer, BODY_MAX);
         Ok(())
     }
 
@@ -74,10 +73,9 @@ impl VerbsPort {
     /// # Errors
     /// As for [`VerbsPort::connect`].
     pub fn prove(&mut self, qp: QpId, peer: &QpEndpoint) -> Result<Arc<Proof>, VerbsError> {
-        let body_max = BODY_MAX.min(peer.body_max as usize);
         let proof = Arc::new(Proof::default());
         let link = self.joined(qp, peer)?;
-        link.begin_proving(peer, body_max, Arc::clone(&proof));
+        link.begin_proving(peer, BODY_MAX, Arc::clone(&proof));
         Ok(proof)
     }
 
@@ -114,10 +112,11 @@ impl VerbsPort {
                 "32 to 32767",
             ),
             (
-                peer.body_max >= 64,
+                // A frame that is too long for the peer would wait for ever, and all others behind it.
+                peer.body_max as usize >= BODY_MAX,
                 "longest body",
                 peer.body_max.into(),
-                "64 or more",
+                "4096 or more",
             ),
         ];
         for (holds, field, value, rule) in rules {
