@@ -39,6 +39,11 @@ mutants=(
     "lanes_taken_as_ordered rules::rule_14_no_order_between_lanes a write is taken to come after the frames before it"
     "refused_until_connected rules::rule_13_parks_until_connected a value for a peer that is not there yet is refused"
     "landings_unbudgeted rules::rule_15_landing_budget landings are opened without end"
+    "answers_unbounded               channel::tests::bounds::no_more_values_are_taken_for_requests_that_are_over_than_may_have_crossed values for requests that are over are taken without an end"
+    "stream_unbounded                channel::tests::bounds::a_peer_that_acknowledges_nothing_and_is_answered_is_refused answers to a peer that acknowledges nothing are kept without an end"
+    "early_unbounded                 shard::reorder::tests::a_link_that_leaves_gaps_is_told_from_the_others values that overtook others are kept without an end"
+    "declined_untold                 testing::tests::lies::an_offer_that_finds_no_place_ends_its_step a value for which there is no room is lost without a word"
+    "incarnation_unchecked           testing::tests::lies::a_peer_is_of_the_life_that_it_was_greeted_as a peer's shard may be of another life than was greeted"
     "landing_generation_unchecked landings::a_write_ends_with_its_landing a write goes on in the landing that came next"
     "busy_keys_forgotten             seeds           keys leave though values, requests or frames of them are under way"
     "verbs_send_errors_ignored       verbs::faults::every_completion_status_ends_its_queue_pair_and_no_other a request that failed is taken for done"
@@ -165,7 +170,7 @@ export RUSTC_WORKSPACE_WRAPPER="$made/rustc"
 # Which program holds a check: those of the libraries' own tests, that of RDMA's faults, or the simulation's.
 holder() {
     case "$1" in
-        memory::* | trace::* | mail::* | shard::* | testing::*) of=rendez_core ;;
+        channel::* | memory::* | trace::* | mail::* | shard::* | testing::*) of=rendez_core ;;
         engine::*) of=rendez ;;
         server::*) of=rendez_dataflow ;;
         verbs::*) of=verbs ;;

@@ -444,6 +444,9 @@ impl<V: Payload> Channel<V> {
         let Some(demand) = self.requests.ask(ticket, landing.is_some()) else {
             return;
         };
+        // The peer may answer each time.
+        let is_again = demand.is_asked_again();
+        self.second_answers = self.second_answers.saturating_add(u32::from(is_again));
         let request = Request {
             subject: subject_of(demand.key, demand.point, demand.ordinal),
             request: ticket,

@@ -161,6 +161,14 @@ impl Demand {
         !matches!(self.state, State::New(_))
     }
 
+    /// True once its request was queued on a further connection.
+    pub(super) const fn is_asked_again(&self) -> bool {
+        matches!(
+            self.state,
+            State::Asked { is_again: true, .. } | State::Cancelled { is_again: true, .. }
+        )
+    }
+
     /// True once it was taken back or answered.
     #[must_use]
     pub const fn is_over(&self) -> bool {

@@ -188,6 +188,18 @@ pub enum Violation {
     /// More unrequested values than there was credit for.
     #[error("more unrequested values came than there was credit for")]
     LineCredit,
+    /// Values for requests that were answered before.
+    #[error("more values came for requests that had their answer than were asked for again")]
+    Unasked,
+    /// Values that overtook others which never came.
+    #[error("values of keys came in an order that leaves out too many others")]
+    Gaps,
+    /// No acknowledgement of what was sent.
+    #[error("too many frames wait for this peer to acknowledge those before them")]
+    Unacknowledged,
+    /// The hello of another life than the one that was greeted.
+    #[error("the hello names another incarnation than the peer was greeted as")]
+    Incarnation,
     /// A key number that was not given.
     #[error("a frame names a key that was not interned")]
     UnknownKey,

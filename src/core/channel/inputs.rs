@@ -2,21 +2,19 @@
 //!
 //! Every byte of a frame is a peer's claim; what is impossible for an honest peer is a [`Violation`].
 
-use super::commands::subject_of;
 use super::credit::{Credit, lines};
-use super::demand::Answer;
 use super::heard::{Heard, OfferHeard, PushHeard, RequestHeard, ReturnedLease};
 use super::intern::{Given, Learned};
 use super::keyed::Keyed;
 use super::offers::Offers;
-use super::served::{Served, Writing};
+use super::served::Served;
 use super::session::{Session, SessionState};
 use super::stream::FrameStream;
-use super::{Channel, ChannelSettings, Counters, Demand, Payload, Rule, Violation, WriteEnd};
-use crate::ground::limits::PARKED_REQUESTS;
+use super::{Channel, ChannelSettings, Counters, Demand, Payload, Rule, Violation};
+use crate::ground::limits::{PARKED_REQUESTS, SECOND_ANSWERS, STREAM_FRAMES};
 use crate::ground::{Incarnation, Nanos, StepId};
 use crate::rendezvous::KeyId;
-use crate::wire::message::{Hello, Offer, Push, Request, StatusText};
+use crate::wire::message::{Hello, Offer, Push, Request};
 use crate::wire::{Frame, INLINE_BODY_MAX, Kind, Message, Ticket};
 
 /// The life of connections and epochs.
@@ -31,6 +29,7 @@ impl<V: Payload> Channel<V> {
             given: Given::new(settings.interned),
             learned: Learned::new(settings.rules),
             requests: Keyed::new(settings.requests),
+            second_answers: SECOND_ANSWERS,
             offers: Offers::new(&settings),
             served: Served::new(),
             counters: Counters::default(),
@@ -87,6 +86,7 @@ impl<V: Payload> Channel<V> {
         self.given.clear();
         self.learned.clear();
         self.requests.drain();
+        self.second_answers = SECOND_ANSWERS;
         self.offers.end_epoch();
         self.served.clear();
     }
@@ -110,6 +110,7 @@ impl<V: Payload> Channel<V> {
             .drop_of_connection(rules.on(Rule::WriteSpendsGrant));
         self.stream.open(hello.frame_window);
         self.credit.greet(hello);
+        self.second_answers = self.second_answers.max(SECOND_ANSWERS);
         if rules.on(Rule::Interning) {
             self.given.clear();
             self.learned.clear();
@@ -176,7 +177,7 @@ impl<V: Payload> Channel<V> {
                 cost = lines(frame.body_len() as usize);
                 self.credit.hold(cost)?;
             }
-            Some(request) => demand = self.answered(request).map(|(ticket, _)| ticket),
+            Some(request) => demand = self.answered(request)?.map(|(ticket, _)| ticket),
         }
         Ok(PushHeard {
             key,
@@ -204,6 +205,7 @@ impl<V: Payload> Channel<V> {
     ) -> Result<OfferHeard, Violation> {
         let offer = Offer::parse(frame, tail, body)?;
         self.count_frame(now, frame, false)?;
+        self.judge_stream()?;
         self.take_offer(&offer)
     }
 
@@ -220,7 +222,23 @@ impl<V: Payload> Channel<V> {
             return self.handle_hello(&hello);
         }
         self.count_frame(now, frame, matches!(message, Message::Credit))?;
+        self.judge_stream()?;
         self.handle_message(&message)
+    }
+
+    /// What is queued in answer to a peer that acknowledges nothing is bounded: whatever brings no small value may be
+    /// answered.
+    fn judge_stream(&self) -> Result<(), Violation> {
+        if self.is_overfull() && !mutant!("stream_unbounded") {
+            return Err(Violation::Unacknowledged);
+        }
+        Ok(())
+    }
+
+    /// True if more frames wait than its bounds let an honest peer leave.
+    #[must_use]
+    pub const fn is_overfull(&self) -> bool {
+        self.stream.len() > STREAM_FRAMES
     }
 
     /// What a frame says of ours, and that it came.
@@ -238,76 +256,6 @@ impl<V: Payload> Channel<V> {
             self.counters.frames_received += 1;
         }
         Ok(())
-    }
-
-    /// A one-sided write into the landing of `ticket` is complete: the demand it served.
-    pub fn landed(&mut self, ticket: Ticket) -> Option<Demand> {
-        let demand = self.requests.remove(ticket);
-        self.counters.stale += u64::from(demand.is_none());
-        demand
-    }
-
-    /// The landing of `ticket` is quiet and nothing was written. True if the demand stands.
-    pub fn quiet(&mut self, ticket: Ticket) -> bool {
-        self.requests.quiet(ticket)
-    }
-
-    /// A write of ours ended. A value whose bytes may not have arrived is put on offer again.
-    pub fn wrote(&mut self, ticket: Ticket, end: WriteEnd, value: V) {
-        let Some(writing) = self.served.end(ticket) else {
-            return;
-        };
-        if end == WriteEnd::Done {
-            return;
-        }
-        // There is a slot: there are as many as offers and writes together may be.
-        let Writing {
-            request,
-            key,
-            point,
-            ordinal,
-            ..
-        } = writing;
-        let _ = self.offer(key, subject_of(key, point, ordinal), value, Some(request));
-    }
-
-    /// A request of ours was answered by a value: the demand is over, unless its landing still has to come home.
-    fn answered(&mut self, request: Ticket) -> Option<(Ticket, Demand)> {
-        match self.requests.answer(request, true) {
-            Answer::Ends { demand, is_again } => {
-                self.forestall(request, is_again);
-                Some((request, demand))
-            }
-            Answer::Late => None,
-            Answer::Stale => {
-                self.counters.stale += 1;
-                None
-            }
-        }
-    }
-
-    /// A demand of ours ended without a value.
-    fn handle_end<'a>(&mut self, request: Ticket, status: Option<StatusText<'a>>) -> Heard<'a, V> {
-        let waits = self.settings.rules.on(Rule::NoOrderBetweenLanes);
-        // A cancel crosses the answer it wants to forestall: the demand that waits for its landing hears of one end.
-        let Answer::Ends { demand, is_again } = self.requests.answer(request, waits) else {
-            return self.stale();
-        };
-        self.forestall(request, is_again);
-        Heard::Ended {
-            ticket: request,
-            demand,
-            status,
-        }
-    }
-
-    /// A demand that is over had been asked for again. If the answer to the first request ended it, the peer takes the
-    /// second for a new request, for which no receiver waits: it is cancelled.
-    fn forestall(&mut self, request: Ticket, is_again: bool) {
-        if is_again {
-            reached!("asked_again_and_answered");
-            self.queue(&Message::Cancel(request));
-        }
     }
 
     fn handle_message<'a>(&mut self, message: &Message<'a>) -> Result<Heard<'a, V>, Violation> {
@@ -356,7 +304,7 @@ impl<V: Payload> Channel<V> {
         }
     }
 
-    const fn stale(&mut self) -> Heard<'static, V> {
+    pub(super) const fn stale(&mut self) -> Heard<'static, V> {
         self.counters.stale += 1;
         Heard::Nothing
     }
@@ -378,7 +326,7 @@ impl<V: Payload> Channel<V> {
                 cost = lines(0);
                 self.credit.hold(cost)?;
             }
-            Some(request) => demand = self.answered(request),
+            Some(request) => demand = self.answered(request)?,
         }
         Ok(OfferHeard {
             key,

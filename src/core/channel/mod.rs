@@ -13,6 +13,7 @@
 //! peer is given up for lost (`lose`), the epoch ends and nothing of it survives.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod commands;
 mod credit;
 mod demand;
@@ -142,6 +143,8 @@ pub struct Channel<V> {
     given: Given,
     learned: Learned,
     requests: Keyed<Demand>,
+    /// Values that may still come for requests that have had their answer.
+    second_answers: u32,
     offers: Offers<V>,
     served: Served,
     counters: Counters,

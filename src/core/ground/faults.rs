@@ -6,7 +6,7 @@ use std::fmt;
 
 use super::catalogue as reason;
 use super::device::TaskName;
-use super::{Code, Incarnation, Key, Status, StepId};
+use super::{Code, Incarnation, Key, Status, StepId, limits};
 
 pub(crate) fn keys_exhausted(limit: usize) -> Status {
     Status::new(
@@ -23,6 +23,22 @@ pub(crate) fn peers_exhausted(limit: usize) -> Status {
         Code::ResourceExhausted,
         reason::PEER_UNKNOWN,
         format!("keys name more than {limit} tasks"),
+    )
+}
+
+pub(crate) fn incoming_exhausted() -> Status {
+    let limit = limits::INCOMING;
+    Status::of(
+        reason::OFFERS_EXHAUSTED,
+        format!("{limit} values that peers offer wait for a receiver on this shard, its limit"),
+    )
+}
+
+pub(crate) fn offers_exhausted() -> Status {
+    let limit = 2 * limits::OFFERS + limits::PARKED_REQUESTS;
+    Status::of(
+        reason::OFFERS_EXHAUSTED,
+        format!("{limit} values are on offer to one shard of a peer, the limit"),
     )
 }
 

@@ -217,6 +217,17 @@ pub const ACK_DELAY_NS: u64 = 2_000_000;
 /// Requests of ours outstanding on one link.
 pub const REQUESTS: usize = 1 << 16;
 
+/// Values and offers of one link that may wait for others of their key, which they overtook: one for each request of
+/// ours, and what a peer may send unrequested.
+pub const EARLY: usize = REQUESTS + (1 << 15);
+
+/// Values that may come on one connection for requests of ours that have had their answer: a value whose write ended
+/// with the connection before is offered, though it may have arrived. A request that is repeated counts by itself.
+pub const SECOND_ANSWERS: u32 = REQUESTS as u32;
+
+/// Frames for one link that wait to be posted or acknowledged: above all that its other bounds let a peer leave.
+pub const STREAM_FRAMES: usize = 1 << 19;
+
 /// Values of ours on offer on one link. Apart from them as many again may be kept that lost peers may still read.
 pub const OFFERS: usize = 1 << 14;
 

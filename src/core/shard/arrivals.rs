@@ -4,9 +4,10 @@
 
 use super::core::Core;
 use super::ids::LinkId;
+use super::reorder::Gaps;
 use super::transfers::TransferId;
 use super::value::Value;
-use crate::channel::Rule;
+use crate::channel::{Rule, Violation};
 use crate::rendezvous::{Arrived, Slot};
 
 impl Core {
@@ -20,11 +21,22 @@ impl Core {
         item: Arrived<Value>,
     ) {
         if ordinal > self.table.next_ordinal(slot) && self.table_takes(slot) {
-            self.early.keep(link, slot, ordinal, item);
-            return self.watch_link(link);
+            return self.keep_early(link, slot, ordinal, item);
         }
         self.take_item(link, slot, ordinal, item);
         self.release_early(link, slot);
+    }
+
+    fn keep_early(&mut self, link: LinkId, slot: Slot, ordinal: u32, item: Arrived<Value>) {
+        match self.early.keep(link, slot, ordinal, item) {
+            Ok(None) => {}
+            Ok(Some(former)) => self.drop_item(link, former),
+            Err(Gaps(item)) => {
+                self.drop_item(link, item);
+                return self.violated(link, Violation::Gaps);
+            }
+        }
+        self.watch_link(link);
     }
 
     pub(super) fn take_item(
@@ -55,7 +67,7 @@ impl Core {
 
     /// What waits for its turn and is picked by `goes` waits for nothing any more.
     pub(crate) fn drop_early(&mut self, goes: impl Fn(LinkId, Slot) -> bool) {
-        while let Some((link, item)) = self.early.take(&goes) {
+        for (link, item) in self.early.take_all(goes) {
             self.drop_item(link, item);
         }
     }

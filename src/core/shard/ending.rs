@@ -72,9 +72,13 @@ impl Core {
     pub(crate) fn wrote(&mut self, link: LinkId, ticket: Ticket, end: WriteEnd, source: Tensor) {
         if let Some(entry) = self.links.at_mut(link) {
             let value = Value::local(source, entry.channel.writes_dead(ticket));
-            entry.channel.wrote(ticket, end, value);
+            let lost = entry.channel.wrote(ticket, end, value);
             self.weigh(link);
             self.links.touch(link);
+            if let Some(step) = lost {
+                self.stats.dropped += 1;
+                self.fail_step(step, &faults::offers_exhausted());
+            }
         }
     }
 

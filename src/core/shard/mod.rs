@@ -241,7 +241,7 @@ impl Shard {
             events: Events::new(EVENTS_PER_TURN),
             port_ops: Vec::new(),
             neighbour_queues: NeighbourQueues::new(count),
-            early: Reorder::new(),
+            early: Reorder::new(limits::EARLY),
             partings: Partings::new(settings.table.tombstones as usize),
             observer: parts.observer,
             stages: parts.stages,

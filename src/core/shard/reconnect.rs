@@ -6,7 +6,7 @@
 use super::core::Core;
 use super::ids::LinkId;
 use super::transfers::Unopened;
-use crate::channel::{Demand, Rule};
+use crate::channel::{Demand, Rule, Violation};
 use crate::ground::{Incarnation, faults};
 use crate::wire::Ticket;
 
@@ -20,6 +20,13 @@ impl Core {
         has_dropped: bool,
     ) {
         let peer = self.links[link].peer;
+        // What is lent to it comes home when that very life is over. A connection that is being replaced may be of the
+        // life before.
+        let is_current = self.links[link].next.is_none();
+        let is_greeted = self.peers[peer].is_of_life(incarnation);
+        if is_current && !is_greeted && !mutant!("incarnation_unchecked") {
+            return self.violated(link, Violation::Incarnation);
+        }
         if let Some(former) = former {
             self.forget_epoch(link);
             let task = &self.peers[peer].task;

@@ -4,14 +4,14 @@
 
 use super::budget::LandingPlace;
 use super::core::{Core, Target};
-use super::ids::{LinkId, NO_LINK};
-use super::keys::{self, Route};
+use super::ids::{LinkId, NO_LINK, PeerId};
+use super::keys;
 use super::leases::NoLease;
 use super::transfers::{Incoming, TransferId};
 use super::value::{Arriving, NOT_LENT, Value};
 use crate::channel::{Accepted, Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
 use crate::fabric::{self, Outcome};
-use crate::ground::{Status, faults};
+use crate::ground::{Key, Status, faults};
 use crate::mail::Received;
 use crate::memory::{INLINE_MAX, Tensor};
 use crate::rendezvous::{Arrived, PushOutcome, Slot};
@@ -429,7 +429,11 @@ impl Core {
             self.remember(What::Offered, slot, offer.size, offer.size);
         }
         let Some(id) = self.transfers.begin(incoming) else {
-            return self.decline(link, &accepted);
+            self.decline(link, &accepted);
+            if self.table_takes(slot) && !mutant!("declined_untold") {
+                self.fail_step(slot.step, &faults::incoming_exhausted());
+            }
+            return;
         };
         if self.may_overtake(link) {
             let item = Arrived::Offer(id.token());
@@ -486,11 +490,12 @@ impl Core {
     /// The peer gives a key a number. What is no key of this pair of tasks ends the connection.
     fn heard_intern(&mut self, link: LinkId, number: Ticket, text: &str) {
         let peer = self.links[link].peer;
-        let key = keys::parse(text).and_then(|key| self.intern_heard(&key).ok());
-        let is_ours = key.and_then(|id| self.keys.at(id)).is_some_and(|entry| {
-            entry.way.owner == self.index
-                && matches!(entry.way.route, Route::Out { peer: at } | Route::In { peer: at } if at == peer)
-        });
+        // Judged before anything is made of it: a name of another task would take a place among the peers.
+        let key = keys::parse(text).filter(|key| self.is_between(key, peer));
+        let key = key.and_then(|key| self.intern_heard(&key).ok());
+        let is_ours = key
+            .and_then(|id| self.keys.at(id))
+            .is_some_and(|entry| entry.way.owner == self.index);
         let learned = match key {
             Some(key) if is_ours => self.links[link].channel.interned(number, key),
             _ => Err(Violation::ForeignKey),
@@ -498,6 +503,20 @@ impl Core {
         if let Err(violation) = learned {
             self.violated(link, violation);
         }
+    }
+
+    /// As if the peer had given that key its first number.
+    #[cfg(test)]
+    pub(crate) fn heard_key(&mut self, link: LinkId, text: &str) {
+        self.heard_intern(link, Ticket::unpack(1), text);
+    }
+
+    /// True if the key's two ends are this task and that peer.
+    fn is_between(&self, key: &Key, peer: PeerId) -> bool {
+        let ends = [key.source(), key.destination()].map(|device| device.task_name());
+        let [source, destination] = ends.each_ref().map(Option::as_ref);
+        let (us, them) = (Some(&self.task), Some(&self.peers[peer].task));
+        (source, destination) == (us, them) || (source, destination) == (them, us)
     }
 
     /// A demand was answered by a value or an offer: a landing it still has comes home first.

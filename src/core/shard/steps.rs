@@ -6,7 +6,7 @@ use super::core::Core;
 use super::ids::{LinkId, PeerId};
 use super::peers::{Peer, PeerState};
 use super::value::{Value, Waiter};
-use crate::channel::Demand;
+use crate::channel::{Demand, Violation};
 use crate::ground::{Nanos, Status, StepId, catalogue, faults, limits};
 use crate::rendezvous::{self, Refusal, Slot};
 
@@ -94,6 +94,11 @@ impl Core {
         }
         for peer in self.peers.iter_mut() {
             peer.parked.forget(step);
+        }
+        // One that hears nothing of step after step does not keep them all.
+        let is_silent = |link: &LinkId| self.links[*link].channel.is_overfull();
+        if let Some(link) = self.links.ids().find(is_silent) {
+            self.violated(link, Violation::Unacknowledged);
         }
     }
 

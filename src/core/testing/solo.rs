@@ -537,6 +537,12 @@ impl Solo {
         self.shard.core.pool.segments()
     }
 
+    /// What the shard knows, for a test that stands in its way.
+    #[cfg(test)]
+    pub(crate) fn core_mut(&mut self) -> &mut crate::shard::core::Core {
+        &mut self.shard.core
+    }
+
     /// The ports, for example to break their connections.
     pub fn ports_mut(&mut self) -> &mut [AnyPort] {
         &mut self.shard.ports

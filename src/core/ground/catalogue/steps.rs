@@ -60,6 +60,9 @@ catalogue! {
     PARKED_VALUES: ResourceExhausted,
         "As many values wait for a receiver as may.",
         "Receive sooner, send later, or raise the limit named in the message.";
+    OFFERS_EXHAUSTED: ResourceExhausted,
+        "Peers have offered more large values than may wait for a receiver.",
+        "Receive sooner, send later, or spread the keys over more shards.";
     WAITERS: ResourceExhausted,
         "As many receives wait as may.",
         "Ask for fewer values at once, or raise the limit named in the message.";

@@ -25,7 +25,7 @@ fn ordinals() -> impl Strategy<Value = Vec<u32>> {
 proptest! {
     #[test]
     fn any_order_becomes_that_of_the_ordinals(came in (ordinals(), ordinals())) {
-        let mut reorder = Reorder::new();
+        let mut reorder = Reorder::new(40);
         let mut left = [Vec::new(), Vec::new()];
         for (one, other) in came.0.into_iter().zip(came.1) {
             for (key, ordinal) in [one, other].into_iter().enumerate() {
@@ -34,7 +34,7 @@ proptest! {
                 if ordinal == left.len() as u32 {
                     left.push(ordinal);
                 } else {
-                    reorder.keep(link(0), at, ordinal, ordinal * 10);
+                    prop_assert_eq!(reorder.keep(link(0), at, ordinal, ordinal * 10), Ok(None));
                 }
                 while let Some((ordinal, item)) = reorder.next(link(0), at, left.len() as u32) {
                     prop_assert_eq!(item, ordinal * 10);
@@ -53,22 +53,46 @@ proptest! {
 
 #[test]
 fn what_ended_is_taken_out_and_the_rest_stays() {
-    let mut reorder = Reorder::new();
+    let mut reorder = Reorder::new(20);
     for (of, step, key) in [(0, 1, 1), (0, 2, 1), (1, 1, 2), (1, 2, 2)] {
-        reorder.keep(link(of), slot(step, key), 5, (of, step));
+        let former = reorder.keep(link(of), slot(step, key), 5, (of, step));
+        assert_eq!(former, Ok(None));
     }
-    let mut gone = Vec::new();
-    while let Some((of, item)) = reorder.take(|_, slot| slot.step == StepId(1)) {
-        assert_eq!(of, link(item.0));
-        gone.push(item);
-    }
-    gone.sort_unstable();
-    assert_eq!(gone, [(0, 1), (1, 1)]);
+    let gone = reorder.take_all(|_, slot| slot.step == StepId(1));
+    assert_eq!(gone, [(link(0), (0, 1)), (link(1), (1, 1))]);
     assert!(reorder.has(|at| at.key == KeyId(2)) && !reorder.has(|at| at == slot(1, 2)));
-    assert_eq!(reorder.take(|of, _| of == link(0)), Some((link(0), (0, 2))));
+    assert_eq!(reorder.take_all(|of, _| of == link(0)), [(link(0), (0, 2))]);
     assert_eq!(reorder.len(), 1);
     assert_eq!(reorder.next(link(1), slot(2, 2), 4), None, "one is missing");
     // A repeat of what was here before goes too, and the table knows it.
     assert_eq!(reorder.next(link(1), slot(2, 2), 9), Some((5, (1, 2))));
     assert!(reorder.is_empty());
+}
+
+#[test]
+fn what_comes_for_the_very_same_place_takes_it() {
+    let mut reorder = Reorder::new(20);
+    assert_eq!(reorder.keep(link(0), slot(1, 1), 5, 'a'), Ok(None));
+    assert_eq!(
+        reorder.keep(link(1), slot(1, 1), 5, 'b'),
+        Ok(None),
+        "another link's"
+    );
+    assert_eq!(reorder.keep(link(0), slot(1, 1), 5, 'c'), Ok(Some('a')));
+    assert_eq!(reorder.len(), 2);
+}
+
+#[test]
+fn a_link_that_leaves_gaps_is_told_from_the_others() {
+    let mut reorder = Reorder::new(3);
+    for ordinal in 1..4 {
+        assert_eq!(
+            reorder.keep(link(0), slot(1, 1), ordinal, ordinal),
+            Ok(None)
+        );
+    }
+    assert_eq!(reorder.keep(link(0), slot(1, 2), 1, 7), Err(Gaps(7)));
+    assert_eq!(reorder.keep(link(1), slot(1, 2), 1, 8), Ok(None));
+    assert_eq!(reorder.next(link(0), slot(1, 1), 1), Some((1, 1)));
+    assert_eq!(reorder.keep(link(0), slot(1, 2), 1, 7), Ok(None));
 }

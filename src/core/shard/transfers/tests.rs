@@ -405,3 +405,18 @@ fn offers_are_counted_by_their_link() {
     transfers.end_epoch(link(2));
     assert_eq!(counts(&transfers), [1, 0, 0]);
 }
+
+impl Transfers {
+    /// Offers of another step in every place that is left.
+    pub(crate) fn fill(&mut self) -> Vec<TransferId> {
+        let of_step = Slot {
+            step: StepId(9),
+            ..slot(0)
+        };
+        let other = Incoming {
+            slot: of_step,
+            ..incoming(0, 0, 8)
+        };
+        std::iter::from_fn(|| self.begin(other)).collect()
+    }
+}

@@ -8,24 +8,32 @@ use crate::fabric::{AnyPort, Geometry, LoopbackPort, Port};
 use crate::ground::device::TaskName;
 use crate::ground::{Incarnation, Key, Nanos, Shape, StepId};
 use crate::memory::{ArenaConfig, HugePages, Tensor};
-use crate::shard::Settings;
+use crate::shard::{Observer, Settings};
 use crate::testing::solo::{End, Greeting, Holdings, Queues, Solo, Team};
 use crate::trace::Clock;
 
 /// Tasks `a` and `b`, of one shard each.
-struct Pair {
-    solos: [Solo; 2],
+pub(super) struct Pair {
+    pub(super) solos: [Solo; 2],
     now: Arc<AtomicU64>,
 }
 
-const STEP: StepId = StepId(1);
+pub(super) const STEP: StepId = StepId(1);
 
 fn task(at: usize) -> TaskName {
     TaskName::parse(["/job:a/task:0", "/job:b/task:0"][at]).unwrap()
 }
 
 impl Pair {
-    fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: Settings) -> Self {
+        let mut pair = Self::apart(settings, || Arc::new(Deaf));
+        pair.connect();
+        pair.settle();
+        pair
+    }
+
+    /// Not connected yet, each with an observer.
+    pub(super) fn apart(settings: Settings, observer: impl Fn() -> Arc<dyn Observer>) -> Self {
         let now = Arc::new(AtomicU64::new(1));
         let solos = [0, 1].map(|at| {
             let team = Team {
@@ -41,15 +49,17 @@ impl Pair {
                 queues: Queues::default(),
             };
             let ports = |_| vec![AnyPort::Loopback(LoopbackPort::new())];
-            team.muster(ports, |_| Arc::new(Deaf)).unwrap().remove(0)
+            team.muster(ports, |_| observer()).unwrap().remove(0)
         });
-        let mut pair = Self { solos, now };
-        pair.connect();
-        pair.settle();
-        pair
+        Self { solos, now }
     }
 
     fn connect(&mut self) {
+        self.connect_as([Incarnation(1), Incarnation(2)]);
+    }
+
+    /// Each greeted as one of these lives.
+    pub(super) fn connect_as(&mut self, lives: [Incarnation; 2]) {
         let geometry = Geometry {
             slots: 64,
             payload_bytes: 1 << 16,
@@ -58,7 +68,7 @@ impl Pair {
         for (at, end) in [(0, maker), (1, opener)] {
             self.solos[at].peer_up(Greeting {
                 task: task(1 - at),
-                incarnation: Incarnation(2 - at as u64),
+                incarnation: lives[1 - at],
                 shards: 1,
                 read_domain: false,
                 segments: Vec::new(),
@@ -68,7 +78,7 @@ impl Pair {
     }
 
     /// Turns both until nothing moves, at the time it is.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         for _ in 0..20 {
             for solo in &mut self.solos {
                 solo.turn();
@@ -80,7 +90,7 @@ impl Pair {
         self.now.fetch_add(ns, Ordering::Relaxed);
     }
 
-    fn send(&mut self, at: usize, key: &Key, len: usize) {
+    pub(super) fn send(&mut self, at: usize, key: &Key, len: usize) {
         let tensor = Tensor::from_vec(vec![7_u8; len], Shape::row(len as u64).unwrap()).unwrap();
         let sent = self.solos[at].enter(|context| {
             let key = context.prepare(key)?;

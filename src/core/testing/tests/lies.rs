@@ -1,0 +1,78 @@
+//! What a peer says that cannot be, and what it asks for that there is no room for: one of two shards hears it.
+
+use std::sync::{Arc, Mutex};
+
+use super::posting::{Pair, STEP};
+use crate::fabric::DownReason;
+use crate::ground::device::TaskName;
+use crate::ground::{Code, Incarnation, Key, Nanos, Status, StepId, limits};
+use crate::memory::Segment;
+use crate::shard::{Observer, Settings};
+
+/// Keeps what peers are accused of.
+#[derive(Default)]
+struct Accusations(Mutex<Vec<String>>);
+
+impl Observer for Accusations {
+    fn peer_wanted(&self, _: &TaskName) {}
+    fn step_ended(&self, _: StepId, _: &Status) {}
+    fn link_down(&self, _: &TaskName, _: u32, _: DownReason) {}
+    fn violated(&self, _: &TaskName, status: &Status) {
+        self.0.lock().unwrap().push(status.message().to_owned());
+    }
+    fn segment_added(&self, _: Arc<Segment>) {}
+}
+
+/// Two that greet each other as these lives, and what they accuse each other of.
+fn accused(lives: [Incarnation; 2]) -> (Pair, Arc<Accusations>) {
+    let accusations = Arc::new(Accusations::default());
+    let observer = Arc::clone(&accusations);
+    let mut pair = Pair::apart(Settings::default(), move || Arc::clone(&observer) as _);
+    pair.connect_as(lives);
+    pair.settle();
+    (pair, accusations)
+}
+
+/// What is lent to a peer comes home when control has proved its life over. One that is greeted as another life than
+/// its shards name would keep it for ever.
+#[test]
+fn a_peer_is_of_the_life_that_it_was_greeted_as() {
+    let (pair, accusations) = accused([Incarnation(1), Incarnation(5)]);
+    let heard = accusations.0.lock().unwrap().join("; ");
+    assert!(heard.contains("another incarnation"), "{heard:?}");
+    assert!(
+        pair.solos[0]
+            .queue_pair(&TaskName::parse("/job:b/task:0").unwrap(), 0)
+            .is_none()
+    );
+}
+
+/// A key of two other tasks is refused before anything is made of it: neither of them takes a place among the peers.
+#[test]
+fn a_key_of_others_makes_no_peer() {
+    let (mut pair, accusations) = accused([Incarnation(1), Incarnation(2)]);
+    let text = Key::between("c", "d", "x").unwrap().text().to_string();
+    let core = pair.solos[0].core_mut();
+    let (peers, link) = (core.peers.iter().count(), core.links.ids().next().unwrap());
+    core.heard_key(link, &text);
+    assert_eq!(core.peers.iter().count(), peers);
+    let heard = accusations.0.lock().unwrap().join("; ");
+    assert!(heard.contains("does not belong"), "{heard:?}");
+}
+
+/// A peer's offer for which there is no place is lost: its step cannot be whole any more, and who waits in it hears so.
+#[test]
+fn an_offer_that_finds_no_place_ends_its_step() {
+    let mut pair = Pair::new(Settings::default());
+    let begun = pair.solos[1].core_mut().transfers.fill();
+    assert_eq!(begun.len(), limits::INCOMING);
+    let key = Key::between("a", "b", "large").unwrap();
+    let waiting = pair.solos[1].recv(STEP, &key, Nanos::NEVER);
+    pair.send(0, &key, 8_000);
+    pair.settle();
+    let status = waiting.take().expect("it hears").unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.message().contains("262144"), "{status}");
+    let transfers = &mut pair.solos[1].core_mut().transfers;
+    assert!(begun.into_iter().all(|id| transfers.end(id).is_some()));
+}
