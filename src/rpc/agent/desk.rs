@@ -9,7 +9,7 @@ mod serving;
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -365,15 +365,11 @@ impl Desk {
         }
         self.running.drain().for_each(|(_, one)| one.gate.stop());
         self.shared.pool.close();
-        // What came meanwhile ends as all that comes later.
+        // What came meanwhile ends as all that comes later. Pairs with the fence in `Shared::is_missed`: what is not
+        // found here was queued by a thread that sees that this worker is closed.
+        fence(Ordering::SeqCst);
         while let Some(command) = self.shared.queue.pop() {
-            if let Command::Call { to, ticket, .. } = command {
-                ticket.slot.fill(CallAnswer {
-                    at: to,
-                    ending: Ending::Shutdown,
-                    handles: Vec::new(),
-                });
-            }
+            command.refuse();
         }
         self.shared
             .joined

@@ -87,6 +87,26 @@ impl Shared {
         guests.get(&worker).map(|guest| guest.name.clone())
     }
 
+    /// Has the desk admit a guest.
+    pub(super) fn admit(
+        &self,
+        task: TaskName,
+        name: String,
+        patience: Duration,
+    ) -> Result<WorkerId, Status> {
+        let slot = Arc::new(Slot::default());
+        self.push(Command::Admit(task, name, Arc::clone(&slot)));
+        if self.is_missed() {
+            return Err(crate::error::shut_down());
+        }
+        self.wait(&slot, Some(patience));
+        match slot.take() {
+            Some(Ok(guest)) => Ok(guest),
+            Some(Err(error)) => Err(error.status().clone()),
+            None => Err(crate::error::shut_down()),
+        }
+    }
+
     fn welcome(self: &Arc<Self>, call: &Incoming, payload: &[u8]) -> Result<Vec<u8>, Status> {
         let malformed = |error: postcard::Error| {
             Status::of(catalogue::CALL_MALFORMED, format!("not a visit: {error}"))
@@ -95,15 +115,8 @@ impl Shared {
         check_name(&visit.name)
             .map_err(|error| Status::of(catalogue::RPC_NAME, error.to_string()))?;
         let task = TaskName::parse(&call.task)?;
-        let slot = Arc::new(Slot::default());
-        self.push(Command::Admit(task, visit.name, Arc::clone(&slot)));
         let patience = call.deadline.saturating_duration_since(Instant::now());
-        self.wait(&slot, Some(patience));
-        let guest = match slot.take() {
-            Some(Ok(guest)) => guest,
-            Some(Err(error)) => return Err(error.status().clone()),
-            None => return Err(crate::error::shut_down()),
-        };
+        let guest = self.admit(task, visit.name, patience)?;
         let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
         let welcome = Welcome {
             guest: guest.0,

@@ -1,7 +1,7 @@
 //! What the handles of an agent, its desk and its pool share.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -37,6 +37,17 @@ pub(crate) struct CallAnswer {
     pub(crate) at: WorkerId,
     pub(crate) ending: Ending<Payload>,
     pub(crate) handles: Vec<Handle>,
+}
+
+impl CallAnswer {
+    /// Of a call that a worker which has left does not make.
+    const fn shutdown(to: WorkerId) -> Self {
+        Self {
+            at: to,
+            ending: Ending::Shutdown,
+            handles: Vec::new(),
+        }
+    }
 }
 
 /// A call of ours: where its end is waited for, and what is told of it meanwhile.
@@ -103,6 +114,23 @@ pub(crate) enum Command {
     Leave(Option<Duration>),
     LeaveNow,
     Ask(Box<dyn FnOnce(&super::desk::View<'_>) + Send>),
+}
+
+impl Command {
+    /// No desk obeys it any more: what waits for it ends.
+    pub(super) fn refuse(self) {
+        match self {
+            Self::Call {
+                to, ticket, span, ..
+            } => {
+                let answer = CallAnswer::shutdown(to);
+                end_span(span, &answer.ending);
+                ticket.slot.fill(answer);
+            }
+            Self::Admit(.., slot) => slot.fill(Err(Error::local(crate::error::shut_down()))),
+            _ => {}
+        }
+    }
 }
 
 /// A call has ended: its span too, and before anyone is told.
@@ -436,24 +464,35 @@ impl Shared {
             function,
             began,
         });
-        if self.is_closed.load(Ordering::Acquire) {
-            ticket.slot.fill(CallAnswer {
-                at: to,
-                ending: Ending::Shutdown,
-                handles: Vec::new(),
-            });
-        } else {
-            let command = Command::Call {
-                to,
-                target,
-                deadline,
-                packed,
-                ticket: Arc::clone(&ticket),
-                span,
-            };
-            self.queue.push(command);
+        let call = Command::Call {
+            to,
+            target,
+            deadline,
+            packed,
+            ticket: Arc::clone(&ticket),
+            span,
+        };
+        match self.is_closed.load(Ordering::Acquire) {
+            true => call.refuse(),
+            false => self.hand_in(call, to, &ticket),
         }
         ticket
+    }
+
+    /// Queues a call of a worker that was not closed when it was looked at.
+    pub(super) fn hand_in(&self, call: Command, to: WorkerId, ticket: &Ticket) {
+        self.queue.push(call);
+        if self.is_missed() {
+            ticket.slot.fill(CallAnswer::shutdown(to));
+        }
+    }
+
+    /// True if the desk may have closed, and not have seen what was queued just now: who queued it ends what waits for
+    /// it.
+    pub(super) fn is_missed(&self) -> bool {
+        // Pairs with the fence in `Desk::close`.
+        fence(Ordering::SeqCst);
+        self.is_closed.load(Ordering::Acquire)
     }
 
     /// Asks for a value to be made at `owner`, and left there.

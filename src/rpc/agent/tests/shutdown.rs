@@ -1,6 +1,13 @@
 //! Leaving.
 
+use std::time::Instant;
+
+use rendez::ground::Nanos;
+
 use super::*;
+use crate::agent::shared::{Command, Ticket};
+use crate::agent::slot::Slot;
+use crate::message::Target;
 
 fn functions() -> Functions {
     Functions::new()
@@ -92,6 +99,44 @@ fn calls_after_it_are_refused() {
     assert_eq!(error.reason(), catalogue::RPC_SHUTDOWN);
 }
 
+/// It comes as from a thread that looked whether the worker is closed just before it was.
+#[test]
+fn a_call_that_is_queued_when_nobody_looks_any_more_is_refused() {
+    let agents = group(1, "unseen", &functions());
+    let shared = Arc::clone(agents[0].shared());
+    assert!(shut_down(agents).iter().all(Result::is_ok));
+    let (me, function) = (shared.me, "one");
+    let ticket = Arc::new(Ticket {
+        slot: Slot::default(),
+        function: function.into(),
+        began: Nanos::ZERO,
+    });
+    let call = Command::Call {
+        to: me,
+        target: Target::Function(function.into()),
+        deadline: Nanos::NEVER,
+        packed: shared.pack(me, function, &()).expect("a call"),
+        ticket: Arc::clone(&ticket),
+        span: None,
+    };
+    shared.hand_in(call, me, &ticket);
+    let call = Pending::<u32>::new(shared, me, ticket);
+    assert!(call.is_done(), "it waits for ever");
+    assert_eq!(call.wait().unwrap_err().reason(), catalogue::RPC_SHUTDOWN);
+}
+
+#[test]
+fn a_guest_that_comes_when_nobody_looks_any_more_is_refused_at_once() {
+    let agents = group(1, "closed", &functions());
+    let shared = Arc::clone(agents[0].shared());
+    assert!(shut_down(agents).iter().all(Result::is_ok));
+    let (began, patience) = (Instant::now(), Duration::from_secs(10));
+    let task = shared.engine.task().clone();
+    let status = shared.admit(task, "guest".into(), patience).unwrap_err();
+    assert_eq!(status.reason(), catalogue::RPC_SHUTDOWN);
+    assert!(began.elapsed() < patience, "its time was over first");
+}
+
 #[test]
 fn an_engine_that_ends_ends_what_waits() {
     let agents = group(2, "engine", &functions());
@@ -125,7 +170,7 @@ fn a_local_shutdown_asks_nobody_and_ends_what_waits() {
             .expect("a result"),
         1
     );
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     while agents[0].debug_info()["agent.server_active_calls"] > 0 {
         assert!(began.elapsed() < LONG, "a call of who has left runs on");
         std::thread::sleep(Duration::from_millis(1));
