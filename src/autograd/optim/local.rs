@@ -12,8 +12,17 @@ use rendez::memory::{Element, Tensor};
 /// A leaf whose value changes by steps of optimizers. Cheap to clone: all clones are one parameter.
 #[derive(Clone, Debug)]
 pub struct Parameter {
-    value: Arc<Mutex<Var>>,
+    place: Arc<Place>,
     id: u64,
+}
+
+/// What all clones of a parameter share.
+#[derive(Debug)]
+struct Place {
+    value: Mutex<Var>,
+    /// Held from the look at the value until the next one is there, so that none is lost. Always taken before `value`,
+    /// and after what an optimizer keeps of the parameter.
+    change: Mutex<()>,
 }
 
 /// What is kept of one parameter, in its type.
@@ -23,8 +32,8 @@ enum Kept {
     Double(ParameterState<f64>),
 }
 
-/// An optimizer of parameters of one worker. Several threads may step at once: each parameter is stepped by one at a
-/// time.
+/// An optimizer of parameters of one worker. Several threads may step at once, also by several optimizers: each
+/// parameter is stepped by one at a time.
 #[derive(Debug)]
 pub struct Optimizer {
     rule: Rule,
@@ -43,13 +52,23 @@ impl Parameter {
             .filter(|_| matches!(var.dtype(), DType::F32 | DType::F64));
         let id = id.ok_or_else(|| unfit(var.dtype()))?;
         Ok(Self {
-            value: Arc::new(Mutex::new(var)),
+            place: Arc::new(Place {
+                value: Mutex::new(var),
+                change: Mutex::new(()),
+            }),
             id,
         })
     }
 
     fn lock(&self) -> MutexGuard<'_, Var> {
-        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+        let value = &self.place.value;
+        value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// While it is held no other thread changes the value.
+    fn change(&self) -> MutexGuard<'_, ()> {
+        let change = &self.place.change;
+        change.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its value now, a leaf to compute with. What was computed of it before a step goes on with what it was then.
@@ -69,6 +88,11 @@ impl Parameter {
     /// # Errors
     /// `AUTOGRAD_OPTIMIZER` for one of another type or shape.
     pub fn set(&self, value: Tensor) -> Result<(), Status> {
+        let _change = self.change();
+        self.replace(value)
+    }
+
+    fn replace(&self, value: Tensor) -> Result<(), Status> {
         let mut var = self.lock();
         if value.meta() != var.tensor().meta() {
             let message = format!(
@@ -149,12 +173,13 @@ impl Optimizer {
         kept: &mut Kept,
         gradient: &Tensor,
     ) -> Result<(), Status> {
+        let _change = parameter.change();
         let value = parameter.var();
         let next = match kept {
             Kept::Single(state) => stepped::<f32>(&self.rule, state, value.tensor(), gradient)?,
             Kept::Double(state) => stepped::<f64>(&self.rule, state, value.tensor(), gradient)?,
         };
-        parameter.set(next)
+        parameter.replace(next)
     }
 }
 

@@ -198,3 +198,28 @@ fn a_gradient_that_does_not_fit_changes_nothing_and_one_that_is_missing_neither(
     );
     assert_eq!(one.var().leaf_id(), used.leaf_id());
 }
+
+#[test]
+fn no_step_is_lost_when_two_optimizers_step_one_parameter() {
+    const LEN: usize = 1024;
+    let tape = Tape::new().expect("memory");
+    let parameter = Parameter::new(&tape, row(vec![0.0; LEN])).expect("a parameter");
+    let steps = || {
+        let rule = Rule::Sgd(Sgd {
+            lr: 1.0,
+            ..Sgd::default()
+        });
+        let optimizer = Optimizer::new(rule, vec![parameter.clone()]).expect("an optimizer");
+        let gradients = BTreeMap::from([(parameter.id(), row(vec![1.0; LEN]))]);
+        (0..1000).for_each(|_| optimizer.step(&gradients).expect("a step"));
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(steps);
+        scope.spawn(steps);
+    });
+    let var = parameter.var();
+    assert_eq!(
+        var.tensor().to_vec::<f64>().expect("doubles"),
+        [-2000.0; LEN]
+    );
+}
