@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 type Errand = Box<dyn FnOnce(Python<'_>) + Send>;
 
 static QUEUE: SegQueue<Errand> = SegQueue::new();
-/// The main thread has been asked to run them.
+/// The main thread has been asked to run them, and has not begun to.
 static IS_CALLED: AtomicBool = AtomicBool::new(false);
 /// The interpreter is about to end.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
@@ -36,6 +36,9 @@ pub(crate) fn leave(errand: impl FnOnce(Python<'_>) + Send + 'static) {
 }
 
 extern "C" fn run_pending(_: *mut c_void) -> c_int {
+    // Only here, and before the queue is looked at: a thread that leaves an errand later asks again. It is an exchange,
+    // and no store, to come after the exchange of each thread that did not ask: what that thread left is seen below.
+    IS_CALLED.swap(false, Ordering::AcqRel);
     // It is called with the lock; an interpreter that is ending does not let it be taken again.
     Python::try_attach(run);
     0
@@ -46,7 +49,6 @@ pub(crate) fn run(py: Python<'_>) {
     if QUEUE.is_empty() {
         return;
     }
-    IS_CALLED.store(false, Ordering::Release);
     // Not more than there are now: an errand may leave another.
     for _ in 0..QUEUE.len() {
         let Some(errand) = QUEUE.pop() else { return };

@@ -1,9 +1,11 @@
 """Tensors: what is sent, how it is seen, who keeps it, and how the memory comes home."""
 
 import array
+import functools
 import gc
 import math
 import threading
+import time
 
 import pytest
 
@@ -88,6 +90,37 @@ def test_in_place_and_its_release(engine, own):
     got.release()
     rendez._rendez._run_errands()
     assert released.is_set()
+
+
+def test_a_release_is_heard_after_one_that_another_thread_was_quicker_to_hear(engine, own):
+    heard, tensors = [], {}
+
+    def hear(name):
+        heard.append(name)
+        if name == "first":
+            # The thread has counted two errands. This runs the second, so that the thread goes on with the third.
+            rendez._rendez._run_errands()
+            tensors["third"].release()
+
+    for name in ("first", "second", "third", "last"):
+        engine.send(own(name), bytes(100_000), copy=False, on_release=functools.partial(hear, name))
+        tensors[name] = engine.recv(own(name)).wait(10)
+
+    def run():
+        tensors["first"].release()
+        tensors["second"].release()
+        rendez._rendez._run_errands()
+
+    # The main thread is asked to hear of them, and is not there before all is heard.
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert heard == ["first", "second", "third"]
+    tensors["last"].release()
+    end = time.monotonic() + 10
+    while "last" not in heard and time.monotonic() < end:
+        time.sleep(0.001)
+    assert heard[3:] == ["last"]
 
 
 def test_release_hook_of_a_copy(engine, own):
