@@ -1,6 +1,8 @@
 """Remote calls between agents of one process: how calls, references and agents come to their ends."""
 
 import asyncio
+import contextvars
+import inspect
 import math
 import threading
 
@@ -30,6 +32,7 @@ from callees import (
 )
 from conftest import SMALL, named
 from rendez import rpc
+from rendez.rpc import _serve
 
 np = pytest.importorskip("numpy")
 
@@ -288,3 +291,18 @@ def test_a_function_cannot_shut_its_own_worker_down(careful):
         careful[0].call("two", leave)
     assert caught.value.reason == "RPC_SHUTDOWN"
     assert careful[0].call("two", echo, 1) == 1
+
+
+def test_a_coroutine_that_is_cancelled_before_it_begins_is_told_and_closed():
+    promise, loop = _serve._Settled(), _serve._running()
+    coroutine = asyncio.sleep(30)
+
+    def start_and_cancel():
+        loop._start(-1, promise, coroutine, contextvars.copy_context())
+        loop._tasks[-1].cancel()
+
+    loop._loop.call_soon_threadsafe(start_and_cancel)
+    with pytest.raises(asyncio.CancelledError):
+        promise.future.result(30)
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+    assert -1 not in loop._tasks

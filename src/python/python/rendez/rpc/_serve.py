@@ -104,16 +104,26 @@ class _Loop:
         return number
 
     def _start(self, number: int, promise: Any, coroutine: Any, context: contextvars.Context) -> None:
-        task = self._loop.create_task(_carry_out(promise, coroutine), context=context)
+        begun = threading.Event()
+        task = self._loop.create_task(_carry_out(promise, coroutine, begun), context=context)
         self._tasks[number] = task
-        task.add_done_callback(lambda _: self._tasks.pop(number, None))
+
+        def end(_: object) -> None:
+            self._tasks.pop(number, None)
+            if not begun.is_set():
+                # A task that is cancelled before it begins runs not a line.
+                coroutine.close()
+                promise.fail(asyncio.CancelledError())
+
+        task.add_done_callback(end)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5.0)
 
 
-async def _carry_out(promise: Any, coroutine: Any) -> None:
+async def _carry_out(promise: Any, coroutine: Any, begun: threading.Event) -> None:
+    begun.set()
     try:
         value = await coroutine
     except BaseException as error:
