@@ -117,6 +117,21 @@ impl<const N: usize> Walk<N> {
         walk
     }
 
+    /// Keeps the first of rows that follow each other while no operand moves. Gives how many those are.
+    pub(crate) fn take_repeats(&mut self) -> usize {
+        let stays = self.strides.iter().all(|strides| strides[0] == 0);
+        if self.rank == 0 || !stays {
+            return 1;
+        }
+        let count = self.dims[0];
+        self.dims.copy_within(1..self.rank, 0);
+        for strides in &mut self.strides {
+            strides.copy_within(1..self.rank, 0);
+        }
+        self.rank -= 1;
+        count
+    }
+
     /// Visits every row, in order, with the place where each operand's row begins. Nothing if there are no elements.
     pub(crate) fn rows(&self, mut visit: impl FnMut([usize; N])) {
         let mut rows = Rows {

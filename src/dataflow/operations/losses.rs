@@ -2,6 +2,7 @@
 //!
 //! Every row is computed in 32 bits at least, shifted so that no exponential overflows.
 
+use super::reduce::Fold;
 use super::row::{Row, row};
 use crate::graph::gradients::{Back, Flows, one};
 use crate::graph::infer::{Inferred, Known, merged, merged_size, same, scalar};
@@ -337,12 +338,9 @@ fn column(at: &mut Back<'_>, values: Output) -> Result<Output, Status> {
 /// Half the sum of squares.
 fn half_square<T: Real>(call: &mut Call<'_>) -> Done {
     let input = call.tensor(0)?;
-    let zero = T::Exact::default();
-    let squares = input
-        .as_slice::<T>()?
-        .iter()
-        .map(|x| x.exact().times(x.exact()));
-    let sum = squares.fold(zero, Number::plus);
+    let square = |x: T| x.exact().times(x.exact());
+    let squares = Fold::new(T::Exact::default(), square, Number::plus);
+    let sum = squares.row(input.as_slice::<T>()?);
     let half = T::round(sum.over(T::Exact::from_i64(2)));
     call.push(Tensor::scalar(half));
     Ok(())

@@ -2,6 +2,7 @@
 //!
 //! Knows where the channels of a value lie.
 
+use super::reduce::Fold;
 use super::row::{Row, row};
 use crate::graph::gradients::{Back, Flows, one};
 use crate::graph::infer::{Inferred, Known, all_same, merged_size, same};
@@ -164,19 +165,14 @@ fn bias_add_grad<T: Number>(call: &mut Call<'_>, is_first: bool) -> Done {
     let lie = channels(gradient.shape(), is_first)?;
     let elements = gradient.as_slice::<T>()?;
     let mut sums = vec![T::Wide::default(); lie.channels];
+    let adding = Fold::new(T::Wide::default(), T::wide, Number::plus);
     if lie.inner == 1 {
-        for row in elements.chunks_exact(lie.channels.max(1)).take(lie.outer) {
-            for (sum, &element) in sums.iter_mut().zip(row) {
-                *sum = sum.plus(element.wide());
-            }
-        }
+        adding.rows(&mut sums, elements);
     } else {
         let mut rows = elements.chunks_exact(lie.inner.max(1));
         for _ in 0..lie.outer {
             for (sum, row) in sums.iter_mut().zip(&mut rows) {
-                *sum = row
-                    .iter()
-                    .fold(*sum, |sum, &element| sum.plus(element.wide()));
+                *sum = sum.plus(adding.row(row));
             }
         }
     }

@@ -17,6 +17,9 @@ use rendez::ground::{DType, Shape, Status};
 use rendez::memory::{Bool8, Element, Tensor, TensorBuilder};
 use rendez_proto::tensorflow::DataType;
 
+#[cfg(test)]
+mod tests;
+
 /// Picoseconds for each byte that is folded.
 const FOLD: usize = 300;
 /// Partial sums of a row: independent, so that they are added at once, and rounded less than one sum is.
@@ -104,7 +107,7 @@ fn keeps(node: &Node) -> bool {
 }
 
 fn sum<T: Number>(keep: bool) -> Made {
-    reduce::<T>(keep, T::Wide::default(), Number::plus, |sum, _| sum)
+    widely::<T>(keep, T::Wide::default(), Number::plus)
 }
 
 fn sum_gradient(at: &mut Back<'_>) -> Flows {
@@ -113,8 +116,9 @@ fn sum_gradient(at: &mut Back<'_>) -> Flows {
 }
 
 fn mean<T: Number>(keep: bool) -> Made {
-    reduce::<T>(keep, T::Wide::default(), Number::plus, |sum, count| {
-        sum.over(T::Wide::from_i64(count as i64))
+    let sum = Fold::new(T::Wide::default(), T::wide, Number::plus);
+    reduce(keep, sum, |sum, count| {
+        T::narrow(sum.over(T::Wide::from_i64(count as i64)))
     })
 }
 
@@ -140,15 +144,15 @@ fn spread(at: &mut Back<'_>) -> Result<Output, Status> {
 }
 
 fn product<T: Number>(keep: bool) -> Made {
-    reduce::<T>(keep, T::Wide::ONE, Number::times, |product, _| product)
+    widely::<T>(keep, T::Wide::ONE, Number::times)
 }
 
 fn largest<T: Number>(keep: bool) -> Made {
-    reduce::<T>(keep, T::LOWEST.wide(), Number::max, |largest, _| largest)
+    widely::<T>(keep, T::LOWEST.wide(), Number::max)
 }
 
 fn smallest<T: Number>(keep: bool) -> Made {
-    reduce::<T>(keep, T::HIGHEST.wide(), Number::min, |smallest, _| smallest)
+    widely::<T>(keep, T::HIGHEST.wide(), Number::min)
 }
 
 /// The gradient goes to the elements that are the largest, in equal parts.
@@ -204,8 +208,11 @@ fn kept_shape(at: &mut Back<'_>) -> Result<Output, Status> {
 struct Plan {
     /// The output.
     shape: Shape,
-    /// The rows of the input, and where in the output each goes.
+    /// The rows of the input, and where in the output each goes; of those that follow each other to the same place,
+    /// the first.
     walk: Walk<1>,
+    /// How many those are.
+    repeats: usize,
     /// Elements that become one.
     count: usize,
 }
@@ -246,32 +253,42 @@ fn plan(call: &Call<'_>, input: Shape, keep: bool) -> Result<Plan, Fault> {
     let counts = each()
         .filter(|(_, gone)| *gone)
         .map(|(dim, _)| dim as usize);
+    let mut walk = Walk::strided(input, strides);
+    let repeats = walk.take_repeats();
     Ok(Plan {
         shape: Shape::new(&dims)?,
-        walk: Walk::strided(input, strides),
+        walk,
+        repeats,
         count: counts.product(),
     })
 }
 
-fn reduce<T: Number>(
+/// Folds elements in their wide type.
+fn widely<T: Number>(
     keep: bool,
     start: T::Wide,
-    fold: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy + Send + Sync + 'static,
-    end: impl Fn(T::Wide, usize) -> T::Wide + Copy + Send + Sync + 'static,
+    both: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy + Send + Sync + 'static,
+) -> Made {
+    let fold = Fold::new(start, T::wide, both);
+    reduce(keep, fold, |all, _| T::narrow(all))
+}
+
+/// `end` makes an element of what became of some, and of how many they were.
+fn reduce<T: Number, A: Number>(
+    keep: bool,
+    fold: Fold<
+        A,
+        impl Fn(T) -> A + Copy + Send + Sync + 'static,
+        impl Fn(A, A) -> A + Copy + Send + Sync + 'static,
+    >,
+    end: impl Fn(A, usize) -> T + Copy + Send + Sync + 'static,
 ) -> Made {
     made(Cost::PerByte(FOLD), move |call| {
         reduced(call, keep, T::DTYPE, &mut |plan, input, room| {
-            let elements = elements::<T>(input)?;
-            let mut sums = vec![start; plan.shape.elements() as usize];
-            gather(
-                plan,
-                elements,
-                &mut sums,
-                |sum, row| fold(sum, fold_row(row, start, fold)),
-                |sum, x: T| fold(sum, x.wide()),
-            );
-            for (out, sum) in elements_mut::<T>(room)?.iter_mut().zip(sums) {
-                *out = T::narrow(end(sum, plan.count));
+            let mut all = vec![fold.start; plan.shape.elements() as usize];
+            gather(plan, elements::<T>(input)?, &mut all, fold);
+            for (out, all) in elements_mut::<T>(room)?.iter_mut().zip(all) {
+                *out = end(all, plan.count);
             }
             Ok(())
         })
@@ -298,52 +315,106 @@ fn reduced(
 }
 
 /// Gives each row of the input to the element of the output that it goes to, or its elements to theirs.
-fn gather<T: Copy, U: Copy>(
+fn gather<T: Copy, A: Copy>(
     plan: &Plan,
     elements: &[T],
-    out: &mut [U],
-    whole: impl Fn(U, &[T]) -> U,
-    each: impl Fn(U, T) -> U,
+    out: &mut [A],
+    fold: Fold<A, impl Fn(T) -> A + Copy, impl Fn(A, A) -> A + Copy>,
 ) {
-    let mut rows = elements.chunks_exact(plan.walk.row.max(1));
-    plan.walk.rows(|[place]| {
-        let (Some(row), Some(out)) = (rows.next(), out.get_mut(place..)) else {
+    let walk = &plan.walk;
+    let mut rows = elements.chunks_exact(walk.row.saturating_mul(plan.repeats).max(1));
+    walk.rows(|[place]| {
+        let width = if walk.step == [0] { 1 } else { walk.row };
+        let (Some(rows), Some(out)) = (rows.next(), out.get_mut(place..place + width)) else {
             return;
         };
-        if plan.walk.step == [0] {
-            if let Some(out) = out.first_mut() {
-                *out = whole(*out, row);
-            }
-            return;
-        }
-        for (out, &element) in out.iter_mut().zip(row) {
-            *out = each(*out, element);
+        match out {
+            [out] if walk.step == [0] => *out = (fold.both)(*out, fold.row(rows)),
+            out => fold.rows(out, rows),
         }
     });
 }
 
-/// Folds a row in lanes and blocks.
-fn fold_row<T: Number>(
-    row: &[T],
-    start: T::Wide,
-    fold: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
-) -> T::Wide {
-    let mut total = start;
-    for block in row.chunks(BLOCK) {
-        let mut lanes = [start; LANES];
+/// How elements become one: what there is without any, what each is in it, and how two are put together.
+#[derive(Clone, Copy)]
+pub(super) struct Fold<A, I, F> {
+    start: A,
+    into: I,
+    both: F,
+}
+
+impl<A: Copy, I: Copy, F: Fn(A, A) -> A + Copy> Fold<A, I, F> {
+    pub(super) const fn new(start: A, into: I, both: F) -> Self {
+        Self { start, into, both }
+    }
+
+    /// Folds a row; a long one in lanes and blocks.
+    pub(super) fn row<T: Copy>(self, row: &[T]) -> A
+    where
+        I: Fn(T) -> A,
+    {
+        if row.len() < 2 * LANES {
+            return self.some(row);
+        }
+        let mut total = self.start;
+        for block in row.chunks(BLOCK) {
+            total = (self.both)(total, self.lanes(block));
+        }
+        total
+    }
+
+    fn lanes<T: Copy>(self, block: &[T]) -> A
+    where
+        I: Fn(T) -> A,
+    {
+        let mut lanes = [self.start; LANES];
         let chunks = block.chunks_exact(LANES);
-        let rest = chunks.remainder();
+        let rest = self.some(chunks.remainder());
         for chunk in chunks {
             for (lane, &element) in lanes.iter_mut().zip(chunk) {
-                *lane = fold(*lane, element.wide());
+                *lane = (self.both)(*lane, (self.into)(element));
             }
         }
-        for (lane, &element) in lanes.iter_mut().zip(rest) {
-            *lane = fold(*lane, element.wide());
-        }
-        total = fold(total, lanes.into_iter().fold(start, fold));
+        lanes.into_iter().fold(rest, self.both)
     }
-    total
+
+    fn some<T: Copy>(self, elements: &[T]) -> A
+    where
+        I: Fn(T) -> A,
+    {
+        let fold = |all, &element: &T| (self.both)(all, (self.into)(element));
+        elements.iter().fold(self.start, fold)
+    }
+
+    /// Folds rows into `out`, which is as long as each, in blocks of rows.
+    pub(super) fn rows<T: Copy>(self, out: &mut [A], rows: &[T])
+    where
+        I: Fn(T) -> A,
+    {
+        let mut blocks = rows.chunks(out.len().saturating_mul(BLOCK).max(1));
+        // The first needs no place of its own, and mostly there is no other.
+        if let Some(first) = blocks.next() {
+            self.each(out, first);
+        }
+        for block in blocks {
+            let mut part = vec![self.start; out.len()];
+            self.each(&mut part, block);
+            for (out, part) in out.iter_mut().zip(part) {
+                *out = (self.both)(*out, part);
+            }
+        }
+    }
+
+    fn each<T: Copy>(self, out: &mut [A], rows: &[T])
+    where
+        I: Fn(T) -> A,
+    {
+        for row in rows.chunks_exact(out.len().max(1)) {
+            for (out, &element) in out.iter_mut().zip(row) {
+                *out = (self.both)(*out, (self.into)(element));
+            }
+        }
+    }
 }
 
 fn truths(call: &mut Call<'_>, keep: bool, is_all: bool) -> Done {
@@ -352,12 +423,12 @@ fn truths(call: &mut Call<'_>, keep: bool, is_all: bool) -> Done {
     let elements = input.as_slice::<Bool8>()?;
     call.output::<Bool8>(plan.shape, |out| {
         out.fill(is_all.into());
-        let one = |truth: Bool8, x: Bool8| match is_all {
-            true => (truth.is_true() && x.is_true()).into(),
-            false => (truth.is_true() || x.is_true()).into(),
+        let both = |one: Bool8, other: Bool8| match is_all {
+            true => (one.is_true() && other.is_true()).into(),
+            false => (one.is_true() || other.is_true()).into(),
         };
-        let row = |truth, row: &[Bool8]| row.iter().copied().fold(truth, one);
-        gather(&plan, elements, out, row, one);
+        let fold = Fold::new(is_all.into(), |truth: Bool8| truth, both);
+        gather(&plan, elements, out, fold);
     })
 }
 

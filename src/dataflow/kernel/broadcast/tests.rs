@@ -93,6 +93,24 @@ fn shapes_meet() {
 }
 
 #[test]
+fn rows_that_follow_each_other_at_the_same_place_are_counted() {
+    let walk = |dims: &[(usize, usize)]| {
+        let mut walk = Walk::over(dims.iter().map(|&(size, stride)| (size, [stride])));
+        let repeats = walk.take_repeats();
+        let mut places = vec![];
+        walk.rows(|[place]| places.push(place));
+        (walk.row, repeats, places)
+    };
+    assert_eq!(walk(&[(5, 0), (3, 1)]), (3, 5, vec![0]));
+    assert_eq!(walk(&[(2, 3), (5, 0), (3, 1)]), (3, 5, vec![0, 3]));
+    assert_eq!(
+        walk(&[(4, 0), (2, 1), (5, 0)]),
+        (5, 1, vec![0, 1, 0, 1, 0, 1, 0, 1])
+    );
+    assert_eq!(walk(&[(7, 0)]), (7, 1, vec![0]));
+}
+
+#[test]
 fn usual_cases_are_one_row_or_a_row_for_each_line() {
     let walk = |left: &[u64], right: &[u64]| {
         let (left, right) = (shape(left), shape(right));

@@ -1,0 +1,63 @@
+//! Long sums: of many numbers in 32 bits, which one running sum would not hold.
+
+use crate::operations::testing::{is_close, one, one_with, tensor};
+use rendez::memory::Tensor;
+
+/// So many that a running sum of 0.1 is off by more than a hundredth.
+const MANY: u64 = 1 << 20;
+
+fn tenths(dims: &[u64]) -> Tensor {
+    let count = dims.iter().product::<u64>() as usize;
+    tensor(dims, &vec![0.1f32; count])
+}
+
+fn assert_close(op: &str, values: &[f32], wanted: f64) {
+    let wanted = vec![wanted; values.len()];
+    let values: Vec<f64> = values.iter().map(|&value| value.into()).collect();
+    assert!(is_close(&values, &wanted, 1e-3), "{op}: {values:?}");
+}
+
+/// The sum of [`MANY`] of them.
+const TOTAL: f64 = MANY as f64 / 10.0;
+
+#[test]
+fn long_sums_stay_true() {
+    for (dims, axis) in [([MANY, 2], 0), ([2, MANY], 1)] {
+        let inputs = [tenths(&dims), tensor(&[1], &[axis])];
+        assert_close("Sum", &one::<f32>("Sum", &inputs).1, TOTAL);
+        assert_close("Mean", &one::<f32>("Mean", &inputs).1, 0.1);
+    }
+}
+
+#[test]
+fn gradients_of_biases_stay_true() {
+    for (dims, format) in [([1, MANY, 2], "NHWC"), ([1, 2, MANY], "NCHW")] {
+        let (_, sums) = one_with::<f32>("BiasAddGrad", &[tenths(&dims)], |node| {
+            node.attr("data_format", format)
+        });
+        assert_close(format, &sums, TOTAL);
+    }
+}
+
+#[test]
+fn long_sums_of_squares_stay_true() {
+    let (_, half) = one::<f32>("L2Loss", &[tenths(&[MANY])]);
+    assert_close("L2Loss", &half, TOTAL / 20.0);
+}
+
+#[test]
+fn rows_go_where_they_belong_however_many_there_are() {
+    let (outer, along) = (3, 9001);
+    let values: Vec<i64> = (0..outer * along * 2).collect();
+    let input = tensor(&[3, 9001, 2], &values);
+    let (dims, sums) = one::<i64>("Sum", &[input.clone(), tensor(&[1], &[1])]);
+    let sum = |at: i64| {
+        (0..along)
+            .map(|i| at / 2 * along * 2 + i * 2 + at % 2)
+            .sum()
+    };
+    let wanted: Vec<i64> = (0..outer * 2).map(sum).collect();
+    assert_eq!((dims, sums), (vec![3, 2], wanted));
+    let (_, largest) = one::<i64>("Max", &[input, tensor(&[1], &[1])]);
+    assert_eq!(largest, [18000, 18001, 36002, 36003, 54004, 54005]);
+}
