@@ -91,6 +91,8 @@ for op in ("Sum", "Mean", "Prod", "Max", "Min"):
     case(op, input=f(2, 3), axis=i([2]))
     case(op, input=f(2, 3), axis=i([-3]))
     case(op, input=f(2, 3), axis=i([1, 1]))
+for values in (np.uint8([200, 200]), np.full(256, 100, np.uint8), i([2**31 - 1, 1]), i([-3, 0]), l([2**63 - 1, 1]), i([])):
+    case("Mean", input=values, axis=i([0]))
 for op in ("Sum", "Max", "Prod"):
     case(op, input=f(0, 3), axis=i([0]))
 for op in ("All", "Any"):

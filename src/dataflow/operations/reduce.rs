@@ -116,6 +116,11 @@ fn sum_gradient(at: &mut Back<'_>) -> Flows {
 }
 
 fn mean<T: Number>(keep: bool) -> Made {
+    if T::IS_INTEGER {
+        // In 64 bits, as TensorFlow's: neither the sum nor the count need fit into the type.
+        let sum = Fold::new(0i64, T::to_i64, Number::plus);
+        return reduce(keep, sum, |sum, count| T::from_i64(sum.over(count as i64)));
+    }
     let sum = Fold::new(T::Wide::default(), T::wide, Number::plus);
     reduce(keep, sum, |sum, count| {
         T::narrow(sum.over(T::Wide::from_i64(count as i64)))
@@ -356,19 +361,25 @@ impl<A: Copy, I: Copy, F: Fn(A, A) -> A + Copy> Fold<A, I, F> {
         if row.len() < 2 * LANES {
             return self.some(row);
         }
+        // Numbers that are widened to 64 bits need registers for that, too.
+        let are_few = size_of::<A>() > size_of::<T>().max(4);
         let mut total = self.start;
         for block in row.chunks(BLOCK) {
-            total = (self.both)(total, self.lanes(block));
+            let block = match are_few {
+                true => self.lanes::<T, { LANES / 2 }>(block),
+                false => self.lanes::<T, LANES>(block),
+            };
+            total = (self.both)(total, block);
         }
         total
     }
 
-    fn lanes<T: Copy>(self, block: &[T]) -> A
+    fn lanes<T: Copy, const COUNT: usize>(self, block: &[T]) -> A
     where
         I: Fn(T) -> A,
     {
-        let mut lanes = [self.start; LANES];
-        let chunks = block.chunks_exact(LANES);
+        let mut lanes = [self.start; COUNT];
+        let chunks = block.chunks_exact(COUNT);
         let rest = self.some(chunks.remainder());
         for chunk in chunks {
             for (lane, &element) in lanes.iter_mut().zip(chunk) {
