@@ -191,6 +191,9 @@ case("Tile", input=f(2, 1, 2), multiples=i([1, 3, 2])); case("Tile", input=f(2),
 case("ZerosLike", x=f(2)); case("OnesLike", x=f(2)); case("OnesLike", x=np.array([False])); case("ZerosLike", x=np.array([b"a"], object))
 for a in ((0, 5, 1), (0, 5, 2), (5, 0, -2), (0, 0, 1), (0, 5, 0), (5, 0, 1), (0, 5, -1)):
     case("Range", start=i(a[0]), limit=i(a[1]), delta=i(a[2]))
+for kind in (np.float32, np.float64, np.float16, tf.bfloat16.as_numpy_dtype):
+    for limit in (.3, .7, -.6, 30):
+        case("Range", start=kind(0), limit=kind(limit), delta=kind(.1 if limit > 0 else -.1))
 case("Range", start=np.float32(0), limit=np.float32(1), delta=np.float32(.3)); case("Range", start=i([0]), limit=i(2), delta=i(1))
 for axis in (-1, 0, 1):
     case("OneHot", {"axis": axis}, indices=i([[0, 2], [-1, 3]]), depth=i(3), on_value=np.float32(5), off_value=np.float32(1))
