@@ -126,6 +126,12 @@ impl FilePlace {
         }
     }
 
+    /// Which file it is, by whatever path: its device and its number there.
+    pub(crate) fn identity(&self) -> io::Result<(u64, u64)> {
+        let stat = rustix::fs::fstat(self.resolve(&self.below, OFlags::PATH)?)?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+
     /// The folder in which it lies, which is made if it is not there, with those above it.
     pub(crate) fn make_folder(&self) -> io::Result<Within> {
         let (folder, name) = self.parts()?;

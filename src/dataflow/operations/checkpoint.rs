@@ -200,9 +200,16 @@ fn merge(call: &mut Call<'_>, delete: bool, allow_missing: bool) -> Done {
     let whole = place(call, MERGE, &target)?;
     files::write(&whole, &entries)?;
     if delete {
-        for source in sources.iter().filter(|source| **source != target) {
-            // What cannot be removed costs room on the disk and nothing else; nor can its folder, unless empty.
-            let _ = place(call, MERGE, source)?.remove();
+        let written = whole.identity();
+        for source in &sources {
+            let source = place(call, MERGE, source)?;
+            // What was written may be a source too, by that name or another.
+            if let (Ok(written), Ok(source_is)) = (&written, source.identity())
+                && source_is != *written
+            {
+                // What cannot be removed costs room on the disk and nothing else; nor can its folder, unless empty.
+                let _ = source.remove();
+            }
         }
     }
     Ok(())
