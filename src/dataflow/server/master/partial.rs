@@ -18,6 +18,9 @@ use rendez::ground::limits::SESSION_STEPS_MAX;
 use rendez::ground::{Key, Status, StepId, catalogue};
 use rendez::memory::Tensor;
 
+#[cfg(test)]
+mod tests;
+
 /// The partial runs of a session, by handle.
 #[derive(Default)]
 pub(super) struct PartialRuns {
@@ -98,7 +101,7 @@ impl PartialRuns {
                 merge.executors_done(id, outcome);
             }),
         );
-        let _ = run.step.set(step);
+        run.has(step);
         // A session that is closed takes no step; no caller would hear of this one's end.
         if let Err(status) = session.check_open() {
             run.cancel(&status);
@@ -270,12 +273,24 @@ impl PartialRun {
         state.unwrap_or_else(PoisonError::into_inner).is_clean
     }
 
-    /// What is left of the step goes, once.
+    /// It has its step. One that failed before goes at once.
+    fn has(&self, step: Arc<RunningStep>) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let step = self.step.get_or_init(|| step);
+        let is_clean = state.is_clean;
+        drop(state);
+        if is_clean {
+            step.cleanup();
+        }
+    }
+
+    /// What is left of the step goes, once; if there is none yet, when it comes.
     fn clean(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let was_clean = std::mem::replace(&mut state.is_clean, true);
+        let step = self.step.get().filter(|_| !was_clean);
         drop(state);
-        if let Some(step) = self.step.get().filter(|_| !was_clean) {
+        if let Some(step) = step {
             step.cleanup();
         }
     }
