@@ -115,3 +115,23 @@ fn digits_are_learnt_by_workers_that_die_and_come_back_and_training_goes_on_wher
         .collect();
     assert_eq!(kept.len(), 1, "{kept:?}");
 }
+
+#[test]
+fn digits_are_learnt_under_a_secret_of_ones_own() {
+    let place = tempfile::tempdir().expect("a folder");
+    let place = place.path();
+    let made = rendez(place, &["secret", "new", "own.secret"]);
+    assert!(made.status.success(), "{made:?}");
+    let arguments = [
+        "train",
+        "digits",
+        "--json",
+        "--steps",
+        "40",
+        "--cluster-secret-file",
+        "own.secret",
+    ];
+    let said = objects(&rendez(place, &arguments));
+    let (_, edges) = end(&said);
+    assert!(!edges.is_empty(), "{said:?}");
+}

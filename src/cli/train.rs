@@ -438,10 +438,11 @@ impl Training<'_> {
 
     /// What all tasks have recorded of the edges between them.
     fn edges(&self) -> Result<Vec<edges::Edge>, CliError> {
-        let settings = SettingArgs {
-            file: self.args.settings.file.clone(),
-            flags: vec![("cluster", self.cluster.clone())],
-        };
+        let mut settings = self.args.settings.clone();
+        settings
+            .flags
+            .retain(|(key, _)| !matches!(*key, "cluster" | "task"));
+        settings.flags.push(("cluster", self.cluster.clone()));
         let ask = AskArgs {
             patience: REPORT_PATIENCE,
             json: false,
