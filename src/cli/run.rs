@@ -259,7 +259,7 @@ fn repeated(
     let values: Vec<Tensor> = feeds.iter().map(|(_, tensor)| tensor.clone()).collect();
     let step = session.callable(&names, fetches, targets)?;
     let mut each = Recorder::nanos();
-    let mut found = step.run_with(options, &values)?;
+    let mut found = vec![];
     let began = Instant::now();
     for _ in 0..args.repeat {
         let before = Instant::now();

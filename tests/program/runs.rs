@@ -66,6 +66,22 @@ fn floats(values: &[f32]) -> Vec<u8> {
         .collect()
 }
 
+/// A constant, as a graph's text has it.
+fn constant(name: &str, base: &str, dims: &str, value: &str) -> String {
+    format!(
+        "node {{ name: '{name}' op: 'Const' attr {{ key: 'dtype' value {{ type: {base} }} }} attr {{ key: 'value' \
+         value {{ tensor {{ dtype: {base} tensor_shape {{ {dims} }} {value} }} }} }} }}\n"
+    )
+}
+
+/// An operation on floats, as a graph's text has it.
+fn of_floats(name: &str, op: &str, [left, right]: [&str; 2]) -> String {
+    format!(
+        "node {{ name: '{name}' op: '{op}' input: '{left}' input: '{right}' attr {{ key: 'T' value {{ type: DT_FLOAT \
+         }} }} }}\n"
+    )
+}
+
 #[test]
 fn a_graph_is_run_with_files_in_and_out() {
     let place = tempfile::tempdir().expect("a folder");
@@ -193,6 +209,38 @@ fn what_cannot_be_run_is_refused_by_name() {
     refused(&said, 1, &["FILE_UNREADABLE", "none/digits.safetensors"]);
 }
 
+#[test]
+fn a_step_is_run_as_often_as_is_asked() {
+    let place = tempfile::tempdir().expect("a folder");
+    let place = place.path();
+    let text = [
+        constant("zero", "DT_FLOAT", "", "float_val: 0"),
+        constant("one", "DT_FLOAT", "", "float_val: 1"),
+        "node { name: 'v' op: 'VariableV2' attr { key: 'dtype' value { type: DT_FLOAT } } attr { key: 'shape' value { \
+         shape { } } } }\n"
+            .to_owned(),
+        of_floats("init", "Assign", ["v", "zero"]),
+        of_floats("add", "AssignAdd", ["v", "one"]),
+    ];
+    std::fs::write(place.join("count.pbtxt"), text.concat()).expect("written");
+    for repeat in ["1", "5"] {
+        let arguments = [
+            "run",
+            "count.pbtxt",
+            "--init",
+            "init",
+            "--fetch",
+            "add",
+            "--repeat",
+            repeat,
+            "--json",
+        ];
+        let said = objects(&rendez(place, &arguments));
+        let counted: f64 = repeat.parse().expect("a number");
+        assert_eq!(said[0]["values"], serde_json::json!([counted]));
+    }
+}
+
 /// A graph names files, and the user who runs it may not be the owner of those files.
 #[test]
 fn a_graph_touches_files_only_below_a_folder_that_was_named() {
@@ -200,20 +248,15 @@ fn a_graph_touches_files_only_below_a_folder_that_was_named() {
     let place = place.path();
     let graph = |prefix: &str| {
         let string = |name: &str, dims: &str, value: &str| {
-            format!(
-                "node {{ name: \"{name}\" op: \"Const\" attr {{ key: \"dtype\" value {{ type: DT_STRING }} }} \
-                 attr {{ key: \"value\" value {{ tensor {{ dtype: DT_STRING tensor_shape {{ {dims} }} string_val: \
-                 \"{value}\" }} }} }} }}\n"
-            )
+            constant(name, "DT_STRING", dims, &format!("string_val: '{value}'"))
         };
         let one = "dim { size: 1 }";
         let text = [
             string("prefix", "", prefix),
             string("names", one, "w"),
             string("slices", one, ""),
-            "node { name: \"w\" op: \"Const\" attr { key: \"dtype\" value { type: DT_FLOAT } } attr { key: \"value\" \
-             value { tensor { dtype: DT_FLOAT tensor_shape {} float_val: 7 } } } }\n\
-             node { name: \"save\" op: \"SaveV2\" input: \"prefix\" input: \"names\" input: \"slices\" input: \"w\" \
+            constant("w", "DT_FLOAT", "", "float_val: 7"),
+            "node { name: \"save\" op: \"SaveV2\" input: \"prefix\" input: \"names\" input: \"slices\" input: \"w\" \
              attr { key: \"dtypes\" value { list { type: DT_FLOAT } } } }\n"
                 .to_owned(),
         ];
