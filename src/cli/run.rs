@@ -17,6 +17,7 @@ use super::serve;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units::{self, show_nanos, show_rate};
+use rendez::engine::{Config, Origin, Setting};
 use rendez::files::Output;
 use rendez::ground::limits::GRAPH_BYTES_MAX;
 use rendez::ground::traceparent::NoTraceparent;
@@ -33,6 +34,8 @@ mod tests;
 
 /// How many values of a tensor a table shows.
 const SHOWN: usize = 8;
+/// The flags that make this process a task of a cluster.
+const CLUSTER: [&str; 5] = ["cluster", "task", "root", "rank", "world_size"];
 
 /// Examples of its use.
 pub(super) const EXAMPLES: &str = "\
@@ -87,7 +90,8 @@ pub struct RunArgs {
     /// One JSON object a line.
     #[arg(long)]
     pub json: bool,
-    /// The settings. With --cluster or --config this process is a task of that cluster, and the session's master.
+    /// The settings. With --cluster, --root or --config this process is a task of that cluster, and the session's
+    /// master.
     #[command(flatten)]
     pub settings: SettingArgs,
 }
@@ -182,8 +186,8 @@ fn session(args: &RunArgs, graph: &mut GraphDef) -> Result<(Session, Option<Serv
         return Ok((Session::connect_with(target, config)?, None));
     }
     let settings = args.settings.with_files(args.files.as_deref())?;
-    let is_cluster = |(key, _): &(&str, String)| matches!(*key, "cluster" | "task");
-    if args.settings.file.is_some() || args.settings.flags.iter().any(is_cluster) {
+    let flags = &args.settings.flags;
+    if args.settings.file.is_some() || flags.iter().any(|(key, _)| CLUSTER.contains(key)) {
         let (server, _) = serve::start(&settings, args.patience)?;
         return Ok((Session::on(&server)?, Some(server)));
     }
@@ -191,8 +195,19 @@ fn session(args: &RunArgs, graph: &mut GraphDef) -> Result<(Session, Option<Serv
     for node in &mut graph.node {
         node.device.clear();
     }
-    let files = settings.load()?.config.files_root;
-    Ok((Session::local_in(files)?, None))
+    Ok((Session::local_with(alone(&settings)?)?, None))
+}
+
+/// The settings for this process alone: it has no peers, and mostly needs no more than a core.
+fn alone(settings: &SettingArgs) -> Result<Config, CliError> {
+    let mut config = settings.load()?.config;
+    if Setting::find("shards").is_some_and(|shards| config.origin(shards) == Origin::Default) {
+        (config.shards, config.share_cores) = (1, true);
+    }
+    (config.task, config.control) = ("/job:localhost/task:0".to_owned(), false);
+    config.listen = None;
+    config.peers.clear();
+    Ok(config)
 }
 
 fn steps(

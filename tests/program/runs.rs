@@ -241,6 +241,38 @@ fn a_step_is_run_as_often_as_is_asked() {
     }
 }
 
+/// Fills a tensor of eight million bytes.
+fn fill(place: &Path, more: &[&str]) -> Output {
+    let text = [
+        constant("dims", "DT_INT32", "dim { size: 1 }", "int_val: 2000000"),
+        constant("value", "DT_FLOAT", "", "float_val: 1"),
+        of_floats("fill", "Fill", ["dims", "value"]),
+    ];
+    std::fs::write(place.join("fill.pbtxt"), text.concat()).expect("written");
+    let arguments = ["run", "fill.pbtxt", "--target", "fill", "--json"];
+    rendez(place, &[&arguments, more].concat())
+}
+
+#[test]
+fn a_process_alone_takes_its_settings() {
+    let place = tempfile::tempdir().expect("a folder");
+    assert!(objects(&fill(place.path(), &[])).is_empty());
+    let small = ["--arena-segment-bytes", "1MiB", "--arena-bytes", "2MiB"];
+    refused(&fill(place.path(), &small), 1, &["ARENA_UNFIT"]);
+    // Another task may have its name and its address.
+    let task = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = task.local_addr().expect("an address").to_string();
+    assert!(objects(&fill(place.path(), &["--listen", &address])).is_empty());
+}
+
+#[test]
+fn a_process_with_a_root_is_not_alone() {
+    let place = tempfile::tempdir().expect("a folder");
+    let rooted = ["--root", "127.0.0.1:1", "--rank", "2", "--world-size", "2"];
+    let said = fill(place.path(), &rooted);
+    refused(&said, 1, &["a rank is below the size"]);
+}
+
 /// A graph names files, and the user who runs it may not be the owner of those files.
 #[test]
 fn a_graph_touches_files_only_below_a_folder_that_was_named() {
