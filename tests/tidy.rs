@@ -12,6 +12,8 @@ use std::path::Path;
 mod book;
 #[path = "tidy/floors.rs"]
 mod floors;
+#[path = "tidy/image.rs"]
+mod image;
 #[path = "tidy/planted.rs"]
 mod planted;
 #[path = "tidy/proofs.rs"]
@@ -297,6 +299,23 @@ fn what_is_generated_is_as_old_as_its_source() {
             "proto/{name} was changed: cargo run -p rendez-proto-generate"
         );
     }
+}
+
+#[test]
+fn the_image_has_every_member_of_the_workspace() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| fs::read_to_string(root.join(path)).expect("it is there");
+    let (manifest, recipe) = (read("Cargo.toml"), read("scripts/release/Containerfile"));
+    assert!(
+        manifest.contains("\nmembers = ["),
+        "image.rs finds the list"
+    );
+    let missing = image::missing(&manifest, &recipe);
+    assert!(
+        missing.is_empty(),
+        "scripts/release/Containerfile: COPY {} too: cargo reads every member of the workspace",
+        missing.join(", ")
+    );
 }
 
 /// The hash of Fowler, Noll and Vo, variant 1a, of 64 bits.

@@ -2,7 +2,7 @@
 
 use crate::book::{self, Page};
 use crate::source::Source;
-use crate::{Violation, check, prose, tables};
+use crate::{Violation, check, image, prose, tables};
 
 fn run(
     files: &[(&str, &str)],
@@ -463,6 +463,23 @@ fn the_book() {
     assert_eq!(
         rules(&[page(errors, &stale)]),
         [broken(errors, 1, "book-errors")]
+    );
+}
+
+#[test]
+fn the_image() {
+    let manifest = "[workspace]\nmembers = [\n    \"src/a\",\n    \"tests/b\",\n]\n\
+                    default-members = [\n    \".\",\n]\n";
+    let missing = |recipe: &str| image::missing(manifest, recipe);
+    assert!(missing("COPY src src\nCOPY tests/b tests/b\n").is_empty());
+    assert!(missing("COPY Cargo.toml src tests ./\n").is_empty());
+    assert_eq!(
+        missing("COPY src src\nCOPY tests/bc tests/b\n"),
+        ["tests/b"]
+    );
+    assert_eq!(
+        missing("COPY --from=build src tests ./\n"),
+        ["src/a", "tests/b"]
     );
 }
 
