@@ -172,8 +172,7 @@ fn judge_user(
         ForeignUsers::Refuse => {
             let message = format!(
                 "task {} runs as user {}, the peer {} as user {}; \
-                 only the same user, or one that knows the same cluster secret, may connect unless \
-                 foreign_users allows it",
+                 only the same user, or one that knows the same cluster secret, may connect",
                 config.task, identity.user, hello.task, credentials.user
             );
             Err(Refusal::fatal(

@@ -15,7 +15,7 @@ catalogue! {
         "Split it; the message names the limit.";
     GRAPH_OP_UNKNOWN: NotFound,
         "A node wants an operation that has no kernel here.",
-        "Replace the operation; the message names it and the node.";
+        "Replace the operation that the message names, or register one of your own with `Operations`.";
     OP_EXISTS: AlreadyExists,
         "An operation was registered under a name that is taken.",
         "Name it differently; standard operations cannot be replaced.";
@@ -57,7 +57,7 @@ catalogue! {
         "Send only new nodes.";
     GRAPH_GRADIENT: Unimplemented,
         "An operation on the way from a result to a variable has no gradient here.",
-        "Replace it, or stop the gradient before it.";
+        "Replace it, stop the gradient before it, or, if it is your own, give it one with `Definition::gradient`.";
     TENSOR_MALFORMED: InvalidArgument,
         "The message of a tensor has no type, shape or elements that fit each other.",
         "Export it again; the message says what contradicts what.";
@@ -77,7 +77,7 @@ catalogue! {
         "A run came to rest before all of its part of the graph had run.",
         "Report it with the graph; the message names a node that did not run.";
     RUNS: ResourceExhausted,
-        "As many runs of graphs are under way as may.",
+        "The maximum number of runs of graphs is already under way.",
         "Wait for some of them before starting more.";
     CHECKPOINT_KEY: NotFound,
         "A checkpoint has no tensor of that name.",
@@ -90,7 +90,7 @@ catalogue! {
         "Look at the values in the message.";
     // ── Sessions ───────────────────────────────────────────────────────────────────────────────────────────────────
     LINE_BUSY: ResourceExhausted,
-        "As many questions wait on one line between two tasks as may.",
+        "The maximum number of questions already waits on one line between two tasks.",
         "Wait for some of them before asking more.";
     LINE_CLOSED: Aborted,
         "The line between two tasks was closed: the session that it served is over.",
@@ -117,11 +117,11 @@ catalogue! {
         "A setting of a session means nothing here, or contradicts another.",
         "Leave out the setting that the message names.";
     SESSION_LIMIT: ResourceExhausted,
-        "A task has as many sessions, or a session as many graphs, steps or callables, as may be.",
+        "A task has the maximum number of sessions, or a session the maximum number of graphs, steps or callables.",
         "Close or release those that are not used.";
     SESSION_HANDLE: InvalidArgument,
-        "A session's name, or that of something it has, is none.",
-        "Give what creating it gave.";
+        "The handle of a session, or of something in it, is not valid.",
+        "Pass the handle that creating it returned.";
     WORKER_SESSION_UNKNOWN: Aborted,
         "The worker has no such session: it may have restarted.",
         "Begin another session, and restore a checkpoint.";

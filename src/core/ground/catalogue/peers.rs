@@ -26,7 +26,7 @@ catalogue! {
         "The peer broke the control protocol; its connection is closed.",
         "Run the same release on all tasks; if they do, report it with the message.";
     PEER_BUSY: ResourceExhausted,
-        "The peer, or we, have as many connections or requests under way as may be.",
+        "The peer, or this task, already has the maximum number of connections or requests under way.",
         "Try again later, or raise the limit named in the message.";
     GREETING_LATE: Unavailable,
         "A connection was made, and its greeting was not over in its time.",
@@ -38,7 +38,7 @@ catalogue! {
         "What is pushed is for another task, or another takes it already.",
         "Compare `--to` of the push with the task that pulls; one pull takes one push.";
     PUSH_LIMIT: ResourceExhausted,
-        "As many pushes wait beside one task as may.",
+        "The maximum number of pushes already waits beside one task.",
         "Wait until some were taken, or stop sending what is never received.";
     PEER_STATUS: Unknown,
         "A peer reported a failure; code and message are its own.",
@@ -51,7 +51,7 @@ catalogue! {
         "Start the task, or correct its address.";
     PEER_OTHER_USER: PermissionDenied,
         "The peer runs as another user of this machine, or as one whom the kernel does not name; nothing was proved.",
-        "Run both as the same user, give both the same cluster secret, or allow it with `foreign_users`.";
+        "Run both as the same user, or give both the same cluster secret.";
     CONTROL_ADDRESS: InvalidArgument,
         "An address of the control plane is not one, or cannot be used.",
         "Correct the address named in the message.";
@@ -74,7 +74,7 @@ catalogue! {
         "A recorded handshake was played back, and was refused.",
         "Look for who listens on the network between the tasks.";
     TLS_REFUSED: PermissionDenied,
-        "TLS is set on one side only, or one side did not take the other's certificate.",
+        "Only one side uses TLS, or one side rejected the other's certificate.",
         "Give all tasks certificates of the same authority, or none.";
     TICKET_UNKNOWN: PermissionDenied,
         "A data connection came with a ticket that this task did not give out, or that its owner did not sign.",
@@ -95,7 +95,7 @@ catalogue! {
         "The payload of a call is not what its service takes, or that of an answer not what it gives.",
         "Call with the messages of the same version of rendez.";
     CALL_BUSY: ResourceExhausted,
-        "As many calls wait, here or at the peer, as may.",
+        "The maximum number of calls is already waiting, here or at the peer.",
         "Call again later, or wait for answers before calling on.";
     CALL_TOO_LONG: ResourceExhausted,
         "A call or its answer is longer than a control message may be.",
@@ -110,7 +110,7 @@ catalogue! {
         "A service broke down while it carried out a call.",
         "See the log of the task that was called.";
     CONTROL_BUSY: ResourceExhausted,
-        "As many commands wait for the control plane as may.",
+        "The maximum number of commands is already waiting for the control plane.",
         "Give fewer at once.";
     CONTROL_STOPPED: FailedPrecondition,
         "The control plane has stopped.",

@@ -32,7 +32,7 @@ catalogue! {
         "Workers disagree about their group: its members, or how they meet.",
         "Give every worker the same list of workers, or let all of them join by the same store.";
     RPC_BUSY: ResourceExhausted,
-        "As many calls wait as may, at the caller or at the worker.",
+        "The maximum number of calls is already waiting, at the caller or at the worker.",
         "Wait for some of them before calling more, or raise the bound that the message names.";
     RPC_INIT: DeadlineExceeded,
         "Not all workers of the group came up in time.",
@@ -45,12 +45,12 @@ catalogue! {
         "Read the message: it names what was outstanding and the workers that did not agree.";
     RPC_LEAK: FailedPrecondition,
         "The program still held remote references when its worker left; the message names them.",
-        "Drop them before shutdown, or let the log name them: `Options::refuse_leaks`.";
+        "Drop them before shutdown, or leave `Options::refuse_leaks` false: then only the log names them.";
     RPC_REFERENCE: FailedPrecondition,
         "A remote reference names no value that can be used here.",
         "Read the message: it names the reference, its owner and what became of its value.";
     RPC_MESSAGE: DataLoss,
-        "A worker sent what is no message; it costs that message only.",
+        "A worker sent something that is not a message; only that is dropped.",
         "Run the same release on all workers; if they do, report it with the message.";
     RPC_PICKLE: PermissionDenied,
         "A Python call needs pickle, which runs code of its sender, and one of its sides does not allow that.",

@@ -6,7 +6,7 @@ catalogue! {
     // ── Names ──────────────────────────────────────────────────────────────────────────────────────────────────────
     KEY_MALFORMED: InvalidArgument,
         "The text is not a key: `source;incarnation;destination;edge;frame:iteration` with two full device names.",
-        "Build keys with `Key::new` or `Key::between` instead of by hand.";
+        "Build keys with `Key::new` or `Key::between` instead of by hand; in Python write `source->destination;name`.";
     DEVICE_MALFORMED: InvalidArgument,
         "The text is not a device name, or is a partial one where a full one is needed.",
         "Write `/job:<job>/replica:<n>/task:<n>/device:<TYPE>:<n>`.";
@@ -52,37 +52,37 @@ catalogue! {
         "See who owes it in the list of pending keys; raise the deadline if the producer is just slow.";
     // ── Limits ─────────────────────────────────────────────────────────────────────────────────────────────────────
     PARKED_BYTES: ResourceExhausted,
-        "The values that wait for a receiver hold as many bytes as they may.",
+        "The values that wait for a receiver already hold the maximum number of bytes.",
         "Receive sooner, send later, or raise the limit named in the message.";
     PARKED_BYTES_OF_STEP: ResourceExhausted,
-        "The values of one step that wait for a receiver hold as many bytes as they may.",
+        "The values of one step that wait for a receiver already hold the maximum number of bytes.",
         "Receive sooner, send later, or raise the limit named in the message.";
     PARKED_VALUES: ResourceExhausted,
-        "As many values wait for a receiver as may.",
+        "The maximum number of values is already waiting for a receiver.",
         "Receive sooner, send later, or raise the limit named in the message.";
     OFFERS_EXHAUSTED: ResourceExhausted,
         "Peers have offered more large values than may wait for a receiver.",
         "Receive sooner, send later, or spread the keys over more shards.";
     WAITERS: ResourceExhausted,
-        "As many receives wait as may.",
+        "The maximum number of receives is already waiting.",
         "Ask for fewer values at once, or raise the limit named in the message.";
     WAITERS_OF_KEY: ResourceExhausted,
-        "As many receives wait for one key as may.",
+        "The maximum number of receives is already waiting for one key.",
         "Ask for fewer values at once, or raise the limit named in the message.";
     KEYS: ResourceExhausted,
-        "As many keys are in use as may be.",
+        "The maximum number of keys is already in use.",
         "Finish steps that are over, or raise the limit named in the message.";
     STEPS: ResourceExhausted,
-        "As many steps are alive as may be.",
+        "The maximum number of steps is already alive.",
         "Finish steps that are over, or raise the limit named in the message.";
     GRACE_STEPS: ResourceExhausted,
-        "Peers have begun as many steps that were not used here yet as they may.",
+        "Peers have begun the maximum number of steps that were not used here yet.",
         "Start steps on all tasks at about the same time, or raise the limit named in the message.";
     ORDINALS: ResourceExhausted,
-        "One key has carried as many values as it can in one step.",
+        "One key has carried the maximum number of values in one step.",
         "Begin another step.";
     WAITING_SENDS: ResourceExhausted,
-        "As many sends wait for room in the shard as may.",
+        "The maximum number of sends is already waiting for room in the shard.",
         "Wait for some of them before sending more, or send on fewer threads.";
     SEND_BEHIND: ResourceExhausted,
         "Earlier values of the key wait for room: a send that does not wait may not overtake them.",
@@ -100,7 +100,7 @@ catalogue! {
         "The tensor does not fit an arena segment, however empty.",
         "Raise the segment size above the largest tensor.";
     LEASES_OUT: ResourceExhausted,
-        "As many tensors are lent by peers as may be.",
+        "Peers already lend the maximum number of tensors.",
         "Drop received tensors sooner, or raise the limit named in the message.";
     HUGE_PAGES_NONE: FailedPrecondition,
         "Huge pages are required, and the kernel has none left.",
