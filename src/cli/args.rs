@@ -110,10 +110,10 @@ pub enum Command {
     /// Print settings, where they come from, and what there are.
     #[command(subcommand)]
     Config(super::config::ConfigCommand),
-    /// Print the cluster, and who says what it is.
+    /// Print the cluster, and where its description comes from.
     #[command(subcommand)]
     Cluster(super::cluster::ClusterCommand),
-    /// Look at this machine: what was found, what is wanted, how to mend it and what it costs not to.
+    /// Look at this machine: what was found, what is wanted, how to fix it, and the cost of leaving it.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(super::doctor::DoctorArgs),
     /// Make a cluster secret.

@@ -1,5 +1,5 @@
 //! `rendez doctor`: what this machine, and what this process may have of it, means for rendez. For each thing: what was
-//! found, what is wanted, how to mend it and what it costs not to.
+//! found, what is wanted, how to fix it, and the cost of leaving it.
 //!
 //! Knows what the engine needs, and starts none. Everything is read through a `Host`, so that a test can be one.
 
@@ -58,7 +58,7 @@ pub struct Finding {
     /// How to mend it, unless it is good.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mend: Option<String>,
-    /// What it costs not to.
+    /// What it costs to leave it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<&'static str>,
 }

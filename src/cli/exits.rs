@@ -66,7 +66,7 @@ pub const EXITS: &[Exit] = &[
     },
     Exit {
         status: 15,
-        meaning: "one side has TLS, or does not take the other's certificate",
+        meaning: "only one side uses TLS, or one rejects the other's certificate",
         reasons: &[catalogue::TLS_REFUSED],
     },
     Exit {

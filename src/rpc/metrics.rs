@@ -18,8 +18,8 @@ pub const ANSWERS: Family = Family {
     name: "rendez_rpc_answers",
     kind: Kind::Counter,
     labels: "group, worker, outcome",
-    help: "Answers that this worker gave to calls of others and its own, by outcome as above. A call whose caller gave \
-        it up gets none.",
+    help: "Answers that this worker gave to calls of others and its own, with the outcomes of \
+        `rendez_rpc_calls_total`. A call whose caller gave it up gets none.",
 };
 /// Calls that are under way.
 pub const ACTIVE: Family = Family {

@@ -58,14 +58,17 @@ A setting comes from the first of these that has it:
 4. its default
 
 The file is the one that `--config` names; else the one that `RENDEZ_CONFIG_FILE` names; else the first there is of
-`./rendez.toml`, `~/.config/rendez/config.toml` and `/etc/rendez/config.toml`. It is TOML. A key that there is not is an
-error, and a variable that looks like a setting and is none is warned of. `rendez config show --origin` prints every
-value and where it comes from.
+`./rendez.toml`, `~/.config/rendez/config.toml` and `/etc/rendez/config.toml`. It is TOML. An unknown key is an error;
+an unknown `RENDEZ_*` variable gives a warning. `rendez config show --origin` prints every value and where it comes
+from.
+
+A relative path is relative to the folder in which the process runs. One in a configuration file is not relative to
+that file.
 
 Sizes are bytes, or have a unit: `64KiB`, `1.5MiB`, `1g`. Durations always have one: `50ms`, `2s`, `1.5m`. Tables are
 written as such in the file, and in one line elsewhere: `RENDEZ_PEERS=/job:a/task:0=unix:@a,/job:b/task:0=unix:@b`,
 `RENDEZ_CLUSTER=ps=a:2222,b:2222;worker=c:2222`, where `3@d:2222` gives a task its number.
 
 TensorFlow's variables of RDMA are read where a setting does their work, after the file and before `RENDEZ_*`; others
-that begin with `RDMA_` are warned of.
+that begin with `RDMA_` give a warning.
 ";

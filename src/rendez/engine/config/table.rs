@@ -173,8 +173,8 @@ settings! {
         "One value in so many is timed through its stages where hand-overs are fastest; those of sockets, and those \
          that went through a mailbox to their shard, all are. 0 times none, and keeps no events.";
     recorder_bytes: Size recorder_bytes, Engine,
-        "Each shard's ring of last events. With its histograms a shard takes at most 7.3 MiB more, of \
-         which only the pages that are written to cost memory.";
+        "Each shard's ring of last events. Its histograms and names take at most 5.3 MiB more, of which only the \
+         pages that are written to cost memory.";
     recorder_dir: FilePath recorder_dir, Engine,
         "A folder, best in memory, for recorders that outlive a crash; without it they can be read only while the task \
          lives.";
@@ -213,9 +213,9 @@ settings! {
          tensors are then copied once less each way. `rendez explain` says who does it.";
     insecure: Switch insecure, Engine, "Allow an address beyond this machine without a secret and without TLS.";
     failure_detection: Time failure_detection, Engine,
-        "Bounds how long waiters wait for a lost peer: over TCP its connection is made again when questions went \
-         unanswered for 5/8 of it, and it is given up after 5/4; waiters hear so within 1.5 times of it. A \
-         process that dies on this machine is told at once.";
+        "Bounds how long receives wait for a lost peer. Over TCP, a peer that has not answered for 5/8 of this time is \
+         reconnected; after 5/4 it is given up; receives that wait for it fail within 1.5 times this time. The death \
+         of a process on this machine is noticed at once.";
     drain_timeout: Time drain_timeout, Server, "How long a stop waits for what is on its way.";
     tcp_user_timeout: Time tcp_user_timeout, Engine,
         "How long sent bytes may stay unacknowledged before a connection is given up.";

@@ -151,7 +151,8 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 11] = [
         false,
         "peer",
         "By how much that, and every time between the two, `wire` and the whole, may be wrong: half of the quickest \
-         question's round trip, and what counters may have drifted apart since. Zero for who shares our counter.",
+         question's round trip, and what counters may have drifted apart since. Zero for peers that share this task's \
+         counter.",
     ),
     (
         "rendez_fallbacks",
@@ -438,12 +439,12 @@ pub fn reference_rows(families: &[Family]) -> String {
 pub fn reference_page() -> String {
     let mut text = String::from(
         "<!-- Made by `rendez config metrics`; a test holds it against the code. -->\n\n# Metrics\n\n\
-         With `metrics = \"127.0.0.1:9464\"` a task answers `GET /metrics` in Prometheus' text or, to who accepts \
-         `application/openmetrics-text`, in OpenMetrics; `GET /healthz` says whether its shards answer, and `GET \
-         /readyz` whether all peers with a known address are connected. At a loopback address it answers \
+         With `metrics = \"127.0.0.1:9464\"` a task answers `GET /metrics` in Prometheus' text or, to a client that \
+         accepts `application/openmetrics-text`, in OpenMetrics; `GET /healthz` says whether its shards answer, and \
+         `GET /readyz` whether all peers with a known address are connected. At a loopback address it answers \
          its own user and root, and others only with `metrics_any_user = true`. Under `rendez up` each task has a \
          port of its own, one after another. Counters end in `_total`. Labels never hold a \
-         key; series with the label `peer` go with `metrics_peers = false`.\n\n\
+         key; `metrics_peers = false` removes the series with the label `peer`.\n\n\
          | metric | kind | labels | meaning |\n|---|---|---|---|\n",
     );
     let mut row = |family: &str, is_counter: bool, labels: &str, help: &str| {
