@@ -57,9 +57,17 @@ fn complaint(
 }
 
 fn long_lines(page: &Page) -> Vec<Violation> {
-    let lines = page.text.lines().enumerate();
+    long(page, (1..).zip(page.text.lines()))
+}
+
+/// The long lines of a page, except those of its code and tables.
+pub(crate) fn long_prose(page: &Page) -> Vec<Violation> {
+    long(page, prose(page).filter(|(_, line)| !line.starts_with('|')))
+}
+
+fn long<'a>(page: &Page, lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<Violation> {
     let long = lines
-        .map(|(index, line)| (index + 1, line.chars().count()))
+        .map(|(line, text)| (line, text.chars().count()))
         .filter(|&(_, chars)| chars > LINE_CHARS_MAX);
     long.map(|(line, chars)| {
         let what = format!("{chars} characters, over {LINE_CHARS_MAX}");

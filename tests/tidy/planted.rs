@@ -455,6 +455,11 @@ fn the_book() {
         rules(&[page("SECURITY.md", &"ä".repeat(121))]),
         [broken("SECURITY.md", 1, "line-length")]
     );
+    let long = "ä".repeat(121);
+    let front = format!("```text\n{long}\n```\n| {long} |\n");
+    assert!(book::long_prose(&page("README.md", &front)).is_empty());
+    let front = page("README.md", &format!("{front}\n{long}\n"));
+    assert_eq!(book::long_prose(&front)[0].line, 6);
 
     let errors = "src/book/reference/errors.md";
     let row = "### PEER_LOST\n\n`Unavailable`.\nGone.\n\n*What to do:* Restart.\n";
