@@ -18,5 +18,6 @@ def check_version():
     if built != runs:
         raise ImportError(
             f"rendez-torch was built for PyTorch {built}, and {torch.__version__} is installed: "
-            "build it again with `pip install --no-build-isolation --force-reinstall --no-deps rendez-torch`"
+            "build it again, in a clone of rendez: "
+            "`pip install --no-build-isolation --force-reinstall --no-deps ./src/torch`"
         )

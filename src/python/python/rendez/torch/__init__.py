@@ -24,7 +24,7 @@ try:
 except ImportError as _error:
     raise ImportError(
         "rendez.torch needs its extension, built against the installed PyTorch: "
-        "pip install --no-build-isolation rendez-torch"
+        "in a clone of rendez, pip install --no-build-isolation ./src/torch"
     ) from _error
 
 _rendez_torch.check_version()
