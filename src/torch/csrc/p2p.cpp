@@ -3,10 +3,24 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <c10/util/Exception.h>
 
 namespace rendez_torch {
+
+// Nobody else has it any more, so no value comes to what still waits in it.
+Inbox::~Inbox() {
+    auto error = std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                                                               "rendez: the group of this recv has ended"));
+    for (auto &[from, line] : lines_) {
+        for (auto &waiter : line.waiters) {
+            if (!std::exchange(waiter->is_over, true)) {
+                waiter->work->complete(error);
+            }
+        }
+    }
+}
 
 Inbox::Line &Inbox::line(int source, int tag) {
     Line &line = lines_[{source, tag}];
@@ -141,22 +155,28 @@ void Inbox::expire(const std::shared_ptr<Waiter> &waiter, std::chrono::milliseco
         std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message)));
 }
 
+// A waiter that was taken to be filled has nobody else to end it: it ends here, whatever is thrown.
 void Inbox::fill(Waiter &waiter, int source, const Bytes &bytes) {
     std::exception_ptr error;
-    if (bytes.size() != waiter.into.nbytes()) {
-        auto message = c10::str("rendez: rank ", source, " sent ", bytes.size(), " bytes where recv has room for ",
-                                waiter.into.nbytes());
-        error = std::make_exception_ptr(
-            c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message));
-    } else {
-        if (bytes.size() != 0) {
-            std::memcpy(waiter.into.data_ptr(), bytes.data(), bytes.size());
-        }
-        if (waiter.done) {
-            waiter.done();
-        }
+    try {
+        take_in(waiter, source, bytes);
+    } catch (...) {
+        error = std::current_exception();
     }
     waiter.work->complete(error, source);
+}
+
+void Inbox::take_in(Waiter &waiter, int source, const Bytes &bytes) {
+    if (bytes.size() != waiter.into.nbytes()) {
+        C10_THROW_ERROR(DistBackendError, c10::str("rendez: rank ", source, " sent ", bytes.size(),
+                                                   " bytes where recv has room for ", waiter.into.nbytes()));
+    }
+    if (bytes.size() != 0) {
+        std::memcpy(waiter.into.data_ptr(), bytes.data(), bytes.size());
+    }
+    if (waiter.done) {
+        waiter.done();
+    }
 }
 
 } // namespace rendez_torch

@@ -17,6 +17,8 @@ namespace rendez_torch {
 class Inbox : public std::enable_shared_from_this<Inbox> {
 public:
     explicit Inbox(std::shared_ptr<Group> group) : group_(std::move(group)) {}
+    // What still waits fails.
+    ~Inbox();
 
     // Fills `into`, which is contiguous, from the first of these ranks that sends. `done` runs before the work ends.
     void receive(const std::vector<int> &sources, int tag, at::Tensor into, c10::intrusive_ptr<RendezWork> work,
@@ -45,6 +47,7 @@ private:
     void fail(int source, Line &line, const std::exception_ptr &error);
     void expire(const std::shared_ptr<Waiter> &waiter, std::chrono::milliseconds bound);
     static void fill(Waiter &waiter, int source, const Bytes &bytes);
+    static void take_in(Waiter &waiter, int source, const Bytes &bytes);
 
     std::shared_ptr<Group> group_;
     std::mutex lock_;

@@ -4,6 +4,7 @@
 #include <set>
 #include <type_traits>
 
+#include <ATen/ThreadLocalState.h>
 #include <ATen/core/grad_mode.h>
 
 #include "coalesced.hpp"
@@ -188,7 +189,9 @@ WorkPtr ProcessGroupRendez::receive(Tensors &tensors, std::vector<int> sources, 
     at::Tensor into = given.device().is_cpu() && given.is_contiguous() ? given : host_like(given);
     std::function<void()> done;
     if (!into.is_same(given)) {
-        done = [given, into, behind = Behind(tensors)]() mutable {
+        // It runs in another thread, and in this one's mode of inference.
+        done = [given, into, behind = Behind(tensors), state = at::ThreadLocalState()]() mutable {
+            at::ThreadLocalStateGuard state_guard(state);
             at::NoGradGuard no_grad;
             behind.run([&] { given.copy_(into); });
         };

@@ -3,11 +3,18 @@
 
 #include <pthread.h>
 
+#include <ATen/ThreadLocalState.h>
 #include <c10/util/Exception.h>
 
 #include "devices.hpp"
 
 namespace rendez_torch {
+namespace {
+
+// How long an operation whose time is up may take to end: a value may be copied to its tensor just then.
+constexpr std::chrono::seconds kEnding{10};
+
+} // namespace
 
 RendezWork::RendezWork(int rank, c10d::OpType type, const char *title, const std::vector<at::Tensor> &inputs,
                        std::vector<at::Tensor> outputs, std::chrono::milliseconds timeout)
@@ -21,14 +28,20 @@ bool RendezWork::wait(std::chrono::milliseconds timeout) {
         cv_.wait(guard, is_over);
     } else if (!cv_.wait_for(guard, bound, is_over)) {
         guard.unlock();
-        if (on_timeout) {
-            on_timeout(bound);
-        } else {
+        if (!on_timeout) {
             C10_THROW_ERROR(DistBackendError, c10::str("rendez: Timed out waiting ", bound.count(),
                                                        "ms for an operation, which goes on"));
         }
+        on_timeout(bound);
         guard.lock();
-        cv_.wait(guard, is_over);
+        if (!cv_.wait_for(guard, kEnding, is_over)) {
+            guard.unlock();
+            complete(std::make_exception_ptr(c10::DistBackendError(
+                {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                c10::str("rendez: Timed out waiting ", bound.count(), "ms for an operation that does not end"))));
+            guard.lock();
+            cv_.wait(guard, is_over);
+        }
     }
     if (exception_) {
         std::rethrow_exception(exception_);
@@ -103,7 +116,11 @@ void Queue::run(bool is_waited_for, std::function<void()> job) {
                 thread_ = std::thread([this] { serve(); });
                 pthread_setname_np(thread_.native_handle(), "rendez-group");
             }
-            jobs_.push_back(std::move(job));
+            // Another thread does it as this one would: in its mode of inference, say.
+            jobs_.push_back([job = std::move(job), state = at::ThreadLocalState()] {
+                at::ThreadLocalStateGuard guard(state);
+                job();
+            });
             guard.unlock();
             changed_.notify_all();
             return;

@@ -235,6 +235,38 @@ def test_a_receive_that_times_out_takes_no_later_value(world):
     )
 
 
+def test_a_receive_that_its_tensor_cannot_take_fails(world, path):
+    world.run(
+        """
+        if rank == 0: dist.send(torch.ones(4), 1)
+        else:
+            work = dist.irecv(torch.zeros(1).expand(4), 0)
+            try: work.wait(datetime.timedelta(seconds=20)); raise SystemExit("no error")
+            except RuntimeError as error: assert "single memory location" in str(error), error
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        timeout=60,
+        **path,
+    )
+
+
+def test_tensors_of_inference_with_gaps(world):
+    """They are copied to in another thread, which has to be in the mode of inference too."""
+    world.run(
+        """
+        bound = datetime.timedelta(seconds=20)
+        with torch.inference_mode():
+            if rank == 0: dist.send(torch.arange(8.).view(2, 4), 1)
+            else:
+                x = torch.zeros(4, 2).t(); dist.irecv(x, 0).wait(bound)
+                assert torch.equal(x, torch.arange(8.).view(2, 4))
+            x = torch.ones(4, 2).t(); dist.all_reduce(x, async_op=True).wait(); assert (x == 2).all()
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        timeout=60,
+    )
+
+
 @since((2, 15), "monitored_barrier is gloo's alone")
 def test_monitored_barrier_names_who_is_missing(world):
     world.run(
