@@ -93,7 +93,7 @@ private:
 
     void meet();
     void meet(Peer &peer);
-    void add(WorkerInfo worker);
+    Peer &add(std::unique_ptr<Peer> peer);
     std::vector<WorkerInfo> listed();
     void list(const std::vector<WorkerInfo> &workers);
     void watch();

@@ -139,10 +139,7 @@ def test_what_is_unavailable_is_refused_by_name(world, call, says):
     )
 
 
-def test_workers_join_and_leave(world, path):
-    """A dynamic group: the second worker joins later, leaves, and another takes its rank."""
-    world.run(
-        """
+DYNAMIC = """
 import torch.distributed.rpc as rpc
 store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]) + 1, None, rank == 0, wait_for_workers=False)
 options = rpc.backend_registry.construct_rpc_backend_options(
@@ -150,7 +147,48 @@ options = rpc.backend_registry.construct_rpc_backend_options(
 
 def join(name, rank):
     rpc.init_rpc(name, rank=rank, backend=rpc.BackendType.RENDEZ, rpc_backend_options=options)
+"""
 
+
+def test_a_worker_is_called_as_soon_as_it_is_known(world, path):
+    world.run(
+        DYNAMIC
+        + """
+import threading
+sums = []
+
+def call(worker):
+    while len(sums) < 4:
+        try: sums.append(rpc.rpc_sync(worker, torch.add, args=(torch.ones(2), 1)).sum().item())
+        except RuntimeError as error: assert "Unknown destination" in str(error), error
+
+if rank == 0:
+    join("first", 0)
+    threads = [threading.Thread(target=call, args=(rpc.WorkerInfo("second", 1),)) for _ in range(4)]
+    [thread.start() for thread in threads]
+    store.set("first", "1")
+    [thread.join() for thread in threads]
+    assert set(sums) == {4}, sums
+    store.set("done", "1")
+    store.wait(["gone"])
+    rpc.shutdown()
+else:
+    store.wait(["first"])
+    join("second", 1)
+    store.wait(["done"])
+    rpc.shutdown()
+    store.set("gone", "1")
+""",
+        group=False,
+        **path,
+    )
+
+
+def test_workers_join_and_leave(world, path):
+    """A dynamic group: the second worker joins later, leaves, and another takes its rank."""
+    world.run(
+        DYNAMIC
+        + """
 def names():
     return sorted(worker.name for worker in rpc.api._get_current_rpc_agent().get_worker_infos())
 

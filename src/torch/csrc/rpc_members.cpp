@@ -1,0 +1,181 @@
+// Who is in the group of an RPC agent, and how it reaches them: see rpc_agent.hpp.
+#include "rpc_agent.hpp"
+
+#include <random>
+#include <sstream>
+
+namespace rendez_torch {
+namespace {
+
+// A worker's maps as it tells the others: a line for each device, with the worker it is for and the device there.
+std::string told(const DeviceMaps &maps) {
+    std::string text;
+    for (const auto &[to, map] : maps) {
+        for (const auto &[from, there] : map) {
+            text += c10::str(to, " ", from, " ", there, "\n");
+        }
+    }
+    return text;
+}
+
+// What another worker told of its devices, as the way back from `name`.
+rpc::DeviceMap way_back(const std::vector<uint8_t> &text, const std::string &name) {
+    rpc::DeviceMap back;
+    std::istringstream lines(std::string(text.begin(), text.end()));
+    for (std::string to, from, there; lines >> to >> from >> there;) {
+        if (to == name) {
+            back.emplace(c10::Device(there), c10::Device(from));
+        }
+    }
+    return back;
+}
+
+// How often the store is asked whether a dynamic group has changed.
+constexpr std::chrono::milliseconds kBetweenLooks{20};
+
+} // namespace
+
+RendezAgent::Peer &RendezAgent::add(std::unique_ptr<Peer> peer) {
+    std::lock_guard<std::mutex> guard(members_lock_);
+    by_name_[peer->info.name_] = peer->info.id_;
+    auto &place = peers_[peer->info.id_];
+    if (place != nullptr) {
+        gone_.push_back(std::move(place));
+    }
+    place = std::move(peer);
+    return *place;
+}
+
+// The workers of a dynamic group, as the store has them: a line for each. One worker at a time reads and writes it.
+std::vector<WorkerInfo> RendezAgent::listed() {
+    std::vector<WorkerInfo> workers;
+    if (names_.check({"workers"})) {
+        auto text = names_.get("workers");
+        std::istringstream lines(std::string(text.begin(), text.end()));
+        std::string name;
+        for (int64_t id = 0; lines >> id && lines.get() && std::getline(lines, name);) {
+            workers.emplace_back(name, id);
+        }
+    }
+    return workers;
+}
+
+void RendezAgent::list(const std::vector<WorkerInfo> &workers) {
+    std::string text;
+    for (const WorkerInfo &worker : workers) {
+        text += c10::str(worker.id_, " ", worker.name_, "\n");
+    }
+    names_.set("workers", std::vector<uint8_t>(text.begin(), text.end()));
+}
+
+void RendezAgent::announce(bool is_join) {
+    auto change = c10::str("change/", names_.add("changes", 1));
+    auto said = c10::str(is_join ? "join " : "leave ", workerInfo_.id_, " ", workerInfo_.name_);
+    names_.set(change, std::vector<uint8_t>(said.begin(), said.end()));
+    auto until = std::chrono::steady_clock::now() + getRpcTimeout();
+    for (const WorkerInfo &worker : getWorkerInfos()) {
+        while (worker.id_ != workerInfo_.id_ && !names_.check({c10::str(change, "/", worker.id_)})) {
+            TORCH_CHECK(std::chrono::steady_clock::now() < until, "rendez: worker ", worker.name_, " did not hear in ",
+                        getRpcTimeout().count(), " ms that ", workerInfo_.name_, is_join ? " joins" : " leaves");
+            std::this_thread::sleep_for(kBetweenLooks);
+        }
+    }
+}
+
+void RendezAgent::watch() {
+    while (rpcAgentRunning_.load()) {
+        auto change = c10::str("change/", next_change_);
+        if (!names_.check({change})) {
+            std::this_thread::sleep_for(kBetweenLooks);
+            continue;
+        }
+        auto text = names_.get(change);
+        std::istringstream said(std::string(text.begin(), text.end()));
+        std::string what, name;
+        int64_t id = -1;
+        said >> what >> id &&said.get() && std::getline(said, name);
+        WorkerInfo worker(name, id);
+        if (worker.id_ != workerInfo_.id_) {
+            what == "join" ? joined(worker) : left(worker);
+        }
+        names_.set(c10::str(change, "/", workerInfo_.id_), std::vector<uint8_t>{1});
+        ++next_change_;
+    }
+}
+
+// Threads of the user's may call a worker as soon as it is in the group, so it is met before.
+void RendezAgent::joined(const WorkerInfo &worker) {
+    auto peer = std::make_unique<Peer>(worker);
+    meet(*peer);
+    listen(add(std::move(peer)));
+}
+
+void RendezAgent::left(const WorkerInfo &worker) {
+    std::lock_guard<std::mutex> guard(members_lock_);
+    auto found = peers_.find(worker.id_);
+    if (found != peers_.end() && found->second->info.name_ == worker.name_) {
+        gone_.push_back(std::move(found->second));
+        peers_.erase(found);
+        by_name_.erase(worker.name_);
+    }
+}
+
+// One step for all workers: who is first says which.
+void RendezAgent::meet() {
+    std::random_device dice;
+    auto own = std::to_string((static_cast<uint64_t>(dice()) << 32 | dice()) | 1);
+    auto agreed = cards_.compareSet("step", {}, std::vector<uint8_t>(own.begin(), own.end()));
+    step_ = std::stoull(std::string(agreed.begin(), agreed.end()));
+    auto maps = told(device_maps_);
+    cards_.set(workerInfo_.name_ + "/devices", std::vector<uint8_t>(maps.begin(), maps.end()));
+    auto card = node_->card();
+    cards_.set(workerInfo_.name_, std::vector<uint8_t>(card.begin(), card.end()));
+    for (auto &[id, peer] : peers_) {
+        meet(*peer);
+    }
+}
+
+void RendezAgent::meet(Peer &peer) {
+    auto theirs = cards_.get(peer.info.name_);
+    auto task = node_->meet(std::string(theirs.begin(), theirs.end()));
+    auto make = [&](const Task &from, const Task &to, const char *edge) {
+        return std::make_unique<rendez::Key>(key(from, to, edge));
+    };
+    peer.back = way_back(cards_.get(peer.info.name_ + "/devices"), workerInfo_.name_);
+    peer.to_head = make(node_->task(), task, "rpc");
+    peer.to_part = make(node_->task(), task, "rpc.part");
+    peer.from_head = make(task, node_->task(), "rpc");
+    peer.from_part = make(task, node_->task(), "rpc.part");
+}
+
+RendezAgent::Peer &RendezAgent::peer(worker_id_t id) {
+    std::lock_guard<std::mutex> guard(members_lock_);
+    auto found = peers_.find(id);
+    TORCH_CHECK(found != peers_.end(), "Unknown destination worker ", id);
+    return *found->second;
+}
+
+const WorkerInfo &RendezAgent::getWorkerInfo(const std::string &name) const {
+    std::lock_guard<std::mutex> guard(members_lock_);
+    auto found = by_name_.find(name);
+    TORCH_CHECK(found != by_name_.end(), "could not find destination ", name);
+    return peers_.at(found->second)->info;
+}
+
+const WorkerInfo &RendezAgent::getWorkerInfo(worker_id_t id) const {
+    std::lock_guard<std::mutex> guard(members_lock_);
+    auto found = peers_.find(id);
+    TORCH_CHECK(found != peers_.end(), "could not find destination ", id);
+    return found->second->info;
+}
+
+std::vector<WorkerInfo> RendezAgent::getWorkerInfos() const {
+    std::lock_guard<std::mutex> guard(members_lock_);
+    std::vector<WorkerInfo> all;
+    for (auto &[id, peer] : peers_) {
+        all.push_back(peer->info);
+    }
+    return all;
+}
+
+} // namespace rendez_torch
