@@ -17,6 +17,13 @@ std::chrono::milliseconds milliseconds(float seconds) {
 
 // How long a message waits for room before it fails: senders that outrun a receiver are slowed down by this.
 constexpr uint64_t kPatienceForRoom = 10'000'000'000;
+// How many parts of messages are asked of a worker at a time: the engine bounds the receives of a key, and what waits
+// in its mailbox, to some thousands.
+constexpr size_t kAsked = 256;
+// How long after that an engine without room for a receive is asked again.
+constexpr std::chrono::milliseconds kBetweenTries{5};
+// A code of statuses, as gRPC numbers it.
+constexpr uint32_t kResourceExhausted = 8;
 
 // The engine of this process, which looks for devices if they are wanted and it has not begun.
 std::shared_ptr<Node> node_with(bool devices) {
@@ -153,54 +160,116 @@ c10::intrusive_ptr<JitFuture> RendezAgent::send(const WorkerInfo &to, c10::intru
 
 void RendezAgent::post(Peer &peer, Outgoing message) {
     std::lock_guard<std::mutex> guard(peer.order);
-    const rendez::Key *key = peer.to_head.get();
-    for (Room &value : message.values) {
-        rendez::check(rendez::api().send(node_->engine(), step_, key->get(), value.finish(), kPatienceForRoom));
-        key = peer.to_part.get();
+    settle(peer, kPatienceForRoom);
+    put(*peer.to_head, std::move(message.values.front()), kPatienceForRoom);
+    peer.owed = message.values.size() - 1;
+    try {
+        for (size_t i = 1; i < message.values.size(); ++i, --peer.owed) {
+            put(*peer.to_part, std::move(message.values[i]), kPatienceForRoom);
+        }
+    } catch (const std::exception &) {
+        try {
+            settle(peer, 0);
+        } catch (const std::exception &) {
+            // The next message does it.
+        }
+        throw;
     }
 }
 
-void RendezAgent::begin(const rendez::Key &key, Peer &peer,
-                        void (RendezAgent::*told)(Peer &, Bytes, std::shared_ptr<Arriving>),
-                        std::shared_ptr<Arriving> message) {
+void RendezAgent::put(const rendez::Key &key, Room value, uint64_t patience) {
+    rendez::check(rendez::api().send(node_->engine(), step_, key.get(), value.finish(), patience));
+}
+
+// The parts of a message that could not be sent: for each an empty value, which no part is. Without them the parts of
+// the next message would be taken for these.
+void RendezAgent::settle(Peer &peer, uint64_t patience) {
+    for (; peer.owed != 0; --peer.owed) {
+        put(*peer.to_part, Room(node_->engine(), 0), patience);
+    }
+}
+
+// If a receive fails the peer is lost, also where only that receive was refused: what it would have had, the next one
+// gets. The engine tries again by itself where there is no room for a value.
+void RendezAgent::begin(const rendez::Key &key, Peer &peer, std::function<void(Bytes)> told) {
     begin_recv(node_->engine(), step_, key,
-               [gate = gate_, &peer, told, message](rendez_status *status, rendez_tensor *value) {
+               [gate = gate_, &peer, told = std::move(told)](rendez_status *status, rendez_tensor *value) {
                    std::lock_guard<std::mutex> guard(gate->lock);
                    if (gate->agent == nullptr) {
                        rendez::api().status_free(status);
                        rendez::api().tensor_free(value);
-                   } else if (status != nullptr) {
-                       gate->agent->lost(peer, status);
-                   } else {
-                       (gate->agent->*told)(peer, Bytes(value), message);
+                       return;
+                   }
+                   try {
+                       rendez::check(status);
+                       told(Bytes(value));
+                   } catch (const std::exception &error) {
+                       gate->agent->lost(peer, error.what());
                    }
                });
 }
 
-void RendezAgent::listen(Peer &peer) { begin(*peer.from_head, peer, &RendezAgent::on_head, nullptr); }
+void RendezAgent::listen(Peer &peer) {
+    begin(*peer.from_head, peer, [this, &peer](Bytes head) { on_head(peer, std::move(head)); });
+}
 
-void RendezAgent::on_head(Peer &peer, Bytes bytes, std::shared_ptr<Arriving>) {
+void RendezAgent::on_head(Peer &peer, Bytes head) {
     auto message = std::make_shared<Arriving>();
-    try {
-        message->wanted = values_behind(bytes);
-    } catch (const std::exception &error) {
-        TORCH_WARN("rendez: ", peer.info.name_, ": ", error.what());
-        return listen(peer);
-    }
-    message->head = std::move(bytes);
-    // Receives of a key are served in the order they began, so the parts of the next message come behind these.
-    for (size_t i = 0; i < message->wanted; ++i) {
-        begin(*peer.from_part, peer, &RendezAgent::on_part, message);
-    }
-    listen(peer);
+    message->wanted = message->missing = values_behind(head);
+    message->parts.resize(message->wanted);
+    message->head = std::move(head);
+    peer.coming = message;
+    ask(peer);
     if (message->wanted == 0) {
         arrived(peer, message);
     }
 }
 
-void RendezAgent::on_part(Peer &peer, Bytes bytes, std::shared_ptr<Arriving> message) {
-    message->parts.push_back(std::move(bytes));
-    if (message->parts.size() == message->wanted) {
+// Receives of a key are served in the order they began, so the parts of the next message come behind these; but they
+// may be told in another order, so each knows its place.
+void RendezAgent::ask(Peer &peer) {
+    auto message = peer.coming;
+    try {
+        for (size_t &i = message->asked; i < message->wanted; ++i, ++peer.asked) {
+            if (peer.asked == kAsked) {
+                return;
+            }
+            begin(*peer.from_part, peer,
+                  [this, &peer, message, i](Bytes part) { on_part(peer, message, i, std::move(part)); });
+        }
+        listen(peer);
+        peer.coming = nullptr;
+    } catch (const rendez::Error &error) {
+        if (error.code() != kResourceExhausted) {
+            throw;
+        }
+        ask_later(peer);
+    }
+}
+
+// Its mailbox is full, say. It is emptied by this thread, perhaps, so another one waits.
+void RendezAgent::ask_later(Peer &peer) {
+    pool_.run([this, &peer] {
+        std::this_thread::sleep_for(kBetweenTries);
+        std::lock_guard<std::mutex> guard(gate_->lock);
+        if (gate_->agent == nullptr || peer.coming == nullptr) {
+            return;
+        }
+        try {
+            ask(peer);
+        } catch (const std::exception &error) {
+            lost(peer, error.what());
+        }
+    });
+}
+
+void RendezAgent::on_part(Peer &peer, const std::shared_ptr<Arriving> &message, size_t place, Bytes part) {
+    --peer.asked;
+    message->parts[place] = std::move(part);
+    if (peer.coming != nullptr) {
+        ask(peer);
+    }
+    if (--message->missing == 0) {
         arrived(peer, message);
     }
 }
@@ -238,9 +307,8 @@ void RendezAgent::unreadable(Peer &peer, const Bytes &head, const std::string &w
     }
 }
 
-void RendezAgent::lost(Peer &peer, rendez_status *status) {
-    rendez::Error error(status);
-    auto why = c10::str("connection to ", peer.info.name_, " is lost: ", error.what());
+void RendezAgent::lost(Peer &peer, const char *reason) {
+    auto why = c10::str("connection to ", peer.info.name_, " is lost: ", reason);
     {
         std::lock_guard<std::mutex> guard(calls_lock_);
         if (!peer.lost.empty()) {
@@ -284,26 +352,21 @@ void RendezAgent::respond(Peer &peer, JitFuture &future, int64_t id) {
     if (future.hasError()) {
         return respond_with(peer, future.tryRetrieveErrorMessage(), id);
     }
-    Outgoing out;
     try {
         auto message = future.value().toCustomClass<rpc::Message>();
-        out = pack(node_->engine(), *message, id, {peer.back, missing("Response", peer.info)});
+        post(peer, pack(node_->engine(), *message, id, {peer.back, missing("Response", peer.info)}));
     } catch (const c10::Error &error) {
-        return respond_with(peer, error.what_without_backtrace(), id);
+        respond_with(peer, error.what_without_backtrace(), id);
     } catch (const std::exception &error) {
-        return respond_with(peer, error.what(), id);
+        // Where there was no room for the response there may be some for the reason.
+        respond_with(peer, error.what(), id);
     }
-    answer(peer, std::move(out));
 }
 
-void RendezAgent::respond_with(Peer &peer, const std::string &error, int64_t id) {
-    auto message = rpc::createExceptionResponse(error, id);
-    answer(peer, pack(node_->engine(), *message, id, {peer.back, missing("Response", peer.info)}));
-}
-
-void RendezAgent::answer(Peer &peer, Outgoing out) {
+void RendezAgent::respond_with(Peer &peer, const std::string &why, int64_t id) {
+    auto message = rpc::createExceptionResponse(why, id);
     try {
-        post(peer, std::move(out));
+        post(peer, pack(node_->engine(), *message, id, {peer.back, missing("Response", peer.info)}));
     } catch (const std::exception &error) {
         LOG(WARNING) << "RPC agent for " << workerInfo_.name_ << " could not respond to " << peer.info.name_ << ": "
                      << error.what();

@@ -1,12 +1,14 @@
 // The RPC backend RENDEZ: torch's remote calls, references and distributed autograd over rendez.
 //
 // torch does all above messages; an agent sends a request, and gives a future of its response. Between two workers
-// there are two keys each way, one for heads of messages and one for what follows them, and both are in order.
-// Responses find their request by its number. If a worker dies, all that waits for it fails at once.
+// there are two keys each way, one for heads of messages and one for what follows them, and both are in order. As
+// many values follow as the head says: an empty one for each that could not be sent. Responses find their request by
+// its number. If a worker dies, all that waits for it fails at once.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -62,12 +64,25 @@ protected:
 
 private:
     using When = rpc::steady_clock_time_point;
+    // A message that arrives: its head is here, and its parts come. Of those wanted so many were asked for, and so many
+    // have not come.
+    struct Arriving {
+        Bytes head;
+        std::vector<Bytes> parts;
+        size_t wanted = 0, asked = 0, missing = 0;
+    };
     // Another worker: its keys, and whether it can be reached.
     struct Peer {
         explicit Peer(WorkerInfo named) : info(std::move(named)) {}
         const WorkerInfo info;
         std::unique_ptr<rendez::Key> to_head, to_part, from_head, from_part;
         std::mutex order;
+        // How many parts of the last message could not be sent; under `order`.
+        size_t owed = 0;
+        // The message whose parts are being asked for, until all have been: then the next head is asked for. How many
+        // parts were asked for, of all messages, and have not come. Both under the gate's lock.
+        std::shared_ptr<Arriving> coming;
+        size_t asked = 0;
         // Where what is sent back to it goes: its own map, from the other end.
         rpc::DeviceMap back;
         // Why it cannot be reached any more; under `calls_lock_`.
@@ -79,12 +94,6 @@ private:
         std::chrono::milliseconds timeout;
     };
     using CallPtr = std::shared_ptr<Call>;
-    // A message that arrives: its head is here, and its parts come.
-    struct Arriving {
-        Bytes head;
-        std::vector<Bytes> parts;
-        size_t wanted;
-    };
     // Stands between callbacks of the library and an agent that may have ended.
     struct Gate {
         std::mutex lock;
@@ -100,18 +109,19 @@ private:
     void joined(const WorkerInfo &worker);
     void left(const WorkerInfo &worker);
     void listen(Peer &peer);
-    void head_arrived(Peer &peer, Bytes head);
     void arrived(Peer &peer, const std::shared_ptr<Arriving> &message);
-    void lost(Peer &peer, rendez_status *status);
-    void begin(const rendez::Key &key, Peer &peer, void (RendezAgent::*told)(Peer &, Bytes, std::shared_ptr<Arriving>),
-               std::shared_ptr<Arriving> message);
-    void on_head(Peer &peer, Bytes bytes, std::shared_ptr<Arriving> message);
-    void on_part(Peer &peer, Bytes bytes, std::shared_ptr<Arriving> message);
+    void lost(Peer &peer, const char *reason);
+    void begin(const rendez::Key &key, Peer &peer, std::function<void(Bytes)> told);
+    void on_head(Peer &peer, Bytes head);
+    void on_part(Peer &peer, const std::shared_ptr<Arriving> &message, size_t place, Bytes part);
+    void ask(Peer &peer);
+    void ask_later(Peer &peer);
     void post(Peer &peer, Outgoing message);
+    void put(const rendez::Key &key, Room value, uint64_t patience);
+    void settle(Peer &peer, uint64_t patience);
     void request(Peer &peer, Incoming incoming);
     void respond(Peer &peer, JitFuture &future, int64_t id);
-    void respond_with(Peer &peer, const std::string &error, int64_t id);
-    void answer(Peer &peer, Outgoing out);
+    void respond_with(Peer &peer, const std::string &why, int64_t id);
     void response(const CallPtr &call, Incoming incoming);
     void unreadable(Peer &peer, const Bytes &head, const std::string &why);
     CallPtr take(int64_t id);

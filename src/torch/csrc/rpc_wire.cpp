@@ -161,6 +161,8 @@ Outgoing pack(rendez_engine *engine, const rpc::Message &message, int64_t id, co
     pickler.pushIValue(tensors);
     pickler.stop();
     const auto &storages = pickler.tensorData();
+    TORCH_CHECK(std::max(storages.size(), message.tensors().size()) <= kListed, "rendez: a message of RPC has at most ",
+                kListed, " tensors, and this one has ", message.tensors().size());
     std::vector<Travelling> table;
     uint64_t inlined = 0;
     std::vector<int32_t> places;
@@ -240,6 +242,8 @@ Incoming unpack(rendez_engine *engine, const Bytes &bytes, std::vector<Bytes> va
         // Only an empty one for a device is in the head.
         Bytes value;
         if (storage.is_inline == 0) {
+            TORCH_CHECK(next >= values.size() || values[next].size() != 0, "its sender could not send ", storage.size,
+                        " bytes of it");
             TORCH_CHECK(next < values.size() && values[next].size() == storage.size,
                         "rendez: a malformed message of RPC: a storage of ", storage.size, " bytes is missing");
             value = std::move(values[next++]);

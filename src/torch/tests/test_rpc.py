@@ -7,9 +7,16 @@ import torch.distributed.rpc as rpc, torch.distributed.autograd as autograd
 def double(x): return x * 2
 def boom(): raise ValueError("the other side says no")
 def add_in_place(x): x.add_(1); return x
+def firsts(tensors): return [t[0].item() for t in tensors]
 def same(a, b): return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr(), b.storage_offset()
 KEPT = torch.ones(1 << 20)
 def kept(): return KEPT
+def parts(): return torch.ones(3 << 17), torch.ones(5 << 17)
+def parts_for(process):
+    import signal, threading
+    threading.Timer(13, os.kill, (process, signal.SIGCONT)).start()
+    os.kill(process, signal.SIGSTOP)
+    return parts()
 def change(value): KEPT.fill_(value); return None
 def begin(): rpc.init_rpc(f"w{rank}", rank=rank, world_size=size, backend=rpc.BackendType.RENDEZ)
 begin()
@@ -72,6 +79,61 @@ for i in range(20):
         ),
         group=False,
         **path,
+    )
+
+
+def test_parts_of_a_message_keep_their_places(world, path):
+    world.run(
+        only_first(
+            """
+for _ in range(40):
+    calls = [rpc.rpc_async("w1", firsts, ([torch.full((2048,), n + i) for i in range(40)],)) for n in range(40)]
+    assert [call.wait() for call in calls] == [list(range(n, n + 40)) for n in range(40)]
+"""
+        ),
+        group=False,
+        **path,
+    )
+
+
+def test_messages_of_more_parts_than_a_key_has_receives(world, path):
+    world.run(
+        only_first(
+            """
+assert rpc.rpc_sync("w1", firsts, ([torch.full((2048,), i) for i in range(6000)],)) == list(range(6000))
+calls = [rpc.rpc_async("w1", firsts, ([torch.full((2048,), n + i) for i in range(50)],)) for n in range(100)]
+assert [call.wait() for call in calls] == [list(range(n, n + 50)) for n in range(100)]
+assert rpc.rpc_sync("w1", double, (3,)) == 6
+"""
+        ),
+        group=False,
+        **path,
+    )
+
+
+def test_a_message_without_room_fails_and_spoils_no_other(world):
+    """A request of which a part is sent, and a response, to one that stands still: what comes behind is no part of it."""
+    world.run(
+        only_first(
+            """
+import signal
+other = rpc.rpc_sync("w1", os.getpid)
+os.kill(other, signal.SIGSTOP)
+try: rpc.rpc_sync("w1", same, parts(), timeout=60); raise SystemExit("no error")
+except RuntimeError as error: assert "w1" in str(error), error
+os.kill(other, signal.SIGCONT)
+assert (rpc.rpc_sync("w1", double, (torch.full((1 << 14,), 3.),), timeout=20) == 6).all()
+try: rpc.rpc_sync("w1", parts_for, (os.getpid(),), timeout=60); raise SystemExit("no error")
+except RuntimeError as error: assert "could not send" in str(error) or "parked_bytes" in str(error), error
+assert (rpc.rpc_sync("w1", double, (torch.full((1 << 14,), 4.),), timeout=20) == 8).all()
+"""
+        ),
+        group=False,
+        RENDEZ_PARKED_BYTES="4MiB",
+        RENDEZ_PARKED_BYTES_PER_STEP="2MiB",
+        RENDEZ_FAILURE_DETECTION="60s",
+        RENDEZ_REQUIRE="tcp",
+        RENDEZ_LISTEN="127.0.0.1:0",
     )
 
 
