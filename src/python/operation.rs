@@ -153,7 +153,11 @@ impl Operation {
 
     fn finish(&self, py: Python<'_>, done: Result<Done, Status>) {
         let outcome = match done {
-            Ok(done) => done.object(py).map_err(Failed::Raised),
+            Ok(done) => done.object(py).map_err(|error| {
+                // It is made here, as `outcome` clones it under the lock, where Python must not be called.
+                error.value(py);
+                Failed::Raised(error)
+            }),
             Err(status) => Err(Failed::Status(status)),
         };
         self.end(outcome);
@@ -161,12 +165,14 @@ impl Operation {
 
     /// Its outcome, if it has ended.
     fn outcome(&self, py: Python<'_>) -> Option<PyResult<Py<PyAny>>> {
-        match &*self.lock() {
-            State::Ended(Ok(object)) => Some(Ok(object.clone_ref(py))),
-            State::Ended(Err(Failed::Status(status))) => Some(Err(raise(py, status))),
-            State::Ended(Err(Failed::Raised(error))) => Some(Err(error.clone_ref(py))),
-            _ => None,
-        }
+        let status = match &*self.lock() {
+            State::Ended(Ok(object)) => return Some(Ok(object.clone_ref(py))),
+            State::Ended(Err(Failed::Raised(error))) => return Some(Err(error.clone_ref(py))),
+            State::Ended(Err(Failed::Status(status))) => status.clone(),
+            _ => return None,
+        };
+        // Not under the lock: this calls Python, which may let another thread run that waits for the lock.
+        Some(Err(raise(py, &status)))
     }
 
     /// Polls the work once. True if it has ended.

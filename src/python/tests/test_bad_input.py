@@ -293,6 +293,25 @@ def test_a_forked_child():
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
+def test_threads_that_ask_for_one_failure():
+    program = """
+        sys.setswitchinterval(1e-6)
+        engine = rendez.Engine('/job:e/task:0', **small)
+        receive = engine.recv('e->e;x', timeout=0)
+        try: receive.wait()
+        except TimeoutError: pass
+        def ask():
+            for _ in range(20_000):
+                try: receive.result()
+                except TimeoutError: pass
+        threads = [threading.Thread(target=ask) for _ in range(2)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+    """
+    done = python(program)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_leaks(engine, own):
     """Neither memory of Python's nor descriptors."""
     import tracemalloc
