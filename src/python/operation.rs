@@ -6,10 +6,10 @@
 //! ```
 //!
 //! The outcome is taken from the engine by who waits or polls, never by who only wakes them: a receive that is given
-//! up before has lost nothing.
+//! up before has lost nothing. If it is given up while a thread waits for it, a value that this thread is handed goes
+//! back to the front of its key.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -55,12 +55,44 @@ enum Failed {
 pub(crate) struct Operation {
     state: Mutex<State>,
     ended: Condvar,
-    is_cancelled: AtomicBool,
+    fate: Fate,
     /// All that wait in event loops.
     bell: Arc<Bell>,
     /// How it ends if it is given up.
     cancelled: &'static str,
     slice: Duration,
+}
+
+/// Whether its outcome counts, or it was given up before: who comes first decides.
+#[derive(Default)]
+struct Fate(OnceLock<bool>);
+
+impl Fate {
+    /// An outcome is here: whether it counts.
+    fn keep(&self) -> bool {
+        *self.0.get_or_init(|| true)
+    }
+
+    /// Whether it is given up, now or before.
+    fn give_up(&self) -> bool {
+        !*self.0.get_or_init(|| false)
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.0.get() == Some(&false)
+    }
+
+    /// What `take` makes of a value that is here; the value of a receive that was given up is the next one's.
+    fn taken<T>(&self, take: impl FnOnce() -> Result<T, Status>) -> Result<T, Status> {
+        match self.keep() {
+            true => take(),
+            false => Err(given_up(catalogue::RECV_CANCELLED)),
+        }
+    }
+}
+
+fn given_up(reason: &'static str) -> Status {
+    Status::of(reason, "it was cancelled")
 }
 
 /// A receive.
@@ -108,7 +140,7 @@ impl Operation {
             },
             state: Mutex::new(State::Idle(work)),
             ended: Condvar::new(),
-            is_cancelled: AtomicBool::new(false),
+            fate: Fate::default(),
             slice: if is_alone { SHORT_SLICE } else { SLICE },
         }
     }
@@ -125,7 +157,7 @@ impl Operation {
     }
 
     fn given_up(&self) -> Failed {
-        Failed::Status(Status::of(self.cancelled, "it was cancelled"))
+        Failed::Status(given_up(self.cancelled))
     }
 
     /// The work, for this thread to do. `None` if another does it, or it is done.
@@ -142,17 +174,23 @@ impl Operation {
 
     /// The work was not done yet.
     fn lay_down(&self, work: Work) {
-        if self.is_cancelled.load(Ordering::Acquire) {
+        let mut state = self.lock();
+        // Under the lock: who gives it up from here on finds it idle.
+        if self.fate.is_given_up() {
+            drop(state);
             drop(work);
             self.end(Err(self.given_up()));
             return;
         }
-        *self.lock() = State::Idle(work);
+        *state = State::Idle(work);
+        drop(state);
         self.ended.notify_all();
     }
 
     fn finish(&self, py: Python<'_>, done: Result<Done, Status>) {
         let outcome = match done {
+            // Who gave it up was told that it ends so. What was sent is sent.
+            Err(_) | Ok(Done::Answered(_)) if !self.fate.keep() => Err(self.given_up()),
             Ok(done) => done.object(py).map_err(|error| {
                 // It is made here, as `outcome` clones it under the lock, where Python must not be called.
                 error.value(py);
@@ -180,7 +218,7 @@ impl Operation {
         let Some(mut work) = self.take() else {
             return Ok(matches!(*self.lock(), State::Ended(_)));
         };
-        match work.poll(&self.bell.waker()) {
+        match work.poll(&self.bell.waker(), &self.fate) {
             Poll::Ready(done) => {
                 drop(work);
                 self.finish(py, done);
@@ -202,7 +240,7 @@ impl Operation {
             let slice = left.unwrap_or(self.slice).min(self.slice);
             match self.take() {
                 None => py.detach(|| self.follow(slice)),
-                Some(work) => match py.detach(|| work.wait(slice)) {
+                Some(work) => match py.detach(|| work.wait(slice, &self.fate)) {
                     Slice::Later(work) => self.lay_down(work),
                     Slice::Done(done) => self.finish(py, done),
                 },
@@ -234,15 +272,14 @@ fn value(receive: &Receive, received: Received) -> Done {
 }
 
 impl Work {
-    fn poll(&mut self, waker: &Waker) -> Poll<Result<Done, Status>> {
+    fn poll(&mut self, waker: &Waker, fate: &Fate) -> Poll<Result<Done, Status>> {
         let mut context = Context::from_waker(waker);
         match self {
-            Self::Receive(receive) => {
-                let polled = Future::poll(std::pin::Pin::new(&mut *receive), &mut context);
-                polled.map_ok(|received| value(receive, received))
-            }
+            Self::Receive(receive) => receive
+                .poll_and(&mut context, |it| fate.taken(|| Ok(it.clone())))
+                .map_ok(|received| value(receive, received)),
             Self::ReceiveInto(receive, into) => receive
-                .poll_and(&mut context, |received| into.fill(received))
+                .poll_and(&mut context, |it| fate.taken(|| into.fill(it)))
                 .map_ok(Done::Filled),
             Self::Send(send) => {
                 let polled = Future::poll(std::pin::Pin::new(send), &mut context);
@@ -256,7 +293,7 @@ impl Work {
     }
 
     /// Waits for at most so long, without the interpreter's lock.
-    fn wait(mut self, patience: Duration) -> Slice {
+    fn wait(mut self, patience: Duration, fate: &Fate) -> Slice {
         if let Self::Call(call) = self {
             return match call.wait(patience) {
                 Ok(answered) => Slice::Done(Ok(Done::Answered(Box::new(answered)))),
@@ -264,16 +301,15 @@ impl Work {
             };
         }
         let outcome = match &mut self {
-            Self::Receive(receive) => {
-                let outcome = receive.wait_at_most(patience);
-                outcome.map(|outcome| outcome.map(|received| value(receive, received)))
-            }
+            Self::Receive(receive) => receive
+                .wait_at_most_and(patience, |it| fate.taken(|| Ok(it.clone())))
+                .map(|outcome| outcome.map(|received| value(receive, received))),
             Self::ReceiveInto(receive, into) => receive
-                .wait_at_most_and(patience, |received| into.fill(received))
+                .wait_at_most_and(patience, |it| fate.taken(|| into.fill(it)))
                 .map(|outcome| outcome.map(Done::Filled)),
             Self::Send(_) | Self::Call(_) => {
                 let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-                match self.poll(&waker) {
+                match self.poll(&waker, fate) {
                     Poll::Ready(done) => Some(done),
                     Poll::Pending => {
                         std::thread::park_timeout(patience);
@@ -311,10 +347,9 @@ impl Operation {
 
     /// Gives it up. True if it had not ended: then it ends as cancelled, and its value is the next receive's.
     fn cancel(&self, py: Python<'_>) -> bool {
-        if matches!(*self.lock(), State::Ended(_)) {
+        if matches!(*self.lock(), State::Ended(_)) || !self.fate.give_up() {
             return false;
         }
-        self.is_cancelled.store(true, Ordering::Release);
         if let Some(work) = self.take() {
             py.detach(|| drop(work));
             self.end(Err(self.given_up()));
@@ -373,7 +408,7 @@ impl Operation {
             Some(work) => work,
             None => return Ok(matches!(*self.lock(), State::Ended(_))),
         };
-        match py.detach(|| work.wait(Duration::from_nanos(nanos))) {
+        match py.detach(|| work.wait(Duration::from_nanos(nanos), &self.fate)) {
             Slice::Done(done) => {
                 wakes.linger.has_ended(true);
                 self.finish(py, done);

@@ -146,6 +146,52 @@ def test_cancel_while_a_thread_waits(engine, own):
     assert engine.recv(own("x")).wait(10).item() == 1
 
 
+@pytest.mark.parametrize("into", [False, True])
+def test_a_value_goes_past_a_receive_that_was_cancelled_while_a_thread_waits(engine, own, into):
+    room, ended = bytearray(8), []
+    receive = engine.recv_into(own("x"), room) if into else engine.recv(own("x"))
+
+    def wait():
+        try:
+            ended.append(receive.wait())
+        except rendez.RendezError as error:
+            ended.append(type(error))
+
+    for _ in range(20):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.005)
+        assert receive.cancel()
+        engine.send(own("x"), 1)
+        assert engine.recv(own("x")).wait(10).item() == 1
+        thread.join(10)
+        assert receive.cancelled() and ended.pop() is rendez.Cancelled
+        assert bytes(room) == bytes(8)
+        receive = engine.recv_into(own("x"), room) if into else engine.recv(own("x"))
+
+
+def test_cancel_tells_whether_it_came_first(engine, own):
+    for number in range(200):
+        receive, got = engine.recv(own("x")), []
+
+        def wait(receive=receive, got=got):
+            try:
+                got.append(receive.wait().item())
+            except rendez.Cancelled:
+                got.append(None)
+
+        threads = [threading.Thread(target=wait), threading.Thread(target=engine.send, args=(own("x"), number))]
+        for thread in threads:
+            thread.start()
+        is_given_up = receive.cancel()
+        for thread in threads:
+            thread.join(10)
+        assert got == [None if is_given_up else number]
+        assert receive.cancelled() == is_given_up
+        if is_given_up:
+            assert engine.recv(own("x")).wait(10).item() == number
+
+
 def test_many_threads_wait_for_one(engine, own):
     receive, got = engine.recv(own("x")), []
     threads = [threading.Thread(target=lambda: got.append(receive.wait(10).item())) for _ in range(8)]
