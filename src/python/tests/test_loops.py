@@ -1,6 +1,7 @@
 """Event loops: asyncio, uvloop, trio, and both through anyio."""
 
 import asyncio
+import concurrent.futures
 import os
 import threading
 import time
@@ -117,6 +118,42 @@ def test_steps_and_engines_are_entered(run):
         assert engine.closed
 
     run(main)
+
+
+def test_an_engine_is_closed_also_when_its_task_is_cancelled(run):
+    async def main():
+        with anyio.move_on_after(0.05) as scope:
+            async with rendez.Engine(named("left"), **SMALL) as engine:
+                await anyio.sleep_forever()
+        assert scope.cancelled_caught
+        return engine.closed
+
+    assert run(main)
+
+
+def test_an_engine_is_closed_also_when_no_thread_of_the_loop_is_free():
+    is_free = threading.Event()
+
+    async def within(engines):
+        async with rendez.Engine(named("left"), **SMALL) as engine:
+            engines.append(engine)
+            await asyncio.sleep(30)
+
+    async def main():
+        loop, engines = asyncio.get_running_loop(), []
+        loop.set_default_executor(concurrent.futures.ThreadPoolExecutor(1))
+        busy, task = loop.run_in_executor(None, is_free.wait), asyncio.create_task(within(engines))
+        for _ in range(3):
+            await asyncio.sleep(0.05)
+            task.cancel()
+        await asyncio.sleep(0.05)
+        is_free.set()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 30)
+        await busy
+        return engines[0].closed
+
+    assert asyncio.run(main())
 
 
 def test_waiting_for_room(run):

@@ -8,6 +8,7 @@ nothing, and the value is the next receive's.
 """
 
 import asyncio
+import contextvars
 import itertools
 import os
 import sys
@@ -50,11 +51,23 @@ async def at_once(value: Any) -> Any:
 
 
 async def in_thread(function: Callable[[], Any]) -> Any:
-    """What a function returns that blocks."""
+    """What a function returns that blocks. A task that is cancelled still calls it, and is told when it has returned."""
     trio = _trio()
     if trio is not None:
-        return await trio.to_thread.run_sync(function)
-    return await asyncio.to_thread(function)
+        with trio.CancelScope(shield=True):
+            return await trio.to_thread.run_sync(function)
+    future = asyncio.get_running_loop().run_in_executor(None, contextvars.copy_context().run, function)
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            # This does not cancel the future, which might not have begun.
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    result = future.result()
+    if cancelled is not None:
+        raise cancelled
+    return result
 
 
 class _AsyncioHub:
