@@ -100,10 +100,8 @@ fn take(engine: &Engine, py: Python<'_>, source: Source, taking: &Taking) -> Out
         Some(copies) => !copies,
         None => source.is_immutable,
     };
-    if source.bytes().len() <= SMALL {
-        return Ok(Tensor::from_inline(source.meta, source.bytes())?);
-    }
-    if in_place {
+    let is_small = source.bytes().len() <= SMALL;
+    if in_place && !is_small {
         let meta = source.meta;
         let hook = taking.on_release.clone();
         return Ok(Tensor::from_foreign(meta, source, move |source| {
@@ -113,7 +111,12 @@ fn take(engine: &Engine, py: Python<'_>, source: Source, taking: &Taking) -> Out
             }
         })?);
     }
-    copied(engine, py, &source)
+    let tensor = match is_small {
+        true => Tensor::from_inline(source.meta, source.bytes()).map_err(Failure::from),
+        false => copied(engine, py, &source),
+    };
+    source.release(py);
+    tensor
 }
 
 pub(crate) fn call_hook(py: Python<'_>, hook: &Py<PyAny>) {

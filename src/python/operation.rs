@@ -106,7 +106,8 @@ pub(crate) struct Sending;
 /// How a wait of one slice ended.
 enum Slice {
     Later(Work),
-    Done(Result<Done, Status>),
+    /// With the memory that it was to fill.
+    Done(Result<Done, Status>, Option<Into>),
 }
 
 /// An outcome, not yet an object of Python's.
@@ -149,8 +150,11 @@ impl Operation {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It ended: who waits hears so.
-    fn end(&self, outcome: Result<Py<PyAny>, Failed>) {
+    /// It ended: who waits hears so, when the memory that it was to fill is its owner's again.
+    fn end(&self, py: Python<'_>, room: Option<Into>, outcome: Result<Py<PyAny>, Failed>) {
+        if let Some(into) = room {
+            into.release(py);
+        }
         *self.lock() = State::Ended(outcome);
         self.ended.notify_all();
         self.bell.ring_and_forget();
@@ -173,13 +177,12 @@ impl Operation {
     }
 
     /// The work was not done yet.
-    fn lay_down(&self, work: Work) {
+    fn lay_down(&self, py: Python<'_>, work: Work) {
         let mut state = self.lock();
         // Under the lock: who gives it up from here on finds it idle.
         if self.fate.is_given_up() {
             drop(state);
-            drop(work);
-            self.end(Err(self.given_up()));
+            self.end(py, work.room(), Err(self.given_up()));
             return;
         }
         *state = State::Idle(work);
@@ -187,7 +190,7 @@ impl Operation {
         self.ended.notify_all();
     }
 
-    fn finish(&self, py: Python<'_>, done: Result<Done, Status>) {
+    fn finish(&self, py: Python<'_>, done: Result<Done, Status>, room: Option<Into>) {
         let outcome = match done {
             // Who gave it up was told that it ends so. What was sent is sent.
             Err(_) | Ok(Done::Answered(_)) if !self.fate.keep() => Err(self.given_up()),
@@ -198,7 +201,7 @@ impl Operation {
             }),
             Err(status) => Err(Failed::Status(status)),
         };
-        self.end(outcome);
+        self.end(py, room, outcome);
     }
 
     /// Its outcome, if it has ended.
@@ -220,12 +223,11 @@ impl Operation {
         };
         match work.poll(&self.bell.waker(), &self.fate) {
             Poll::Ready(done) => {
-                drop(work);
-                self.finish(py, done);
+                self.finish(py, done, work.room());
                 Ok(true)
             }
             Poll::Pending => {
-                self.lay_down(work);
+                self.lay_down(py, work);
                 Ok(matches!(*self.lock(), State::Ended(_)))
             }
         }
@@ -241,8 +243,8 @@ impl Operation {
             match self.take() {
                 None => py.detach(|| self.follow(slice)),
                 Some(work) => match py.detach(|| work.wait(slice, &self.fate)) {
-                    Slice::Later(work) => self.lay_down(work),
-                    Slice::Done(done) => self.finish(py, done),
+                    Slice::Later(work) => self.lay_down(py, work),
+                    Slice::Done(done, room) => self.finish(py, done, room),
                 },
             }
             if let Some(outcome) = self.outcome(py) {
@@ -296,7 +298,7 @@ impl Work {
     fn wait(mut self, patience: Duration, fate: &Fate) -> Slice {
         if let Self::Call(call) = self {
             return match call.wait(patience) {
-                Ok(answered) => Slice::Done(Ok(Done::Answered(Box::new(answered)))),
+                Ok(answered) => Slice::Done(Ok(Done::Answered(Box::new(answered))), None),
                 Err(call) => Slice::Later(Self::Call(Box::new(call))),
             };
         }
@@ -318,7 +320,18 @@ impl Work {
                 }
             }
         };
-        outcome.map_or_else(|| Slice::Later(self), Slice::Done)
+        match outcome {
+            Some(done) => Slice::Done(done, self.room()),
+            None => Slice::Later(self),
+        }
+    }
+
+    /// Ends it: the memory that it was to fill.
+    fn room(self) -> Option<Into> {
+        match self {
+            Self::ReceiveInto(_, into) => Some(into),
+            _ => None,
+        }
     }
 }
 
@@ -351,8 +364,8 @@ impl Operation {
             return false;
         }
         if let Some(work) = self.take() {
-            py.detach(|| drop(work));
-            self.end(Err(self.given_up()));
+            let room = py.detach(|| work.room());
+            self.end(py, room, Err(self.given_up()));
         }
         true
     }
@@ -402,21 +415,21 @@ impl Operation {
     fn _linger(&self, py: Python<'_>, wakes: &Wakes, nanos: u64) -> PyResult<bool> {
         let work = match self.take() {
             Some(work @ Work::Send(_)) => {
-                self.lay_down(work);
+                self.lay_down(py, work);
                 return Ok(false);
             }
             Some(work) => work,
             None => return Ok(matches!(*self.lock(), State::Ended(_))),
         };
         match py.detach(|| work.wait(Duration::from_nanos(nanos), &self.fate)) {
-            Slice::Done(done) => {
+            Slice::Done(done, room) => {
                 wakes.linger.has_ended(true);
-                self.finish(py, done);
+                self.finish(py, done, room);
                 Ok(true)
             }
             Slice::Later(work) => {
                 wakes.linger.has_ended(false);
-                self.lay_down(work);
+                self.lay_down(py, work);
                 // The engine knew this thread alone as who waits: others ask again.
                 self.bell.ring();
                 Ok(matches!(*self.lock(), State::Ended(_)))

@@ -39,6 +39,11 @@ impl Into {
         })
     }
 
+    /// The memory is its owner's again when this returns.
+    pub(crate) fn release(self, py: Python<'_>) {
+        self.source.release(py);
+    }
+
     /// Copies a value here, if it fits.
     pub(crate) fn fill(&mut self, received: &Received) -> Result<Filled, Status> {
         let meta = received.tensor.meta();

@@ -174,6 +174,14 @@ impl Source {
     }
 }
 
+impl Source {
+    /// Its lender has the memory back when this returns. Dropped, it is left to an errand: the interpreter's lock may
+    /// not be here then.
+    pub(crate) fn release(mut self, _py: Python<'_>) {
+        drop(self.keep.take());
+    }
+}
+
 impl AsRef<[u8]> for Source {
     fn as_ref(&self) -> &[u8] {
         self.bytes()

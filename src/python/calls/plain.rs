@@ -236,12 +236,14 @@ impl Writer<'_> {
 pub(crate) fn write_buffer(core: &Core, body: &mut Body, bytes: &Bound<'_, PyAny>) -> PyResult<()> {
     let source = Source::of(bytes)?.ok_or_else(|| crate::errors::argument("it has no bytes"))?;
     if source.bytes().len() <= super::body::INLINE {
-        return body.blob(&core.engine, source.bytes()).map_err(failed);
+        let written = body.blob(&core.engine, source.bytes()).map_err(failed);
+        source.release(bytes.py());
+        return written;
     }
     if let Some(tensor) = lent(bytes, &source)? {
         return body.long(tensor).map_err(failed);
     }
-    drop(source);
+    source.release(bytes.py());
     let tensor = tensor_of(&core.engine, bytes, Taking::default())?;
     body.long(tensor).map_err(failed)
 }
@@ -255,6 +257,7 @@ pub(crate) fn array_of(core: &Core, array: &Bound<'_, PyAny>) -> PyResult<Inner>
             if let Some(tensor) = lent(array, &source)? {
                 return Ok(tensor);
             }
+            source.release(array.py());
             None
         }
         Ok(None) => None,

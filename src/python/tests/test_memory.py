@@ -1,11 +1,13 @@
 """Tensors: what is sent, how it is seen, who keeps it, and how the memory comes home."""
 
 import array
+import concurrent.futures
 import functools
 import gc
 import math
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -78,6 +80,42 @@ def test_what_is_sent_may_change_at_once(engine, own):
     engine.send(own("x"), sent)
     sent[:] = 2
     assert engine.recv(own("x")).wait(10).numpy().sum() == 1000
+
+
+def in_a_thread(function):
+    """What it returns in a thread that is not the main one, while that has nothing to do."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result(30)
+
+
+@pytest.mark.parametrize("length", [8, 1000, 1 << 20])
+def test_a_copy_gives_the_memory_back_in_any_thread(engine, own, length):
+    class Lender:
+        def __init__(self, array):
+            self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+    def grow():
+        sent = bytearray(length)
+        engine.send(own("x"), sent)
+        sent.append(1)
+        room = bytearray(length)
+        engine.recv_into(own("x"), room).wait(10)
+        room.append(1)
+        given_up = engine.recv_into(own("x"), room).start()
+        given_up.cancel()
+        room.append(1)
+        with memoryview(sent) as view:
+            engine.send(own("x"), view)
+        array = np.zeros(length, "u1")
+        kept = weakref.ref(array)
+        engine.send(own("x"), Lender(array))
+        del array
+        assert kept() is None
+        for _ in range(2):
+            engine.recv(own("x")).wait(10)
+
+    for _ in range(20):
+        in_a_thread(grow)
 
 
 def test_in_place_and_its_release(engine, own):
