@@ -75,8 +75,9 @@ pub struct Api {
     /// Frees a key.
     pub key_free: unsafe extern "C" fn(key: *mut CKey),
 
-    /// A tensor in the engine's memory, which a peer of this machine can read in place. `data` may be written until the
-    /// tensor is sent, cloned or freed; it has the bytes that `meta` takes, aligned to 64.
+    /// A tensor in the engine's memory, which a peer of this machine can read in place. `data` has the bytes that
+    /// `meta` takes, aligned to 64. It may be written until the tensor is sent, freed, or given to a function from
+    /// which on it is not written, as `tensor_clone`: `data` may be gone then.
     pub tensor_new: unsafe extern "C" fn(
         engine: *const CEngine,
         meta: *const Meta,
@@ -93,7 +94,7 @@ pub struct Api {
         context: *mut c_void,
         tensor: *mut *mut CTensor,
     ) -> *mut CStatus,
-    /// Another handle of the same memory. The tensor is not written from here on.
+    /// Another handle of the same memory. The tensor is not written from here on, also if this fails.
     pub tensor_clone:
         unsafe extern "C" fn(tensor: *mut CTensor, clone: *mut *mut CTensor) -> *mut CStatus,
     /// Its type and shape.
@@ -179,6 +180,7 @@ pub struct Api {
     ) -> *mut CStatus,
     /// Maps a tensor's bytes so that they may be written to: neither its sender nor another reader sees that. It keeps
     /// the tensor, whose handle is freed apart. TENSOR_PAGES if the bytes do not own whole pages, or were copied here.
+    /// The tensor is not written from here on, also if this fails.
     pub tensor_map: unsafe extern "C" fn(
         tensor: *mut CTensor,
         mapping: *mut *mut CMapping,
@@ -203,7 +205,7 @@ pub struct Api {
         tensor: *mut *mut CTensor,
     ) -> *mut CStatus,
     /// Where a tensor's bytes lie, and how many there are: the number of a device and an address there, or -1 and an
-    /// address of this process.
+    /// address of this process. One that is being written stays so, and its `data` is the address.
     pub tensor_place: unsafe extern "C" fn(
         tensor: *mut CTensor,
         device: *mut i32,
@@ -211,7 +213,7 @@ pub struct Api {
         size: *mut usize,
     ) -> *mut CStatus,
     /// A copy in the engine's memory of a device; another handle of the tensor if it lies there. The copy may be under
-    /// way when this returns.
+    /// way when this returns. The tensor is not written from here on, also if this fails.
     pub tensor_to_device: unsafe extern "C" fn(
         engine: *const CEngine,
         tensor: *mut CTensor,
@@ -219,13 +221,14 @@ pub struct Api {
         copy: *mut *mut CTensor,
     ) -> *mut CStatus,
     /// A copy that this process reads, when the tensor's bytes are there; another handle of the tensor if it lies in
-    /// the host's memory.
+    /// the host's memory. The tensor is not written from here on, also if this fails.
     pub tensor_to_host: unsafe extern "C" fn(
         engine: *const CEngine,
         tensor: *mut CTensor,
         copy: *mut *mut CTensor,
     ) -> *mut CStatus,
-    /// Lets what a stream queues from now on wait until a tensor's bytes are there. The bytes are read only.
+    /// Lets what a stream queues from now on wait until a tensor's bytes are there. The bytes are read only, and the
+    /// tensor is not written from here on, also if this fails.
     pub tensor_order: unsafe extern "C" fn(
         engine: *const CEngine,
         tensor: *mut CTensor,

@@ -99,6 +99,23 @@ pub(crate) unsafe extern "C" fn tensor_copy_device(
     })
 }
 
+/// The number of a device, or -1; an address; and how many bytes. One that is being written stays so: its bytes may lie
+/// in the handle, and would move.
+fn place_of(tensor: &mut CTensor) -> Result<(i32, u64, usize), Status> {
+    let here = |bytes: &[u8]| (-1, bytes.as_ptr().addr() as u64, bytes.len());
+    if let CTensor::Written(Some(builder)) = tensor {
+        return Ok(here(builder.bytes_mut()));
+    }
+    Ok(match tensor.finish()?.bytes() {
+        TensorBytes::Host(bytes) => here(bytes),
+        TensorBytes::Device(place) => (
+            i32::try_from(place.device).unwrap_or(i32::MAX),
+            place.address,
+            place.size as usize,
+        ),
+    })
+}
+
 pub(crate) unsafe extern "C" fn tensor_place(
     tensor: *mut CTensor,
     device: *mut i32,
@@ -107,15 +124,7 @@ pub(crate) unsafe extern "C" fn tensor_place(
 ) -> *mut CStatus {
     answer(|| {
         // SAFETY: the header's contract is that of `write`.
-        let tensor = unsafe { write(tensor, "tensor") }?.finish()?;
-        let (number, start, len) = match tensor.bytes() {
-            TensorBytes::Host(bytes) => (-1, bytes.as_ptr().addr() as u64, bytes.len()),
-            TensorBytes::Device(place) => (
-                i32::try_from(place.device).unwrap_or(i32::MAX),
-                place.address,
-                place.size as usize,
-            ),
-        };
+        let (number, start, len) = place_of(unsafe { write(tensor, "tensor") }?)?;
         // SAFETY: the header's contract is that of `put`.
         unsafe { put(device, number, "device") }?;
         // SAFETY: as above.

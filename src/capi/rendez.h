@@ -45,7 +45,8 @@ typedef struct rendez_receive rendez_receive;
 // Why something failed: one of the seventeen codes of gRPC, a reason that never changes, and a message for people.
 typedef struct rendez_status rendez_status;
 
-// A tensor. One in the engine's memory may be written until it is sent or cloned; all others are read only.
+// A tensor. One in the engine's memory may be written until it is sent, or given to a function from which on it is
+// not; all others are read only.
 typedef struct rendez_tensor rendez_tensor;
 
 // The type and the shape of a tensor.
@@ -115,8 +116,9 @@ typedef struct rendez_api {
   struct rendez_status *(*key_parse)(const char *text, struct rendez_key **key);
   // Frees a key.
   void (*key_free)(struct rendez_key *key);
-  // A tensor in the engine's memory, which a peer of this machine can read in place. `data` may be written until the
-  // tensor is sent, cloned or freed; it has the bytes that `meta` takes, aligned to 64.
+  // A tensor in the engine's memory, which a peer of this machine can read in place. `data` has the bytes that
+  // `meta` takes, aligned to 64. It may be written until the tensor is sent, freed, or given to a function from
+  // which on it is not written, as `tensor_clone`: `data` may be gone then.
   struct rendez_status *(*tensor_new)(const struct rendez_engine *engine,
                                       const struct rendez_meta *meta,
                                       struct rendez_tensor **tensor,
@@ -129,7 +131,7 @@ typedef struct rendez_api {
                                        void (*release)(void *context),
                                        void *context,
                                        struct rendez_tensor **tensor);
-  // Another handle of the same memory. The tensor is not written from here on.
+  // Another handle of the same memory. The tensor is not written from here on, also if this fails.
   struct rendez_status *(*tensor_clone)(struct rendez_tensor *tensor, struct rendez_tensor **clone);
   // Its type and shape.
   struct rendez_status *(*tensor_meta)(const struct rendez_tensor *tensor, struct rendez_meta *meta);
@@ -197,6 +199,7 @@ typedef struct rendez_api {
                                             void **data);
   // Maps a tensor's bytes so that they may be written to: neither its sender nor another reader sees that. It keeps
   // the tensor, whose handle is freed apart. TENSOR_PAGES if the bytes do not own whole pages, or were copied here.
+  // The tensor is not written from here on, also if this fails.
   struct rendez_status *(*tensor_map)(struct rendez_tensor *tensor,
                                       struct rendez_mapping **mapping,
                                       void **data,
@@ -217,23 +220,24 @@ typedef struct rendez_api {
                                               void *stream,
                                               struct rendez_tensor **tensor);
   // Where a tensor's bytes lie, and how many there are: the number of a device and an address there, or -1 and an
-  // address of this process.
+  // address of this process. One that is being written stays so, and its `data` is the address.
   struct rendez_status *(*tensor_place)(struct rendez_tensor *tensor,
                                         int32_t *device,
                                         uint64_t *address,
                                         size_t *size);
   // A copy in the engine's memory of a device; another handle of the tensor if it lies there. The copy may be under
-  // way when this returns.
+  // way when this returns. The tensor is not written from here on, also if this fails.
   struct rendez_status *(*tensor_to_device)(const struct rendez_engine *engine,
                                             struct rendez_tensor *tensor,
                                             uint32_t device,
                                             struct rendez_tensor **copy);
   // A copy that this process reads, when the tensor's bytes are there; another handle of the tensor if it lies in
-  // the host's memory.
+  // the host's memory. The tensor is not written from here on, also if this fails.
   struct rendez_status *(*tensor_to_host)(const struct rendez_engine *engine,
                                           struct rendez_tensor *tensor,
                                           struct rendez_tensor **copy);
-  // Lets what a stream queues from now on wait until a tensor's bytes are there. The bytes are read only.
+  // Lets what a stream queues from now on wait until a tensor's bytes are there. The bytes are read only, and the
+  // tensor is not written from here on, also if this fails.
   struct rendez_status *(*tensor_order)(const struct rendez_engine *engine,
                                         struct rendez_tensor *tensor,
                                         uint32_t device,

@@ -57,7 +57,8 @@ impl Value {
     }
 }
 
-/// A tensor. One in the engine's memory may be written until it is sent or cloned; all others are read only.
+/// A tensor. One in the engine's memory may be written until it is sent, or given to a function from which on it is
+/// not; all others are read only.
 #[derive(Debug)]
 pub enum CTensor {
     /// It may be written.

@@ -195,6 +195,45 @@ fn an_array_of_a_device_is_handed_over_there() {
     );
 }
 
+/// A few bytes lie in the handle: it must not change while they may be written.
+#[test]
+fn a_tensor_that_is_being_written_tells_its_place() {
+    let mut config = Config::new("/job:e/task:0");
+    (config.shards, config.share_cores, config.control) = (1, true, false);
+    let a = Engine::start(config).unwrap();
+    let engine = handle(&a);
+    let (mut key, mut tensor, mut data, mut value) =
+        (null_mut(), null_mut(), null_mut(), Value::NONE);
+    let scalar = Meta {
+        dtype: 13,
+        rank: 0,
+        dims: [0; 8],
+    };
+    // SAFETY: texts, handles of the library's, and room for each answer; the tensor is written before it is sent.
+    unsafe {
+        fine((api().key_between)(
+            c"e".as_ptr(),
+            c"e".as_ptr(),
+            c"x".as_ptr(),
+            &raw mut key,
+        ));
+        fine((api().tensor_new)(
+            engine,
+            &raw const scalar,
+            &raw mut tensor,
+            &raw mut data,
+        ));
+        assert_eq!(place(tensor), (-1, data.addr() as u64, 8));
+        data.cast::<f64>().write(1.5);
+        fine((api().send)(engine, 1, key, tensor, 0));
+        fine((api().recv)(engine, 1, key, u64::MAX, &raw mut value));
+        assert_eq!(bytes(value.tensor), 1.5_f64.to_ne_bytes());
+        (api().tensor_free)(value.tensor);
+        (api().key_free)(key);
+        (api().engine_free)(engine);
+    }
+}
+
 #[test]
 fn what_is_no_array_of_a_device_is_told() {
     let a = started("c");
