@@ -169,10 +169,12 @@ impl TensorMut {
         Ok(device_id::name_of(self.device_id()?))
     }
 
-    /// The same room as elements of another type of the same size; both must be gone before either is sent.
+    /// The same room as elements of another type of the same size; both must be gone before either is sent. Not of
+    /// truth values, and not as such: when they are sent, every byte of theirs becomes 0 or 1.
     fn recast(&self, dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
         let dtype = dtype_of(dtype)?;
-        if dtype.size() != self.meta.dtype.size() || dtype == DType::Bool {
+        let is_of_truth = dtype == DType::Bool || self.meta.dtype == DType::Bool;
+        if dtype.size() != self.meta.dtype.size() || is_of_truth {
             return Err(argument(format!("{} cannot be seen as {dtype}", self.meta.dtype)).into());
         }
         let meta = TensorMeta::new(dtype, self.meta.shape);

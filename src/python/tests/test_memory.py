@@ -325,6 +325,12 @@ def test_recast_and_reshape(engine, own):
         got.recast("f64")
 
 
+def test_room_of_truth_values_is_not_seen_as_another_type(engine):
+    for one, other in (("bool", "u8"), ("u8", "bool")):
+        with engine.empty(4, one) as room, pytest.raises(ValueError, match=f"{one} cannot be seen as {other}"):
+            room.recast(other)
+
+
 def test_torch(engine, own):
     torch = pytest.importorskip("torch")
     sent = torch.arange(12, dtype=torch.bfloat16).reshape(3, 4)

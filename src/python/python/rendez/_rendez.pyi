@@ -318,7 +318,8 @@ class TensorMut:
     @property
     def device(self) -> str:
         """Where it lies: `cpu`, or `cuda:0`."""
-    def recast(self, dtype: Any, /) -> TensorMut: ...
+    def recast(self, dtype: Any, /) -> TensorMut:
+        """The same memory as elements of another type of the same size, neither of them `bool`."""
     def freeze(self) -> Tensor:
         """The value, written no more: it may be sent any number of times. Views must be gone; this is gone then."""
     def release(self) -> None: ...
