@@ -335,7 +335,10 @@ impl Engine {
     /// Ends the task: what is under way has so many seconds to arrive, and what waits then fails.
     #[pyo3(signature = (timeout = None))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let patience = arguments::patience(timeout, "timeout")?.unwrap_or(self.drain);
+        let patience = match timeout {
+            None => self.drain,
+            Some(_) => arguments::patience(timeout, "timeout")?.unwrap_or(Duration::MAX),
+        };
         let inner = self
             .inner
             .lock()

@@ -1,5 +1,6 @@
 """What every user does: send, receive, in either order, within steps."""
 
+import math
 import signal
 import threading
 import time
@@ -288,6 +289,23 @@ def test_close(engine, own):
         engine.send(own("x"), 1)
     assert caught.value.reason == "SHUTDOWN"
     engine.close()
+
+
+@pytest.mark.parametrize("timeout", [math.inf, 1e9])
+def test_close_without_bound_waits_for_what_is_on_its_way(timeout):
+    right = rendez.Engine(named("right"), **SMALL)
+    left = rendez.Engine(named("left"), drain_timeout="0s", **SMALL)
+    key = key_of(left, right, "x")
+    left.add_peer(right.task, right.address)
+    left.connect(right.task)
+    left.send(key, b"a" * 1_000_000)
+    closing = threading.Thread(target=left.close, args=(timeout,))
+    closing.start()
+    time.sleep(0.1)
+    assert right.recv(key, timeout=10).wait().tobytes() == b"a" * 1_000_000
+    closing.join(10)
+    assert not closing.is_alive()
+    right.close()
 
 
 def test_settings():

@@ -136,7 +136,10 @@ class Engine:
     def metrics(self) -> str:
         """The metrics, as Prometheus reads them."""
     def close(self, timeout: float | None = None) -> None:
-        """Ends the task: what is under way has so many seconds to arrive, and what waits then fails."""
+        """
+        Ends the task: what is under way has so many seconds to arrive, and what waits then fails. None stands for the
+        setting `drain_timeout`, `math.inf` for no bound.
+        """
     @property
     def _shares_secret(self) -> bool: ...
     def _serve(self, method: int, function: Callable[[str, bytes], bytes] | None, /) -> None: ...
