@@ -125,7 +125,8 @@ pub struct Api {
         patience_ns: u64,
         value: *mut Value,
     ) -> *mut CStatus,
-    /// The same, and copies it to `room`. If that is too short this fails (RECV_ROOM), and the value stays.
+    /// The same, and copies it to `room`. If that is too short this fails (RECV_ROOM), and the value stays. It does
+    /// not tell a value that says that none will come from others: `recv_into_value` does.
     pub recv_into: unsafe extern "C" fn(
         engine: *const CEngine,
         step: u64,
@@ -243,6 +244,18 @@ pub struct Api {
         device: u32,
         stream: *mut c_void,
     ) -> *mut CStatus,
+    /// As `recv_into`; `is_dead` says whether the value says that no value will come.
+    pub recv_into_value: unsafe extern "C" fn(
+        engine: *const CEngine,
+        step: u64,
+        key: *const CKey,
+        patience_ns: u64,
+        room: *mut c_void,
+        room_size: usize,
+        meta: *mut Meta,
+        size: *mut usize,
+        is_dead: *mut bool,
+    ) -> *mut CStatus,
 }
 
 static API: Api = Api {
@@ -289,6 +302,7 @@ static API: Api = Api {
     tensor_to_host: device::tensor_to_host,
     tensor_order: device::tensor_order,
     tensor_free_after: device::tensor_free_after,
+    recv_into_value: receive::recv_into_value,
 };
 
 /// The table of that version: RENDEZ_API_VERSION. NULL if the library has none. It lives as long as the library.

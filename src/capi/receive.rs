@@ -148,9 +148,38 @@ pub(crate) unsafe extern "C" fn recv_into(
     meta: *mut Meta,
     size: *mut usize,
 ) -> *mut CStatus {
+    let mut is_dead = false;
+    let dead = &raw mut is_dead;
+    // SAFETY: the header's contract is that of `recv_into_value`.
+    unsafe {
+        recv_into_value(
+            engine,
+            step,
+            key,
+            patience_ns,
+            room,
+            room_size,
+            meta,
+            size,
+            dead,
+        )
+    }
+}
+
+pub(crate) unsafe extern "C" fn recv_into_value(
+    engine: *const CEngine,
+    step: u64,
+    key: *const CKey,
+    patience_ns: u64,
+    room: *mut c_void,
+    room_size: usize,
+    meta: *mut Meta,
+    size: *mut usize,
+    is_dead: *mut bool,
+) -> *mut CStatus {
     answer(|| {
-        if meta.is_null() || size.is_null() {
-            return Err(argument("`meta` or `size` is NULL"));
+        if meta.is_null() || size.is_null() || is_dead.is_null() {
+            return Err(argument("`meta`, `size` or `is_dead` is NULL"));
         }
         if room.is_null() && room_size > 0 || isize::try_from(room_size).is_err() {
             return Err(argument(format!(
@@ -171,7 +200,9 @@ pub(crate) unsafe extern "C" fn recv_into(
         // SAFETY: the header's contract is that of `put`.
         unsafe { put(meta, Meta::of(filled.meta), "meta") }?;
         // SAFETY: as above.
-        unsafe { put(size, filled.len, "size") }
+        unsafe { put(size, filled.len, "size") }?;
+        // SAFETY: as above.
+        unsafe { put(is_dead, filled.is_dead, "is_dead") }
     })
 }
 

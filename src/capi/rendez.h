@@ -152,7 +152,8 @@ typedef struct rendez_api {
                                 const struct rendez_key *key,
                                 uint64_t patience_ns,
                                 struct rendez_value *value);
-  // The same, and copies it to `room`. If that is too short this fails (RECV_ROOM), and the value stays.
+  // The same, and copies it to `room`. If that is too short this fails (RECV_ROOM), and the value stays. It does
+  // not tell a value that says that none will come from others: `recv_into_value` does.
   struct rendez_status *(*recv_into)(const struct rendez_engine *engine,
                                      uint64_t step,
                                      const struct rendez_key *key,
@@ -248,6 +249,16 @@ typedef struct rendez_api {
                                              struct rendez_tensor *tensor,
                                              uint32_t device,
                                              void *stream);
+  // As `recv_into`; `is_dead` says whether the value says that no value will come.
+  struct rendez_status *(*recv_into_value)(const struct rendez_engine *engine,
+                                           uint64_t step,
+                                           const struct rendez_key *key,
+                                           uint64_t patience_ns,
+                                           void *room,
+                                           size_t room_size,
+                                           struct rendez_meta *meta,
+                                           size_t *size,
+                                           bool *is_dead);
 } rendez_api;
 
 #ifdef __cplusplus

@@ -210,11 +210,18 @@ public:
         check(api().recv(handle_.get(), step, key.get(), detail::bound(patience), &value));
         return {Tensor(value.tensor), value.path, value.is_dead};
     }
-    /* Copies the next value to `room`: how many bytes it has. */
-    size_t recv_into(uint64_t step, const Key &key, void *room, size_t room_size, Patience patience = forever) {
+    /* Copies the next value to `room`: how many bytes it has. `is_dead`, which may be NULL, says whether it says that no
+     * value will come. */
+    size_t recv_into(uint64_t step, const Key &key, void *room, size_t room_size, Patience patience = forever,
+                     bool *is_dead = nullptr) {
         rendez_meta meta = {};
         size_t size = 0;
-        check(api().recv_into(handle_.get(), step, key.get(), detail::bound(patience), room, room_size, &meta, &size));
+        bool dead = false;
+        check(api().recv_into_value(handle_.get(), step, key.get(), detail::bound(patience), room, room_size, &meta,
+                                    &size, &dead));
+        if (is_dead != nullptr) {
+            *is_dead = dead;
+        }
         return size;
     }
     void abort(uint64_t step, uint32_t code, const std::string &message) {

@@ -6,6 +6,8 @@ use std::ffi::{CStr, CString, c_void};
 use std::path::Path;
 use std::ptr::{null, null_mut};
 
+use rendez::{Config, Engine, Key, StepId, Tensor};
+
 use crate::api::{API_VERSION, Api, FOREVER, rendez_get_api};
 use crate::tensor::RANK_MAX;
 use crate::{CEngine, CKey, CStatus, CTensor, Meta, Value};
@@ -50,6 +52,8 @@ fn the_table_only_grows() {
     assert_eq!(std::mem::offset_of!(Api, step_deadline), 8 + 29 * 8);
     assert_eq!(std::mem::offset_of!(Api, mapping_free), 8 + 33 * 8);
     assert_eq!(std::mem::offset_of!(Api, tensor_copy_device), 8 + 35 * 8);
+    assert_eq!(std::mem::offset_of!(Api, tensor_free_after), 8 + 40 * 8);
+    assert_eq!(std::mem::offset_of!(Api, recv_into_value), 8 + 41 * 8);
     assert_eq!(size_of::<Meta>(), 72);
     assert_eq!(size_of::<Value>(), 16);
     assert!(rendez_get_api(API_VERSION + 1).is_null());
@@ -171,6 +175,44 @@ fn lent_memory_comes_back_once() {
         (api.engine_free)(engine);
     }
     assert_eq!(released, 1);
+}
+
+/// Who receives into memory of its own can be told that no value will come.
+#[test]
+fn a_dead_value_is_told_from_others() {
+    let mut config = Config::new("/job:a/task:0");
+    (config.shards, config.share_cores, config.control) = (1, true, false);
+    let engine = Engine::start(config).unwrap();
+    let (step, sent) = (engine.step(StepId(1)), Key::between("a", "a", "x").unwrap());
+    step.send_dead(&sent, Tensor::scalar(3_u8)).unwrap();
+    step.send(&sent, Tensor::scalar(4_u8)).unwrap();
+    let (handle, key) = (Box::into_raw(Box::new(CEngine::of(engine))), key(c"x"));
+    for (byte, dead) in [(3, true), (4, false)] {
+        let (mut room, mut meta, mut size, mut is_dead) = ([0_u8; 8], meta(3, 0), 0, !dead);
+        // SAFETY: handles of this library, and room for the value and for what is said of it.
+        let status = unsafe {
+            (api().recv_into_value)(
+                handle,
+                1,
+                key,
+                FOREVER,
+                room.as_mut_ptr().cast(),
+                room.len(),
+                &raw mut meta,
+                &raw mut size,
+                &raw mut is_dead,
+            )
+        };
+        assert_eq!(
+            (reason(status), size, room[0], is_dead),
+            (String::new(), 1, byte, dead)
+        );
+    }
+    // SAFETY: handles of this library, for the last time.
+    unsafe {
+        (api().key_free)(key);
+        (api().engine_free)(handle);
+    }
 }
 
 /// An engine tells which life it is, and a key that names another is refused.

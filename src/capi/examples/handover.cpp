@@ -38,7 +38,9 @@ int main() {
             const size_t bytes = length * sizeof(float);
             auto lent = rendez::Tensor::lend(rendez::meta(12, {length}), mine.data(), bytes, [&] { is_released = true; });
             worker.send(1, key, std::move(lent), 1s);
-            is_right = is_right && server.recv_into(1, key, into.data(), bytes, 10s) == bytes && into == mine;
+            bool is_dead = true;
+            const size_t got = server.recv_into(1, key, into.data(), bytes, 10s, &is_dead);
+            is_right = is_right && got == bytes && into == mine && !is_dead;
             worker.shutdown(1s);
         }
         is_right = is_right && is_released;
