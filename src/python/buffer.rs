@@ -58,6 +58,12 @@ pub(crate) unsafe fn fill(
     })?;
     let size = shown.meta.dtype.size().unwrap_or(1) as isize;
     let shape: Vec<isize> = shown.meta.shape.dims().map(|dim| dim as isize).collect();
+    let is_in_both_orders = shown.len == 0 || shape.iter().filter(|dim| **dim > 1).count() < 2;
+    if is_wanted(ffi::PyBUF_F_CONTIGUOUS) && !is_in_both_orders {
+        return Err(PyBufferError::new_err(
+            "the tensor's elements lie in C's order, and Fortran's was asked for",
+        ));
+    }
     let mut strides = vec![size; shape.len()];
     for at in (1..shape.len()).rev() {
         strides[at - 1] = strides[at].saturating_mul(shape[at].max(1));

@@ -2,6 +2,7 @@
 
 import array
 import concurrent.futures
+import ctypes
 import functools
 import gc
 import math
@@ -73,6 +74,24 @@ def test_buffers_of_pythons_own(engine, own):
         assert over(engine, own("x"), sent).tobytes() == bytes(sent)
     assert over(engine, own("x"), array.array("d", [1, 2, 3])).tolist() == [1, 2, 3]
     assert over(engine, own("x"), memoryview(bytes(24)).cast("q", [3, 1])).shape == (3, 1)
+
+
+@pytest.mark.parametrize("shape,fits", [((), True), ((3,), True), ((1, 3), True), ((3, 1), True), ((0, 2, 3), True),
+                                        ((2, 3), False), ((2, 1, 3), False)])
+def test_buffers_in_the_order_of_fortran(engine, own, shape, fits):
+    ask, give_back = ctypes.pythonapi.PyObject_GetBuffer, ctypes.pythonapi.PyBuffer_Release
+    ask.argtypes, give_back.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int], [ctypes.c_void_p]
+    strides = 0x10 | 0x08
+    fortran, either, ours = 0x40 | strides, 0x80 | strides, 0x20 | strides
+    for value in (over(engine, own("x"), np.zeros(shape)), engine.empty(shape)):
+        for flags in (ours, either, fortran):
+            view = ctypes.create_string_buffer(256)
+            if flags == fortran and not fits:
+                with pytest.raises(BufferError, match="order"):
+                    ask(value, view, flags)
+            else:
+                assert ask(value, view, flags) == 0
+                give_back(view)
 
 
 def test_what_is_sent_may_change_at_once(engine, own):
