@@ -155,7 +155,8 @@ pub struct Api {
     /// Frees the handle of a receive, which goes on.
     pub receive_free: unsafe extern "C" fn(receive: *mut CReceive),
 
-    /// Ends a step with an error: all that waits in it, on every task, fails with this code and message.
+    /// Ends a step with an error: all that waits in it, on every task, fails with this code and message. The code is
+    /// one of gRPC's, 1 to 16.
     pub step_abort: unsafe extern "C" fn(
         engine: *const CEngine,
         step: u64,

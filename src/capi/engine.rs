@@ -5,12 +5,15 @@ use std::ffi::{CString, c_char, c_void};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use rendez::{Address, Config, Engine, Status, StepId};
+use rendez::{Address, Code, Config, Engine, Status, StepId};
 
 use super::key::CKey;
 use super::receive::Receiver;
 use super::status::{CStatus, answer, argument, c_text, free, patience, put_new, read, text};
 use super::tensor::CTensor;
+
+/// The codes of errors.
+const CODES: std::ops::RangeInclusive<u8> = Code::Cancelled as u8..=Code::Unauthenticated as u8;
 
 /// A running engine: one task of a cluster.
 #[derive(Debug)]
@@ -219,7 +222,8 @@ pub(crate) unsafe extern "C" fn step_abort(
         let engine = unsafe { read(engine, "engine") }?;
         // SAFETY: the header's contract is that of `text`.
         let message = unsafe { text(message, "message") }?;
-        let code = u8::try_from(code).unwrap_or(u8::MAX);
+        let code = u8::try_from(code).ok().filter(|code| CODES.contains(code));
+        let code = code.ok_or_else(|| argument("`code` is not 1 to 16, as gRPC numbers errors"))?;
         let status = Status::from_wire(code, false, message);
         engine.engine.step(StepId(step)).abort(status);
         Ok(())

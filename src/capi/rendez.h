@@ -179,7 +179,8 @@ typedef struct rendez_api {
   void (*receive_cancel)(const struct rendez_receive *receive);
   // Frees the handle of a receive, which goes on.
   void (*receive_free)(struct rendez_receive *receive);
-  // Ends a step with an error: all that waits in it, on every task, fails with this code and message.
+  // Ends a step with an error: all that waits in it, on every task, fails with this code and message. The code is
+  // one of gRPC's, 1 to 16.
   struct rendez_status *(*step_abort)(const struct rendez_engine *engine,
                                       uint64_t step,
                                       uint32_t code,

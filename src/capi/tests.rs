@@ -343,6 +343,9 @@ fn what_names_nothing_is_refused() {
             ),
             (api.recv_async)(engine, 1, key, 0, None, null_mut(), null_mut()),
             (api.step_abort)(engine, 1, 10, null()),
+            (api.step_abort)(engine, 1, 0, c"no error".as_ptr()),
+            (api.step_abort)(engine, 1, 17, c"no code".as_ptr()),
+            (api.step_abort)(engine, 1, 256 + 10, c"no code".as_ptr()),
             (api.step_deadline)(engine, 1, FOREVER),
         ]
     };
