@@ -69,12 +69,40 @@ pub(super) fn step<T: Real>(
     gradient: &[T],
 ) {
     state.steps += 1;
+    // Without decay the loops are others: zero times an infinite value is not a number, and a question in a loop costs.
+    let decay = match rule {
+        Rule::Sgd(rule) => rule.weight_decay,
+        Rule::Adagrad(rule) => rule.weight_decay,
+        Rule::Adam(rule) => rule.weight_decay,
+        Rule::AdamW(_) => 0.0,
+        Rule::RmsProp(rule) => rule.weight_decay,
+    };
+    if decay == 0.0 {
+        step_by(rule, state, values, gradient, |gradient, _| gradient);
+    } else {
+        let decay = T::of(decay);
+        step_by(rule, state, values, gradient, |gradient, value| {
+            gradient.plus(decay.times(value))
+        });
+    }
+}
+
+/// The same, along what `decayed` makes of a gradient and its value.
+fn step_by<T: Real>(
+    rule: &Rule,
+    state: &mut ParameterState<T>,
+    values: &mut [T],
+    gradient: &[T],
+    decayed: impl Fn(T, T) -> T,
+) {
     match rule {
-        Rule::Sgd(rule) => sgd(rule, state, values, gradient),
-        Rule::Adagrad(rule) => adagrad(rule, state, values, gradient),
-        Rule::Adam(rule) => adam(rule, 0.0, rule.weight_decay, state, values, gradient),
-        Rule::AdamW(AdamW(rule)) => adam(rule, rule.weight_decay, 0.0, state, values, gradient),
-        Rule::RmsProp(rule) => rms_prop(rule, state, values, gradient),
+        Rule::Sgd(rule) => sgd(rule, state, values, gradient, decayed),
+        Rule::Adagrad(rule) => adagrad(rule, state, values, gradient, decayed),
+        Rule::Adam(rule) => adam(rule, 0.0, state, values, gradient, decayed),
+        Rule::AdamW(AdamW(rule)) => {
+            adam(rule, rule.weight_decay, state, values, gradient, decayed);
+        }
+        Rule::RmsProp(rule) => rms_prop(rule, state, values, gradient, decayed),
     }
 }
 
@@ -88,34 +116,36 @@ fn lerp<T: Real>(mean: T, value: T, part: T) -> T {
     mean.plus(part.times(value.minus(mean)))
 }
 
-fn sgd<T: Real>(rule: &Sgd, state: &mut ParameterState<T>, values: &mut [T], gradient: &[T]) {
+fn sgd<T: Real>(
+    rule: &Sgd,
+    state: &mut ParameterState<T>,
+    values: &mut [T],
+    gradient: &[T],
+    decayed: impl Fn(T, T) -> T,
+) {
     let is_first = state.first.is_empty();
-    let (lr, decay, momentum) = (
-        T::of(rule.lr),
-        T::of(rule.weight_decay),
-        T::of(rule.momentum),
-    );
-    let damped = T::of(1.0 - rule.dampening);
-    let has_momentum = rule.momentum != 0.0;
-    if has_momentum {
-        ready(&mut state.first, values, 0.0);
-    }
-    let mut buffers = state.first.iter_mut();
-    for (value, gradient) in values.iter_mut().zip(gradient) {
-        let mut gradient = gradient.plus(decay.times(*value));
-        if let Some(buffer) = buffers.next() {
-            *buffer = if is_first {
-                gradient
-            } else {
-                momentum.times(*buffer).plus(damped.times(gradient))
-            };
-            gradient = if rule.nesterov {
-                gradient.plus(momentum.times(*buffer))
-            } else {
-                *buffer
-            };
+    let (lr, momentum) = (T::of(rule.lr), T::of(rule.momentum));
+    if rule.momentum == 0.0 {
+        for (value, gradient) in values.iter_mut().zip(gradient) {
+            *value = value.minus(lr.times(decayed(*gradient, *value)));
         }
-        *value = value.minus(lr.times(gradient));
+        return;
+    }
+    let damped = T::of(1.0 - rule.dampening);
+    ready(&mut state.first, values, 0.0);
+    for ((value, gradient), buffer) in values.iter_mut().zip(gradient).zip(&mut state.first) {
+        let gradient = decayed(*gradient, *value);
+        *buffer = if is_first {
+            gradient
+        } else {
+            momentum.times(*buffer).plus(damped.times(gradient))
+        };
+        let by = if rule.nesterov {
+            gradient.plus(momentum.times(*buffer))
+        } else {
+            *buffer
+        };
+        *value = value.minus(lr.times(by));
     }
 }
 
@@ -124,25 +154,26 @@ fn adagrad<T: Real>(
     state: &mut ParameterState<T>,
     values: &mut [T],
     gradient: &[T],
+    decayed: impl Fn(T, T) -> T,
 ) {
     ready(&mut state.second, values, rule.initial_accumulator_value);
     let lr = T::of(rule.lr / (1.0 + (state.steps - 1) as f64 * rule.lr_decay));
-    let (decay, eps) = (T::of(rule.weight_decay), T::of(rule.eps));
+    let eps = T::of(rule.eps);
     for ((value, gradient), sum) in values.iter_mut().zip(gradient).zip(&mut state.second) {
-        let gradient = gradient.plus(decay.times(*value));
+        let gradient = decayed(*gradient, *value);
         *sum = sum.plus(gradient.times(gradient));
         *value = value.minus(lr.times(gradient.over(sum.root().plus(eps))));
     }
 }
 
-/// `shrink` takes off the parameter, `decay` is added to its gradient.
+/// `shrink` takes off the parameter.
 fn adam<T: Real>(
     rule: &Adam,
     shrink: f64,
-    decay: f64,
     state: &mut ParameterState<T>,
     values: &mut [T],
     gradient: &[T],
+    decayed: impl Fn(T, T) -> T,
 ) {
     ready(&mut state.first, values, 0.0);
     ready(&mut state.second, values, 0.0);
@@ -156,7 +187,7 @@ fn adam<T: Real>(
         T::of(rule.beta2),
         T::of(1.0 - rule.beta2),
     );
-    let (kept, decay, eps) = (T::of(1.0 - rule.lr * shrink), T::of(decay), T::of(rule.eps));
+    let (kept, eps) = (T::of(1.0 - rule.lr * shrink), T::of(rule.eps));
     let means = state
         .first
         .iter_mut()
@@ -165,7 +196,7 @@ fn adam<T: Real>(
     for ((value, gradient), ((mean, square), largest)) in values.iter_mut().zip(gradient).zip(means)
     {
         *value = value.times(kept);
-        let gradient = gradient.plus(decay.times(*value));
+        let gradient = decayed(*gradient, *value);
         *mean = lerp(*mean, gradient, part);
         *square = beta2
             .times(*square)
@@ -184,23 +215,20 @@ fn rms_prop<T: Real>(
     state: &mut ParameterState<T>,
     values: &mut [T],
     gradient: &[T],
+    decayed: impl Fn(T, T) -> T,
 ) {
     ready(&mut state.first, values, 0.0);
     ready(&mut state.second, values, 0.0);
     ready(&mut state.third, values, 0.0);
     let (lr, alpha, rest) = (T::of(rule.lr), T::of(rule.alpha), T::of(1.0 - rule.alpha));
-    let (decay, eps, momentum) = (
-        T::of(rule.weight_decay),
-        T::of(rule.eps),
-        T::of(rule.momentum),
-    );
+    let (eps, momentum) = (T::of(rule.eps), T::of(rule.momentum));
     let kept = state
         .first
         .iter_mut()
         .zip(&mut state.second)
         .zip(&mut state.third);
     for ((value, gradient), ((buffer, square), mean)) in values.iter_mut().zip(gradient).zip(kept) {
-        let gradient = gradient.plus(decay.times(*value));
+        let gradient = decayed(*gradient, *value);
         *square = alpha
             .times(*square)
             .plus(rest.times(gradient.times(gradient)));

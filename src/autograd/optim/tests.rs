@@ -111,6 +111,33 @@ fn every_step_is_that_of_pytorch() {
     assert_eq!(cases, 16);
 }
 
+/// What `rule` makes of `start`, by one step for each gradient.
+fn stepped(rule: Rule, start: Vec<f64>, gradients: &[&[f64]]) -> Vec<f64> {
+    let tape = Tape::new().expect("memory");
+    let parameter = Parameter::new(&tape, row(start)).expect("a parameter");
+    let optimizer = Optimizer::new(rule, vec![parameter.clone()]).expect("an optimizer");
+    for gradient in gradients {
+        let gradients = BTreeMap::from([(parameter.id(), row(gradient.to_vec()))]);
+        optimizer.step(&gradients).expect("a step");
+    }
+    parameter.var().tensor().to_vec().expect("doubles")
+}
+
+#[test]
+fn without_decay_an_infinite_parameter_stays() {
+    for rule in [
+        Rule::Sgd(Sgd::default()),
+        Rule::Adagrad(Adagrad::default()),
+        Rule::Adam(Adam::default()),
+        Rule::AdamW(AdamW::default()),
+        Rule::RmsProp(RmsProp::default()),
+    ] {
+        let values = stepped(rule, vec![f64::NEG_INFINITY, 1.0], &[&[0.0, 0.0]]);
+        assert_eq!(values[0], f64::NEG_INFINITY, "{rule:?}");
+        assert!((values[1] - 1.0).abs() < 1e-4, "{rule:?}: {values:?}");
+    }
+}
+
 #[test]
 fn settings_that_pytorch_refuses_are_refused_by_name() {
     for (rule, text) in [
