@@ -111,9 +111,14 @@ fn ready<T: Real>(buffer: &mut Vec<T>, like: &[T], value: f64) {
     buffer.resize(like.len(), T::of(value));
 }
 
-/// `mean`, moved towards `value` by `part`.
+/// `mean`, moved towards `value` by `part`: from the end that is nearer, so that little is cancelled.
 fn lerp<T: Real>(mean: T, value: T, part: T) -> T {
-    mean.plus(part.times(value.minus(mean)))
+    let (from, part_of_way) = if part < T::of(0.5) {
+        (mean, part)
+    } else {
+        (value, part.minus(T::of(1.0)))
+    };
+    from.plus(part_of_way.times(value.minus(mean)))
 }
 
 fn sgd<T: Real>(

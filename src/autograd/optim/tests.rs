@@ -139,6 +139,18 @@ fn without_decay_an_infinite_parameter_stays() {
 }
 
 #[test]
+fn a_mean_that_keeps_nothing_is_the_last_gradient() {
+    let rule = Rule::Adam(Adam {
+        lr: 0.1,
+        beta1: 0.0,
+        beta2: 0.0,
+        ..Adam::default()
+    });
+    let values = stepped(rule, vec![0.0], &[&[1e17], &[1.0]]);
+    assert!((values[0] + 0.2).abs() < 1e-6, "{values:?}");
+}
+
+#[test]
 fn settings_that_pytorch_refuses_are_refused_by_name() {
     for (rule, text) in [
         (
