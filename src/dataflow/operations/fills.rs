@@ -3,17 +3,19 @@
 //! Knows no arithmetic but counting; sizes come as values, and memory for them is asked before anything is done.
 
 use super::row::{Row, row};
-use crate::graph::gradients::{Back, Flows, all_axes, none, one};
+use crate::graph::gradients::{Back, Flows, all_axes, none};
 use crate::graph::infer::{self, Inferred, Known, merged, said, same, size, unknown};
-use crate::graph::{Node, PartialShape, attr};
+use crate::graph::{Node, Output, PartialShape, attr};
 use crate::kernel::arrange::{Arrange, Strided, arranged};
 use crate::kernel::broadcast::{Walk, broadcast};
 use crate::kernel::call::{Done, axis_of, integers, shape_of};
 use crate::kernel::make::{Cost, Made, dtype, made, typed};
 use crate::kernel::numbers::Number;
 use crate::kernel::{Call, Value};
-use rendez::ground::{DType, Shape};
+use rendez::ground::shape::RANK_MAX;
+use rendez::ground::{DType, Shape, Status};
 use rendez::memory::{Bool8, Tensor};
+use rendez_proto::tensorflow::DataType;
 
 /// Picoseconds for each byte that is written.
 const WRITE: usize = 150;
@@ -142,8 +144,19 @@ fn spread(call: &mut Call<'_>, input: &Tensor, shape: Shape) -> Done {
     Ok(())
 }
 
-/// Every repetition adds to what was repeated: the gradient with two dimensions for each, of which one goes.
+/// Every repetition adds to what was repeated.
 fn tile_gradient(at: &mut Back<'_>) -> Flows {
+    let (x, times) = (at.known_shape(0), at.known_shape(1));
+    let rank = x.rank().map(|rank| rank as u64).or_else(|| times.dim(0));
+    let flow = match rank {
+        Some(rank) if 2 * rank > RANK_MAX as u64 => tile_placed(at),
+        _ => tile_folded(at),
+    }?;
+    Ok(vec![Some(flow), None])
+}
+
+/// The gradient with two dimensions for each, of which one goes.
+fn tile_folded(at: &mut Back<'_>) -> Result<Output, Status> {
     let (g, x, times) = (at.grad(0)?, at.input(0)?, at.input(1)?);
     let base = at.base(times);
     let shape = at.op_with("Shape", &[x], |node| node.attr("out_type", base))?;
@@ -154,8 +167,30 @@ fn tile_gradient(at: &mut Back<'_>) -> Flows {
     let size = at.op("Size", &[pairs])?;
     let (zero, two) = (at.int(0)?, at.int(2)?);
     let axes = at.op("Range", &[zero, size, two])?;
-    let flow = one(at.op("Sum", &[g, axes]))?;
-    Ok(flow.into_iter().chain([None]).collect())
+    at.op("Sum", &[g, axes])
+}
+
+/// The same where a tensor cannot have as many dimensions: places are repeated as what stood there was, and say where
+/// each element of the gradient goes. That takes ten times as long.
+fn tile_placed(at: &mut Back<'_>) -> Result<Output, Status> {
+    let (g, x, times) = (at.grad(0)?, at.input(0)?, at.input(1)?);
+    let (shape, size) = (at.shape(x)?, at.op("Size", &[x])?);
+    let (zero, unit, row) = (at.int(0)?, at.int(1)?, at.ints(&[1], &[-1])?);
+    let places = at.op("Range", &[zero, size, unit])?;
+    let places = at.op("Reshape", &[places, shape])?;
+    let places = at.op("Tile", &[places, times])?;
+    let places = at.op("Reshape", &[places, row])?;
+    let base = at.base(g);
+    // Halves are added up in more bits, as Sum does.
+    let wide = match base {
+        DataType::DtDouble => base,
+        _ => DataType::DtFloat,
+    };
+    let g = at.op("Reshape", &[g, row])?;
+    let g = at.cast(g, wide)?;
+    let sums = at.op("UnsortedSegmentSum", &[g, places, size])?;
+    let sums = at.cast(sums, base)?;
+    at.op("Reshape", &[sums, shape])
 }
 
 fn tile(call: &mut Call<'_>) -> Done {

@@ -216,6 +216,14 @@ impl Back<'_> {
         self.op("Reshape", &[grad, shape])
     }
 
+    /// What is known of the shape of input `index`.
+    pub(crate) fn known_shape(&self, index: usize) -> PartialShape {
+        let inputs = self.graph.graph.node(self.node).inputs();
+        let input = inputs.get(index).copied();
+        let shape = input.and_then(|input| self.shapes?.output(input));
+        shape.cloned().unwrap_or_default()
+    }
+
     /// True if both are known to have one shape.
     pub(crate) fn same_shape(&self, left: Output, right: Output) -> bool {
         let Some(shapes) = self.shapes else {

@@ -457,6 +457,15 @@ fn of_what_arranges() {
         let times = graph.constant("times", ints(&[2], &[3, 2]))?;
         graph.node("Tile").inputs([x[0], times]).build()
     });
+    // Twice as many dimensions are more than a tensor can have.
+    check("Tile", &[&[1, 2, 1, 1, 2]], false, |graph, x| {
+        let times = graph.constant("times", ints(&[5], &[2, 1, 1, 3, 1]))?;
+        graph.node("Tile").inputs([x[0], times]).build()
+    });
+    check("Tile", &[&[2, 1, 3]], false, |graph, x| {
+        let times = graph.node("Shape").input(x[0]).build()?;
+        graph.node("Tile").inputs([x[0], times]).build()
+    });
 }
 
 #[test]
