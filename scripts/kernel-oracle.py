@@ -253,6 +253,8 @@ for kind in ("float32", "float64", "half", "bfloat16"):
 case("RandomUniformInt", {"seed": 1, "seed2": 2**40}, shape=l([7]), minval=i(-5), maxval=i(100))
 case("RandomUniformInt", {"seed": 2**35, "seed2": 0}, shape=i([7]), minval=l(-5), maxval=l(10**12))
 case("RandomUniformInt", {"seed": 1}, shape=i([7]), minval=i(5), maxval=i(5))
+for kind in (i, l):
+    case("RandomUniformInt", {"seed": 1}, shape=i([2, 0]), minval=kind(5), maxval=kind(-5))
 
 # Assertions and strings.
 for data, n in (([i([1, 2, 3, 4, 5])], 3), ([np.float32(1.5)], 3), ([i([[1, 2], [3, 4]])], 3), ([i([[1, 2], [3, 4]])], 10),
