@@ -71,6 +71,16 @@ impl Call<'_> {
         Ok(room.finish())
     }
 
+    /// The variable that the handle at `index` names: if that was forgotten meanwhile, the one that has its name now.
+    pub(crate) fn handle(&self, index: usize) -> Result<Arc<Variable>, Fault> {
+        let variable = self.variable(index)?;
+        if variable.is_forgotten() {
+            let (container, name) = (variable.container(), variable.name());
+            return Ok(self.home.variables.find(container, name));
+        }
+        Ok(Arc::clone(variable))
+    }
+
     /// The variable that flows in at `index`.
     pub(crate) fn variable(&self, index: usize) -> Result<&Arc<Variable>, Fault> {
         let variable = self.inputs.get(index).and_then(Value::variable);

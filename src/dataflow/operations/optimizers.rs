@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::row::{Row, row};
-use super::state::missing;
+use super::state::{found, missing};
 use crate::graph::infer::{Inferred, Known, nothing};
 use crate::graph::{Node, attr};
 use crate::kernel::call::{Done, Fault};
@@ -184,9 +184,10 @@ fn update<T: Real, const N: usize, const S: usize>(
     let change = call.tensor(N + gradient_at)?;
     let mut variables = Vec::with_capacity(N);
     for index in 0..N {
-        variables.push(call.variable(index)?);
+        variables.push(found(call, index, is_ref)?);
     }
-    let held = hold_all(&variables).ok_or("one variable stands in two places of an update")?;
+    let all: Vec<_> = variables.iter().collect();
+    let held = hold_all(&all).ok_or("one variable stands in two places of an update")?;
     let mut old = Vec::with_capacity(N);
     for (variable, name) in variables.iter().zip(names) {
         let content = variable.read();

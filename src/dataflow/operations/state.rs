@@ -1,6 +1,7 @@
 //! Variables: found by name, read, assigned and added to.
 //!
-//! A reference and a handle are the same thing here; what differs is the texts of refusals, which are the original's.
+//! A reference and a handle are the same thing here. What differs is the texts of refusals, which are the original's,
+//! and what a handle leads to after its variable was forgotten: the next one of that name.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -46,7 +47,7 @@ pub(super) const ROWS: &[Row] = &[
         scalar,
     )
     .gradient(none)
-    .kernel(is_initialized),
+    .kernel(|_| is_initialized(true)),
     row(
         "Assign",
         "ref: Ref(T), value: T -> output_ref: Ref(T)",
@@ -95,7 +96,7 @@ pub(super) const ROWS: &[Row] = &[
         scalar,
     )
     .stateful()
-    .kernel(is_initialized),
+    .kernel(|_| is_initialized(false)),
     row(
         "DestroyResourceOp",
         "resource: resource ->",
@@ -106,11 +107,13 @@ pub(super) const ROWS: &[Row] = &[
     .kernel(|node| {
         let ignore = attr::bool(&node.attrs, "ignore_lookup_error").unwrap_or(true);
         made(Cost::Light, move |call| {
-            let variable = call.variable(0)?;
-            if call.home.variables.forget(variable) || ignore {
+            let variable = call.handle(0)?;
+            // A name whose variable has no content is not there for the original.
+            let was_there = variable.is_initialized();
+            if call.home.variables.forget(&variable) && was_there || ignore {
                 return Ok(());
             }
-            Err(missing(variable).into())
+            Err(missing(&variable).into())
         })
     }),
     row(
@@ -124,7 +127,7 @@ pub(super) const ROWS: &[Row] = &[
     .kernel(|node| {
         let out_type = dtype(node, "out_type").unwrap_or(DType::I32);
         made(Cost::Light, move |call| {
-            let shape = call.variable(0)?.read()?.shape();
+            let shape = call.handle(0)?.read()?.shape();
             let dims: Vec<_> = shape.dims().map(u64::cast_signed).collect();
             let row = Shape::new(&[dims.len() as u64])?;
             call.output_ints(out_type, row, &dims)
@@ -159,9 +162,17 @@ pub(super) const ROWS: &[Row] = &[
     .kernel(|node| adding(node, "dtype", false, false)),
 ];
 
-fn is_initialized(_: &Node) -> Made {
-    made(Cost::Light, |call| {
-        let is_initialized = call.variable(0)?.is_initialized();
+/// The variable of input `index`.
+pub(super) fn found(call: &Call<'_>, index: usize, is_ref: bool) -> Result<Arc<Variable>, Fault> {
+    match is_ref {
+        true => call.variable(index).cloned(),
+        false => call.handle(index),
+    }
+}
+
+fn is_initialized(is_ref: bool) -> Made {
+    made(Cost::Light, move |call| {
+        let is_initialized = found(call, 0, is_ref)?.is_initialized();
         call.push(Tensor::scalar(Bool8::from(is_initialized)));
         Ok(())
     })
@@ -229,7 +240,7 @@ fn assign(call: &mut Call<'_>, validate: bool) -> Done {
 }
 
 fn assign_handle(call: &mut Call<'_>, validate: bool) -> Done {
-    let (variable, content) = (call.variable(0)?, call.tensor(1)?);
+    let (variable, content) = (call.handle(0)?, call.tensor(1)?);
     let held = variable.hold();
     if let Ok(old) = variable.read() {
         if old.dtype() != content.dtype() {
@@ -258,8 +269,8 @@ fn wrong_dtype(verb: &str, expected: DType, actual: DType) -> String {
 }
 
 fn read(call: &mut Call<'_>, dtype: Option<DType>) -> Done {
-    let variable = call.variable(0)?;
-    let content = variable.read().map_err(|_| missing(variable))?;
+    let variable = call.handle(0)?;
+    let content = variable.read().map_err(|_| missing(&variable))?;
     if let Some(dtype) = dtype.filter(|&dtype| dtype != content.dtype()) {
         return Err(wrong_dtype("read", dtype, content.dtype()).into());
     }
@@ -279,11 +290,11 @@ pub(super) fn missing(variable: &Variable) -> Status {
 }
 
 fn add<T: Number>(call: &mut Call<'_>, is_sum: bool, is_ref: bool) -> Done {
-    let (variable, by) = (call.variable(0)?, call.tensor(1)?);
+    let (variable, by) = (found(call, 0, is_ref)?, call.tensor(1)?);
     let held = variable.hold();
     let old = match is_ref {
         true => variable.read()?,
-        false => variable.read().map_err(|_| missing(variable))?,
+        false => variable.read().map_err(|_| missing(&variable))?,
     };
     if old.shape() != by.shape() {
         return Err(match is_ref {
@@ -306,7 +317,7 @@ fn add<T: Number>(call: &mut Call<'_>, is_sum: bool, is_ref: bool) -> Done {
     held.replace(new);
     drop(held);
     if is_ref {
-        call.outputs.push(Value::Variable(Arc::clone(variable)));
+        call.outputs.push(Value::Variable(variable));
     }
     Ok(())
 }

@@ -178,6 +178,59 @@ fn handles_are_assigned_read_and_added_to() {
 }
 
 #[test]
+fn a_handle_leads_to_what_has_its_name() {
+    let home = home();
+    let old = [variable(&home, "VarHandleOp", &[2])];
+    let with = |values: &[f32]| [old[0].clone(), row(values)];
+    let assign = made("AssignVariableOp", DtResource, Some(DtFloat));
+    let add = made("AssignAddVariableOp", DtResource, Some(DtFloat));
+    let descend = kernel(
+        "ResourceApplyGradientDescent",
+        &[DtResource, DtFloat, DtFloat],
+        |node| node,
+    )
+    .expect("a kernel");
+    let read = made("ReadVariableOp", DtResource, None);
+    let is_set = made("VarIsInitializedOp", DtResource, None);
+    let shape = made("VariableShape", DtResource, None);
+    let destroy = kernel("DestroyResourceOp", &[DtResource], |node| {
+        node.attr("ignore_lookup_error", false)
+    })
+    .expect("a kernel");
+    let truth = || call(&*is_set, &home, &old).expect("a truth")[0].tensor();
+    let update = [
+        old[0].clone(),
+        Value::Tensor(Tensor::scalar(1f32)),
+        row(&[1.0, 1.0]),
+    ];
+    call(&*assign, &home, &with(&[1.0, 2.0])).expect("assigned");
+    call(&*destroy, &home, &old).expect("destroyed");
+    assert_eq!(truth().expect("a tensor").host().unwrap(), [0]);
+    for status in [
+        call(&*read, &home, &old),
+        call(&*shape, &home, &old),
+        call(&*add, &home, &with(&[1.0, 2.0])),
+        call(&*descend, &home, &update),
+        call(&*destroy, &home, &old),
+    ] {
+        let status = status.expect_err("it is gone");
+        assert_eq!(status.reason(), catalogue::VARIABLE_EMPTY, "{status}");
+    }
+    call(&*assign, &home, &with(&[3.0, 4.0])).expect("assigned again");
+    assert_eq!(truth().expect("a tensor").host().unwrap(), [1]);
+    call(&*add, &home, &with(&[1.0, 1.0])).expect("added");
+    call(&*descend, &home, &update).expect("descended");
+    let fresh = variable(&home, "VarHandleOp", &[2]);
+    assert_eq!(content(&fresh), [3.0, 4.0]);
+    assert_eq!(
+        content(&call(&*read, &home, &old).expect("read")[0]),
+        [3.0, 4.0]
+    );
+    call(&*destroy, &home, &old).expect("destroyed again");
+    assert!(fresh.variable().expect("a variable").is_forgotten());
+}
+
+#[test]
 fn a_kernel_finds_the_new_variable_after_a_reset() {
     let home = home();
     let shape = PartialShape::known(&[]).to_proto();
