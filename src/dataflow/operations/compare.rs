@@ -5,9 +5,9 @@
 use super::row::{Row, row};
 use crate::graph::gradients::{Back, none};
 use crate::graph::infer::{
-    Inferred, Known, broadcast as broadcast_shape, merged, merged_size, same,
+    Infer, Inferred, Known, broadcast as broadcast_shape, merged, merged_size, same,
 };
-use crate::graph::{Node, Output, attr};
+use crate::graph::{Node, Output, PartialShape, attr};
 use crate::kernel::Call;
 use crate::kernel::arrange::{Arrange, arranged};
 use crate::kernel::broadcast::{Walk, broadcast};
@@ -27,15 +27,15 @@ const BOTH: &str = "x: bool, y: bool -> z: bool";
 const CHOICE: &str = "condition: bool, t: T, e: T -> output: T";
 
 pub(super) const ROWS: &[Row] = &[
-    comparison("Equal", EQUALITY).kernel(|node| equal(node, true)),
-    comparison("NotEqual", EQUALITY).kernel(|node| equal(node, false)),
-    comparison("Less", REAL)
+    comparison("Equal", EQUALITY, equality_shape).kernel(|node| equal(node, true)),
+    comparison("NotEqual", EQUALITY, equality_shape).kernel(|node| equal(node, false)),
+    comparison("Less", REAL, broadcast_shape)
         .kernel(|node| typed!(node, T: numbers => pairs::<T, Bool8>(EACH, |x, y| truth(x < y)))),
-    comparison("LessEqual", REAL)
+    comparison("LessEqual", REAL, broadcast_shape)
         .kernel(|node| typed!(node, T: numbers => pairs::<T, Bool8>(EACH, |x, y| truth(x <= y)))),
-    comparison("Greater", REAL)
+    comparison("Greater", REAL, broadcast_shape)
         .kernel(|node| typed!(node, T: numbers => pairs::<T, Bool8>(EACH, |x, y| truth(x > y)))),
-    comparison("GreaterEqual", REAL)
+    comparison("GreaterEqual", REAL, broadcast_shape)
         .kernel(|node| typed!(node, T: numbers => pairs::<T, Bool8>(EACH, |x, y| truth(x >= y)))),
     row("LogicalAnd", BOTH, "", broadcast_shape)
         .kernel(|_| pairs::<Bool8, Bool8>(EACH, |x, y| truth(x.is_true() && y.is_true()))),
@@ -65,8 +65,26 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// A comparison of two values.
-const fn comparison(name: &'static str, attrs: &'static str) -> Row {
-    row(name, "x: T, y: T -> z: bool", attrs, broadcast_shape).gradient(none)
+const fn comparison(name: &'static str, attrs: &'static str, shape: Infer) -> Row {
+    row(name, "x: T, y: T -> z: bool", attrs, shape).gradient(none)
+}
+
+/// As for other comparisons; but where shapes that do not fit are no error, they make one element, so nothing is known
+/// unless they fit.
+fn equality_shape(known: Known<'_>) -> Inferred {
+    let is_error = attr::bool(known.attrs, "incompatible_shape_error").unwrap_or(true);
+    let together = broadcast_shape(known);
+    if is_error || (together.is_ok() && fits(&known.shape(0), &known.shape(1))) {
+        return together;
+    }
+    Ok(vec![PartialShape::UNKNOWN])
+}
+
+/// False if a size meets another that is not known. As in the original, two unknown ones are taken to fit.
+fn fits(left: &PartialShape, right: &PartialShape) -> bool {
+    let (left, right) = (left.dims().unwrap_or(&[]), right.dims().unwrap_or(&[]));
+    let mut pairs = left.iter().rev().zip(right.iter().rev());
+    pairs.all(|pair| !matches!(pair, (Some(size), None) | (None, Some(size)) if *size != 1))
 }
 
 /// The gradient of each choice: the result's where it was taken, and zeros elsewhere.

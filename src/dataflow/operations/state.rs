@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::row::{Row, row};
 use crate::graph::gradients::{none, passed};
-use crate::graph::infer::{all_same, declared, nothing, scalar, unknown, vector};
+use crate::graph::infer::{Inferred, Known, all_same, declared, nothing, scalar, unknown, vector};
 use crate::graph::{Node, PartialShape, Role, attr};
 use crate::kernel::call::{Done, Fault};
 use crate::kernel::make::{Cost, Made, dtype, made, typed};
@@ -52,7 +52,7 @@ pub(super) const ROWS: &[Row] = &[
         "Assign",
         "ref: Ref(T), value: T -> output_ref: Ref(T)",
         "T: type; validate_shape: bool = true; use_locking: bool = true",
-        all_same,
+        assign_shape,
     )
     .kernel(|node| {
         let validate = attr::bool(&node.attrs, "validate_shape").unwrap_or(true);
@@ -216,6 +216,14 @@ fn variable(node: &Node, is_declared: bool) -> Made {
         call.outputs.push(Value::Variable(variable));
         Ok(())
     })
+}
+
+/// The value's, which must be the variable's unless that is not asked for.
+fn assign_shape(known: Known<'_>) -> Inferred {
+    match attr::bool(known.attrs, "validate_shape") {
+        Some(false) => Ok(vec![known.shape(1)]),
+        _ => all_same(known),
+    }
 }
 
 fn assign(call: &mut Call<'_>, validate: bool) -> Done {

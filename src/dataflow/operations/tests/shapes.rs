@@ -89,6 +89,33 @@ fn elementwise() {
 }
 
 #[test]
+fn shapes_that_need_not_fit() {
+    case("Equal", &["2", "3"]).refuses(1);
+    case("Equal", &["?", "3"]).gives(&["3"]);
+    for (shapes, wanted) in [
+        (["2", "3"], "*"),
+        (["*", "3"], "*"),
+        (["?", "3"], "*"),
+        (["0,2", "?,2"], "*"),
+        (["?", "1"], "?"),
+        (["?", "?"], "?"),
+        (["2,1", "3"], "2,3"),
+        (["2,?", ""], "2,?"),
+    ] {
+        for op in ["Equal", "NotEqual"] {
+            case(op, &shapes)
+                .attr("incompatible_shape_error", false)
+                .gives(&[wanted]);
+        }
+    }
+    case("Assign", &["2", "3"]).refuses(1);
+    case("Assign", &["2,?", "?,3"]).gives(&["2,3"]);
+    case("Assign", &["2", "3"])
+        .attr("validate_shape", false)
+        .gives(&["3"]);
+}
+
+#[test]
 fn matrices() {
     case("MatMul", &["2,3", "3,4"]).gives(&["2,4"]);
     case("MatMul", &["2,3", "4,3"])
