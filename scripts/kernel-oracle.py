@@ -273,5 +273,6 @@ for op in ("FloorMod", "Mod", "FloorDiv", "Div", "Pow", "Maximum", "Minimum", "S
     case(op, x=kind([[5.5, -5.5, 5, 0]]), y=kind([[2], [-2]]))
     if op != "RealDiv":
         case(op, x=i([[5, -5, 7]]), y=i([[2], [3]])); case(op, x=i([1, 2]), y=i([1, 2, 3])); case(op, x=i([1, 2]), y=i([-1, 0]))
+case("Pow", x=l([-1, 3, 2, 7]), y=l([2**32, 2**32 + 5, 2**33, 2**62 + 3]))
 case("AddN", inputs=[f(2), f(2), f(2)]); case("AddN", inputs=[f(2), f(3)])
 case("MatMul", a=f(2, 3), b=f(2, 3)); case("MatMul", a=f(2), b=f(2, 3)); case("MatMul", {"transpose_a": True}, a=f(3, 2), b=f(3, 4))

@@ -77,6 +77,20 @@ pub(crate) trait Float: Real<Exact = Self> {
     fn tanh(self) -> Self;
 }
 
+/// A power with an exponent of more than 32 bits, of integers with or without a sign.
+#[cold]
+fn long_power(mut base: u64, mut exponent: u64) -> u64 {
+    let mut power = 1u64;
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            power = power.wrapping_mul(base);
+        }
+        base = base.wrapping_mul(base);
+        exponent >>= 1;
+    }
+    power
+}
+
 macro_rules! integers {
     ($($type:ident $signed:literal)*) => {$(
         impl Number for $type {
@@ -114,7 +128,12 @@ macro_rules! integers {
                 self.wrapping_sub(self.floor_over(other).wrapping_mul(other))
             }
             #[inline]
-            fn power(self, other: Self) -> Self { self.wrapping_pow(u32::try_from(other).unwrap_or(u32::MAX)) }
+            fn power(self, other: Self) -> Self {
+                match u32::try_from(other) {
+                    Err(_) if $type::BITS > 32 => long_power(self as u64, other as u64) as Self,
+                    other => self.wrapping_pow(other.unwrap_or(u32::MAX)),
+                }
+            }
             #[inline]
             fn negative(self) -> Self { self.wrapping_neg() }
             #[inline]

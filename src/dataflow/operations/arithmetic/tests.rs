@@ -246,6 +246,14 @@ fn gradients_of_functions_are_their_formulas() {
 fn powers() {
     let both = [tensor(&[3], &[2i64, -3, 0]), tensor(&[3], &[10i64, 3, 0])];
     assert_eq!(one::<i64>("Pow", &both).1, [1024, -27, 1]);
+    let both = [
+        tensor(&[4], &[-1i64, 3, 2, 7]),
+        tensor(&[4], &[1i64 << 32, (1 << 32) + 5, 1 << 33, (1 << 62) + 3]),
+    ];
+    assert_eq!(
+        one::<i64>("Pow", &both).1,
+        [1, -3_354_302_542_585_528_077, 0, 343]
+    );
     let both = [tensor(&[2], &[2f64, 9.0]), tensor(&[], &[0.5f64])];
     assert!(is_close(
         &one::<f64>("Pow", &both).1,
