@@ -159,6 +159,10 @@ for source in kinds:
 case("Cast", {"DstT": "dt:bfloat16"}, x=np.float32([1.00390625, 3.14159, -1e-3]))
 case("Cast", {"DstT": "dt:float32"}, x=np.array([2**63 + 2**40], np.uint64))
 case("Cast", {"DstT": "dt:int8"}, x=i([300, -300, 128]))
+for source in (np.float64, np.float32):
+    for target in ("float32", "float16", "bfloat16"):
+        x = source([1.9999999, -1.9999999, 0.1, -2.7, 65519, 1e-7, np.nan, -np.inf])
+        case("Cast", {"DstT": "dt:" + target, "Truncate": True}, x=x)
 
 # Shapes.
 for kind in ("dt:int32", "dt:int64"):

@@ -1,12 +1,12 @@
 //! Casts from one type to another.
 //!
-//! A cast truncates towards zero; what does not fit an integer is the nearest that does, and what is not a number is
-//! zero.
+//! A cast to integers truncates towards zero; what does not fit is the nearest that does, and what is not a number is
+//! zero. A cast to fewer bits of a fraction rounds to the nearest, or, if that was asked for, towards zero.
 
 use super::row::{Row, row};
-use crate::graph::Node;
 use crate::graph::gradients::{Back, Flows, is_smooth, one};
 use crate::graph::infer::same;
+use crate::graph::{Node, attr};
 use crate::kernel::call::{Done, elements, elements_mut};
 use crate::kernel::elementwise::mapped;
 use crate::kernel::make::{Cost, Made, dtype, made};
@@ -53,15 +53,20 @@ fn cast(node: &Node) -> Made {
     let (Some(from_integer), Some(to_integer)) = (is_integer(from), is_integer(to)) else {
         return Ok(None);
     };
+    let is_cut = attr::bool(&node.attrs, "Truncate").unwrap_or(false);
+    let read = read_cut(from, to).filter(|_| is_cut).unwrap_or(read_floats);
     // Integers keep their low bits; only a large one without sign must not become a float by way of i64.
     let by_integers = from_integer && (to_integer || from != DType::U64);
     made(Cost::PerByte(EACH), move |call| {
         mapped(call, to, &mut |input, room| match by_integers {
             true => cast_by(input, room, read_integers, write_integers),
-            false => cast_by(input, room, read_floats, write_floats),
+            false => cast_by(input, room, read, write_floats),
         })
     })
 }
+
+/// Reads a piece of a tensor, from an element on.
+type Read<W> = fn(&Tensor, usize, &mut [W]) -> Done;
 
 /// Elements that are cast at once, on the stack.
 const CAST_ELEMENTS: usize = 512;
@@ -70,7 +75,7 @@ const CAST_ELEMENTS: usize = 512;
 fn cast_by<W: Copy + Default>(
     input: &Tensor,
     room: &mut TensorBuilder,
-    read: fn(&Tensor, usize, &mut [W]) -> Done,
+    read: Read<W>,
     write: fn(&mut TensorBuilder, usize, &[W]) -> Done,
 ) -> Done {
     let elements = input.shape().elements() as usize;
@@ -92,6 +97,40 @@ fn read_integers(input: &Tensor, from: usize, piece: &mut [i64]) -> Done {
 
 fn read_floats(input: &Tensor, from: usize, piece: &mut [f64]) -> Done {
     by_type!(input.dtype(), T: all => read(input, from, piece, T::to_f64)).unwrap_or(Ok(()))
+}
+
+/// How floats are read of which the low bits go that the smaller type lacks: of these pairs, as in the original.
+fn read_cut(from: DType, to: DType) -> Option<Read<f64>> {
+    match (from, to) {
+        (DType::F64, DType::F32) => {
+            Some(|input, from, piece| read(input, from, piece, cut64::<29>))
+        }
+        (DType::F64, DType::F16) => {
+            Some(|input, from, piece| read(input, from, piece, cut64::<42>))
+        }
+        (DType::F32, DType::F16) => {
+            Some(|input, from, piece| read(input, from, piece, cut32::<13>))
+        }
+        (DType::F32, DType::BF16) => {
+            Some(|input, from, piece| read(input, from, piece, cut32::<16>))
+        }
+        _ => None,
+    }
+}
+
+/// Without its low bits; what is not a number stays that.
+fn cut64<const BITS: u32>(x: f64) -> f64 {
+    if x.is_nan() {
+        return x;
+    }
+    f64::from_bits(x.to_bits() >> BITS << BITS)
+}
+
+fn cut32<const BITS: u32>(x: f32) -> f64 {
+    if x.is_nan() {
+        return x.into();
+    }
+    f32::from_bits(x.to_bits() >> BITS << BITS).into()
 }
 
 fn write_integers(room: &mut TensorBuilder, from: usize, piece: &[i64]) -> Done {

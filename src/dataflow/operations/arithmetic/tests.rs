@@ -1,10 +1,11 @@
 //! Arithmetic against plain Rust and against values that NumPy gave.
 
 use crate::kernel::numbers::{Number, by_type};
-use crate::operations::testing::{NUMBERS, is_close, one, refusal, run, tensor};
+use crate::operations::testing::{NUMBERS, is_close, one, one_with, refusal, run, tensor};
 use half::{bf16, f16};
 use rendez::ground::{DType, catalogue};
 use rendez::memory::{Element, Tensor};
+use rendez_proto::tensorflow::DataType::{self, DtBfloat16, DtFloat, DtHalf};
 
 #[test]
 fn every_type_adds_subtracts_and_multiplies() {
@@ -260,6 +261,30 @@ fn powers() {
         &[std::f64::consts::SQRT_2, 3.0],
         1e-15
     ));
+}
+
+/// The bits of what `x` is when it is cast to `to`, truncated.
+fn cut<T: Element, U: Element>(x: T, to: DataType) -> U {
+    let cast = one_with::<U>("Cast", &[tensor(&[], &[x])], |node| {
+        node.attr("DstT", to).attr("Truncate", true)
+    });
+    cast.1[0]
+}
+
+#[test]
+fn casts_truncate_if_asked() {
+    // What lies just below two stays below it; of doubles that become bfloat16 the original does not truncate.
+    let (x, y) = (2.0 - 1e-15f64, 2.0 - f32::EPSILON);
+    assert_eq!(cut::<_, f32>(-x, DtFloat), -2.0 + f32::EPSILON);
+    assert_eq!(cut::<_, f16>(x, DtHalf).to_bits(), 0x3fff);
+    assert_eq!(cut::<_, f16>(y, DtHalf).to_bits(), 0x3fff);
+    assert_eq!(cut::<_, bf16>(-y, DtBfloat16).to_bits(), 0xbfff);
+    assert_eq!(cut::<_, bf16>(x, DtBfloat16).to_bits(), 0x4000);
+    // A number so small that it lost bits already.
+    let small = f32::from_bits(0x0001_ffff);
+    assert_eq!(cut::<_, bf16>(small, DtBfloat16).to_bits(), 1);
+    assert!(cut::<_, f32>(f64::NAN, DtFloat).is_nan());
+    assert_eq!(cut::<_, f32>(f64::INFINITY, DtFloat), f32::INFINITY);
 }
 
 #[test]
