@@ -2,20 +2,23 @@
 //! in clear is not let in.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use rendez::control::{PathWish, PeerUp, RuntimeKind};
+use rendez::control::{Address, PathWish, PeerUp, RuntimeKind};
 use rendez::fabric::{
     Arrival, Caps, DownReason, Port, Protection, QpId, TcpConfig, TcpPort, kernel_tls,
 };
 use rendez::ground::Nanos;
+use rendez::ground::limits::NEWCOMERS_PER_SOURCE_MAX;
 use rendez::wire::Frame;
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use super::relay::Relay;
 use super::security::{Authority, hear_all, with_tls};
 use super::support::{BOTH, PATIENCE, Task};
-use super::tcp::{address, open, start};
+use super::tcp::{address, assert_joined, dial, open, start};
 
 const PLAIN: &[u8] = b"/job:a;/job:b;weights: a tensor that no one else may read, and its key";
 
@@ -141,5 +144,48 @@ fn nobody_takes_tls_from_a_data_connection() {
         // In clear behind the promise of TLS: an alert, and the end.
         let lied = [&b"rendezE\x01"[..], &ticket].concat();
         assert!(!said(&sealed, &lied).starts_with(b"rendez"));
+    }
+}
+
+/// Connections from `from` that promise TLS and say no more.
+fn promise(task: &Task, from: [u8; 4]) -> impl Iterator<Item = TcpStream> {
+    let Address::Tcp { port, .. } = address(task) else {
+        panic!("no TCP address")
+    };
+    (0..NEWCOMERS_PER_SOURCE_MAX).map(move |_| {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        bind(&socket, &SocketAddr::from((from, 0))).expect("bound");
+        connect(&socket, &SocketAddr::from(([127, 0, 0, 1], port))).expect("connected");
+        let mut stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.write_all(b"rendezE\x01").expect("sent");
+        stream
+    })
+}
+
+/// When all places of newcomers were taken by connections that keep their ticket to themselves, and these are closed,
+/// a task comes in.
+#[test]
+fn silent_data_connections_keep_no_place_for_ever() {
+    let authority = Authority::new();
+    for kind in BOTH {
+        let mut config = with_tls("a", 1, kind, authority.tls(&authority));
+        config.greet_deadline = Duration::from_secs(2);
+        let a = start(config);
+        let silent: Vec<_> = [[127, 0, 0, 1], [127, 0, 0, 2]]
+            .into_iter()
+            .flat_map(|from| promise(&a, from))
+            .collect();
+        for stream in &silent {
+            hear_all(stream);
+        }
+        let b = start(with_tls(
+            "b",
+            2,
+            RuntimeKind::Poll,
+            authority.tls(&authority),
+        ));
+        dial(&b, &a, "a", PathWish::Tcp);
+        assert_joined(b.up(), a.up());
     }
 }

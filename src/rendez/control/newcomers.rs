@@ -43,7 +43,7 @@ pub(crate) struct Data {
     /// When it must have been judged.
     pub(crate) deadline: Instant,
     /// It counts as a newcomer until its ticket is judged.
-    _pass: Pass,
+    _permit: Permit,
 }
 
 /// Connections that have not said enough yet.
@@ -143,9 +143,9 @@ impl Newcomers {
                 Said::Nonsense => continue,
                 Said::Ticket => {
                     let preamble = newcomer.bytes;
-                    Sight::Data(newcomer.into_data(Some(preamble)))
+                    Sight::Data(newcomer.into_data(Some(preamble), &permit))
                 }
-                Said::Sealed => Sight::Data(newcomer.into_data(None)),
+                Said::Sealed => Sight::Data(newcomer.into_data(None, &permit)),
                 Said::Conversation(kind) => match self.greetings.enter(newcomer.from.ip()) {
                     Some(pass) => Sight::Called(newcomer.into_called(kind, permit(pass))),
                     None => {
@@ -253,13 +253,13 @@ impl Newcomer {
         }
     }
 
-    fn into_data(self, preamble: Option<[u8; TICKET]>) -> Data {
+    fn into_data(self, preamble: Option<[u8; TICKET]>, permit: impl Fn(Pass) -> Permit) -> Data {
         Data {
             socket: self.socket,
             from: self.from,
             preamble,
             deadline: self.deadline,
-            _pass: self.pass,
+            _permit: permit(self.pass),
         }
     }
 }

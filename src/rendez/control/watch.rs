@@ -56,11 +56,12 @@ pub(crate) enum Sight {
     Exited(PeerId),
 }
 
-/// The right to be greeted: at most [`GREETINGS_MAX`] are out, and as many for TCP as its gate lets.
+/// The right to be greeted, or to have a ticket judged: at most [`GREETINGS_MAX`] are out, and as many for TCP as its
+/// gates let.
 #[derive(Debug)]
 pub(crate) struct Permit {
     shared: Arc<Shared>,
-    /// Of the gate for TCP; those of Unix sockets are counted here.
+    /// Of a gate for TCP; those of Unix sockets are counted here.
     pass: Option<Pass>,
 }
 
