@@ -90,10 +90,11 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
     let (ready, started) = mpsc::channel::<Result<_, Status>>();
     let (working, done) = mpsc::channel();
     let (stay, parting) = channel::bounded::<()>(0);
-    for (index, neighbours) in neighbours(count, limits::SHARD_MESSAGE_RING)
+    let mut rings = neighbours(count, limits::SHARD_MESSAGE_RING)
         .into_iter()
-        .enumerate()
-    {
+        .enumerate();
+    // What fails here is told when there is an engine: it ends the shards that run already.
+    let begun = rings.try_for_each(|(index, neighbours)| {
         let seed = Seed {
             index: index as u16,
             task: task.clone(),
@@ -114,7 +115,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
             let (shard, segments, recorder) = seed.grow()?;
             drive.adopt(shard).map_err(no_doorbell)?;
             let _ = ready.send(Ok((index as u16, segments, recorder)));
-            continue;
+            return Ok(());
         }
         let core = cores[index];
         let (working, parting) = (working.clone(), parting.clone());
@@ -133,7 +134,8 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
             });
         threads
             .push(thread.map_err(|error| missing(format!("a thread for shard {index}: {error}")))?);
-    }
+        Ok::<_, Status>(())
+    });
     // Only the shards are waited for.
     drop(working);
     let inner = Arc::new(Inner {
@@ -167,6 +169,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
         recorders: OnceLock::new(),
         config,
     });
+    begun?;
     let mut recorders = vec![None; count];
     for _ in 0..count {
         let (shard, segments, recorder) = started
