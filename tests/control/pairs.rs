@@ -269,3 +269,33 @@ fn a_stop_ends_a_dial_without_a_word() {
         assert!(!matches!(a.events.try_recv(), Ok(Event::DialFailed(..))));
     }
 }
+
+/// A dial that is under way goes where its task is said to listen last.
+#[test]
+fn a_dial_follows_its_task_to_another_address() {
+    for kind in BOTH {
+        let (a, b) = (start(config("a", 1, kind)), start(config("b", 2, kind)));
+        let nowhere = "unix:@rendez-nobody-listens-here"
+            .parse()
+            .expect("an address");
+        a.control.dial("b", nowhere, PATIENCE).expect("taken");
+        a.dial(&b, "b");
+        assert_eq!((a.up().task, b.up().task), ("b".into(), "a".into()));
+    }
+}
+
+/// It waits for the end of the connection, and makes the next one.
+#[test]
+fn a_dial_right_after_a_hang_up_is_not_lost() {
+    for kind in BOTH {
+        let (a, b) = (start(config("a", 1, kind)), start(config("b", 2, kind)));
+        a.dial(&b, "b");
+        let (at_a, at_b) = (a.up(), b.up());
+        a.control
+            .hang_up(at_a.peer, "it is no good")
+            .expect("taken");
+        a.dial(&b, "b");
+        assert_eq!((a.gone().0, b.gone().0), (at_a.peer, at_b.peer));
+        assert_eq!((a.up().task, b.up().task), ("b".into(), "a".into()));
+    }
+}

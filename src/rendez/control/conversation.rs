@@ -258,6 +258,7 @@ impl Conversation {
     /// True if the end has begun or the other end of the socket is gone, though we may not have got there yet.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.is_set()
+            || self.hung_up.is_set()
             || self.exited.is_set()
             || is_ready(self.socket.as_fd(), PollFlags::HUP | PollFlags::RDHUP)
     }

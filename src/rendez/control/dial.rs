@@ -23,6 +23,14 @@ const REACH_MAX: Duration = Duration::from_millis(500);
 /// So many greetings over a Unix socket that took too long count as a way that does not work.
 const NEAR_LATE_MAX: u32 = 3;
 
+/// Where one task was said to listen last, and until when it is dialled.
+#[derive(Clone, Debug)]
+pub(crate) struct Dialled {
+    pub(crate) address: Address,
+    pub(crate) wish: PathWish,
+    pub(crate) until: Instant,
+}
+
 /// The way to one task, as far as it is known.
 #[derive(Debug)]
 pub(super) struct Route {
@@ -44,10 +52,10 @@ pub(super) enum Attempt {
 }
 
 impl Route {
-    pub(super) const fn new(address: Address, wish: PathWish) -> Self {
+    pub(super) fn new(to: &Dialled) -> Self {
         Self {
-            address,
-            wish,
+            address: to.address.clone(),
+            wish: to.wish,
             near: None,
             near_late: 0,
             no_shm: None,
@@ -87,7 +95,7 @@ impl Plane {
         let mut reach = self.config.reach_min;
         let mut before: Option<Refusal> = None;
         let (status, last) = loop {
-            let deadline = self.dialled_until(&task);
+            let (deadline, _) = self.heed(&task, &mut route);
             let refusal = match self.attempt(&task, &mut route, reach, deadline).await {
                 Ok(established) => {
                     self.dials.borrow_mut().remove(&task);
@@ -95,14 +103,15 @@ impl Plane {
                 }
                 Err(refusal) => refusal,
             };
-            if self.registry.borrow().is_up(&task) {
+            if self.stands(&task) {
                 self.dials.borrow_mut().remove(&task);
                 return;
             }
-            if !refusal.retry && !self.registry.borrow().is_accepting(&task) {
+            let (deadline, is_elsewhere) = self.heed(&task, &mut route);
+            let is_final = !refusal.retry && !is_elsewhere;
+            if is_final && !self.registry.borrow().is_accepting(&task) {
                 break (refusal.status.clone(), refusal.status);
             }
-            let deadline = self.dialled_until(&task);
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 // The last attempt may have had no time for more than to be late; the one before says why.
@@ -124,10 +133,18 @@ impl Plane {
         self.handler.dial_failed(&task, status, last);
     }
 
-    /// When a dial gives up. A later request for the same task may move it.
-    fn dialled_until(&self, task: &str) -> Instant {
-        let until = self.dials.borrow().get(task).copied();
-        until.unwrap_or_else(Instant::now)
+    /// When a dial gives up, and whether it leads elsewhere from now on: a later request for the same task may move
+    /// both.
+    fn heed(&self, task: &str, route: &mut Route) -> (Instant, bool) {
+        let dials = self.dials.borrow();
+        let Some(to) = dials.get(task) else {
+            return (Instant::now(), false);
+        };
+        let is_elsewhere = (&to.address, to.wish) != (&route.address, route.wish);
+        if is_elsewhere {
+            *route = Route::new(to);
+        }
+        (to.until, is_elsewhere)
     }
 
     /// One attempt to connect and be greeted, wherever the route leads.

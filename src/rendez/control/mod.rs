@@ -103,6 +103,7 @@ use crate::ground::{Code, MemoryKind, Status, catalogue};
 
 use self::address::ListenError;
 use self::calls::{Asked, Calls};
+use self::dial::Dialled;
 use self::mailbox::{Refused, Sender};
 use self::plane::{Command, Plane};
 use self::service::Pool;
@@ -201,7 +202,8 @@ impl Control {
 
     /// Connects to `task`, which listens at `address` or will by and by, and gives up at `deadline`. The outcome is
     /// [`Handler::peer_up`], by whichever side's dial, or [`Handler::dial_failed`]. Nothing happens if `task` is
-    /// connected or being dialled already.
+    /// connected, unless that connection is about to end. A dial of `task` that is under way goes on at `address`,
+    /// until the later of both deadlines.
     ///
     /// The way is the one that [`ControlConfig::path_wish`] says. A lost connection is not dialled again by itself: the
     /// caller does, also from within [`Handler::peer_gone`].
@@ -234,9 +236,11 @@ impl Control {
         let deadline = now.checked_add(deadline).unwrap_or(now + YEAR);
         self.command(Command::Dial {
             task: task.to_owned(),
-            address,
-            wish,
-            deadline,
+            to: Dialled {
+                address,
+                wish,
+                until: deadline,
+            },
         })
     }
 

@@ -29,7 +29,7 @@ use super::config::ControlConfig;
 use super::conversation::{Conversation, ConversationOpening};
 use super::credentials::Credentials;
 use super::data::Carrier;
-use super::dial::Route;
+use super::dial::{Dialled, Route};
 use super::errand::Errands;
 use super::exchange::Seals;
 use super::greeting::Agreed;
@@ -45,7 +45,6 @@ use super::service::Outcome;
 use super::side::Gained;
 use super::signal::Signal;
 use super::tickets::Tickets;
-use super::transport::PathWish;
 use super::watch::{Sight, Watch};
 
 /// What other threads want of the control thread.
@@ -54,12 +53,7 @@ pub(crate) enum Command {
     /// The watch saw something.
     Sight(Sight),
     /// Connect to a task.
-    Dial {
-        task: String,
-        address: Address,
-        wish: PathWish,
-        deadline: Instant,
-    },
+    Dial { task: String, to: Dialled },
     /// Ask a service of a task.
     Call { request: u64, asked: Asked },
     /// Wait for the answer no longer.
@@ -94,8 +88,8 @@ pub(crate) struct Plane {
     pub(super) peers: RefCell<BTreeMap<PeerId, Rc<Conversation>>>,
     /// Peers whose connection is over and whose process is still followed.
     pub(super) departed: RefCell<BTreeSet<PeerId>>,
-    /// Tasks that are being dialled, and until when.
-    pub(super) dials: RefCell<BTreeMap<String, Instant>>,
+    /// Tasks that are being dialled, as was asked last.
+    pub(super) dials: RefCell<BTreeMap<String, Dialled>>,
     pub(super) next_peer: Cell<u32>,
     /// Counts announcements, so that a greeting sees whether it missed one.
     pub(super) announced: Cell<u64>,
@@ -213,12 +207,7 @@ impl Plane {
                     None => self.spawn(Rc::clone(&self).welcome_data(data)),
                 },
                 Command::Sight(Sight::Exited(peer)) => self.handle_exit(peer),
-                Command::Dial {
-                    task,
-                    address,
-                    wish,
-                    deadline,
-                } => self.handle_dial(task, address, wish, deadline),
+                Command::Dial { task, to } => self.handle_dial(task, to),
                 Command::Call { request, asked } => self.calls.begin(request, asked),
                 Command::GiveUp(request) => self.calls.give_up(request),
                 Command::Served { key, outcome } => self.calls.finish(&key, outcome),
@@ -246,24 +235,29 @@ impl Plane {
         }
     }
 
-    fn handle_dial(
-        self: &Rc<Self>,
-        task: String,
-        address: Address,
-        wish: PathWish,
-        deadline: Instant,
-    ) {
-        if self.registry.borrow().is_up(&task) {
+    fn handle_dial(self: &Rc<Self>, task: String, mut to: Dialled) {
+        if self.stands(&task) {
             return;
         }
-        let before = self.dials.borrow().get(&task).copied();
-        let until = before.map_or(deadline, |before| before.max(deadline));
-        self.dials.borrow_mut().insert(task.clone(), until);
+        let before = self.dials.borrow_mut().remove(&task);
+        to.until = before
+            .as_ref()
+            .map_or(to.until, |before| before.until.max(to.until));
+        let span = tracing::debug_span!("dial", task, address = %to.address);
+        let route = Route::new(&to);
+        self.dials.borrow_mut().insert(task.clone(), to);
+        // One that is under way takes the new address at its next attempt.
         if before.is_none() {
-            let span = tracing::debug_span!("dial", task, %address);
-            let route = Route::new(address, wish);
             self.spawn(Rc::clone(self).dial(task, route).instrument(span));
         }
+    }
+
+    /// True if `task` is connected, and nothing has begun to end that connection.
+    pub(super) fn stands(&self, task: &str) -> bool {
+        let peer = self.registry.borrow().peer(task);
+        let conversation = peer.and_then(|peer| self.peers.borrow().get(&peer).cloned());
+        // One without a conversation is just beginning.
+        peer.is_some() && conversation.is_none_or(|conversation| !conversation.is_ending())
     }
 
     fn handle_hang_up(&self, peer: PeerId, why: &str) {

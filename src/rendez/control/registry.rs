@@ -145,7 +145,12 @@ impl Registry {
 
     /// True if `task` is connected.
     pub(crate) fn is_up(&self, task: &str) -> bool {
-        self.slots.get(task).is_some_and(|slot| slot.up.is_some())
+        self.peer(task).is_some()
+    }
+
+    /// The connection of `task`, if it is connected.
+    pub(crate) fn peer(&self, task: &str) -> Option<PeerId> {
+        self.slots.get(task)?.up.map(|up| up.peer)
     }
 
     /// True if a hello of `task` is being greeted.
