@@ -8,7 +8,7 @@ use crate::memory::Tensor;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn config(task: &str) -> Config {
+pub(super) fn config(task: &str) -> Config {
     let mut config = Config::new(task);
     config.shards = 2;
     config.share_cores = true;

@@ -173,29 +173,27 @@ impl Wiring {
 
     fn want(&self, task: &TaskName) {
         let Some(engine) = self.engine() else { return };
-        let address = {
+        let dialled = {
             let mut book = self.book();
             if book.awaited.len() < limits::PEERS || book.awaited.contains_key(task) {
                 book.awaited.insert(task.clone(), Instant::now());
             }
-            book.addresses.get(&task.to_string()).cloned()
+            let address = book.addresses.get(&task.to_string()).cloned();
+            let dialled = engine.control.get().zip(address);
+            // In the same hold: who brings what is missing looks here afterwards. The peer may dial us, too; if it does
+            // not, the shards give up at the connect deadline.
+            if dialled.is_none() && book.wanted.len() < limits::PEERS {
+                book.wanted.insert(task.clone());
+            }
+            dialled
         };
-        match (engine.control.get(), address) {
-            (Some(control), Some(address)) => {
-                if let Err(status) = control.dial(&task.to_string(), address, self.dial_timeout) {
-                    engine.call_all(|| Call::PeerUnreachable {
-                        task: task.clone(),
-                        status: status.clone(),
-                    });
-                }
-            }
-            // The peer may dial us; if it does not, the shards give up at the connect deadline.
-            _ => {
-                let mut book = self.book();
-                if book.wanted.len() < limits::PEERS {
-                    book.wanted.insert(task.clone());
-                }
-            }
+        if let Some((control, address)) = dialled
+            && let Err(status) = control.dial(&task.to_string(), address, self.dial_timeout)
+        {
+            engine.call_all(|| Call::PeerUnreachable {
+                task: task.clone(),
+                status: status.clone(),
+            });
         }
     }
 
@@ -568,3 +566,6 @@ impl Observer for ShardObserver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
