@@ -62,6 +62,9 @@ pub(crate) struct Conversation {
     /// Set, with the reason, once we are told to end it.
     hung_up: Signal,
     hang_up_why: RefCell<String>,
+    /// We end it after a pause.
+    is_put_off: Cell<bool>,
+    began: Instant,
     path: Path,
     socket: OwnedFd,
     /// None over TCP.
@@ -133,6 +136,8 @@ impl Conversation {
             has_said_bye: Cell::new(false),
             hung_up: Signal::default(),
             hang_up_why: RefCell::default(),
+            is_put_off: Cell::new(false),
+            began: Instant::now(),
             path,
             socket,
             lane: RefCell::new(lane),
@@ -166,6 +171,9 @@ impl Conversation {
         };
         let hang_up = async {
             self.hung_up.wait().await;
+            if self.is_put_off.get() {
+                runtime.sleep(self.put_off_time(config)).await;
+            }
             let why = self.hang_up_why.borrow().clone();
             PeerGone::ConnectionLost(Refusal::later("PEER_LOST", why).status)
         };
@@ -243,10 +251,20 @@ impl Conversation {
         or(heard, self.ending.wait()).await;
     }
 
-    /// Ends the connection, as if it were lost for this reason.
-    pub(crate) fn hang_up(&self, why: &str) {
+    /// Ends the connection, as if it were lost for this reason; if it is put off, after a pause.
+    pub(crate) fn hang_up(&self, why: &str, is_put_off: bool) {
         *self.hang_up_why.borrow_mut() = clip(why);
+        self.is_put_off.set(is_put_off);
         self.hung_up.set();
+    }
+
+    /// How long a hang-up is put off: over the network until the connection is as old as the longest pause between two
+    /// attempts. On this machine always as long: the links of a peer that leaves may end before its goodbye is read.
+    fn put_off_time(&self, config: &ControlConfig) -> Duration {
+        match self.path.is_far() {
+            true => config.backoff_max.saturating_sub(self.began.elapsed()),
+            false => config.backoff_max,
+        }
     }
 
     /// Ends the connection for both sides at once.

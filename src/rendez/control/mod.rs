@@ -254,6 +254,17 @@ impl Control {
         self.command(Command::HangUp {
             peer,
             why: why.to_owned(),
+            is_put_off: false,
+        })
+    }
+
+    /// The same after a pause, for a connection that is of no use: if the next one is no better, it is not made again
+    /// and again without end at once. A goodbye of the peer that is under way comes before.
+    pub(crate) fn hang_up_soon(&self, peer: PeerId, why: &str) -> Result<(), Status> {
+        self.command(Command::HangUp {
+            peer,
+            why: why.to_owned(),
+            is_put_off: true,
         })
     }
 

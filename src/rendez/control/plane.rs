@@ -61,7 +61,12 @@ pub(crate) enum Command {
     /// A service of ours is done.
     Served { key: CallKey, outcome: Outcome },
     /// End a connection as if it were lost.
-    HangUp { peer: PeerId, why: String },
+    HangUp {
+        peer: PeerId,
+        why: String,
+        /// After a pause.
+        is_put_off: bool,
+    },
     /// Tell all peers of a segment.
     Announce(SegmentOffer),
     /// Say goodbye and end.
@@ -211,7 +216,11 @@ impl Plane {
                 Command::Call { request, asked } => self.calls.begin(request, asked),
                 Command::GiveUp(request) => self.calls.give_up(request),
                 Command::Served { key, outcome } => self.calls.finish(&key, outcome),
-                Command::HangUp { peer, why } => self.handle_hang_up(peer, &why),
+                Command::HangUp {
+                    peer,
+                    why,
+                    is_put_off,
+                } => self.handle_hang_up(peer, &why, is_put_off),
                 Command::Announce(segment) => self.handle_announce(segment),
                 Command::Stop { reason, deadline } => {
                     drop(commands);
@@ -260,10 +269,10 @@ impl Plane {
         peer.is_some() && conversation.is_none_or(|conversation| !conversation.is_ending())
     }
 
-    fn handle_hang_up(&self, peer: PeerId, why: &str) {
+    fn handle_hang_up(&self, peer: PeerId, why: &str, is_put_off: bool) {
         let conversation = self.peers.borrow().get(&peer).cloned();
         if let Some(conversation) = conversation {
-            conversation.hang_up(why);
+            conversation.hang_up(why, is_put_off);
         }
     }
 

@@ -6,7 +6,7 @@ use super::{Config, Engine, Require};
 use crate::ground::{Code, DType, Key, Status, StepId};
 use crate::memory::Tensor;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn config(task: &str) -> Config {
     let mut config = Config::new(task);

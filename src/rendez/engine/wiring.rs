@@ -372,10 +372,11 @@ impl Handler for Wiring {
     }
 
     fn peer_up(&self, up: PeerUp) {
-        let task = up.task.clone();
+        let (peer, task) = (up.peer, up.task.clone());
         if let Err(status) = self.connect(up) {
             tracing::error!(task, %status, "a greeted peer could not be wired");
             if let (Some(engine), Ok(task)) = (self.engine(), TaskName::parse(&task)) {
+                self.start_over(&engine, peer, &task, &status);
                 self.not_reached(&task, &status);
                 engine.call_all(|| Call::PeerUnreachable {
                     task: task.clone(),
@@ -405,6 +406,8 @@ impl Handler for Wiring {
             }
             Err(error) => {
                 let status = Status::from(error);
+                tracing::error!(%task, %status, "a segment of a peer could not be mapped");
+                self.hang_up_soon(&engine, peer, &status.to_string());
                 engine.call_all(|| Call::PeerLost {
                     task: task.clone(),
                     status: status.clone(),

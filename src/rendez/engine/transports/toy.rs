@@ -7,6 +7,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,7 @@ pub(super) const REGISTERED: Registered = Registered {
         Ok(Arc::new(Toy {
             habit: habits.get(&config.task).copied(),
             shards: config.shards,
+            is_wired: AtomicBool::new(false),
         }))
     },
 };
@@ -50,6 +52,8 @@ enum Habit {
     CannotOpen,
     CannotConnect,
     CannotProve,
+    /// The first time.
+    CannotWire,
 }
 
 /// The toy of an engine.
@@ -57,6 +61,8 @@ enum Habit {
 struct Toy {
     habit: Option<Habit>,
     shards: usize,
+    /// Links were asked for before.
+    is_wired: AtomicBool,
 }
 
 impl Transport for Toy {
@@ -79,6 +85,10 @@ impl Transport for Toy {
         up: PeerUp,
         _: Option<LinkMapping>,
     ) -> Result<Wired, Status> {
+        if !self.is_wired.swap(true, Ordering::Relaxed) {
+            self.habit
+                .map_or(Ok(()), |habit| habit.fails(Habit::CannotWire))?;
+        }
         let side = side_of(&up);
         let ends = up.descriptors.ends.ok_or_else(gone)?.into_any();
         let ends = ends.downcast::<Sockets>().map_err(|_| gone())?;
@@ -328,4 +338,21 @@ fn a_newcomer_that_is_demanded_and_fails_is_an_error() {
         "{status}"
     );
     stop(engines);
+}
+
+/// A peer that is greeted and cannot be wired, on either side, is hung up on; the next connection carries tensors.
+#[test]
+fn a_newcomer_that_cannot_be_wired_at_first_is_met_again() {
+    use Habit::{CannotWire, Works};
+    for habits in [[CannotWire, Works], [Works, CannotWire]] {
+        let engines = apart("unwired", habits, PathWish::only(TOY));
+        engines[0].connect(engines[1].task());
+        let began = Instant::now();
+        while engines.iter().any(|engine| engine.connected().is_empty()) {
+            assert!(began.elapsed() < PATIENCE, "{habits:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        hand_over(&engines, 100);
+        stop(engines);
+    }
 }

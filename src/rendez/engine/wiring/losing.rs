@@ -9,6 +9,7 @@ use crate::control::{Path, PeerGone, PeerId};
 use crate::engine::config::nanos;
 use crate::engine::{Inner, OBSERVER_JOB};
 use crate::fabric::DownReason;
+use crate::ground::Status;
 use crate::ground::device::TaskName;
 use crate::shard::Call;
 use std::time::Duration;
@@ -82,19 +83,31 @@ impl Wiring {
         }
     }
 
-    /// A link went down and nothing took its place: on a path whose links can break alone, the whole is made again.
+    /// A peer was greeted and cannot be wired: it must not take the connection for a good one, and is dialled again.
+    pub(super) fn start_over(&self, engine: &Inner, peer: PeerId, task: &TaskName, why: &Status) {
+        self.hang_up_soon(engine, peer, &why.to_string());
+        self.resume(engine, task, self.dial_timeout);
+    }
+
+    /// Ends a connection that is of no use.
+    pub(super) fn hang_up_soon(&self, engine: &Inner, peer: PeerId, why: &str) {
+        if let Some(control) = engine.control.get() {
+            // Refused only by a control plane that ends.
+            let _ = control.hang_up_soon(peer, why);
+        }
+    }
+
+    /// A link went down and nothing took its place, while the connection stands: the whole is made again.
     pub(super) fn renew(&self, task: &TaskName, connection: u32, reason: DownReason) {
         let peer = PeerId(connection);
         let is_current = self
             .book()
             .connected
             .get(&peer)
-            .is_some_and(|now| now.path.is_far() && now.task == *task);
-        if let Some(engine) = self.engine().filter(|_| is_current)
-            && let Some(control) = engine.control.get()
-        {
-            // Refused only by a control plane that ends.
-            let _ = control.hang_up(peer, &format!("a data connection went down: {reason:?}"));
+            .is_some_and(|now| now.task == *task);
+        if let Some(engine) = self.engine().filter(|_| is_current) {
+            let why = format!("a data connection went down: {reason:?}");
+            self.hang_up_soon(&engine, peer, &why);
         }
     }
 

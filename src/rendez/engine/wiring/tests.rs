@@ -1,10 +1,60 @@
-//! Addresses that come while they are wanted.
+//! Connections that cannot be used, and addresses that come while they are wanted.
 
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::engine::Engine;
-use crate::engine::tests::config;
+use crate::engine::tests::{PATIENCE, Way, config, pair};
+use crate::memory::Tensor;
+
+/// Waits until it is so.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The number of an engine's only connection.
+fn connection(engine: &Engine) -> Option<PeerId> {
+    engine.inner.wiring.book().connected.keys().next().copied()
+}
+
+/// Sends values under key after key until one comes: those that one side had when it was given up do not.
+fn hands_over(from: &Engine, to: &Engine) {
+    let mut round = 0;
+    until("no value comes", || {
+        round += 1;
+        let [ours, theirs] = [from, to].map(|engine| engine.task().to_string());
+        let key = Key::between(&ours, &theirs, &round.to_string()).unwrap();
+        let sent = from.step(StepId(1)).send(&key, Tensor::scalar(1u8));
+        let recv = to.step(StepId(1)).recv(&key).deadline(PATIENCE / 20);
+        sent.is_ok() && recv.wait().is_ok()
+    });
+}
+
+/// A peer whose memory cannot be mapped is given up: both sides hear of it, and the next connection carries values.
+#[test]
+fn peers_meet_again_after_a_segment_that_cannot_be_mapped() {
+    for is_dialler in [true, false] {
+        let (a, b) = pair(Way::Shm);
+        hands_over(&a, &b);
+        let before = [connection(&a), connection(&b)];
+        let liar = if is_dialler { &a } else { &b };
+        let nothing = OwnedFd::from(File::open("/dev/null").unwrap());
+        let control = liar.inner.control.get().unwrap();
+        control.announce_segment(0, 99, nothing, 4096).unwrap();
+        for (engine, before) in [&a, &b].into_iter().zip(before) {
+            let is_new = || connection(engine).is_some_and(|now| Some(now) != before);
+            until("no other connection", is_new);
+        }
+        hands_over(&a, &b);
+        hands_over(&b, &a);
+    }
+}
 
 /// A task is wanted and its address told at one moment, again and again: it is dialled, whichever comes first.
 #[test]
