@@ -349,6 +349,24 @@ fn a_cut_wire_a_lost_peer_and_a_refused_post_end_in_good_order() {
     refused.works(1);
 }
 
+/// A device refuses one batch, and would take the next. The peer counts frames, and asks for those behind what it
+/// counted: what follows a hole would be taken for what is missing.
+#[test]
+fn nothing_follows_a_refused_post() {
+    shim::reset();
+    let mut net = net(1).expect("a net");
+    let qp = net.pairs[0][0];
+    shim::fail_call("ibv_post_send", libc::EIO, 0);
+    let mut post = |number| net.ports[0].post_send(qp, &message(number), [&[], &[]]);
+    let taken = (0..64).filter(|&number| post(number).is_ok()).count();
+    assert!(taken < 64, "the link is going down");
+    net.rest();
+    assert_eq!(net.logs[0].down, [(qp, DownReason::Reset)]);
+    let heard: Vec<u64> = net.logs[1].frames.iter().map(|frame| frame.1).collect();
+    let counted: Vec<u64> = (0..heard.len() as u64).collect();
+    assert_eq!(heard, counted, "a hole");
+}
+
 /// Rule 5. Memory goes back only after the queue pair is destroyed, also where the device never says that it used its
 /// last entry, and where the queue pair cannot even be put into error.
 #[test]

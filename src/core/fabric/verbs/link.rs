@@ -297,6 +297,9 @@ impl VerbsLink {
         if self.free.len() < count {
             self.ring(tools.stats);
         }
+        if self.has_failed() {
+            return Err(PostRefusal::Closed);
+        }
         if self.credit(VERBS_WINDOW_RESERVE) < count
             || self.free.len() < count
             || self.room() < count
@@ -385,6 +388,9 @@ impl VerbsLink {
     /// Posts what waits, as far as there is room, and rings the doorbell once.
     pub(super) fn flush(&mut self, slots: &mut Slots, tools: &mut Tools<'_>) {
         self.settle(tools);
+        if self.has_failed() {
+            return;
+        }
         match self.state {
             State::Open => {
                 self.say(slots, tools.stats);

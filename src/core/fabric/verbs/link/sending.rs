@@ -293,11 +293,15 @@ impl VerbsLink {
         }
     }
 
-    /// Posts the batch: one doorbell.
+    /// Posts the batch: one doorbell. After a post that was refused nothing is posted any more: the peer counts what
+    /// comes, and would take what follows for what is missing.
     #[inline]
     pub(super) fn ring(&mut self, stats: &mut VerbsStats) {
         if self.batch.is_empty() {
             return;
+        }
+        if self.fault.is_some() && !mutant!("verbs_posts_behind_a_refused_one") {
+            return self.unpost(self.batch.len());
         }
         stats.doorbells += 1;
         // SAFETY: a request names a slot that was taken off the free list, and returns there at its completion, or when
@@ -306,10 +310,17 @@ impl VerbsLink {
         // the queue pair. Sources are tensors, which are never written to.
         let result = unsafe { self.qp.post(&self.batch) };
         if let Err((count, errno)) = result {
-            let unposted = self.batch.len() - count;
-            self.strand(self.posted.len() - unposted);
             self.fault = Some(self.qp.failed_post(errno));
+            return self.unpost(self.batch.len() - count);
         }
+        self.batch.clear();
+        self.free.append(&mut self.inline);
+    }
+
+    /// The last `count` of the batch stay unposted, and the link goes down for it.
+    #[cold]
+    fn unpost(&mut self, count: usize) {
+        self.strand(self.posted.len() - count);
         self.batch.clear();
         self.free.append(&mut self.inline);
     }
