@@ -258,7 +258,7 @@ impl Agent {
     fn unjoined(&self, patience: Duration) -> Error {
         let absent = self
             .shared()
-            .ask(|view| view.node.absent().collect::<Vec<_>>())
+            .ask(|view| view.node.awaited().collect::<Vec<_>>())
             .unwrap_or_default();
         let names: Vec<String> = absent
             .into_iter()
@@ -511,8 +511,13 @@ impl Agent {
         let shared = Arc::clone(self.shared());
         shared.is_closed.store(true, Ordering::Release);
         shared.push(Command::LeaveNow);
-        if context::may_wait().is_ok() {
+        let may_wait = context::may_wait().is_ok();
+        if may_wait {
             shared.wait(&shared.left, Some(Duration::from_secs(5)));
+        }
+        // Also if the program keeps a handle: who joins must not wait for this worker.
+        shared.leave_place();
+        if may_wait {
             shared.tell_of_the_end();
         }
     }

@@ -188,5 +188,10 @@ pub(crate) fn shut_down() -> Status {
 
 /// True if the worker may live on and come back in the same life.
 pub(crate) fn is_lost_connection(status: &Status) -> bool {
-    status.reason() == catalogue::PEER_LOST && !status.message().ends_with("has left the group")
+    status.reason() == catalogue::PEER_LOST && !is_departure(status)
+}
+
+/// True if it is what [`has_left`] says.
+pub(crate) fn is_departure(status: &Status) -> bool {
+    status.message().ends_with("has left the group")
 }

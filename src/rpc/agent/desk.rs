@@ -175,6 +175,7 @@ impl Desk {
             Command::DropOwned(rref) => self.node.drop_owned(now, rref),
             Command::Admit(task, name, slot) => slot.fill(self.admit(task, name, context)),
             Command::Meet(info) => self.meet(info.id, &info, context),
+            Command::Gone(id) => self.node.remove_peer(now, id),
             Command::Leave(patience) => {
                 let deadline = patience.map_or(Nanos::NEVER, |patience| now.after(patience));
                 self.node.leave(now, deadline);

@@ -110,6 +110,7 @@ pub(crate) enum Command {
     DropUser(ForkId),
     DropOwned(RRefId),
     Meet(WorkerInfo),
+    Gone(WorkerId),
     Admit(TaskName, String, Arc<Slot<Result<WorkerId, Error>>>),
     Leave(Option<Duration>),
     LeaveNow,
@@ -308,7 +309,9 @@ impl Shared {
     pub(super) fn see(&self, members: BTreeMap<WorkerId, Member>) {
         let mut found = Vec::new();
         let mut workers = self.workers.write().unwrap_or_else(PoisonError::into_inner);
-        workers.retain(|id, _| *id == self.me || members.contains_key(id));
+        let is_gone = |id: &WorkerId| *id != self.me && !members.contains_key(id);
+        let gone: Vec<WorkerId> = workers.keys().copied().filter(is_gone).collect();
+        workers.retain(|id, _| !is_gone(id));
         for (id, (info, address)) in members {
             if id != self.me && workers.get(&id) != Some(&info) {
                 self.engine.add_peer(info.task.clone(), address);
@@ -318,9 +321,9 @@ impl Shared {
         }
         // The desk, which looks at them too, may run in this thread.
         drop(workers);
-        found
-            .into_iter()
-            .for_each(|info| self.push(Command::Meet(info)));
+        let gone = gone.into_iter().map(Command::Gone);
+        gone.chain(found.into_iter().map(Command::Meet))
+            .for_each(|command| self.push(command));
     }
 
     /// A worker has said its name, where nothing else does.

@@ -67,12 +67,26 @@ impl<P, T> Node<P, T> {
     /// Another worker is in the group: it is greeted until it answers.
     pub fn add_peer(&mut self, now: Nanos, peer: WorkerId) {
         self.now = now;
-        self.peers
-            .entry(peer)
-            .or_insert_with(|| Peer::new(PeerState::Unmet));
+        let entry = self.peers.entry(peer);
+        let entry = entry.or_insert_with(|| Peer::new(PeerState::Unmet));
+        entry.is_removed = false;
         if !self.is_up(peer) {
             self.greet(peer);
         }
+    }
+
+    /// A worker is in the dynamic group no more, where that meets: it is neither waited for nor greeted. One that was
+    /// heard says itself that it leaves: its answers may still be on their way.
+    pub fn remove_peer(&mut self, now: Nanos, peer: WorkerId) {
+        self.now = now;
+        let Some(entry) = self.peers.get_mut(&peer) else {
+            return;
+        };
+        entry.is_removed = true;
+        if entry.state == PeerState::Unmet {
+            self.never_came(peer, &crate::error::has_left(peer));
+        }
+        self.look_joined();
     }
 
     /// A guest may come: it calls, and is no worker of the group, which neither waits for it nor asks it when all
@@ -118,12 +132,23 @@ impl<P, T> Node<P, T> {
         matches!(self.phase, Phase::Left)
     }
 
-    /// Workers that have not been heard, or are gone.
+    /// Workers of the group that have not been heard, or are gone.
     pub fn absent(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        let is_absent = |peer: &Peer<P, T>| peer.state.life().is_none() && !peer.is_removed;
         self.peers
             .iter()
-            .filter(|(id, peer)| peer.state.life().is_none() && !self.guests.contains(id))
+            .filter(move |(id, peer)| is_absent(peer) && !self.guests.contains(id))
             .map(|(&id, _)| id)
+    }
+
+    /// Of them, those that must come before this worker has joined: one that has left a dynamic group need not.
+    pub fn awaited(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        let has_left = |id: &WorkerId| match self.peers.get(id).map(|peer| &peer.state) {
+            Some(PeerState::Lost(status)) => crate::error::is_departure(status),
+            _ => false,
+        };
+        self.absent()
+            .filter(move |id| !(self.group.is_dynamic && has_left(id)))
     }
 
     /// Other workers of the group that are there.
@@ -146,7 +171,7 @@ impl<P, T> Node<P, T> {
             return;
         }
         // A guest greets by itself.
-        if self.guests.contains(&to) {
+        if peer.is_removed || self.guests.contains(&to) {
             return;
         }
         let hello = self.hello(true);
@@ -270,7 +295,7 @@ impl<P, T> Node<P, T> {
     }
 
     fn look_joined(&mut self) {
-        let is_complete = self.peers.contains_key(&self.me) && self.absent().next().is_none();
+        let is_complete = self.peers.contains_key(&self.me) && self.awaited().next().is_none();
         if matches!(self.phase, Phase::Joining) && is_complete {
             self.phase = Phase::Running;
             self.outputs.push_back(Output::Joined);
@@ -296,7 +321,7 @@ impl<P, T> Node<P, T> {
     }
 
     /// What waits for a worker that was never heard ends, and what is asked of it fails until it comes. One that was
-    /// added is greeted on.
+    /// added is greeted on, until it is removed.
     fn never_came(&mut self, peer: WorkerId, status: &Status) {
         if !self.rules.on(Rule::DeathEndsCalls) {
             return;

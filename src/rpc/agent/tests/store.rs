@@ -96,6 +96,44 @@ fn member(at: usize) -> (String, TaskName, Address) {
     (format!("w{at}"), task, address.parse().expect("an address"))
 }
 
+#[test]
+fn a_worker_joins_though_another_that_it_has_not_heard_leaves_meanwhile() {
+    let (engines, folder) = (engines(1, "leaver"), folder());
+    let path = folder.path().join("group");
+    let store = Store::new(&path, true);
+    let (name, task, address) = member(7);
+    let leaver = store.join(&name, &task, &address).expect("it joins");
+    let options = Options {
+        init_timeout: Duration::from_secs(10),
+        ..Options::through_file(&path, None).functions(one())
+    };
+    std::thread::scope(|scope| {
+        let joiner = scope.spawn(|| Agent::init(&engines[0], "w0", options));
+        while !joiner.is_finished() && store.members().expect("whole").len() < 2 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // It has read who is there, and waits for the other.
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!joiner.is_finished());
+        store.leave(leaver).expect("it leaves");
+        let agent = joiner.join().expect("no panic").expect("an agent");
+        agent.shutdown(LONG).expect("it leaves");
+    });
+}
+
+#[test]
+fn a_local_shutdown_takes_a_worker_out_of_the_file_though_a_handle_is_kept() {
+    let (engines, folder) = (engines(1, "kept"), folder());
+    let path = folder.path().join("group");
+    let options = Options::through_file(&path, None).functions(one());
+    let agent = Agent::init(&engines[0], "w0", options).expect("an agent");
+    let kept = agent.clone();
+    agent.shutdown_local();
+    let members = Store::new(&path, true).members().expect("a whole file");
+    assert!(members.is_empty(), "{members:?}");
+    drop(kept);
+}
+
 /// Names the file that the process of the test below joins and leaves again and again.
 const WRITES: &str = "RENDEZ_RPC_STORE_WRITES";
 

@@ -1,6 +1,6 @@
 //! Workers that are called, or referred to, before they have been heard, and some that never come.
 
-use super::script::Script;
+use super::script::{Mail, Script};
 use super::*;
 use crate::message::FaultKind;
 
@@ -101,4 +101,49 @@ fn a_call_to_a_guest_that_never_comes_ends_with_its_seat() {
     script.cut(0, 9);
     assert!(matches!(script.ended[&job], Ending::Lost(_)));
     assert!(script.nodes[0].guests().next().is_none());
+}
+
+/// Worker 2 of a dynamic group has started again: nothing that it sends has come yet.
+fn joiner() -> Script {
+    let mut script = Script::of(3, true);
+    script.restart(2, 9);
+    script
+}
+
+#[test]
+fn a_worker_that_leaves_before_all_have_met_is_not_waited_for() {
+    let mut script = joiner();
+    let between = |mail: &Mail| mail.from != 0 && mail.to != 0;
+    script.deliver_if(between);
+    assert!(script.nodes[2].is_up(WorkerId(1)));
+    let now = script.now;
+    script.nodes[1].leave_now(now);
+    script.pump(1);
+    script.deliver_if(between);
+    assert!(matches!(script.nodes[2].phase, Phase::Joining));
+    script.deliver();
+    assert!(matches!(script.nodes[2].phase, Phase::Running));
+}
+
+#[test]
+fn a_worker_that_is_removed_before_it_is_heard_is_neither_waited_for_nor_greeted() {
+    let (mut script, gone) = (joiner(), WorkerId(1));
+    let job = script.call(2, 1, &[]);
+    script.lose_if(|mail| mail.to == 1);
+    script.deliver();
+    assert!(matches!(script.nodes[2].phase, Phase::Joining));
+    let now = script.now;
+    script.nodes[2].remove_peer(now, gone);
+    script.pump(2);
+    assert!(matches!(script.nodes[2].phase, Phase::Running));
+    assert!(matches!(script.ended[&job], Ending::Lost(_)));
+    let before = script.count("hello", 2, 1);
+    script.pass(limits().greeting * 2);
+    assert_eq!(script.count("hello", 2, 1), before);
+    // It comes again.
+    let now = script.now;
+    script.nodes[2].add_peer(now, gone);
+    script.pump(2);
+    script.deliver();
+    assert!(script.nodes[2].is_up(gone));
 }
