@@ -359,3 +359,6 @@ impl Timing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -427,6 +427,7 @@ fn bench_goes_by_tcp_beside_a_bare_socket() {
     for (pattern, options) in [
         ("pingpong", &["--check"][..]),
         ("pingpong", &["--touch"]),
+        ("pingpong", &["--rate", "1k", "--touch", "--check"]),
         ("pingpong", &["--from", "thread"]),
         ("oneway", &["--check"]),
         ("rate", &["--baseline"]),

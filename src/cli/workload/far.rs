@@ -129,8 +129,7 @@ impl Task for Ponger {
                     && received.tensor.host().map(touch::read)
                         != Ok(touch::expected(received.tensor.size(), self.count))
                 {
-                    context.finish();
-                    return;
+                    return self.refuse(context);
                 }
                 let (Some(there), Some(back)) = (self.there, self.back) else {
                     return;
@@ -146,13 +145,25 @@ impl Task for Ponger {
                     && received
                         .is_some_and(|received| received.tensor.bytes() != self.tensor.bytes())
                 {
-                    context.finish();
+                    self.refuse(context);
                 }
             }
             // The near side is done, or gone.
             TaskEvent::Received { .. } => context.finish(),
             _ => {}
         }
+    }
+}
+
+impl Ponger {
+    /// Tells the near side that other bytes came than were sent, and ends.
+    #[cold]
+    fn refuse(&self, context: &mut TaskContext<'_>) {
+        if let Some(back) = self.back {
+            // The near side may be gone already.
+            let _ = context.send_dead(self.keys.step, back, Tensor::scalar(0u8));
+        }
+        context.finish();
     }
 }
 

@@ -1,0 +1,67 @@
+//! What the near side says of bytes that came to the far side otherwise than they were sent.
+
+use super::*;
+use rendez::drive::PollPolicy;
+
+const SHORT: Duration = Duration::from_millis(20);
+
+fn case(pattern: Pattern, from: From, rate: Option<f64>) -> Case {
+    Case {
+        pattern,
+        transport: Transport::Loopback,
+        from,
+        bytes: 64,
+        warmup: Duration::ZERO,
+        duration: SHORT,
+        rate,
+        check: false,
+        touch: false,
+        poll: PollPolicy::Adaptive,
+        parked: None,
+    }
+}
+
+/// What a measurement ends with whose far side expects what `expected` makes of the job.
+fn ended(case: &Case, expected: impl FnOnce(Job) -> Job) -> Result<Measured, CliError> {
+    let job = Job::of(case);
+    let pair = machine::pair()?;
+    let near = engine("near", pair.near, &pair, case)?;
+    let in_shard = Case {
+        from: From::Shard,
+        ..*case
+    };
+    let far = Far::Here(far::start(&near, &pair, &in_shard, expected(job))?);
+    let keys = Keys::new(STEP)?;
+    let measured = match case.from {
+        From::Shard => near::measure(&near, job, keys),
+        From::Thread => std::thread::scope(|scope| {
+            let caller = scope.spawn(|| thread::measure(&near, job, &keys, pair.near));
+            caller.join().expect("no panic")
+        }),
+    };
+    drop(far);
+    near.shutdown(SHORT);
+    measured
+}
+
+fn is_told(case: &Case, expected: impl FnOnce(Job) -> Job) {
+    let error = ended(case, expected).expect_err("other bytes came");
+    assert_eq!(error.reason(), "DATA_MISMATCH", "{case:?}");
+}
+
+#[test]
+fn a_value_that_the_far_side_finds_wrong_is_told() {
+    for (from, rate) in [
+        (From::Shard, None),
+        (From::Shard, Some(1e4)),
+        (From::Thread, None),
+    ] {
+        let case = case(Pattern::Pingpong, from, rate);
+        is_told(&case, |job| Job {
+            check: true,
+            bytes: job.bytes / 2,
+            ..job
+        });
+        is_told(&case, |job| Job { touch: true, ..job });
+    }
+}
