@@ -274,6 +274,7 @@ pub(super) fn check(args: &BenchArgs) -> Result<(), CliError> {
         let message = "--from thread measures the closed pattern 'pingpong' only";
         return Err(CliError::usage("OPTION_CONFLICT", message));
     }
+    check_ways(args)?;
     if args.connect.is_some() && !matches!(args.transport(), Transport::Tcp | Transport::Verbs) {
         let message = "--connect measures by TCP, or by RDMA with --transport verbs";
         return Err(CliError::usage("OPTION_CONFLICT", message));
@@ -287,6 +288,23 @@ pub(super) fn check(args: &BenchArgs) -> Result<(), CliError> {
     if args.parked.is_some() && args.transport() != Transport::Local {
         let message =
             "--parked keeps values in the table of one shard; use it with --transport local";
+        return Err(CliError::usage("OPTION_CONFLICT", message));
+    }
+    Ok(())
+}
+
+/// What a way to measure would pass over, and is refused.
+fn check_ways(args: &BenchArgs) -> Result<(), CliError> {
+    if args.from == From::Thread && args.touch {
+        let message = "--from thread sends one tensor again and again; --touch writes another each time, \
+                       from in-shard tasks only";
+        return Err(CliError::usage("OPTION_CONFLICT", message));
+    }
+    let is_open = args.rate.is_some() || args.pattern == Pattern::Oneway;
+    let is_more = is_open || args.touch || args.check || args.from == From::Thread;
+    if args.transport() == Transport::Local && is_more {
+        let message = "--transport local times the table of one shard alone, \
+                       without 'oneway', --rate, --touch, --check and --from thread";
         return Err(CliError::usage("OPTION_CONFLICT", message));
     }
     Ok(())

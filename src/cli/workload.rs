@@ -84,6 +84,19 @@ impl Job {
             receives,
         }
     }
+
+    /// Bytes at the front of each value of a stream that carry its stamp.
+    pub(crate) fn stamp_bytes(&self) -> usize {
+        match self.pattern {
+            Pattern::Oneway if self.bytes >= 4 => self.bytes.min(8) as usize,
+            _ => 0,
+        }
+    }
+
+    /// What the bytes of value `index` of a stream are written with: another for each, where each is written.
+    pub(crate) const fn round(&self, index: u64) -> u64 {
+        if self.touch { index } else { 1 }
+    }
 }
 
 /// The step and the keys of a measurement.

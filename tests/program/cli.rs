@@ -37,6 +37,10 @@ fn usage_errors_exit_2_with_a_reason_on_stderr() {
         (vec!["bench", "rate", "--rate", "1k"], "OPTION_CONFLICT"),
         (vec!["bench", "--parked", "10"], "OPTION_CONFLICT"),
         (vec!["bench", "--from", "thread", "rate"], "OPTION_CONFLICT"),
+        (
+            vec!["bench", "--from", "thread", "--touch"],
+            "OPTION_CONFLICT",
+        ),
         (vec!["bench", "--baseline-only", "--rate", "1k"], "USAGE"),
         (vec!["bench", "--baseline-only", "--baseline"], "USAGE"),
     ] {
@@ -430,6 +434,8 @@ fn bench_goes_by_tcp_beside_a_bare_socket() {
         ("pingpong", &["--rate", "1k", "--touch", "--check"]),
         ("pingpong", &["--from", "thread"]),
         ("oneway", &["--check"]),
+        ("oneway", &["--touch"]),
+        ("rate", &["--touch", "--check"]),
         ("rate", &["--baseline"]),
     ] {
         let case = [

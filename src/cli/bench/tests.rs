@@ -137,6 +137,25 @@ fn an_open_loop_at_full_speed_is_a_contradiction() {
 }
 
 #[test]
+fn what_a_way_would_pass_over_is_refused() {
+    let local = ["--transport", "local"];
+    for options in [
+        &["--from", "thread", "--touch"][..],
+        &[&local[..], &["oneway"]].concat(),
+        &[&local[..], &["--rate", "1k"]].concat(),
+        &[&local[..], &["--touch"]].concat(),
+        &[&local[..], &["--check"]].concat(),
+        &[&local[..], &["--from", "thread"]].concat(),
+    ] {
+        let (rows, cases) = run_with(options);
+        assert_eq!(rows.unwrap_err().reason(), "OPTION_CONFLICT", "{options:?}");
+        assert!(cases.is_empty(), "{options:?}");
+    }
+    let (_, cases) = run_with(&["rate", "--transport", "local", "--size", "4"]);
+    assert_eq!(cases.len(), 1);
+}
+
+#[test]
 fn a_far_host_is_reached_by_tcp_and_nothing_else() {
     let (_, cases) = run_with(&["--connect", "there:1", "--size", "4"]);
     assert_eq!(cases[0].transport, Transport::Tcp);

@@ -461,20 +461,20 @@ impl Streamer {
         Ok(())
     }
 
-    /// A value that carries its stamp, where latency is asked for; the ready one otherwise.
+    /// A value that carries its stamp, where latency is asked for, or is written; the ready one otherwise.
     #[inline]
     fn stamped(&mut self, stamp: Stamp, context: &mut TaskContext<'_>) -> Result<Tensor, Status> {
-        if self.job.pattern == Pattern::Rate || self.job.bytes < 4 {
+        let is_stamped = self.job.stamp_bytes() > 0;
+        if !is_stamped && !self.job.touch {
             return Ok(self.tensor.clone());
         }
         let mut builder = context.builder(self.meta)?;
-        if self.job.check {
-            // What a checking receiver expects of every value.
-            touch::write(builder.bytes_mut(), 1);
-        } else if self.job.touch {
-            touch::write(builder.bytes_mut(), self.sent);
+        if self.job.check || self.job.touch {
+            touch::write(builder.bytes_mut(), self.job.round(self.sent));
         }
-        put_stamp(builder.bytes_mut(), stamp.0);
+        if is_stamped {
+            put_stamp(builder.bytes_mut(), stamp.0);
+        }
         Ok(builder.finish())
     }
 

@@ -65,3 +65,26 @@ fn a_value_that_the_far_side_finds_wrong_is_told() {
         is_told(&case, |job| Job { touch: true, ..job });
     }
 }
+
+#[test]
+fn a_stream_of_values_that_are_not_written_is_told() {
+    for pattern in [Pattern::Rate, Pattern::Oneway] {
+        let case = case(pattern, From::Shard, None);
+        is_told(&case, |job| Job { touch: true, ..job });
+    }
+}
+
+#[test]
+fn every_value_of_a_stream_is_written_where_that_is_asked_for() {
+    for pattern in [Pattern::Rate, Pattern::Oneway] {
+        for bytes in [3, 5, 64, 4096, 100_000] {
+            let case = Case {
+                bytes,
+                touch: true,
+                ..case(pattern, From::Shard, None)
+            };
+            let measured = ended(&case, |job| job).expect("all bytes came");
+            assert!(measured.count > 0, "{case:?}");
+        }
+    }
+}
