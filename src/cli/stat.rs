@@ -34,7 +34,7 @@ pub struct StatArgs {
 pub fn run(args: &StatArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let ask = &args.question.ask;
     let observer = Observer::new(ask, &args.question.whom)?;
-    let mut before: Vec<(String, u64)> = Vec::new();
+    let mut before: Vec<(String, Seen)> = Vec::new();
     loop {
         let mut unanswered = Unanswered::default();
         let mut rows = vec![HEADING.map(str::to_owned).to_vec()];
@@ -45,14 +45,12 @@ pub fn run(args: &StatArgs, terminal: &mut Terminal) -> Result<(), CliError> {
             match reply {
                 Ok(reply) if ask.json => terminal.line(json(&task, &reply))?,
                 Ok(reply) => {
-                    let delivered = sum(&reply, "delivered");
+                    let seen = Seen::of(&reply);
                     let known = before.iter().find(|(known, _)| *known == task);
-                    let rate = known.zip(args.watch).map(|((_, then), every)| {
-                        delivered.saturating_sub(*then) as f64 / every.as_secs_f64()
-                    });
+                    let rate = known.and_then(|(_, then)| seen.rate_since(*then));
                     rows.push(row(&task, &reply, rate));
                     stages.extend(stage_rows(&task, &reply));
-                    now.push((task, delivered));
+                    now.push((task, seen));
                 }
                 Err(status) => {
                     let field = ask.json.then_some("task");
@@ -95,6 +93,29 @@ const HEADING: [&str; 10] = [
 const STAGES: [&str; 10] = [
     "task", "way", "size", "stage", "count", "mean", "p50", "p99", "max", "error",
 ];
+
+/// What a task had delivered, and how long it had run then, by its own clock.
+#[derive(Clone, Copy)]
+struct Seen {
+    delivered: u64,
+    up_ns: u64,
+}
+
+impl Seen {
+    fn of(reply: &StatReply) -> Self {
+        Self {
+            delivered: sum(reply, "delivered"),
+            up_ns: reply.up_ns,
+        }
+    }
+
+    /// Deliveries a second from one answer to the next; `None` if the task began anew between them.
+    fn rate_since(self, then: Self) -> Option<f64> {
+        let passed = self.up_ns.checked_sub(then.up_ns)?;
+        let delivered = self.delivered.checked_sub(then.delivered)?;
+        (passed > 0).then(|| delivered as f64 * 1e9 / passed as f64)
+    }
+}
 
 fn sum(reply: &StatReply, name: &str) -> u64 {
     reply
@@ -173,4 +194,26 @@ fn json(task: &str, reply: &StatReply) -> serde_json::Value {
     serde_json::json!({
         "task": task, "up_ns": reply.up_ns, "timed_one_in": reply.sampling, "shards": shards, "stages": stages,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Seen;
+
+    #[test]
+    fn a_rate_is_of_the_time_between_two_answers() {
+        let seen = |delivered, up_ns| Seen { delivered, up_ns };
+        let then = seen(1_000, 5_000_000_000);
+        // The second answer took three seconds, whatever the pause was.
+        let now = seen(4_000, 8_000_000_000);
+        assert_eq!(now.rate_since(then), Some(1_000.0));
+        assert_eq!(seen(1_000, 6_000_000_000).rate_since(then), Some(0.0));
+        assert_eq!(then.rate_since(then), None, "no time passed");
+        assert_eq!(seen(9_000, 1).rate_since(then), None, "it began anew");
+        assert_eq!(
+            seen(9, 9_000_000_000).rate_since(then),
+            None,
+            "it began anew"
+        );
+    }
 }
