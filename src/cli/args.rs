@@ -323,12 +323,8 @@ impl BenchArgs {
     /// What carries it, given or implied.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        let implied = if self.connect.is_some() {
-            Transport::Tcp
-        } else {
-            Transport::Shm
-        };
-        self.transport.unwrap_or(implied)
+        let implied = self.connect.as_ref().map(|_| Transport::Tcp);
+        self.transport.or(implied).unwrap_or(Transport::Shm)
     }
 
     /// How shards wait, given or implied.
@@ -394,6 +390,9 @@ pub struct BenchPeerArgs {
     pub duration: u64,
     /// As in `bench`.
     #[arg(long)]
+    pub rate: Option<f64>,
+    /// As in `bench`.
+    #[arg(long)]
     pub check: bool,
     /// As in `bench`.
     #[arg(long)]
@@ -415,6 +414,7 @@ impl BenchPeerArgs {
             bytes: case.bytes,
             warmup: micros(case.warmup),
             duration: micros(case.duration),
+            rate: case.rate,
             check: case.check,
             touch: case.touch,
         }
@@ -434,6 +434,8 @@ impl BenchPeerArgs {
         option("bytes", self.bytes.to_string());
         option("warmup", self.warmup.to_string());
         option("duration", self.duration.to_string());
+        let rate = self.rate.iter();
+        rate.for_each(|rate| option("rate", rate.to_string()));
         for (name, is_on) in [
             ("shared-core", self.shared_core),
             ("check", self.check),
@@ -456,7 +458,7 @@ impl BenchPeerArgs {
             bytes: self.bytes,
             warmup: Duration::from_micros(self.warmup),
             duration: Duration::from_micros(self.duration),
-            rate: None,
+            rate: self.rate,
             check: self.check,
             touch: self.touch,
             poll: self.poll.into(),

@@ -465,6 +465,19 @@ fn bench_goes_by_tcp_beside_a_bare_socket() {
     }
 }
 
+#[test]
+fn a_slow_stream_is_measured_as_long_as_it_was_asked_for() {
+    for transport in ["shm", "tcp", "loopback"] {
+        let case = ["bench", "oneway", "--rate", "100", "--size", "64"];
+        let times = ["--duration", "200ms", "--warmup", "50ms", "--json"];
+        let output = rendez(&[&case[..], &times, &["--transport", transport]].concat());
+        let row = &rows(&output)[0];
+        let count = row["count"].as_u64().unwrap();
+        assert!((5..=40).contains(&count), "{row}");
+        assert!(row["rate_per_s"]["p50"].is_number(), "{row}");
+    }
+}
+
 /// The far side of measurements between hosts, interrupted when the test is over.
 struct FarSide {
     child: std::process::Child,

@@ -171,6 +171,17 @@ impl Ponger {
 const PER_ACKNOWLEDGEMENT: u64 = 512;
 /// Operations timed together where a single one is too short to time.
 const PER_RECORD: u64 = 1024;
+/// How often a stream at a given rate looks at the time, unless its values are further apart.
+const LOOKS_PER_SECOND: f64 = 100.0;
+
+/// Operations timed together: a large one alone, and of a slow stream few enough that it ends in time.
+fn per_record(job: &Job) -> u64 {
+    match job.rate {
+        _ if job.bytes > SMALL_MAX => 1,
+        Some(rate) => ((rate / LOOKS_PER_SECOND) as u64).clamp(1, PER_RECORD),
+        None => PER_RECORD,
+    }
+}
 
 struct Sink {
     job: Job,
@@ -213,7 +224,7 @@ impl Sink {
             allocations: 0,
             wrong: false,
             per_acknowledgement: if is_large { 4 } else { PER_ACKNOWLEDGEMENT },
-            per_record: if is_large { 1 } else { PER_RECORD },
+            per_record: per_record(&job),
         }
     }
 
