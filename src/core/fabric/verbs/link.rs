@@ -30,7 +30,9 @@ use super::slots::Slots;
 use super::{Proof, RECEIVE_SLOTS, StagingSlots, VerbsStats};
 use crate::fabric::{Arrival, Caps, DownReason, Landing, Outcome, PostRefusal, QpId, Write};
 use crate::ground::Nanos;
-use crate::ground::limits::{VERBS_DRAIN_NS, VERBS_SEND_SLOTS, VERBS_SENDS, VERBS_WINDOW_RESERVE};
+use crate::ground::limits::{
+    BODY_MAX, VERBS_DRAIN_NS, VERBS_SEND_SLOTS, VERBS_SENDS, VERBS_WINDOW_RESERVE,
+};
 use crate::memory::{Buffer, Tensor};
 use crate::wire::Frame;
 
@@ -190,18 +192,18 @@ impl VerbsLink {
     }
 
     /// The peer is known: from here on it is open.
-    pub(super) fn begin(&mut self, peer: &QpEndpoint, body_max: usize) {
+    pub(super) fn begin(&mut self, peer: &QpEndpoint) {
         self.state = State::Open;
         // The smaller of both depths is used each way, so both also know when credit is due.
         self.granted = self.granted.min(peer.window);
         self.window = self.granted;
-        self.body_max = body_max;
+        self.body_max = BODY_MAX;
     }
 
     /// The peer is known, and the way to it is to be proved: what comes after the peer's first word waits for
     /// [`VerbsLink::adopt`].
-    pub(super) fn begin_proving(&mut self, peer: &QpEndpoint, body_max: usize, proof: Arc<Proof>) {
-        self.begin(peer, body_max);
+    pub(super) fn begin_proving(&mut self, peer: &QpEndpoint, proof: Arc<Proof>) {
+        self.begin(peer);
         self.state = State::Proving;
         self.proof = Some(proof);
     }

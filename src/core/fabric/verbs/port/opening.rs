@@ -63,7 +63,7 @@ impl VerbsPort {
     /// # Errors
     /// [`VerbsError::Endpoint`] for what cannot be, [`VerbsError::Call`]; the queue pair is then to be closed.
     pub fn connect(&mut self, qp: QpId, peer: &QpEndpoint) -> Result<(), VerbsError> {
-        self.joined(qp, peer)?.begin(peer, BODY_MAX);
+        self.joined(qp, peer)?.begin(peer);
         Ok(())
     }
 
@@ -75,7 +75,7 @@ impl VerbsPort {
     pub fn prove(&mut self, qp: QpId, peer: &QpEndpoint) -> Result<Arc<Proof>, VerbsError> {
         let proof = Arc::new(Proof::default());
         let link = self.joined(qp, peer)?;
-        link.begin_proving(peer, BODY_MAX, Arc::clone(&proof));
+        link.begin_proving(peer, Arc::clone(&proof));
         Ok(proof)
     }
 
