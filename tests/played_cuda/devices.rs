@@ -7,8 +7,9 @@ use std::time::Duration;
 use crate::calls::{call, lock, put};
 use crate::code::{INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE};
 
-/// A context is its device's number and this.
+/// A primary context is its device's number and this; one of an application's own, its device's number and the other.
 const CONTEXT: usize = 0x1000;
+const ALIEN: usize = 0x2000;
 const BYTES: usize = 8 << 30;
 
 /// The visible devices.
@@ -62,6 +63,9 @@ impl Devices {
 
     /// The device of a context that is alive.
     pub(crate) fn of_context(&self, context: usize) -> Result<usize, u32> {
+        if let Some(device) = context.checked_sub(ALIEN) {
+            return self.all.get(device).map(|_| device).ok_or(INVALID_CONTEXT);
+        }
         let device = context.checked_sub(CONTEXT).ok_or(INVALID_CONTEXT)?;
         match self.all.get(device) {
             Some(device) if device.retained > 0 => {}
@@ -79,6 +83,11 @@ impl Devices {
 
 pub(crate) const fn context_of(device: usize) -> usize {
     CONTEXT + device
+}
+
+/// A context of the device's that is not its primary one, and lives for ever.
+pub(crate) const fn alien_context_of(device: usize) -> usize {
+    ALIEN + device
 }
 
 #[unsafe(no_mangle)]
@@ -219,5 +228,14 @@ unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut *mut c_void) -> u32 {
             unsafe { context.write(std::ptr::without_provenance_mut(top)) };
         }
         Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuCtxGetDevice(device: *mut c_int) -> u32 {
+    call("cuCtxGetDevice", |state| {
+        let current = state.devices.current()?;
+        // SAFETY: as above.
+        unsafe { put(device, current as c_int) }
     })
 }

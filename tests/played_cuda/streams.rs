@@ -7,13 +7,12 @@ use std::slice;
 use crate::Outcome;
 use crate::calls::{State, call, lock, put};
 use crate::code::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED};
-use crate::devices::context_of;
+use crate::devices::{alien_context_of, context_of};
 
 /// Handles up to this one are of no stream that was made: each context has its own of them.
 const DEFAULTS: usize = 2;
-/// Where a context's own streams stand among all; and by which context a stream that is none of a device's is told.
+/// Where a context's own streams stand among all.
 const OWN: usize = 0x100;
-const ALIEN: usize = 0x2000;
 /// Streams and events that are made have greater handles.
 const FIRST: usize = 0x5000;
 
@@ -347,7 +346,7 @@ unsafe extern "C" fn cuStreamGetCtx(stream: *mut c_void, context: *mut *mut c_vo
     call("cuStreamGetCtx", |state| {
         let stream = found(state, stream)?;
         let of = if stream.is_alien {
-            ALIEN
+            alien_context_of(stream.device)
         } else {
             context_of(stream.device)
         };

@@ -188,6 +188,21 @@ impl CudaDriver {
         Ok(context.addr())
     }
 
+    /// The device of a context, which is alive.
+    fn device_of_context(&self, context: CUcontext) -> Result<CUdevice, MemoryError> {
+        // SAFETY: the context is alive, as the caller vouches.
+        check("cuCtxPushCurrent_v2", unsafe {
+            (self.table.context_push)(context)
+        })?;
+        let mut device = 0;
+        // SAFETY: a context is current, and the place valid for the answer.
+        let code = unsafe { (self.table.context_device)(&raw mut device) };
+        // SAFETY: the context on top is the one that was pushed; the answer is not wanted.
+        self.note(unsafe { (self.table.context_pop)(ptr::null_mut()) });
+        check("cuCtxGetDevice", code)?;
+        Ok(device)
+    }
+
     /// Does something with a device's context current on this thread, and leaves the thread's own as it was.
     fn within<T>(
         &self,
@@ -375,14 +390,18 @@ unsafe impl Accelerator for CudaDriver {
         // SAFETY: the driver knows the stream, as the caller vouches; the place is valid for the answer.
         let code = unsafe { (self.table.stream_context)(stream_of(stream), &raw mut context) };
         check("cuStreamGetCtx", code)?;
-        for (number, device) in self.devices.iter().enumerate() {
-            if self.context(device)? == context.addr() {
-                return Ok(Some(number as u32));
+        let handle = self.device_of_context(context)?;
+        let number = self.devices.iter().position(|one| one.handle == handle);
+        // That device's primary context is retained, and no other's: with one process for each card, none may hold
+        // memory of all of them.
+        match number {
+            Some(number) if self.context(&self.devices[number])? == context.addr() => {
+                Ok(Some(number as u32))
             }
+            _ => Err(MemoryError::Context {
+                kind: MemoryKind::Cuda,
+            }),
         }
-        Err(MemoryError::Context {
-            kind: MemoryKind::Cuda,
-        })
     }
 
     unsafe fn write_word(

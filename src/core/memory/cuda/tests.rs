@@ -462,6 +462,22 @@ fn bad_input_has_each_its_own_error() {
     alone.assert_clean();
 }
 
+/// Where each process has a card of its own, none may hold a context on all of them.
+#[test]
+fn a_stream_makes_a_context_on_its_own_device_alone() {
+    let alone = alone();
+    let application = alone.open();
+    let theirs = Stream::new(&application, 1).unwrap();
+    let before = alone.played.held().contexts;
+    let accelerator = alone.open();
+    // SAFETY: the stream lives until the end.
+    let borrowed = unsafe { Stream::borrowed(&accelerator, theirs.handle()) }.unwrap();
+    assert_eq!(borrowed.device(), 1);
+    assert_eq!(alone.played.held().contexts, before + 1);
+    drop((borrowed, accelerator, theirs, application));
+    alone.assert_clean();
+}
+
 #[test]
 fn copies_of_every_length_come_through_whole() {
     let alone = alone();

@@ -148,6 +148,7 @@ fn functions_take_what_cudarcs_take() {
         ),
         ("cuCtxPushCurrent_v2", one(theirs::cuCtxPushCurrent_v2)),
         ("cuCtxPopCurrent_v2", one(theirs::cuCtxPopCurrent_v2)),
+        ("cuCtxGetDevice", one(theirs::cuCtxGetDevice)),
         (
             "cuMemGetAllocationGranularity",
             three(theirs::cuMemGetAllocationGranularity),

@@ -23,6 +23,7 @@ macro_rules! for_each_function {
             context_release: cuDevicePrimaryCtxRelease_v2(CUdevice);
             context_push: cuCtxPushCurrent_v2(CUcontext);
             context_pop: cuCtxPopCurrent_v2(*mut CUcontext);
+            context_device: cuCtxGetDevice(*mut CUdevice);
             granularity: cuMemGetAllocationGranularity(*mut usize, *const CUmemAllocationProp, u32);
             create: cuMemCreate(
                 *mut CUmemGenericAllocationHandle, usize, *const CUmemAllocationProp, c_ulonglong

@@ -74,7 +74,10 @@ fn hand_over(played: &Played, side: &mut Side) -> Result<(), MemoryError> {
     played.hold(writer.handle() as usize, true);
     let tensor = buffer.into_tensor_after(meta(sent.len()), &writer)?;
     let view = imported(&side.accelerator, &side.pool)?;
-    let reader = Stream::new(&side.accelerator, 0)?;
+    // The reader's is of another library.
+    let theirs = Stream::new(&side.accelerator, 0)?;
+    // SAFETY: it lives as long as `theirs`.
+    let reader = unsafe { Stream::borrowed(&side.accelerator, theirs.handle()) }?;
     let mut leases = Leases::new(1);
     let leased = lease(&mut leases, &view, &tensor, 5)?;
     order_after(&leased, &reader, &times(&side.pool), &side.keeper);
