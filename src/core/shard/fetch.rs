@@ -327,9 +327,12 @@ impl Core {
         buffer.truncate(len as usize);
         let slot = Self::slot_of(demand.key, demand.point);
         match (buffer.into_tensor(meta), demand.offer) {
-            (Ok(tensor), Some(_)) => {
+            (Ok(tensor), Some(offer)) => {
                 let id = TransferId::from_token(demand.tag);
-                if let Some(incoming) = self.transfers.end(id) {
+                // A value that was given up has left its number to others.
+                if self.transfers.is_of(id, link, &offer)
+                    && let Some(incoming) = self.transfers.end(id)
+                {
                     self.supply(&incoming, id, tensor);
                 }
             }
@@ -408,8 +411,7 @@ impl Core {
 
     /// An offer we had accepted is gone at its sender.
     pub(crate) fn withdraw(&mut self, link: LinkId, slot: Slot, id: TransferId, offer: &Accepted) {
-        let known = self.transfers.at(id);
-        if known.is_none_or(|incoming| incoming.offer.ticket != offer.ticket) {
+        if !self.transfers.is_of(id, link, offer) {
             return;
         }
         self.transfers.end(id);

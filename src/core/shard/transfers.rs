@@ -168,6 +168,12 @@ impl Transfers {
         self.offers.at(id.0)
     }
 
+    /// True if a transfer is of that offer of the link's peer. One that has ended leaves its number to later ones.
+    pub(crate) fn is_of(&self, id: TransferId, link: LinkId, offer: &Accepted) -> bool {
+        let known = self.offers.at(id.0);
+        known.is_some_and(|of| (of.link, of.offer.ticket) == (link, offer.ticket))
+    }
+
     /// The value is here, or it is no longer wanted.
     pub(crate) fn end(&mut self, id: TransferId) -> Option<Incoming> {
         let ended = self.offers.remove(id.0)?;

@@ -390,6 +390,27 @@ fn a_fabric_that_refuses_is_tried_again_for_a_while() {
     assert_eq!(transfers.next_try(), Nanos::NEVER);
 }
 
+/// A landing that comes home late names the transfer it was for, and others have had that number since.
+#[test]
+fn a_number_that_went_round_is_of_another_offer() {
+    let mut transfers = Transfers::new(None);
+    let first = transfers.begin(incoming(0, 0, 8)).unwrap();
+    assert!(transfers.is_of(first, link(0), &accepted(0, 8)));
+    transfers.end(first).unwrap();
+    let mut again = || {
+        let id = transfers.begin(incoming(0, 1, 8)).unwrap();
+        let is_same = id == first;
+        if !is_same {
+            transfers.end(id).unwrap();
+        }
+        is_same
+    };
+    assert!((0..1 << Ticket::GENERATION_BITS).any(|_| again()));
+    assert!(transfers.is_of(first, link(0), &accepted(1, 8)));
+    assert!(!transfers.is_of(first, link(0), &accepted(0, 8)));
+    assert!(!transfers.is_of(first, link(1), &accepted(1, 8)));
+}
+
 #[test]
 fn offers_are_counted_by_their_link() {
     let mut transfers = Transfers::new(None);
