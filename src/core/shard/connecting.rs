@@ -91,7 +91,7 @@ impl Core {
         if peer.links.len() != usize::from(up.shards) {
             let none = vec![NO_LINK; usize::from(up.shards)];
             let former = std::mem::replace(&mut peer.links, none);
-            self.links.spare(former);
+            self.leave_links(at, former);
         }
         for (theirs, attach) in up.links {
             let link = self.link_with(at, theirs, up.read_domain);
@@ -110,6 +110,20 @@ impl Core {
         self.resolve_links(at);
         self.requeue_parked(at);
         self.tell_ends(at);
+    }
+
+    /// The peer has another number of shards than it had: what waits at its former links goes by its new ones.
+    fn leave_links(&mut self, at: PeerId, former: Vec<LinkId>) {
+        for &link in &former {
+            // Sends that wait for its credit are tried again.
+            self.stir(link);
+            let Some(entry) = self.links.at_mut(link) else {
+                continue;
+            };
+            let parked = std::mem::take(&mut entry.parked);
+            self.peers[at].parked.append(parked);
+        }
+        self.links.spare(former);
     }
 
     fn link_with(&mut self, peer: PeerId, theirs: u16, read_domain: bool) -> LinkId {

@@ -23,6 +23,11 @@ impl ParkedQueue {
         self.0.push_back(slot);
     }
 
+    /// What stands in another queue stands behind these.
+    pub(super) fn append(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
+
     /// The slot whose value leaves next.
     pub(crate) fn pop(&mut self) -> Option<Slot> {
         self.0.pop_front()

@@ -64,6 +64,11 @@ impl Core {
             }
         }
         self.peers[at].parked.clear();
+        for &link in &self.peers[at].links {
+            if let Some(entry) = self.links.at_mut(link) {
+                entry.parked.clear();
+            }
+        }
         self.fail_keys(
             status,
             |entry| matches!(entry.way.route, Route::Out { peer } if peer == at),
