@@ -321,6 +321,8 @@ pub(crate) enum ShardMessage {
         at: FrameIter,
         wait: u32,
         deadline: Nanos,
+        /// The life of the source that my key names.
+        expected: Incarnation,
     },
     /// I wait no longer.
     Cancel { wait: u32 },
@@ -337,4 +339,6 @@ pub(crate) enum ShardMessage {
     Forget { key: KeyId, told: u32 },
     /// A step ended: the home shard has fixed the status.
     Abort { step: StepId, status: Status },
+    /// I am asked to stop, and owe nothing any more. Said once.
+    Drained,
 }

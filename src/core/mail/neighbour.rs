@@ -1,20 +1,23 @@
 //! Neighbours: the shards of one process, and the rings of notes between every two of them.
 //!
-//! Knows rings; not what a note says.
+//! Knows rings and doorbells; not what a note says.
 
 use super::call::ShardMessage;
+use crate::fabric::doorbell::PeerWake;
 use crate::fabric::spsc::{self, Consumer, Producer};
 
-/// A neighbour in the same process: a ring each way.
+/// A neighbour in the same process: a ring each way, and the doorbell that it sleeps by.
 #[derive(Debug)]
 pub struct Neighbour {
     pub(crate) to: Producer<ShardMessage>,
     pub(crate) from: Consumer<ShardMessage>,
+    pub(crate) wake: PeerWake,
 }
 
-/// A ring each way between every two of `count` shards, of `notes` places: for each shard its neighbours by index,
-/// with nothing at its own.
-pub fn neighbours(count: usize, notes: usize) -> Vec<Vec<Option<Neighbour>>> {
+/// A ring each way between every two shards, of `notes` places: for each shard its neighbours by index, with nothing at
+/// its own. `wakes` are the shards' doorbells.
+pub fn neighbours(wakes: &[PeerWake], notes: usize) -> Vec<Vec<Option<Neighbour>>> {
+    let count = wakes.len();
     let mut tos: Vec<Vec<_>> = (0..count)
         .map(|_| (0..count).map(|_| None).collect())
         .collect();
@@ -32,10 +35,12 @@ pub fn neighbours(count: usize, notes: usize) -> Vec<Vec<Option<Neighbour>>> {
     ends.map(|(tos, froms)| {
         tos.into_iter()
             .zip(froms)
-            .map(|(to, from)| {
+            .zip(wakes)
+            .map(|((to, from), wake)| {
                 Some(Neighbour {
                     to: to?,
                     from: from?,
+                    wake: wake.clone(),
                 })
             })
             .collect()

@@ -169,9 +169,9 @@ impl Shard {
         }
     }
 
-    /// True when the shard may end: nothing is owed any more, or the time is up.
+    /// True when the shard may end: nothing is owed any more, by it or by another of its process, or the time is up.
     pub(super) fn may_stop(&mut self, deadline: Nanos) -> bool {
-        if self.core.now < deadline && !self.core.is_drained() {
+        if self.core.now < deadline && !(self.core.is_drained() && self.are_all_drained()) {
             return false;
         }
         let status = self.failed.take().unwrap_or_else(faults::shutdown);
@@ -179,6 +179,20 @@ impl Shard {
         self.core.links.close_all(&mut self.ports);
         self.mailbox.close(&status);
         true
+    }
+}
+
+impl Shard {
+    /// True if the others of the process owe nothing either: one of them may still have a value to send by a key of
+    /// ours. Where a shard has failed, none waits for it.
+    fn are_all_drained(&mut self) -> bool {
+        if self.failed.is_some() {
+            return true;
+        }
+        self.core.neighbour_queues.say_drained(self.core.index);
+        self.transmit();
+        let mut neighbours = self.neighbours.iter().flatten();
+        self.core.neighbour_queues.are_drained() && !neighbours.any(|one| one.from.is_ready())
     }
 }
 

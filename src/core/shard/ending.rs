@@ -111,8 +111,10 @@ impl Core {
             }
         });
         for id in waiting {
-            if let Some((_, waiter)) = self.table.cancel(id) {
+            if let Some((slot, waiter)) = self.table.cancel(id) {
                 self.complete(waiter, Err(status.clone()));
+                // What a peer was asked for is owed no more.
+                self.settle_demands(slot);
             }
         }
         self.send_queue.fail(&status, |_| true);

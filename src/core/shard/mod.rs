@@ -379,6 +379,7 @@ impl Shard {
                     at,
                     wait: ticket.packed(),
                     deadline,
+                    expected,
                 },
             ),
             None => self

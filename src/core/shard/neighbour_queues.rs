@@ -12,6 +12,9 @@ pub(crate) struct NeighbourQueues {
     queues: Vec<VecDeque<ShardMessage>>,
     /// Messages in all of them.
     waiting: usize,
+    /// This shard has said that it owes nothing any more, and so many others have.
+    has_drained: bool,
+    drained: usize,
 }
 
 impl NeighbourQueues {
@@ -20,6 +23,8 @@ impl NeighbourQueues {
         Self {
             queues: (0..shards).map(|_| VecDeque::new()).collect(),
             waiting: 0,
+            has_drained: false,
+            drained: 0,
         }
     }
 
@@ -49,23 +54,46 @@ impl NeighbourQueues {
         }
     }
 
-    /// Says what `give` takes, in order; what it gives back stays the first, and the rest waits with it.
+    /// This shard owes nothing any more, which each other is told once.
+    pub(super) fn say_drained(&mut self, own: u16) {
+        if std::mem::replace(&mut self.has_drained, true) {
+            return;
+        }
+        for shard in (0..self.queues.len() as u16).filter(|&shard| shard != own) {
+            self.push(shard, ShardMessage::Drained);
+        }
+    }
+
+    /// Another shard owes nothing any more.
+    pub(super) const fn hear_drained(&mut self) {
+        self.drained += 1;
+    }
+
+    /// True if no shard of the process owes anything any more.
+    pub(super) const fn are_drained(&self) -> bool {
+        self.has_drained && self.drained + 1 >= self.queues.len()
+    }
+
+    /// Says what `give` takes, in order; what it gives back stays the first, and the rest waits with it. True if
+    /// anything was said.
     pub(super) fn send(
         &mut self,
         shard: usize,
         mut give: impl FnMut(ShardMessage) -> Option<ShardMessage>,
-    ) {
+    ) -> bool {
         let Some(queue) = self.queues.get_mut(shard) else {
-            return;
+            return false;
         };
+        let before = self.waiting;
         while let Some(message) = queue.pop_front() {
             if let Some(message) = give(message) {
                 reached!("a_full_ring_of_notes");
                 queue.push_front(message);
-                return;
+                break;
             }
             self.waiting -= 1;
         }
+        self.waiting < before
     }
 }
 

@@ -10,6 +10,7 @@ use super::reconnect::Lack;
 use super::transfers::ToOpen;
 use crate::channel::Demand;
 use crate::fabric::{AnyPort, Port, PostRefusal, QpId};
+use crate::mail::neighbour::Neighbour;
 use crate::wire::Frame;
 
 /// The ports, for what may be posted at once; by default there are none, and all is queued.
@@ -100,9 +101,10 @@ impl Shard {
             core, neighbours, ..
         } = self;
         for (at, neighbour) in neighbours.iter_mut().enumerate() {
-            if let Some(neighbour) = neighbour {
-                let give = |note| neighbour.to.push(note).err();
-                core.neighbour_queues.send(at, give);
+            if let Some(Neighbour { to, wake, .. }) = neighbour
+                && core.neighbour_queues.send(at, |note| to.push(note).err())
+            {
+                wake.ring();
             }
         }
     }

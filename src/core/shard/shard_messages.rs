@@ -48,9 +48,14 @@ impl Core {
                 at,
                 wait,
                 deadline,
+                expected,
             } => {
                 let noted = self.known_key(from, key);
-                let (id, way) = match noted.and_then(|id| Ok((id, self.way(id)?))) {
+                let noted = noted.and_then(|id| match self.stranger_fault(id, expected) {
+                    Some(status) => Err(status),
+                    None => Ok((id, self.way(id)?)),
+                });
+                let (id, way) = match noted {
                     Ok(noted) => noted,
                     Err(status) => {
                         let outcome = Err(status);
@@ -59,7 +64,7 @@ impl Core {
                             .push(from, ShardMessage::Deliver { wait, outcome });
                     }
                 };
-                let Some(ticket) = self.waits.add_neighbour(from, wait) else {
+                let Some(ticket) = self.waits.add_neighbour(from, wait, expected) else {
                     let status = faults::waiters_exhausted(self.settings.waiters);
                     return self.neighbour_queues.push(
                         from,
@@ -103,6 +108,7 @@ impl Core {
             ShardMessage::Abort { step, status } => {
                 self.abort(step, &status);
             }
+            ShardMessage::Drained => self.neighbour_queues.hear_drained(),
         }
     }
 

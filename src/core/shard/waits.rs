@@ -49,6 +49,8 @@ pub(super) enum Wait {
         shard: u16,
         theirs: u32,
         id: Option<WaiterId>,
+        /// The life of the source that its key names.
+        expected: Incarnation,
     },
     /// An in-shard task of ours, in the table of a neighbour.
     Away {
@@ -107,12 +109,18 @@ impl Waits {
         Ok(ticket)
     }
 
-    /// A neighbour waits, by its own ticket. `None` if there is no room.
-    pub(super) fn add_neighbour(&mut self, shard: u16, theirs: u32) -> Option<Ticket> {
+    /// A neighbour waits, by its own ticket, for a value of that life of its source. `None` if there is no room.
+    pub(super) fn add_neighbour(
+        &mut self,
+        shard: u16,
+        theirs: u32,
+        expected: Incarnation,
+    ) -> Option<Ticket> {
         let wait = Wait::Neighbour {
             shard,
             theirs,
             id: None,
+            expected,
         };
         self.slab.insert(wait).ok()
     }
@@ -139,11 +147,11 @@ impl Waits {
         self.slab.remove(ticket)
     }
 
-    /// The life of the source that an application thread's key names.
+    /// The life of the source that its key names. A task of ours at a neighbour is there by that one's own ticket.
     pub(super) fn expected(&self, ticket: Ticket) -> Option<Incarnation> {
-        match self.slab.at(ticket) {
-            Some(Wait::Outside { expected, .. }) => Some(*expected),
-            _ => None,
+        match self.slab.at(ticket)? {
+            Wait::Outside { expected, .. } | Wait::Neighbour { expected, .. } => Some(*expected),
+            Wait::Away { .. } => None,
         }
     }
 

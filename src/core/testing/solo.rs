@@ -188,12 +188,12 @@ impl Team {
         let count = self.settings.shards.max(1);
         let house = House::new();
         let mut solos = Vec::new();
-        for (index, neighbours) in neighbours(usize::from(count), self.queues.shard_messages)
-            .into_iter()
-            .enumerate()
-        {
+        let bells: Result<Vec<_>, _> = (0..count).map(|_| Doorbell::new()).collect();
+        let bells = bells.map_err(|error| no_memory(&error))?;
+        let wakes: Vec<_> = bells.iter().map(Doorbell::wake).collect();
+        let neighbours = neighbours(&wakes, self.queues.shard_messages);
+        for (index, (neighbours, doorbell)) in neighbours.into_iter().zip(bells).enumerate() {
             let index = index as u16;
-            let doorbell = Doorbell::new().map_err(|error| no_memory(&error))?;
             let mailbox = Arc::new(Mailbox::new(self.queues.mailbox, Arc::new(doorbell)));
             let ports = ports(index);
             let head = Head {

@@ -4,6 +4,7 @@ mod admitting;
 mod lies;
 mod posting;
 mod tasks;
+mod teams;
 
 use std::sync::Arc;
 

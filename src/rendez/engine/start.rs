@@ -90,7 +90,8 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
     let (ready, started) = mpsc::channel::<Result<_, Status>>();
     let (working, done) = mpsc::channel();
     let (stay, parting) = channel::bounded::<()>(0);
-    let mut rings = neighbours(count, limits::SHARD_MESSAGE_RING)
+    let wakes: Vec<_> = doorbells.iter().map(|bell| bell.wake()).collect();
+    let mut rings = neighbours(&wakes, limits::SHARD_MESSAGE_RING)
         .into_iter()
         .enumerate();
     // What fails here is told when there is an engine: it ends the shards that run already.

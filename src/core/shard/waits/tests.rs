@@ -43,8 +43,8 @@ fn a_thread_that_gives_up_is_found_by_its_cell_and_by_no_other() {
 fn a_neighbour_is_found_by_its_own_ticket_and_a_task_by_its_name() {
     let mut waits = Waits::new(8);
     let [first, second] = [0, 1].map(TaskId::of_row);
-    let theirs = waits.add_neighbour(1, 40).expect("room");
-    waits.add_neighbour(2, 40).expect("room");
+    let theirs = waits.add_neighbour(1, 40, SOURCE).expect("room");
+    waits.add_neighbour(2, 40, SOURCE).expect("room");
     let away = waits.add_away(3, first, 0).expect("room");
     waits.add_away(3, second, 0).expect("room");
     assert!(waits.set_place(theirs, place(5)));
@@ -63,7 +63,7 @@ fn a_wait_for_which_there_is_no_room_comes_back() {
     let late = cell();
     let refused = waits.add_outside(Reply::Cell(Arc::clone(&late)), None, SOURCE);
     assert!(matches!(refused, Err(Reply::Cell(back)) if Arc::ptr_eq(&back, &late)));
-    assert_eq!(waits.add_neighbour(1, 1), None);
+    assert_eq!(waits.add_neighbour(1, 1, SOURCE), None);
     assert_eq!(waits.add_away(1, TaskId::of_row(0), 1), None);
 }
 

@@ -1,0 +1,329 @@
+//! Tasks of several shards that turn by hand: what shards of one task say to each other, and a peer that comes back
+//! with another number of shards.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Deaf;
+use crate::fabric::{AnyPort, Geometry, LoopbackPort};
+use crate::ground::device::TaskName;
+use crate::ground::{Incarnation, Key, Nanos, Shape, StepId, catalogue, faults};
+use crate::memory::{ArenaConfig, HugePages, Tensor};
+use crate::shard::{PreparedKey, Progress, Settings, Task, TaskContext, TaskEvent};
+use crate::testing::solo::{End, Greeting, Queues, Solo, Team};
+use crate::trace::Clock;
+
+const STEP: StepId = StepId(1);
+const SECOND: u64 = 1_000_000_000;
+
+fn name(of: char) -> TaskName {
+    TaskName::parse(&format!("/job:{of}/task:0")).unwrap()
+}
+
+/// The shards of a task.
+struct Shards {
+    of: char,
+    life: Incarnation,
+    solos: Vec<Solo>,
+}
+
+impl Shards {
+    fn new(of: char, life: u64, shards: u16, now: &Arc<AtomicU64>) -> Self {
+        let team = Team {
+            task: name(of),
+            incarnation: Incarnation(life),
+            settings: Settings {
+                shards,
+                ..Settings::default()
+            },
+            clock: Clock::simulated(Arc::clone(now)),
+            arena: ArenaConfig {
+                segment_bytes: 1 << 20,
+                bytes_max: 4 << 20,
+                huge_pages: HugePages::Off,
+            },
+            queues: Queues::default(),
+        };
+        let ports = |_| vec![AnyPort::Loopback(LoopbackPort::new())];
+        let solos = team.muster(ports, |_| Arc::new(Deaf)).unwrap();
+        let life = Incarnation(life);
+        Self { of, life, solos }
+    }
+
+    /// The shard that owns a key, of which `other` says the same.
+    fn owner(&mut self, key: &Key) -> &mut Solo {
+        let owner = key.shard_of(self.solos.len() as u32);
+        &mut self.solos[owner as usize]
+    }
+
+    /// A key from one task to another that this task's shard `owner` owns.
+    fn key(&self, from: char, to: char, owner: u32) -> Key {
+        let keys = (0..).map(|edge| {
+            Key::between(&from.to_string(), &to.to_string(), &format!("e{edge}")).unwrap()
+        });
+        let mut keys = keys.filter(|key| key.shard_of(self.solos.len() as u32) == owner);
+        keys.next().unwrap()
+    }
+
+    fn turn(&mut self) {
+        for solo in &mut self.solos {
+            solo.turn();
+        }
+    }
+}
+
+/// Connects each shard of the one with each of the other.
+fn connect(one: &mut Shards, other: &mut Shards) {
+    let geometry = Geometry {
+        slots: 64,
+        payload_bytes: 1 << 16,
+    };
+    let mut ends: Vec<Vec<_>> = other.solos.iter().map(|_| Vec::new()).collect();
+    let (theirs, shards) = (other.solos.len() as u16, one.solos.len() as u16);
+    let greeting = |of: &Shards, shards, links| Greeting {
+        task: name(of.of),
+        incarnation: of.life,
+        shards,
+        read_domain: false,
+        segments: Vec::new(),
+        links,
+    };
+    for (at, solo) in one.solos.iter_mut().enumerate() {
+        let mut links = Vec::new();
+        for (to, ends) in ends.iter_mut().enumerate() {
+            let (maker, opener) = LoopbackPort::endpoints(geometry).unwrap();
+            links.push((to as u16, End::Loopback(maker)));
+            ends.push((at as u16, End::Loopback(opener)));
+        }
+        solo.peer_up(greeting(other, theirs, links));
+    }
+    let greetings: Vec<_> = (ends.into_iter())
+        .map(|links| greeting(one, shards, links))
+        .collect();
+    for (solo, greeting) in other.solos.iter_mut().zip(greetings) {
+        solo.peer_up(greeting);
+    }
+}
+
+/// Turns all until nothing moves, at the time it is.
+fn settle(of: &mut [&mut Shards]) {
+    for _ in 0..20 {
+        for shards in &mut *of {
+            shards.turn();
+        }
+    }
+}
+
+fn tensor(byte: u8, len: usize) -> Tensor {
+    Tensor::from_vec(vec![byte; len], Shape::row(len as u64).unwrap()).unwrap()
+}
+
+fn send(solo: &mut Solo, key: &Key, byte: u8) {
+    let sent = solo.enter(|context| {
+        let key = context.prepare(key)?;
+        context.send(STEP, key, tensor(byte, 8))
+    });
+    sent.unwrap();
+}
+
+/// What was parked for a peer while it was away waited at a link of its former life, which no key named any more.
+#[test]
+fn parked_values_follow_a_peer_to_another_number_of_shards() {
+    let now = Arc::new(AtomicU64::new(1));
+    let mut a = Shards::new('a', 1, 1, &now);
+    let mut b = Shards::new('b', 2, 1, &now);
+    connect(&mut a, &mut b);
+    settle(&mut [&mut a, &mut b]);
+    let keys = ["x", "y", "z"].map(|edge| Key::between("a", "b", edge).unwrap());
+    for key in &keys {
+        send(&mut a.solos[0], key, 1);
+        assert!(b.owner(key).recv(STEP, key, Nanos::NEVER).take().is_none());
+    }
+    settle(&mut [&mut a, &mut b]);
+    let task = name('b');
+    a.solos[0].peer_lost(&task, faults::peer_left(&task));
+    settle(&mut [&mut a]);
+    let step = StepId(2);
+    for (key, byte) in keys.iter().zip(2..) {
+        for byte in [byte, byte + 10] {
+            let sent = a.solos[0].enter(|context| {
+                let key = context.prepare(key)?;
+                context.send(step, key, tensor(byte, 8))
+            });
+            sent.unwrap();
+        }
+    }
+    assert_eq!(a.solos[0].stats().parked, 6);
+    let mut b = Shards::new('b', 3, 3, &now);
+    connect(&mut a, &mut b);
+    settle(&mut [&mut a, &mut b]);
+    for (key, byte) in keys.iter().zip(2..) {
+        for byte in [byte, byte + 10] {
+            let received = b.owner(key).recv(step, key, Nanos::NEVER);
+            settle(&mut [&mut a, &mut b]);
+            let received = received.take().expect("it has come").unwrap();
+            assert_eq!(received.tensor.host().unwrap(), [byte; 8]);
+        }
+    }
+    assert_eq!(a.solos[0].stats().parked, 0);
+}
+
+/// A receive with a deadline of its own keeps a peer wanted that does not come; values for it are given up each time.
+#[test]
+fn values_that_are_given_up_leave_no_slots_behind() {
+    let now = Arc::new(AtomicU64::new(1));
+    let mut a = Shards::new('a', 1, 1, &now);
+    let mut b = Shards::new('b', 2, 1, &now);
+    connect(&mut a, &mut b);
+    settle(&mut [&mut a, &mut b]);
+    let task = name('b');
+    a.solos[0].peer_lost(&task, faults::peer_left(&task));
+    settle(&mut [&mut a]);
+    let back = Key::between("b", "a", "back").unwrap();
+    let patience = Nanos(10_000 * SECOND);
+    let waiting = a.solos[0].recv(STEP, &back, patience);
+    let there = Key::between("a", "b", "there").unwrap();
+    let timeout = Settings::default().connect_timeout_ns;
+    for _ in 0..10 {
+        send(&mut a.solos[0], &there, 1);
+        now.fetch_add(timeout + 1, Ordering::Relaxed);
+        settle(&mut [&mut a]);
+        assert_eq!(a.solos[0].stats().parked, 0, "given up");
+    }
+    assert!(waiting.take().is_none());
+    let links = &a.solos[0].core_mut().links;
+    assert!(links.iter().all(|link| link.parked.is_empty()));
+}
+
+/// A shard that sleeps hears what its neighbour has to say when that is said, and not when it looks again by itself.
+#[test]
+fn a_note_rings_the_neighbour_it_is_for() {
+    let now = Arc::new(AtomicU64::new(1));
+    let mut a = Shards::new('a', 1, 2, &now);
+    settle(&mut [&mut a]);
+    let key = a.key('a', 'a', 1);
+    let bells = [0, 1].map(|at: usize| a.solos[at].mailbox().doorbell());
+    for bell in &bells {
+        bell.arm();
+    }
+    send(&mut a.solos[0], &key, 1);
+    a.solos[0].turn();
+    let rang = bells.map(|bell| bell.wait(Some(Nanos::ZERO)).unwrap());
+    assert_eq!(rang, [false, true]);
+}
+
+/// A key's life is known to the shard that prepared it; the receive waits at the key's owner.
+#[test]
+fn a_receive_at_a_neighbour_ends_if_another_life_comes() {
+    let now = Arc::new(AtomicU64::new(1));
+    let mut a = Shards::new('a', 1, 2, &now);
+    let key = a.key('b', 'a', 1);
+    let key = key.with_source_incarnation(Incarnation(7));
+    assert_eq!(key.shard_of(2), 1);
+    a.solos[0].enter(|context| {
+        let key = context.prepare(&key).unwrap();
+        context.recv_by(STEP, key, 9, Nanos(10_000 * SECOND));
+    });
+    settle(&mut [&mut a]);
+    assert!(a.solos[0].heard().is_none());
+    let mut b = Shards::new('b', 8, 1, &now);
+    connect(&mut a, &mut b);
+    settle(&mut [&mut a, &mut b]);
+    let (token, outcome) = a.solos[0].heard().expect("it is told");
+    assert_eq!(token, 9);
+    assert_eq!(outcome.unwrap_err().reason(), catalogue::PEER_RESTARTED);
+    // One that begins now, too.
+    a.solos[0].enter(|context| {
+        let key = context.prepare(&key).unwrap();
+        context.recv(STEP, key, 10);
+    });
+    settle(&mut [&mut a, &mut b]);
+    let (_, outcome) = a.solos[0].heard().expect("it is told");
+    assert_eq!(outcome.unwrap_err().reason(), catalogue::PEER_RESTARTED);
+}
+
+/// No receiver waits for what was asked any more: nothing of it is owed.
+#[test]
+fn a_receive_that_has_asked_holds_no_shutdown_up() {
+    let now = Arc::new(AtomicU64::new(1));
+    let mut a = Shards::new('a', 1, 1, &now);
+    let mut b = Shards::new('b', 2, 1, &now);
+    connect(&mut a, &mut b);
+    settle(&mut [&mut a, &mut b]);
+    let key = Key::between("a", "b", "long").unwrap();
+    let first = b.solos[0].recv(STEP, &key, Nanos::NEVER);
+    let sent = a.solos[0].enter(|context| {
+        let key = context.prepare(&key)?;
+        context.send(STEP, key, tensor(5, 8192))
+    });
+    sent.unwrap();
+    settle(&mut [&mut a, &mut b]);
+    assert_eq!(
+        first.take().expect("it has come").unwrap().tensor.size(),
+        8192
+    );
+    let next = b.solos[0].recv(STEP, &key, Nanos::NEVER);
+    settle(&mut [&mut a, &mut b]);
+    assert_eq!(b.solos[0].holdings().owed[0], 1, "it has asked");
+    b.solos[0].shut_down(Nanos(10 * SECOND));
+    let mut is_over = false;
+    for _ in 0..100 {
+        now.fetch_add(1_000_000, Ordering::Relaxed);
+        is_over |= b.solos[0].turn() == Progress::Stopped;
+        if is_over {
+            break;
+        }
+        a.solos[0].turn();
+    }
+    assert!(is_over, "it waits for nothing");
+    assert!(next.take().is_some_and(|outcome| outcome.is_err()));
+}
+
+/// Sends its last value when it is told to stop.
+struct Last {
+    key: Key,
+    prepared: Option<PreparedKey>,
+}
+
+impl Task for Last {
+    fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
+        match event {
+            TaskEvent::Started => self.prepared = context.prepare(&self.key).ok(),
+            TaskEvent::Stopping => {
+                let key = self.prepared.expect("it has begun");
+                context.send(STEP, key, tensor(3, 8)).unwrap();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A shard that owes nothing ended while another of its process still had a value to send by its keys.
+#[test]
+fn the_last_value_of_a_task_leaves_by_a_neighbours_key() {
+    let now = Arc::new(AtomicU64::new(1));
+    let mut a = Shards::new('a', 1, 2, &now);
+    let mut b = Shards::new('b', 2, 1, &now);
+    connect(&mut a, &mut b);
+    settle(&mut [&mut a, &mut b]);
+    let key = a.key('a', 'b', 0);
+    a.solos[1].spawn(Box::new(Last {
+        key: key.clone(),
+        prepared: None,
+    }));
+    let received = b.solos[0].recv(STEP, &key, Nanos::NEVER);
+    settle(&mut [&mut a, &mut b]);
+    let deadline = Nanos(now.load(Ordering::Relaxed) + SECOND);
+    for solo in &mut a.solos {
+        solo.shut_down(deadline);
+    }
+    let mut running = vec![0, 1];
+    for _ in 0..200 {
+        now.fetch_add(1_000_000, Ordering::Relaxed);
+        running.retain(|&at| a.solos[at].turn() != Progress::Stopped);
+        b.turn();
+    }
+    assert!(running.is_empty(), "both end well before their time is up");
+    let received = received.take().expect("it has come").unwrap();
+    assert_eq!(received.tensor.host().unwrap(), [3; 8]);
+}
