@@ -462,6 +462,12 @@ fn bad_input_has_each_its_own_error() {
     alone.assert_clean();
 }
 
+/// A stream as another library's.
+fn borrowed(accelerator: &Arc<dyn Accelerator>, theirs: &Stream) -> Result<Stream, MemoryError> {
+    // SAFETY: the played driver looks every stream up.
+    unsafe { Stream::borrowed(accelerator, theirs.handle()) }
+}
+
 /// Where each process has a card of its own, none may hold a context on all of them.
 #[test]
 fn a_stream_makes_a_context_on_its_own_device_alone() {
@@ -470,11 +476,10 @@ fn a_stream_makes_a_context_on_its_own_device_alone() {
     let theirs = Stream::new(&application, 1).unwrap();
     let before = alone.played.held().contexts;
     let accelerator = alone.open();
-    // SAFETY: the stream lives until the end.
-    let borrowed = unsafe { Stream::borrowed(&accelerator, theirs.handle()) }.unwrap();
-    assert_eq!(borrowed.device(), 1);
+    let seen = borrowed(&accelerator, &theirs).unwrap();
+    assert_eq!(seen.device(), 1);
     assert_eq!(alone.played.held().contexts, before + 1);
-    drop((borrowed, accelerator, theirs, application));
+    drop((seen, accelerator, theirs, application));
     alone.assert_clean();
 }
 

@@ -76,8 +76,7 @@ fn hand_over(played: &Played, side: &mut Side) -> Result<(), MemoryError> {
     let view = imported(&side.accelerator, &side.pool)?;
     // The reader's is of another library.
     let theirs = Stream::new(&side.accelerator, 0)?;
-    // SAFETY: it lives as long as `theirs`.
-    let reader = unsafe { Stream::borrowed(&side.accelerator, theirs.handle()) }?;
+    let reader = borrowed(&side.accelerator, &theirs)?;
     let mut leases = Leases::new(1);
     let leased = lease(&mut leases, &view, &tensor, 5)?;
     order_after(&leased, &reader, &times(&side.pool), &side.keeper);
