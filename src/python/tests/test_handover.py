@@ -1,5 +1,6 @@
 """What every user does: send, receive, in either order, within steps."""
 
+import asyncio
 import math
 import signal
 import threading
@@ -235,6 +236,22 @@ def test_done_callback(engine, own):
     assert done.wait(10)
     assert called == [receive]
     assert receive.result().item() == 1
+
+
+@pytest.mark.parametrize("raised", [ValueError, SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_a_done_callback_that_raises_stops_no_other(engine, own, monkeypatch, raised):
+    told, failed, done = [], threading.Event(), threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda args: (told.append(args.exc_type), failed.set()))
+
+    def fail(_):
+        raise raised
+
+    engine.recv(own("first")).add_done_callback(fail)
+    engine.send(own("first"), 1)
+    assert failed.wait(10)
+    engine.recv(own("second")).add_done_callback(lambda _: done.set())
+    engine.send(own("second"), 2)
+    assert done.wait(10) and told == [raised]
 
 
 def test_send_wait_waits_for_room():

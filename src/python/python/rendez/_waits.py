@@ -197,7 +197,8 @@ class _Callbacks:
                 return
             del self._waiting[number]
             function(operation)
-        except Exception:
+        except BaseException:
+            # Also what ends a program: this thread calls for all other operations too.
             self._waiting.pop(number, None)
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), self._thread)))
 
