@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use rendez::ground::catalogue;
+use rendez::mail::forks;
 use rendez::{Driver, Engine, Received, Recv as Receive, SendAsync, Status};
 
 use super::calls::call::{Answered, Underway};
@@ -182,7 +183,7 @@ impl Operation {
         // Under the lock: who gives it up from here on finds it idle.
         if self.fate.is_given_up() {
             drop(state);
-            self.end(py, work.room(), Err(self.given_up()));
+            self.give_up(py, work);
             return;
         }
         *state = State::Idle(work);
@@ -190,10 +191,27 @@ impl Operation {
         self.ended.notify_all();
     }
 
+    /// It was given up, and this thread has the work. Of a send the engine says how it ended: its value may be taken.
+    fn give_up(&self, py: Python<'_>, work: Work) {
+        if let Work::Send(send) = work {
+            let sent = py.detach(|| send.give_up());
+            let sent = sent.map(|()| Done::Sent).map_err(Status::from);
+            return self.finish(py, sent, None);
+        }
+        let room = py.detach(|| work.room());
+        self.end(py, room, Err(self.given_up()));
+    }
+
+    fn is_send(&self) -> bool {
+        self.cancelled == catalogue::SEND_CANCELLED
+    }
+
     fn finish(&self, py: Python<'_>, done: Result<Done, Status>, room: Option<Into>) {
         let outcome = match done {
-            // Who gave it up was told that it ends so. What was sent is sent.
-            Err(_) | Ok(Done::Answered(_)) if !self.fate.keep() => Err(self.given_up()),
+            // Who gave it up was told that it ends so. Who gives a send up is told how that ends.
+            Err(_) | Ok(Done::Answered(_)) if !self.is_send() && !self.fate.keep() => {
+                Err(self.given_up())
+            }
             Ok(done) => done.object(py).map_err(|error| {
                 // It is made here, as `outcome` clones it under the lock, where Python must not be called.
                 error.value(py);
@@ -264,6 +282,16 @@ impl Operation {
         let state = self.lock();
         if matches!(*state, State::Taken) {
             let _ = self.ended.wait_timeout(state, patience);
+        }
+    }
+
+    /// Waits until no thread has the work.
+    fn until_laid_down(&self) {
+        let mut state = self.lock();
+        // In a child of `fork` that thread is not there.
+        while matches!(*state, State::Taken) && !forks::is_child() {
+            let waited = self.ended.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -363,11 +391,13 @@ impl Operation {
         if matches!(*self.lock(), State::Ended(_)) || !self.fate.give_up() {
             return false;
         }
-        if let Some(work) = self.take() {
-            let room = py.detach(|| work.room());
-            self.end(py, room, Err(self.given_up()));
+        match self.take() {
+            Some(work) => self.give_up(py, work),
+            // The thread that waits for a send hears of this when its slice is over.
+            None if self.is_send() => py.detach(|| self.until_laid_down()),
+            None => {}
         }
-        true
+        !self.is_send() || self.cancelled()
     }
 
     /// Whether it has ended; it begins if it has not.

@@ -270,6 +270,69 @@ def test_send_wait_waits_for_room():
         assert waiting.wait(10) is None
 
 
+@pytest.fixture
+def full():
+    """A step without room, the key of its values, and how many there are."""
+    settings = {**SMALL, "parked_bytes": 65536, "parked_bytes_per_step": 65536}
+    with rendez.Engine(named("full"), **settings) as engine:
+        key, step, sent = key_of(engine, engine, "x"), engine.step(1), 0
+        with pytest.raises(rendez.ResourceExhausted):
+            while True:
+                step.send(key, bytes(1024))
+                sent += 1
+        yield step, key, sent
+
+
+def test_a_send_that_is_given_up_was_not_taken(engine, own, full):
+    sent = engine.step(1).send_wait(own("x"), 7)
+    assert not sent.cancel() and not sent.cancelled() and sent.result() is None
+    assert engine.step(1).recv(own("x")).wait(10).item() == 7
+    step, key, parked = full
+    waits = step.send_wait(key, 9).start()
+    assert waits.cancel() and not waits.cancel() and waits.cancelled()
+    with pytest.raises(rendez.Cancelled):
+        waits.wait()
+    assert [step.recv(key).wait(10).nbytes for _ in range(parked)] == [1024] * parked
+    with pytest.raises(rendez.DeadlineExceeded):
+        step.recv(key, timeout=0.05).wait()
+
+
+@pytest.mark.parametrize("waited", [False, True])
+def test_cancel_of_a_send_tells_whether_it_came_first(full, waited):
+    step, key, parked = full
+    ends = []
+    for number in range(1, 21):
+        sending, ended = step.send_wait(key, bytes([number]) * 1024), []
+
+        def wait(sending=sending, ended=ended):
+            try:
+                ended.append(sending.wait())
+            except rendez.Cancelled as error:
+                ended.append(type(error))
+
+        threads = [threading.Thread(target=wait)] * waited
+        for thread in threads:
+            thread.start()
+        if number % 2:
+            step.recv(key).wait(10)
+            # The shard takes it meanwhile, and most times this comes before a thread that waits has heard.
+            time.sleep(0.002)
+        is_given_up = sending.cancel()
+        for thread in threads:
+            thread.join(10)
+        assert is_given_up == sending.cancelled()
+        assert ended == [rendez.Cancelled if is_given_up else None] * waited
+        ends.append((number, is_given_up))
+        if not is_given_up and number % 2 == 0:
+            step.recv(key).wait(10)
+    last, got = step.send_wait(key, b"last"), []
+    while not got or got[-1] != b"last":
+        got.append(step.recv(key).wait(10).tobytes())
+    taken = {number for number, is_given_up in ends if not is_given_up}
+    assert {it[0] for it in got[:-1]} - {0} == taken
+    assert last.wait(10) is None
+
+
 def test_between_two_engines(pair):
     left, right = pair
     key = key_of(left, right, "x")

@@ -103,6 +103,35 @@ impl SendAsync {
         self
     }
 
+    /// Gives it up, and says how it ended: `Ok` if the value was taken before. Dropping it does the same, and says
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`Unsent`], with the tensor: `Cancelled`, or why the send had failed before.
+    pub fn give_up(mut self) -> Result<(), Unsent> {
+        let State::Waiting(cell) = &self.state else {
+            return self.refuse(faults::send_cancelled());
+        };
+        let cell = Arc::clone(cell);
+        let Some(tensor) = cell.take_tensor() else {
+            // The shard has taken it, or is taking it this moment, and says how that ends.
+            cell.outcome.stop();
+            self.tell_shard(&cell);
+            return self.wait_as_it_is();
+        };
+        self.state = State::Done;
+        self.hook.loosen();
+        let failed = match cell.outcome.give_up() {
+            true => None,
+            false => cell.outcome.take().and_then(Result::err),
+        };
+        self.tell_shard(&cell);
+        Err(unsent(
+            failed.unwrap_or_else(faults::send_cancelled),
+            tensor,
+        ))
+    }
+
     /// Blocks this thread until the value is taken. A device's tensor that cannot be read in place where it goes, goes
     /// by way of the host: this thread waits for the copy too, unless the send was started before.
     ///
