@@ -270,7 +270,13 @@ impl Operation {
             }
             errands::run(py);
             py.check_signals()?;
-            if left.is_some_and(|left| left <= slice) {
+            // Not by the slice: what wakes a thread need not be the end.
+            if until.is_some_and(|until| Instant::now() >= until) {
+                if self.poll(py)?
+                    && let Some(outcome) = self.outcome(py)
+                {
+                    return outcome;
+                }
                 let message = "it has not ended in time; it goes on, and can be waited for again";
                 return Err(raise(py, &Status::of(catalogue::DEADLINE, message)));
             }
@@ -343,7 +349,10 @@ impl Work {
                     Poll::Ready(done) => Some(done),
                     Poll::Pending => {
                         std::thread::park_timeout(patience);
-                        None
+                        match self.poll(&waker, fate) {
+                            Poll::Ready(done) => Some(done),
+                            Poll::Pending => None,
+                        }
                     }
                 }
             }

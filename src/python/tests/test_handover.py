@@ -333,6 +333,32 @@ def test_cancel_of_a_send_tells_whether_it_came_first(full, waited):
     assert last.wait(10) is None
 
 
+def test_a_wait_lasts_as_long_as_it_says(engine, own, full):
+    step, key, _ = full
+    for _ in range(5):
+        sending = step.send_wait(key, bytes(1024)).start()
+        thread = threading.Timer(0.005, lambda: step.recv(key).wait(10))
+        thread.start()
+        began = time.monotonic()
+        try:
+            assert sending.wait(0.045) is None
+        except rendez.DeadlineExceeded:
+            assert time.monotonic() - began >= 0.045
+        assert sending.wait(10) is None
+        thread.join(10)
+    # Another thread that waits too lays it down again and again.
+    receive = engine.recv(own("x"))
+    another = threading.Thread(target=receive.wait)
+    another.start()
+    for _ in range(20):
+        began = time.monotonic()
+        with pytest.raises(rendez.DeadlineExceeded):
+            receive.wait(0.045)
+        assert time.monotonic() - began >= 0.045
+    engine.send(own("x"), 1)
+    another.join(10)
+
+
 def test_between_two_engines(pair):
     left, right = pair
     key = key_of(left, right, "x")
