@@ -103,8 +103,8 @@ pub(crate) unsafe extern "C" fn tensor_copy_device(
 /// in the handle, and would move.
 fn place_of(tensor: &mut CTensor) -> Result<(i32, u64, usize), Status> {
     let here = |bytes: &[u8]| (-1, bytes.as_ptr().addr() as u64, bytes.len());
-    if let CTensor::Written(Some(builder)) = tensor {
-        return Ok(here(builder.bytes_mut()));
+    if let Some(bytes) = tensor.writable() {
+        return Ok(here(bytes));
     }
     Ok(match tensor.finish()?.bytes() {
         TensorBytes::Host(bytes) => here(bytes),

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
-use std::slice;
+use std::{ptr, slice};
 
 use rendez::{
     DType, Engine, PrivateTensor, Received, Shape, Status, Tensor, TensorBuilder, TensorMeta,
@@ -13,6 +13,8 @@ use super::status::{CStatus, answer, argument, free, put, put_new, read, write};
 
 /// The most dimensions that a shape has.
 pub const RANK_MAX: usize = 8;
+/// So many bytes the engine keeps in a tensor's handle.
+const SMALL: usize = rendez::limits::INLINE_MAX;
 
 /// The type and the shape of a tensor.
 #[derive(Clone, Copy, Debug)]
@@ -60,26 +62,73 @@ impl Value {
 /// A tensor. One in the engine's memory may be written until it is sent, or given to a function from which on it is
 /// not; all others are read only.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "each lies in a box of its own")]
 pub enum CTensor {
     /// It may be written.
     #[doc(hidden)]
     Written(Option<TensorBuilder>),
+    /// It may be written, and has no memory but its handle.
+    #[doc(hidden)]
+    Small(Small),
     /// It may be read.
     #[doc(hidden)]
     Done(Tensor),
 }
 
+/// So few bytes that the engine keeps them in a tensor's handle. They are written here, as C's are aligned to 64.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Small {
+    bytes: [u8; SMALL],
+    builder: Option<TensorBuilder>,
+}
+
+impl Small {
+    fn take(&mut self) -> Option<TensorBuilder> {
+        let mut builder = self.builder.take()?;
+        let to = builder.bytes_mut();
+        to.copy_from_slice(self.bytes.get(..to.len())?);
+        Some(builder)
+    }
+}
+
 impl CTensor {
+    fn written(mut builder: TensorBuilder) -> Self {
+        let within = ptr::from_ref(&builder).addr();
+        let start = builder.bytes_mut().as_ptr().addr();
+        match (within..within + size_of::<TensorBuilder>()).contains(&start) {
+            true => Self::Small(Small {
+                bytes: [0; SMALL],
+                builder: Some(builder),
+            }),
+            false => Self::Written(Some(builder)),
+        }
+    }
+
+    /// Where it is written, for as long as the handle does not move. `None` if it is written no more.
+    pub(crate) fn writable(&mut self) -> Option<&mut [u8]> {
+        match self {
+            Self::Written(Some(builder)) => Some(builder.bytes_mut()),
+            Self::Small(Small {
+                bytes,
+                builder: Some(builder),
+            }) => bytes.get_mut(..builder.bytes_mut().len()),
+            _ => None,
+        }
+    }
+
     /// It is written no more.
     pub(crate) fn finish(&mut self) -> Result<&Tensor, Status> {
-        if let Self::Written(builder) = self {
-            let builder = builder.take();
-            let builder = builder.ok_or_else(|| argument("the tensor was being finished"))?;
-            *self = Self::Done(builder.finish());
-        }
+        let builder = match self {
+            Self::Written(builder) => builder.take(),
+            Self::Small(small) => small.take(),
+            Self::Done(tensor) => return Ok(tensor),
+        };
+        let builder = builder.ok_or_else(|| argument("the tensor was being finished"))?;
+        *self = Self::Done(builder.finish());
         match self {
             Self::Done(tensor) => Ok(tensor),
-            Self::Written(_) => Err(argument("the tensor was being finished")),
+            Self::Written(_) | Self::Small(_) => Err(argument("the tensor was being finished")),
         }
     }
 
@@ -200,12 +249,12 @@ unsafe fn new(
         return Err(argument("`data` or `tensor` is NULL"));
     }
     let builder = build(engine.engine(), meta.dtype()?, meta.dims()?)?;
-    let mut made = Box::new(CTensor::Written(Some(builder)));
-    let CTensor::Written(Some(builder)) = &mut *made else {
+    let mut made = Box::new(CTensor::written(builder));
+    let Some(bytes) = made.writable() else {
         return Err(argument("a tensor that was just made is written"));
     };
     // The bytes stay where they are for as long as the handle does, also when they lie in it.
-    let start = builder.bytes_mut().as_mut_ptr();
+    let start = bytes.as_mut_ptr();
     // SAFETY: the caller's contract is that of `put`.
     unsafe { put(data, start.cast(), "data") }?;
     // SAFETY: as above.
@@ -298,8 +347,10 @@ pub(crate) unsafe extern "C" fn tensor_meta(
         // SAFETY: the header's contract is that of `read`.
         let of = match unsafe { read(tensor, "tensor") }? {
             CTensor::Done(tensor) => tensor.meta(),
-            CTensor::Written(Some(builder)) => builder.meta(),
-            CTensor::Written(None) => return Err(argument("the tensor was being finished")),
+            CTensor::Written(builder) | CTensor::Small(Small { builder, .. }) => match builder {
+                Some(builder) => builder.meta(),
+                None => return Err(argument("the tensor was being finished")),
+            },
         };
         // SAFETY: the header's contract is that of `put`.
         unsafe { put(meta, Meta::of(of), "meta") }

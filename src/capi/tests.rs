@@ -113,6 +113,29 @@ unsafe extern "C" fn count(context: *mut c_void) {
 
 /// Lent memory is given back once: when the tensor is gone, and at once when it is refused.
 #[test]
+fn what_c_writes_is_aligned_however_short_it_is() {
+    let (api, engine, mut made) = (api(), started(), Vec::new());
+    for len in (0..=32).flat_map(|len| [len; 3]) {
+        let (meta, mut tensor, mut data) = (meta(3, len), null_mut(), null_mut());
+        // SAFETY: a running engine, and room for what it gives.
+        let status =
+            unsafe { (api.tensor_new)(engine, &raw const meta, &raw mut tensor, &raw mut data) };
+        assert_eq!(reason(status), "");
+        assert_eq!(data.addr() % 64, 0, "of {len} bytes");
+        // SAFETY: the tensor has so many bytes, and is not sent yet.
+        unsafe { data.cast::<u8>().write_bytes(len as u8, len as usize) };
+        made.push((tensor, len));
+    }
+    for (tensor, len) in made {
+        // SAFETY: a handle of this library, used for the last time.
+        let tensor = unsafe { CTensor::take(tensor) }.unwrap();
+        assert_eq!(tensor.host().unwrap(), vec![len as u8; len as usize]);
+    }
+    // SAFETY: a handle of this library, used for the last time.
+    unsafe { (api.engine_free)(engine) };
+}
+
+#[test]
 fn lent_memory_comes_back_once() {
     let (api, engine, key) = (api(), started(), key(c"x"));
     let (bytes, mut released) = ([7_u8; 4096], 0_u32);
