@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 
 use async_executor::Executor;
 use futures_lite::future::{block_on, yield_now};
+use rendez::mail::forks;
 use rendez::{CancelToken, Recv, Status, StepId};
 
 use super::engine::CEngine;
@@ -86,6 +87,12 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
+        if forks::is_child() {
+            // The thread is not here, and may have held locks of both others when the process was copied.
+            std::mem::forget(self.thread.take());
+            std::mem::forget((Arc::clone(&self.executor), self.stop.clone()));
+            return;
+        }
         self.stop.cancel();
         // A callback may free the engine: then its thread ends by itself.
         let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();

@@ -288,6 +288,65 @@ fn a_key_can_name_a_life() {
     unsafe { (api.engine_free)(engine) };
 }
 
+// SAFETY: the declarations are those of POSIX.
+unsafe extern "C" {
+    fn fork() -> i32;
+    fn waitpid(child: i32, status: *mut i32, options: i32) -> i32;
+    fn kill(child: i32, signal: i32) -> i32;
+    fn _exit(code: i32) -> !;
+}
+
+unsafe extern "C" fn told(_: *mut c_void, status: *mut CStatus, _: Value) {
+    // SAFETY: it is this callback's from here on.
+    unsafe { (api().status_free)(status) };
+}
+
+/// In a child of `fork` the thread of the callbacks is not there: freeing the engine waits for nothing.
+#[test]
+fn an_engine_with_callbacks_is_freed_in_a_forked_child() {
+    const ALONE: &str = "RENDEZ_TEST_FORKS";
+    if std::env::var_os(ALONE).is_none() {
+        // In a process of its own: threads of other tests may hold any lock when it is copied.
+        let name = "tests::an_engine_with_callbacks_is_freed_in_a_forked_child";
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        let done = alone.args(["--exact", name]).env(ALONE, "1").output();
+        let done = done.unwrap();
+        assert!(done.status.success(), "{done:?}");
+        return;
+    }
+    let (api, engine, key) = (api(), started(), key(c"x"));
+    // SAFETY: handles of this library, and a callback that lasts.
+    let status =
+        unsafe { (api.recv_async)(engine, 1, key, FOREVER, Some(told), null_mut(), null_mut()) };
+    assert_eq!(reason(status), "");
+    // SAFETY: the child frees the engine, and ends.
+    let child = unsafe { fork() };
+    if child == 0 {
+        // SAFETY: ends the child.
+        std::panic::set_hook(Box::new(|_| unsafe { _exit(3) }));
+        // SAFETY: a handle of this library, for the last time.
+        unsafe { (api.engine_free)(engine) };
+        // SAFETY: ends the child.
+        unsafe { _exit(0) };
+    }
+    let (mut status, mut ended, began) = (-1, 0, std::time::Instant::now());
+    while ended == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        if began.elapsed() > std::time::Duration::from_secs(30) {
+            // SAFETY: the child of this test, which hangs.
+            unsafe { kill(child, 9) };
+        }
+        // SAFETY: room for a status.
+        ended = unsafe { waitpid(child, &raw mut status, 1) };
+    }
+    assert_eq!((ended, status), (child, 0));
+    // SAFETY: handles of this library, for the last time.
+    unsafe {
+        (api.key_free)(key);
+        (api.engine_free)(engine);
+    }
+}
+
 /// What is written to a mapping stays with its holder: the tensor keeps its bytes.
 #[test]
 fn a_mapping_is_its_holders_alone() {

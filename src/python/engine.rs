@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList};
-use rendez::ground::faults;
+use rendez::ground::{catalogue, faults};
 use rendez::{
     Address, DType, Engine as Inner, PendingWhat, Shape, ShardStats, TaskName, TensorMeta,
     WeakEngine,
@@ -165,6 +165,9 @@ impl Engine {
                     way.why,
                     way.protection
                 )
+            }
+            Err(status) if status.reason() == catalogue::ENGINE_FORKED => {
+                return Err(Failure(status).into());
             }
             Err(status) => format!("{task} is not connected: {status}"),
         })

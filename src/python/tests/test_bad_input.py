@@ -273,7 +273,8 @@ def test_a_forked_child():
         if child == 0:
             calls = [lambda: e.send('e->e;x', 1), lambda: e.recv('e->e;x').wait(), lambda: step.send('e->e;x', 1),
                      lambda: e.pending(), lambda: e.stats(), lambda: rendez.Engine('/job:f/task:0', **small),
-                     lambda: e.step(3, deadline=1)]
+                     lambda: e.step(3, deadline=1), lambda: e.connect('/job:f/task:0'),
+                     lambda: e.explain('/job:f/task:0'), lambda: e.metrics()]
             for call in calls:
                 try:
                     call()

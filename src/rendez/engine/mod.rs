@@ -320,6 +320,9 @@ impl Engine {
     /// `SHUTDOWN` once the engine has ended.
     pub fn metrics_text(&self) -> Result<String, Status> {
         use metrics::Pages as _;
+        if forks::is_child() {
+            return Err(faults::forked());
+        }
         let page = metrics::Page(Arc::downgrade(&self.inner));
         page.metrics(false).ok_or_else(faults::shutdown)
     }
@@ -359,6 +362,9 @@ impl Engine {
     /// way; `SECRET_MISSING`, `SECRET_WRONG`, `TLS_REFUSED` or `PEER_OTHER_USER` if one does not let the other in;
     /// `PEER_UNKNOWN` if another task answers there.
     pub fn reach(&self, task: &TaskName, patience: Duration) -> Result<Connected, Status> {
+        if forks::is_child() {
+            return Err(faults::forked());
+        }
         self.inner.wiring.reach(task, patience)
     }
 
@@ -372,6 +378,9 @@ impl Engine {
     /// # Errors
     /// As [`Engine::reach`].
     pub fn who_listens(&self, address: &Address, patience: Duration) -> Result<TaskName, Status> {
+        if forks::is_child() {
+            return Err(faults::forked());
+        }
         self.inner
             .wiring
             .who_listens(&self.inner.task, address, patience)
