@@ -31,6 +31,11 @@ pub(crate) fn enter() -> Option<Active> {
     (!IS_ENDING.load(Ordering::SeqCst)).then_some(active)
 }
 
+/// Whether the interpreter is about to end.
+pub(super) fn is_ending() -> bool {
+    IS_ENDING.load(Ordering::SeqCst)
+}
+
 impl Drop for Active {
     fn drop(&mut self) {
         ACTIVE.fetch_sub(1, Ordering::SeqCst);

@@ -11,7 +11,7 @@ use super::body::{Body, Reader};
 use super::core::{Core, Helper, failed, shut_down};
 use super::promise::{Later, Promise};
 use super::reference::Object;
-use super::{agent, exit};
+use super::{agent, exit, settled};
 use crate::errands;
 
 /// The function of the agent whose result travels.
@@ -109,8 +109,7 @@ fn keep(core: &Arc<Core>, body: Body) -> Object {
     let kept = with_python(|py| {
         let run = || -> PyResult<Py<PyAny>> {
             let (served, outcome) = run(py, core, body)?;
-            let waits = py.import("rendez.rpc._serve")?.getattr("settle")?;
-            Ok(waits.call1((served, outcome))?.unbind())
+            settle(py, served, outcome).map(Bound::unbind)
         };
         Object::new(core, run())
     });
@@ -120,6 +119,18 @@ fn keep(core: &Arc<Core>, body: Body) -> Object {
             Err(crate::errors::Failure(shut_down(&core.name)).into()),
         )
     })
+}
+
+/// What a function returned; of a coroutine, its result.
+pub(crate) fn settle<'py>(
+    py: Python<'py>,
+    served: Bound<'py, Served>,
+    outcome: Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    match IS_COROUTINE.get(py)?.call1((&outcome,))?.is_truthy()? {
+        true => settled::wait(py, &current()?, served, outcome),
+        false => Ok(outcome),
+    }
 }
 
 /// Does `work` with the interpreter's lock, unless the interpreter is about to end.

@@ -295,7 +295,7 @@ fn carry_out(
         let none = PyDict::new(py);
         let about = (&served, function.0.as_ref(), arguments, none);
         let outcome = serve.getattr("apply")?.call1(about)?;
-        let outcome = serve.getattr("settle")?.call1((served, outcome))?;
+        let outcome = serve::settle(py, served, outcome)?;
         let mut packer = Packer::default();
         put(core, signature.result(), &outcome, &mut packer)?;
         Ok(packer)

@@ -261,6 +261,7 @@ EXITS = {
     "with a result in place": "import numpy as np\nx = a.call('one', back, np.ones(100_000))",
     "with a call under way": "c = a.call_async('one', nap, 0.3)",
     "with a coroutine under way": "c = a.call_async('one', softly, 100); time.sleep(.1)",
+    "with a coroutine left there": "r = a.remote('one', softly, 100); time.sleep(.1)",
     "with a callback": "a.call_async('one', nap, 0.1).add_done_callback(lambda call: None)",
     "in a daemon's calls": "def calls():\n    try:\n        while True: a.call('one', back, 1)\n"
                            "    except rendez.RendezError: pass\n"

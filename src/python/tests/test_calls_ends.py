@@ -1,13 +1,16 @@
 """Remote calls between agents of one process: how calls, references and agents come to their ends."""
 
 import asyncio
+import concurrent.futures
 import contextvars
 import inspect
 import math
 import threading
+import time
 
 import pytest
 
+import callees
 import rendez
 from callees import (
     add_to,
@@ -70,6 +73,22 @@ def test_asyncio(both):
         assert set(await asyncio.gather(*waiting)) == {(f"many{id(one)}", "one")}
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_coroutine_whose_result_stays_holds_no_thread():
+    engines, agents = callees.begin(["one", "two"], threads=1)
+    one, name = agents[0], "kept"
+    kept = one.remote("two", wait_for, name)
+    while STATES.get(name) != "waits":
+        time.sleep(0.01)
+    one.call("two", release, name, timeout=20)
+    assert kept.to_here(timeout=20) == (name, "one")
+    given_up = one.remote("two", wait_for, "late", timeout=0.2)
+    while STATES.get("late") != "cancelled":
+        time.sleep(0.01)
+    with pytest.raises(rendez.RendezError):
+        given_up.to_here(timeout=20)
+    callees.end(engines, agents)
 
 
 def test_a_cancelled_task_cancels_the_call(both):
@@ -293,8 +312,21 @@ def test_a_function_cannot_shut_its_own_worker_down(careful):
     assert careful[0].call("two", echo, 1) == 1
 
 
+class Promised:
+    """What the loop tells how a coroutine ended."""
+
+    def __init__(self):
+        self.future = concurrent.futures.Future()
+
+    def finish(self, value):
+        self.future.set_result(value)
+
+    def fail(self, error):
+        self.future.set_exception(error)
+
+
 def test_a_coroutine_that_is_cancelled_before_it_begins_is_told_and_closed():
-    promise, loop = _serve._Settled(), _serve._running()
+    promise, loop = Promised(), _serve._running()
     coroutine = asyncio.sleep(30)
 
     def start_and_cancel():

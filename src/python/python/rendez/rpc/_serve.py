@@ -2,12 +2,10 @@
 
 import asyncio
 import contextvars
-import inspect
 import itertools
 import os
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from typing import Any
 
 from .._errors import NotFound, PermissionDenied
@@ -150,28 +148,6 @@ def begin(promise: Any, served: Served, coroutine: Any) -> tuple[Wakes, int]:
     """Has the loop carry a coroutine out, and tell `promise` how it ended; by the number it can be cancelled."""
     loop = _running()
     return (loop.wakes, loop.begin(promise, served, coroutine))
-
-
-class _Settled:
-    """A promise that a thread waits for."""
-
-    def __init__(self) -> None:
-        self.future: Future[Any] = Future()
-
-    def finish(self, value: Any) -> None:
-        self.future.set_result(value)
-
-    def fail(self, error: BaseException) -> None:
-        self.future.set_exception(error)
-
-
-def settle(served: Served, outcome: Any) -> Any:
-    """What a function returned; of a coroutine, its result."""
-    if not inspect.iscoroutine(outcome):
-        return outcome
-    settled = _Settled()
-    begin(settled, served, outcome)
-    return settled.future.result()
 
 
 def end() -> None:
