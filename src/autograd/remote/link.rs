@@ -43,6 +43,9 @@ struct Failure {
     error: Status,
 }
 
+/// Work that is done also if no thread of the agent does it, as when the worker leaves: a context waits for it.
+struct Offloaded(Option<Box<dyn FnOnce() + Send>>);
+
 impl ByCalls {
     /// The agent that carries the messages.
     pub(super) fn set_agent(&self, agent: WeakAgent) {
@@ -61,9 +64,9 @@ impl Link<Tensor> for ByCalls {
     }
 
     fn offload(&self, work: Box<dyn FnOnce() + Send>) {
-        // Without an agent there is no message either.
+        let work = Offloaded(Some(work));
         if let Some(agent) = self.shared.agent.get().and_then(WeakAgent::upgrade) {
-            agent.offload(work);
+            agent.offload(move || work.run());
         }
     }
 
@@ -79,6 +82,33 @@ impl Link<Tensor> for ByCalls {
                 .map_err(|error| status_of(&error)),
             // Its end was told: nothing is under way.
             None => Ok(false),
+        }
+    }
+}
+
+impl Offloaded {
+    fn run(mut self) {
+        if let Some(work) = self.0.take() {
+            work();
+        }
+    }
+}
+
+impl Drop for Offloaded {
+    /// The shard's thread may drop it, which may not take its time.
+    fn drop(&mut self) {
+        let Some(work) = self.0.take() else {
+            return;
+        };
+        let work = Arc::new(Mutex::new(Some(work)));
+        let run = move || {
+            let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
+            work.into_iter().for_each(|work| work());
+        };
+        let thread = std::thread::Builder::new().name("autograd-offloaded".into());
+        if thread.spawn(run.clone()).is_err() {
+            // Better here than never.
+            run();
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Contexts over calls: used again, refused when they are over, released though a worker is busy, and errors in the
 //! middle of a pass.
 
+use super::super::link::ByCalls;
 use super::*;
+use crate::worker::Link as _;
 
 #[test]
 fn a_context_is_used_for_several_rounds_and_gradients_add_up() {
@@ -205,6 +207,57 @@ fn a_pass_ends_when_its_own_worker_leaves_though_nothing_of_it_is_under_way() {
     group.open.store(true, Ordering::Release);
     drop((held, scope));
     assert!(Group::are_empty(&group.workers));
+}
+
+/// The one thread of its pool is in a function, so that what is not light of the pass waits for it, and is dropped by
+/// the pool when the worker leaves.
+#[test]
+fn a_pass_ends_when_its_own_worker_leaves_though_its_work_waits_for_a_thread() {
+    let mut group = Group::start_with("queued", 2, |mut options| {
+        options.threads = 1;
+        options
+    });
+    let (agent, worker) = (group.agents.remove(0), group.workers[0].clone());
+    let x = worker.engine().leaf(row(&[1.0, 3.0]));
+    let scope = worker.scope().expect("a context");
+    let y: Var = agent.rpc_sync("w1", "scale", (x,)).expect("a call");
+    let mut loss = y.total().expect("a sum");
+    // Each function adds to the weight of the pass.
+    for _ in 0..16 {
+        loss = loss.add(&loss).expect("a sum");
+    }
+    let held = group.agents[0].rpc_async::<()>("w0", "wait", ());
+    let held = held.expect("it sets out");
+    let figure = |name| agent.debug_info()[name];
+    assert!(Group::until(|| figure("agent.num_idle_threads") == 0));
+    let pass = worker.begin_backward(scope.id(), &[loss], PassOptions::default());
+    let pass = pass.expect("it begins");
+    assert!(Group::until(|| figure("agent.num_queued_calls") == 1));
+    let (sender, receiver) = std::sync::mpsc::channel();
+    agent.shutdown_local();
+    std::thread::spawn(move || sender.send(pass.wait_within(Duration::from_secs(30))));
+    let ended = receiver.recv_timeout(Duration::from_secs(120));
+    let error = ended.expect("it ends").expect_err("w1 is lost");
+    let reasons = [catalogue::AUTOGRAD_WORKER_DEAD, catalogue::RPC_SHUTDOWN];
+    assert!(reasons.contains(&error.reason()), "{error}");
+    drop(scope);
+    // The function is still under way.
+    assert!(Group::are_empty(&group.workers));
+    group.open.store(true, Ordering::Release);
+    drop(held);
+}
+
+#[test]
+fn work_that_no_agent_takes_is_done_by_another_thread() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let work = move || {
+        sender
+            .send(std::thread::current().id())
+            .expect("it is heard")
+    };
+    ByCalls::default().offload(Box::new(work));
+    let done = receiver.recv_timeout(Duration::from_secs(120));
+    assert_ne!(done.expect("it is done"), std::thread::current().id());
 }
 
 #[test]
