@@ -98,7 +98,7 @@ impl<P, T> Node<P, T> {
         };
         if let Some(ending) = refused {
             if let Target::Remote { rref, fork, .. } = target {
-                self.references.creation_dropped(rref, fork);
+                self.references.creation_refused(rref, fork);
             }
             self.outputs.push_back(Output::Ended {
                 token,
@@ -125,7 +125,7 @@ impl<P, T> Node<P, T> {
         }
         if peer.waiting.len() >= waiting {
             if let Target::Remote { rref, fork, .. } = call.target {
-                self.references.creation_dropped(rref, fork);
+                self.references.creation_refused(rref, fork);
             }
             self.outputs.push_back(Output::Ended {
                 token: call.token,

@@ -19,6 +19,14 @@ impl References {
         }
     }
 
+    /// The owner was not asked, and no other has a share: there is nothing to tell it.
+    pub fn creation_refused(&mut self, rref: RRefId, fork: ForkId) {
+        match self.users.contains_key(&fork) {
+            true => self.set_share(fork, Share::Gone),
+            false => self.never_made(rref),
+        }
+    }
+
     /// The owner has said whether it has seen the call.
     pub fn creation_resolved(&mut self, owner: WorkerId, call: CallId, was_seen: bool) {
         let is_it = |user: &User| user.owner == owner && user.share == Share::Doubtful(call);

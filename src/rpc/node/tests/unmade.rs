@@ -88,6 +88,21 @@ fn a_creator_that_lost_the_owner_says_that_it_will_not_ask_when_it_finds_it_agai
     assert!(is_refused(&script, fetch), "{:?}", script.ended.get(&fetch));
 }
 
+/// A program may try it as often as it likes: nothing is kept of it until the owner is there.
+#[test]
+fn an_owner_hears_nothing_of_creations_that_were_refused_while_it_was_lost() {
+    let mut script = Script::new(2);
+    script.cut(0, 1);
+    for _ in 0..10 {
+        let share = script.create(0, 1);
+        script.drop_share(0, share);
+    }
+    assert_eq!(script.nodes[0].present_life(WorkerId(1)), 0);
+    script.live(limits().greeting * 2);
+    assert_ne!(script.nodes[0].present_life(WorkerId(1)), 0);
+    assert_eq!(script.count("delete", 0, 1), 0);
+}
+
 #[test]
 fn an_owner_waits_for_no_value_that_a_former_life_of_it_had() {
     let mut script = Script::new(2);
