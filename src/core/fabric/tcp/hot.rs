@@ -53,7 +53,8 @@ impl TcpPort {
             let index = self.hot[at].place;
             let did = self.look(index, left, sink);
             done += did;
-            if self.hot_count == 0 || self.hot[at].place != index {
+            // One that went down in this look has left the list already, though its entry still names it.
+            if at >= self.hot_count || self.hot[at].place != index {
                 continue;
             }
             self.hot[at].idle = if did > 0 {

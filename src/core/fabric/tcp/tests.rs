@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 
 use super::*;
 use crate::fabric::Doorbell;
@@ -191,6 +192,38 @@ fn idle_peers_cost_a_poll_nothing() {
     );
     // All others are cold by now: one read, and the question, in eight looks.
     assert!(after.epolls - before.epolls <= turns / 8 + 40, "{after:?}");
+}
+
+#[test]
+fn a_socket_that_ends_takes_only_itself_off_the_hot_list() {
+    // In one of these many looks it would have cooled anyway.
+    for looks in 240..270 {
+        let mut port = TcpPort::new(TcpConfig::default()).expect("epoll");
+        let mut pair = || {
+            // What is written to a Unix stream is there at once.
+            let (near, far) = UnixStream::pair().expect("two sockets");
+            port.attach(near.into(), CAPS).expect("connected");
+            far
+        };
+        let (mut first, mut second, last) = (pair(), pair(), pair());
+        let mut say = || {
+            for far in [&mut first, &mut second] {
+                far.write_all(&frame(1, 0).to_bytes()).expect("room");
+            }
+        };
+        for _ in 0..looks {
+            say();
+            port.poll(Nanos(0), 16, &mut |_| {});
+        }
+        drop(last);
+        until_down(&mut port);
+        say();
+        let mut frames = 0;
+        for _ in 0..1000 {
+            port.poll(Nanos(0), 16, &mut |_| frames += 1);
+        }
+        assert_eq!(frames, 2, "after {looks} looks");
+    }
 }
 
 #[test]
