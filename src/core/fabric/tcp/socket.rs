@@ -98,13 +98,35 @@ impl Socket {
         })
     }
 
+    /// As if the kernel had sealed all records but so many.
+    #[cfg(test)]
+    pub(super) const fn seal_at_most(&mut self, records: u64) {
+        self.sealable = records;
+    }
+
     /// Tells the peer that nothing more comes, at once rather than when the descriptor's last copy is closed.
     pub(super) fn shut(&mut self) {
         if let Some(records) = &mut self.records {
             records.end(&mut self.wire);
         }
-        // An error is that it is over already.
-        let _ = rustix::net::shutdown(&self.wire.fd, rustix::net::Shutdown::Both);
+        self.wire.shut();
+    }
+
+    /// Sends what goes at once, from the front.
+    #[inline]
+    fn send_some(&mut self, parts: [&[u8]; 3]) -> Result<usize, Stop> {
+        if let Some(records) = &mut self.records {
+            return records.send(&mut self.wire, parts);
+        }
+        if self.sealable == 0 {
+            return Err(Stop::Over(DownReason::Reset));
+        }
+        let parts = self.wire.cut(parts)?;
+        let used = if parts[1].is_empty() { 1 } else { 3 };
+        let sent = self.wire.send(&parts.map(IoSlice::new)[..used])?;
+        let records = 1 + (sent / KERNEL_TLS_RECORD_BYTES) as u64;
+        self.sealable = self.sealable.saturating_sub(records);
+        Ok(sent)
     }
 }
 
@@ -123,18 +145,12 @@ fn set_tcp(fd: &OwnedFd, user_timeout_ms: u32) -> Result<(), TcpError> {
 impl Pipe for Socket {
     #[inline]
     fn send(&mut self, parts: [&[u8]; 3]) -> Result<usize, Stop> {
-        if let Some(records) = &mut self.records {
-            return records.send(&mut self.wire, parts);
+        let sent = self.send_some(parts);
+        if let Err(Stop::Over(_)) = sent {
+            // The system may know no error: so a receive finds the end too, behind what the peer has sent.
+            self.wire.shut();
         }
-        if self.sealable == 0 {
-            return Err(Stop::Over(DownReason::Reset));
-        }
-        let parts = self.wire.cut(parts)?;
-        let used = if parts[1].is_empty() { 1 } else { 3 };
-        let sent = self.wire.send(&parts.map(IoSlice::new)[..used])?;
-        let records = 1 + (sent / KERNEL_TLS_RECORD_BYTES) as u64;
-        self.sealable = self.sealable.saturating_sub(records);
-        Ok(sent)
+        sent
     }
 
     #[inline]
@@ -161,6 +177,12 @@ impl Pipe for Socket {
 }
 
 impl Wire {
+    /// Nothing goes either way any more; what has come can still be received.
+    fn shut(&self) {
+        // An error is that it is over already.
+        let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
+    }
+
     /// Sends what goes at once, from the front.
     #[inline]
     pub(super) fn send(&self, slices: &[IoSlice<'_>]) -> Result<usize, Stop> {

@@ -84,6 +84,28 @@ fn a_reset_is_told_whoever_notices_it() {
     assert_eq!(until_down(&mut port), (0, DownReason::Reset));
 }
 
+/// The system has nothing to say against such a socket: the end is ours to make.
+#[test]
+fn a_connection_whose_keys_are_used_up_ends_behind_what_the_peer_sent() {
+    let mut port = TcpPort::new(TcpConfig::default()).expect("epoll");
+    let (over_tcp, far_over_tcp) = connect(&mut port);
+    // What is written to a Unix stream is there at once.
+    let (near, mut far) = UnixStream::pair().expect("two sockets");
+    let over_unix = port.attach(near.into(), CAPS).expect("connected");
+    far.write_all(&frame(1, 0).to_bytes()).expect("room");
+    for (qp, heard) in [(over_unix, 1), (over_tcp, 0)] {
+        let line = &mut port.places[(qp.0 & 0xffff) as usize].line;
+        line.as_mut().expect("open").socket.seal_at_most(2);
+        for number in 0..3 {
+            port.post_send(qp, &frame(number, 0), [&[], &[]])
+                .expect("room");
+            port.flush();
+        }
+        assert_eq!(until_down(&mut port), (heard, DownReason::Reset));
+    }
+    drop(far_over_tcp);
+}
+
 #[test]
 fn garbage_is_corrupt() {
     let mut stamped = frame(1, 0);
