@@ -116,6 +116,12 @@ const DROP_DEADLINE: Duration = Duration::from_millis(200);
 /// As good as for ever.
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
+/// When `patience` from now is over; in a year if that is beyond the clock: nothing lasts as long.
+pub(crate) fn until(patience: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(patience).unwrap_or(now + YEAR)
+}
+
 /// The control plane of one task.
 pub struct Control {
     task: String,
@@ -231,15 +237,13 @@ impl Control {
             let message = format!("{task} is this task itself: its keys never leave the process");
             return Err(Status::new(Code::InvalidArgument, "PEER_SELF", message));
         }
-        let now = Instant::now();
-        // A deadline beyond the clock is a year: no dial lasts as long.
-        let deadline = now.checked_add(deadline).unwrap_or(now + YEAR);
+        let until = until(deadline);
         self.command(Command::Dial {
             task: task.to_owned(),
             to: Dialled {
                 address,
                 wish,
-                until: deadline,
+                until,
             },
         })
     }
@@ -290,8 +294,7 @@ impl Control {
             );
             return Err(Status::of(catalogue::CALL_TOO_LONG, message));
         }
-        let now = Instant::now();
-        let deadline = now.checked_add(deadline).unwrap_or(now + YEAR);
+        let deadline = until(deadline);
         let request = self.requests.fetch_add(1, Ordering::Relaxed);
         let (outcome, receiver) = mpsc::sync_channel(1);
         let asked = Asked {

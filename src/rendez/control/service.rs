@@ -56,7 +56,7 @@ impl Incoming {
             incarnation,
             method: 0,
             trace: 0,
-            deadline: Instant::now() + patience,
+            deadline: super::until(patience),
             payload,
             cancelled: Arc::default(),
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Connected, Wiring};
-use crate::control::{Address, named_in};
+use crate::control::{Address, named_in, until};
 use crate::engine::OBSERVER_JOB;
 use crate::ground::device::TaskName;
 use crate::ground::{Status, catalogue, limits};
@@ -21,7 +21,7 @@ static STRANGERS: AtomicU32 = AtomicU32::new(1);
 impl Wiring {
     /// Dials `task` unless it is connected, and waits until it is, or until that has failed.
     pub(crate) fn reach(&self, task: &TaskName, patience: Duration) -> Result<Connected, Status> {
-        let until = Instant::now() + patience + GRACE;
+        let until = until(patience.saturating_add(GRACE));
         let address = {
             let mut book = self.book();
             if let Some(connected) = book.connected.values().find(|peer| peer.task == *task) {

@@ -95,3 +95,13 @@ fn no_dial_is_lost_between_a_want_and_an_address() {
     });
     assert_eq!(wiring.book().wanted, BTreeSet::new());
 }
+
+/// Who waits without a bound says so by the greatest duration there is, which no clock can add.
+#[test]
+fn a_peer_is_reached_with_boundless_patience() {
+    let (a, b) = pair(Way::Shm);
+    let reached = a.reach(b.task(), Duration::MAX).unwrap();
+    assert_eq!(reached.task, *b.task());
+    let address = b.address().unwrap();
+    assert_eq!(a.who_listens(address, Duration::MAX).unwrap(), *b.task());
+}
