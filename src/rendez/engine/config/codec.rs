@@ -318,7 +318,11 @@ impl Codec<Vec<usize>> for Cores {
                 for part in text.split(',') {
                     let (first, last) = part.split_once('-').unwrap_or((part, part));
                     let core = |text: &str| text.trim().parse::<u16>().map_err(|_| String::new());
-                    cores.extend((core(first)?..=core(last)?).map(usize::from));
+                    let (first, last) = (core(first)?, core(last)?);
+                    if first > last {
+                        return Err(format!("{first}-{last} runs backwards"));
+                    }
+                    cores.extend((first..=last).map(usize::from));
                 }
                 cores
             }

@@ -276,6 +276,7 @@ fn wrong_values_say_where_and_what_would_be_right() {
         ("parked_bytes = -1", &["bytes"]),
         ("cores = [0, \"x\"]", &["numbers of cores"]),
         ("cores = \"3-99999999\"", &["numbers of cores"]),
+        ("cores = \"0,3-1\"", &["3-1 runs backwards"]),
         (
             "listen = \"nowhere\"",
             &["listen = \"nowhere\"", "host:port", "unix:"],
