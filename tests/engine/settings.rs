@@ -2,7 +2,9 @@
 //! nothing panics or overflows. And `rendez config check`.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -357,6 +359,25 @@ fn the_command_refuses_them_wherever_it_reads_them() {
             );
         }
     }
+}
+
+/// Left out, it would leave the task open.
+#[test]
+fn the_command_refuses_a_variable_that_is_no_text() {
+    let output = Command::new(env!("CARGO_BIN_EXE_rendez"))
+        .args(["config", "check", "--offline"])
+        .env_clear()
+        .env("RENDEZ_CONFIG_FILE", "/dev/null")
+        .env("RENDEZ_CLUSTER_SECRET_FILE", OsStr::from_bytes(b"/x\xff"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = both(&output);
+    assert!(!output.status.success(), "{said}");
+    assert!(
+        said.contains("RENDEZ_CLUSTER_SECRET_FILE: its value is not UTF-8"),
+        "{said}"
+    );
 }
 
 #[test]

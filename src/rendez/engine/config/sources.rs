@@ -29,6 +29,8 @@ pub struct Sources {
     pub flags: Vec<(&'static str, String)>,
     /// The environment.
     pub environment: BTreeMap<String, String>,
+    /// Variables whose values are no text: an error where they are ours.
+    pub unreadable: Vec<String>,
 }
 
 /// Settings as they were found.
@@ -48,13 +50,18 @@ impl Sources {
     /// The process's own environment, and no flags.
     #[must_use]
     pub fn of_process() -> Self {
-        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        };
-        Self {
-            environment: std::env::vars_os().filter_map(text).collect(),
-            ..Self::default()
+        let mut sources = Self::default();
+        for (name, value) in std::env::vars_os() {
+            // What is ours has a name that is text.
+            let Ok(name) = name.into_string() else {
+                continue;
+            };
+            match value.into_string() {
+                Ok(value) => drop(sources.environment.insert(name, value)),
+                Err(_) => sources.unreadable.push(name),
+            }
         }
+        sources
     }
 
     /// Finds and reads them.
@@ -62,6 +69,7 @@ impl Sources {
     /// # Errors
     /// `InvalidArgument` names the file with its line, the variable or the flag, and what would be right.
     pub fn load(self) -> Result<Loaded, Status> {
+        self.check_texts()?;
         let mut config = Config::new(UNNAMED);
         let file = self.find().map(|path| read(&path)).transpose()?;
         if let Some(file) = &file {
@@ -82,6 +90,17 @@ impl Sources {
             file,
             environment: self.environment,
         })
+    }
+
+    /// A setting that is set counts, or is an error: one that was left out may be what keeps others out.
+    fn check_texts(&self) -> Result<(), Status> {
+        let is_ours = |name: &&String| name.starts_with("RENDEZ_") && !name.starts_with(OF_TESTS);
+        match self.unreadable.iter().find(is_ours) {
+            Some(name) => Err(invalid(format!(
+                "{name}: its value is not UTF-8; write it in UTF-8, or unset it"
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// The first of the places there is.

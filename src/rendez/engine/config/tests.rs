@@ -184,6 +184,7 @@ fn flags_beat_variables_beat_files() {
             ("RENDEZ_TEST_ROLE", "child"),
             ("SHARDS", "9"),
         ]),
+        ..Sources::default()
     };
     let loaded = sources.load().unwrap();
     let config = &loaded.config;
@@ -220,6 +221,7 @@ fn flags_reach_the_resolvers() {
             ("RENDEZ_CONFIG_FILE", "/dev/null"),
             ("RENDEZ_CLUSTER", "x=y:1"),
         ]),
+        ..Sources::default()
     };
     let surroundings = sources.load().unwrap().surroundings().unwrap();
     let resolved = crate::cluster::resolve(&surroundings).unwrap();
@@ -361,6 +363,27 @@ fn the_reference_page_is_that_of_the_table() {
         include_str!("../CONFIG.md") == reference_page().replace("verbs, toy or", "verbs or"),
         "CONFIG.md is stale: write it anew with `rendez config reference > src/rendez/engine/CONFIG.md`"
     );
+}
+
+/// Left out, a secret's file would leave the task open.
+#[test]
+fn a_variable_of_ours_that_is_no_text_is_an_error() {
+    let load = |name: &str| {
+        let sources = Sources {
+            file: Some("/dev/null".into()),
+            unreadable: vec![name.into()],
+            ..Sources::default()
+        };
+        sources.load()
+    };
+    for name in ["RENDEZ_CLUSTER_SECRET_FILE", "RENDEZ_CONFIG_FILE"] {
+        let status = load(name).unwrap_err();
+        assert_eq!(status.reason(), catalogue::CONFIG);
+        assert!(status.message().starts_with(name), "{status}");
+    }
+    for name in ["LS_COLORS", "RENDEZ_TEST_ROLE"] {
+        load(name).unwrap();
+    }
 }
 
 #[test]
