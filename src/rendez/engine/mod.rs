@@ -9,6 +9,7 @@ mod config;
 pub mod counters;
 mod devices;
 mod drive;
+mod ending;
 mod links;
 pub mod metrics;
 mod offers;
@@ -53,7 +54,7 @@ use std::time::Duration;
 use crossbeam::channel;
 
 use crate::control::{Address, Control, RuntimeReport, Services};
-use crate::drive::{Drive, finish_all, is_shard_thread};
+use crate::drive::{Drive, is_shard_thread};
 use crate::fabric::doorbell::Doorbell;
 use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Nanos, Status, StepId, catalogue, faults};
@@ -63,6 +64,7 @@ use crate::memory::{HugePagesReport, Pool};
 use crate::shard::{Call, Mailbox, Task, TaskWaker};
 use crate::trace::Clock;
 use crate::trace::recorder::Recorder;
+use ending::Ended;
 use recording::ComparedClock;
 use reporters::Reporters;
 use steps::Steps;
@@ -108,6 +110,8 @@ pub(crate) struct Inner {
     /// The arena of application threads, which no shard owns.
     pub(crate) pool: Mutex<Pool>,
     pub(crate) crew: Mutex<Option<Crew>>,
+    /// Told when all that is to stop has.
+    pub(crate) ended: Ended,
     /// What all ended with, if a shard panicked.
     pub(crate) failed: OnceLock<Status>,
     pub(crate) placement: Placement,
@@ -443,7 +447,8 @@ impl Engine {
     }
 
     /// Stops in good order: what is on its way to peers may leave until `deadline` has passed, then everything that
-    /// still waits hears `Aborted: Shutdown`.
+    /// still waits hears `Aborted: Shutdown`. While another thread stops it already, this waits for that end, a second
+    /// longer than `deadline` at most.
     ///
     /// On the thread of a shard, as in an in-shard task, it only begins, and returns at once: a shard cannot wait for
     /// its own end. In a child of `fork` nothing happens: the engine is the parent's.
@@ -477,93 +482,6 @@ impl Inner {
             true => Err(faults::shutdown()),
             false => Ok(()),
         }
-    }
-
-    pub(crate) fn stop(&self, deadline: Duration) {
-        if forks::is_child() {
-            return;
-        }
-        let crew = self
-            .crew
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let Some(crew) = crew else {
-            return;
-        };
-        let metrics = self
-            .metrics
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        drop(metrics);
-        let until = self.clock.deadline(deadline);
-        for mailbox in &self.mailboxes {
-            mailbox.call(Call::Stop { deadline: until });
-        }
-        let Crew {
-            threads,
-            done,
-            stay,
-        } = crew;
-        // The last owner may be a shard that was about to ask the engine for something: it ends by itself then.
-        let own = std::thread::current().id();
-        let is_crew = threads.iter().any(|thread| thread.thread().id() == own);
-        if !is_crew {
-            // Nothing is ever said: it ends when all of them have.
-            let _ = done.recv();
-        }
-        // Those without a thread; their connections end below, when their peers know why.
-        let has_threads = !threads.is_empty();
-        let shards = self.drives.iter().filter(|_| !has_threads);
-        let shards = finish_all(shards.map(Arc::as_ref));
-        if let Some(control) = self.control.get() {
-            control.stop("the task ends", PARTING);
-        }
-        drop(shards);
-        drop(stay);
-        for thread in threads
-            .into_iter()
-            .filter(|thread| thread.thread().id() != own)
-        {
-            // A panic of a shard was told by the panic hook; there is nothing left to stop.
-            let _ = thread.join();
-        }
-        self.wiring.transports().stop();
-        self.wiring.devices().stop();
-        recording::release_keeper(self);
-        recording::clear(self);
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if forks::is_child() {
-            return self.forget();
-        }
-        self.stop(Duration::from_millis(100));
-    }
-}
-
-impl Inner {
-    /// In a child of `fork`: what would wait for threads that are not here, ring the parent's doorbells or touch its
-    /// devices when it is dropped is left as it is. The process's end takes it.
-    fn forget(&mut self) {
-        fn inside<T>(mutex: &mut Mutex<Option<T>>) -> Option<T> {
-            mutex
-                .get_mut()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take()
-        }
-        std::mem::forget(self.control.take());
-        std::mem::forget(inside(&mut self.crew));
-        std::mem::forget(inside(&mut self.metrics));
-        std::mem::forget(inside(&mut self.dumping));
-        std::mem::forget(inside(&mut self.clock_keeper));
-        std::mem::forget(Arc::clone(&self.wiring));
-        std::mem::forget(self.mailboxes.clone());
-        std::mem::forget(self.doorbells.clone());
-        std::mem::forget(self.drives.clone());
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::config::Config;
+use super::ending::Ended;
 use super::reporters::Reporters;
 use super::steps::Steps;
 use super::transports::Transports;
@@ -59,6 +60,7 @@ impl Engine {
             control: OnceLock::new(),
             pool: Mutex::new(pool),
             crew: Mutex::new(None),
+            ended: Ended::new(true),
             placement: Placement {
                 cores: vec![],
                 is_shared: true,

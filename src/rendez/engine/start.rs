@@ -10,6 +10,7 @@ use core_affinity::CoreId;
 use crossbeam::channel;
 
 use super::config::{Config, draw};
+use super::ending::Ended;
 use super::reporters::Reporters;
 use super::secrets;
 use super::steps::Steps;
@@ -156,6 +157,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
             done,
             stay,
         })),
+        ended: Ended::new(false),
         placement: Placement { cores, is_shared },
         locals: Mutex::default(),
         failed: OnceLock::new(),

@@ -1,0 +1,168 @@
+//! Ending: how an engine stops in good order, whichever thread stops it or drops its last handle.
+//!
+//! It knows what is to be waited for, and in which order; not what a shard does before it stops.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::wiring::Wiring;
+use super::{Crew, Inner, PARTING, recording};
+use crate::control::Control;
+use crate::drive::{Drive, finish_all, is_shard_thread};
+use crate::mail::forks;
+use crate::shard::Call;
+
+/// What the last handle gives to what is on its way.
+const DROPPED: Duration = Duration::from_millis(100);
+
+/// How much longer than its deadline an end is waited for: peers are told, and threads end.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Whether all that is to stop has.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    is_so: Mutex<bool>,
+    told: Condvar,
+}
+
+impl Ended {
+    pub(super) fn new(is_so: bool) -> Self {
+        Self {
+            is_so: Mutex::new(is_so),
+            told: Condvar::new(),
+        }
+    }
+
+    fn tell(&self) {
+        *self.is_so.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.told.notify_all();
+    }
+
+    fn wait(&self, patience: Duration) {
+        let is_so = self.is_so.lock().unwrap_or_else(PoisonError::into_inner);
+        // In time or not, there is no more to do.
+        drop(
+            self.told
+                .wait_timeout_while(is_so, patience, |is_so| !*is_so),
+        );
+    }
+}
+
+impl Inner {
+    /// Stops, and waits for the end. Not on the thread of a shard, which cannot wait for its own.
+    pub(crate) fn stop(&self, deadline: Duration) {
+        if forks::is_child() {
+            return;
+        }
+        let Some(crew) = self.begin_stop(deadline) else {
+            return self.ended.wait(deadline.saturating_add(GRACE));
+        };
+        finish(crew, &self.drives, self.control.get(), &self.wiring);
+        self.clean_up();
+        self.ended.tell();
+    }
+
+    /// Tells the shards to stop. `None` if that was done before.
+    fn begin_stop(&self, deadline: Duration) -> Option<Crew> {
+        let crew = self
+            .crew
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()?;
+        let metrics = self
+            .metrics
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(metrics);
+        let until = self.clock.deadline(deadline);
+        for mailbox in &self.mailboxes {
+            mailbox.call(Call::Stop { deadline: until });
+        }
+        Some(crew)
+    }
+
+    /// The last handle was dropped within a turn: what is left is waited for by a thread of its own, for the turn must
+    /// end first.
+    fn stop_aside(&mut self) {
+        let Some(crew) = self.begin_stop(DROPPED) else {
+            return;
+        };
+        let (drives, control) = (self.drives.clone(), self.control.take());
+        let wiring = Arc::clone(&self.wiring);
+        let thread = std::thread::Builder::new().name("rendez-stop".into());
+        let body = move || finish(crew, &drives, control.as_ref(), &wiring);
+        if let Err(error) = thread.spawn(body) {
+            tracing::warn!(%error, "no thread to stop the engine: it ends without a goodbye");
+        }
+        self.clean_up();
+    }
+
+    fn clean_up(&self) {
+        recording::release_keeper(self);
+        recording::clear(self);
+    }
+}
+
+/// Waits until all shards have stopped, says goodbye to their peers, and ends the rest.
+fn finish(crew: Crew, drives: &[Arc<Drive>], control: Option<&Control>, wiring: &Wiring) {
+    let Crew {
+        threads,
+        done,
+        stay,
+    } = crew;
+    // Nothing is ever said: it ends when all of them have.
+    let _ = done.recv();
+    // Those without a thread; their connections end below, when their peers know why.
+    let has_threads = !threads.is_empty();
+    let shards = drives.iter().filter(|_| !has_threads);
+    let shards = finish_all(shards.map(Arc::as_ref));
+    if let Some(control) = control {
+        control.stop("the task ends", PARTING);
+    }
+    drop(shards);
+    drop(stay);
+    for thread in threads {
+        // A panic of a shard was told by the panic hook; there is nothing left to stop.
+        let _ = thread.join();
+    }
+    wiring.transports().stop();
+    wiring.devices().stop();
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if forks::is_child() {
+            return self.forget();
+        }
+        if is_shard_thread() {
+            return self.stop_aside();
+        }
+        self.stop(DROPPED);
+    }
+}
+
+impl Inner {
+    /// In a child of `fork`: what would wait for threads that are not here, ring the parent's doorbells or touch its
+    /// devices when it is dropped is left as it is. The process's end takes it.
+    fn forget(&mut self) {
+        fn inside<T>(mutex: &mut Mutex<Option<T>>) -> Option<T> {
+            mutex
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take()
+        }
+        std::mem::forget(self.control.take());
+        std::mem::forget(inside(&mut self.crew));
+        std::mem::forget(inside(&mut self.metrics));
+        std::mem::forget(inside(&mut self.dumping));
+        std::mem::forget(inside(&mut self.clock_keeper));
+        std::mem::forget(Arc::clone(&self.wiring));
+        std::mem::forget(self.mailboxes.clone());
+        std::mem::forget(self.doorbells.clone());
+        std::mem::forget(self.drives.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests;
