@@ -11,6 +11,7 @@ use prost::Message;
 use super::{Engine, Inner};
 use crate::control::{Services, read_answer};
 use crate::ground::device::TaskName;
+use crate::ground::limits::CALL_PAYLOAD_MAX;
 use crate::ground::{Code, Status, catalogue};
 use crate::mail::PendingWhat;
 use rendez_proto::Method;
@@ -291,5 +292,43 @@ pub(super) fn what_waits(engine: &Engine) -> PendingReply {
     });
     let mut items: Vec<PendingItem> = items.chain(above).chain(kept).collect();
     items.sort_by_key(|item| std::cmp::Reverse(item.age_ns));
+    fit(&mut items, engine.task());
     PendingReply { items }
 }
+
+/// Leaves as many as an answer has room for, the oldest, and says in a last one how many more there are.
+fn fit(items: &mut Vec<PendingItem>, own: &TaskName) {
+    // The field's number and the length come before each.
+    let len = |item: &PendingItem| {
+        let len = item.encoded_len();
+        1 + prost::length_delimiter_len(len) + len
+    };
+    let mut more = PendingItem {
+        what: "more".into(),
+        key: "left out for want of room".into(),
+        age_ns: u64::MAX,
+        count: u32::MAX,
+        on: own.to_string(),
+        is_connected: true,
+        ..PendingItem::default()
+    };
+    if items.iter().map(len).sum::<usize>() <= CALL_PAYLOAD_MAX {
+        return;
+    }
+    let mut left = CALL_PAYLOAD_MAX - len(&more);
+    let has_room = |item: &&PendingItem| {
+        let rest = left.checked_sub(len(item));
+        left = rest.unwrap_or(left);
+        rest.is_some()
+    };
+    let room = items.iter().take_while(has_room).count();
+    let rest = items.split_off(room);
+    more.age_ns = rest.first().map_or(0, |oldest| oldest.age_ns);
+    more.count = rest
+        .iter()
+        .fold(0, |sum: u32, item| sum.saturating_add(item.count));
+    items.push(more);
+}
+
+#[cfg(test)]
+mod tests;
