@@ -1,12 +1,13 @@
-//! Descriptors that run out: a task whose last one went into new memory still tells its peers of that memory.
+//! Descriptors that run out: a task whose last one went into new memory still tells its peers of that memory; and what
+//! may not run out: a process that comes again and again costs its peer one descriptor.
 //!
-//! The sender is a process of its own, this very binary in another role: what one process has no descriptors for, the
-//! other must be able to take.
+//! The other side is a process of its own, this very binary in another role: what one process has no descriptors for,
+//! the other must be able to take.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rendez::control::Address;
 use rendez::engine::{Config, Engine};
@@ -15,6 +16,7 @@ use rendez::trace::Path;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const ADDRESS: &str = "RENDEZ_TEST_ADDRESS";
+const VISITED: &str = "RENDEZ_TEST_VISITED";
 const PATIENCE: Duration = Duration::from_secs(20);
 const STEP: StepId = StepId(1);
 const SEGMENT: u64 = 4 << 20;
@@ -136,4 +138,72 @@ fn new_memory_is_announced_with_the_last_descriptor() {
         said.iter().any(|line| line.starts_with("@sent without ")),
         "{said:#?}"
     );
+}
+
+/// Each of its connections ends without a proof that its process did.
+const VISITS: usize = 20;
+
+/// Not a test of its own: what the visitor's process runs. It lives on until its standard input ends.
+#[test]
+fn visitor() {
+    let Ok(address) = std::env::var(VISITED) else {
+        return;
+    };
+    let host = TaskName::parse("/job:host/task:0").unwrap();
+    for visit in 0..VISITS {
+        let visitor = engine("visitor", &format!("{address}-visitor{visit}"));
+        visitor.add_peer(host.clone(), address.parse().unwrap());
+        visitor.reach(&host, PATIENCE).unwrap();
+        visitor.shutdown(PATIENCE);
+    }
+    // The harness has left its own line open.
+    std::io::stdout().write_all(b"\n@visited\n").unwrap();
+    std::io::stdin().read_to_end(&mut vec![]).unwrap();
+}
+
+/// How many handles this process has of another.
+fn handles(of: u32) -> usize {
+    let infos = std::fs::read_dir("/proc/self/fdinfo").unwrap();
+    let texts = infos.filter_map(|info| std::fs::read_to_string(info.ok()?.path()).ok());
+    let pid = format!("Pid:\t{of}");
+    texts
+        .filter(|text| text.lines().any(|line| line == pid))
+        .count()
+}
+
+#[test]
+fn a_process_that_comes_again_and_again_costs_one_descriptor() {
+    let address = format!("unix:@rendez-visited-{}", std::process::id());
+    let host = engine("host", &address);
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "descriptors::visitor",
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .env(VISITED, &address)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(child.stdout.take().unwrap());
+    let mut said = said.lines().map_while(Result::ok);
+    assert!(said.any(|line| line == "@visited"));
+    // Those of connections that are just over may be open for a moment.
+    let process = child.id();
+    let wait_for = |most: usize| {
+        let until = Instant::now() + PATIENCE;
+        while handles(process) > most {
+            assert!(Instant::now() < until, "{} handles", handles(process));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait_for(1);
+    assert_eq!(handles(process), 1, "it is followed as long as it lives");
+    drop(child.stdin.take());
+    said.for_each(drop);
+    wait_for(0);
+    assert!(child.wait().unwrap().success());
+    host.shutdown(PATIENCE);
 }

@@ -291,9 +291,13 @@ pub trait Handler: Send + Sync + 'static {
     fn segment_added(&self, peer: PeerId, segment: SegmentOffer);
 
     /// A connection is over. After [`PeerGone::ConnectionLost`] and [`PeerGone::Said`] a second call with the same
-    /// `peer` may bring [`PeerGone::ProcessExited`]; after that none. `proved` is the last moment of which it is proved
-    /// that the peer lived and heard us: a timeout for giving it up counts from there.
+    /// `peer` may bring [`PeerGone::ProcessExited`], unless the same life was up again since, which brings its own;
+    /// after that none. `proved` is the last moment of which it is proved that the peer lived and heard us: a timeout
+    /// for giving it up counts from there.
     fn peer_gone(&self, peer: PeerId, gone: PeerGone, proved: Instant);
+
+    /// No second call of `peer_gone` will come for `peer`: too many others went after it.
+    fn peer_forgotten(&self, _peer: PeerId) {}
 
     /// A connected peer does not answer, though its process lives (`true`), or answers again (`false`). A stopped
     /// process is paused, not gone.

@@ -6,7 +6,7 @@
 //! borrow outlives an `await` or a call of the handler.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -18,6 +18,7 @@ use futures_lite::io::{AsyncRead, AsyncWrite};
 
 use tracing::Instrument;
 
+use crate::ground::Incarnation;
 use crate::ground::limits::DEPARTED_MAX;
 use crate::ground::rng::Rng;
 
@@ -91,8 +92,8 @@ pub(crate) struct Plane {
     began: Instant,
     pub(super) registry: RefCell<Registry>,
     pub(super) peers: RefCell<BTreeMap<PeerId, Rc<Conversation>>>,
-    /// Peers whose connection is over and whose process is still followed.
-    pub(super) departed: RefCell<BTreeSet<PeerId>>,
+    /// Peers whose connection is over and whose process is still followed, and their lives.
+    pub(super) departed: RefCell<BTreeMap<PeerId, (String, Incarnation)>>,
     /// Tasks that are being dialled, as was asked last.
     pub(super) dials: RefCell<BTreeMap<String, Dialled>>,
     pub(super) next_peer: Cell<u32>,
@@ -236,7 +237,7 @@ impl Plane {
             Some(conversation) => conversation.exited.set(),
             None => {
                 let is_followed = self.departed.borrow_mut().remove(&peer);
-                if is_followed {
+                if is_followed.is_some() {
                     let now = Instant::now();
                     self.handler.peer_gone(peer, PeerGone::ProcessExited, now);
                 }
@@ -352,6 +353,9 @@ impl Plane {
             .borrow_mut()
             .insert(peer, Rc::clone(&conversation));
         let exit_provable = credentials.is_some_and(|credentials| self.follow(peer, credentials));
+        if exit_provable {
+            self.forget_former(&hello);
+        }
         let protection = descriptors.protection();
         self.handler.peer_up(PeerUp {
             peer,
@@ -406,7 +410,7 @@ impl Plane {
         // The proof may have come while its goodbye was still to be read: it comes only once, so it is passed on here.
         let is_late_proof = conversation.exited.is_set() && !gone.is_proof();
         if exit_provable && !gone.is_proof() && !is_late_proof {
-            self.keep_following(peer);
+            self.keep_following(peer, &conversation.hello);
         }
         if !conversation.has_said_bye() {
             let proved = conversation.proved();
@@ -463,7 +467,7 @@ impl Plane {
                 process,
                 ..
             } if !is_self(process) => {
-                self.watch.follow(peer, pidfd);
+                self.watch.follow(peer, process, pidfd);
                 true
             }
             _ => false,
@@ -471,14 +475,29 @@ impl Plane {
     }
 
     /// Keeps a peer followed whose connection is over; beyond the bound the longest gone is given up.
-    fn keep_following(&self, peer: PeerId) {
-        let mut departed = self.departed.borrow_mut();
-        departed.insert(peer);
-        if departed.len() > DEPARTED_MAX
-            && let Some(oldest) = departed.pop_first()
-        {
+    fn keep_following(&self, peer: PeerId, hello: &PeerHello) {
+        let life = (hello.task.clone(), hello.incarnation);
+        let oldest = {
+            let mut departed = self.departed.borrow_mut();
+            departed.insert(peer, life);
+            let is_over = departed.len() > DEPARTED_MAX;
+            is_over.then(|| departed.pop_first()).flatten()
+        };
+        if let Some((oldest, _)) = oldest {
             self.watch.forget(oldest);
+            self.handler.peer_forgotten(oldest);
         }
+    }
+
+    /// A life that is up again is followed by its new connection: those before tell no more.
+    fn forget_former(&self, hello: &PeerHello) {
+        self.departed.borrow_mut().retain(|former, (task, life)| {
+            let is_same = *task == hello.task && *life == hello.incarnation;
+            if is_same {
+                self.watch.forget(*former);
+            }
+            !is_same
+        });
     }
 
     /// Offers what was announced while the peer was being greeted.

@@ -21,7 +21,7 @@ use crate::ground::limits::GREETINGS_MAX;
 
 use super::address::Listening;
 use super::config::greeting_time;
-use super::credentials::Credentials;
+use super::credentials::{Credentials, is_ready};
 use super::gate::Pass;
 use super::lane::{Lane, Then};
 use super::newcomers::{Data, Newcomers, TcpCaller};
@@ -81,9 +81,17 @@ struct Shared {
 
 #[derive(Debug)]
 enum Order {
-    Follow(PeerId, OwnedFd),
+    Follow(PeerId, Option<i32>, OwnedFd),
     Forget(PeerId),
     Stop,
+}
+
+/// A process whose exit is to be told, and its peers: one that lives long may have had many connections.
+#[derive(Debug)]
+struct Followed {
+    process: Option<i32>,
+    pidfd: OwnedFd,
+    peers: Vec<PeerId>,
 }
 
 /// A connection whose preamble has not come.
@@ -128,9 +136,9 @@ impl Watch {
         })
     }
 
-    /// Tells [`Sight::Exited`] once the process behind `pidfd` has exited.
-    pub(crate) fn follow(&self, peer: PeerId, pidfd: OwnedFd) {
-        self.shared.order(Order::Follow(peer, pidfd));
+    /// Tells [`Sight::Exited`] once the process behind `pidfd` has exited, which is number `process` here.
+    pub(crate) fn follow(&self, peer: PeerId, process: Option<i32>, pidfd: OwnedFd) {
+        self.shared.order(Order::Follow(peer, process, pidfd));
     }
 
     /// Follows the process of `peer` no longer.
@@ -210,7 +218,7 @@ struct Round<T> {
     accept_after: Option<Instant>,
     silent: Vec<Silent>,
     newcomers: Newcomers,
-    followed: Vec<(PeerId, OwnedFd)>,
+    followed: Vec<Followed>,
     tell: T,
 }
 
@@ -258,7 +266,7 @@ impl<T: Fn(Sight) -> bool> Round<T> {
         let followed = self
             .followed
             .iter()
-            .map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN));
+            .map(|followed| PollFd::new(&followed.pidfd, PollFlags::IN));
         let mut polled: Vec<PollFd<'_>> = wake
             .chain(listener)
             .chain(tcp)
@@ -390,17 +398,35 @@ impl<T: Fn(Sight) -> bool> Round<T> {
     fn take_exits(&mut self, ready: &[bool]) -> bool {
         let mut index = 0;
         let mut exited = Vec::new();
-        self.followed.retain(|(peer, _)| {
+        self.followed.retain_mut(|followed| {
             let is_exited = ready.get(index).copied().unwrap_or(false);
             index += 1;
             if is_exited {
-                exited.push(*peer);
+                exited.append(&mut followed.peers);
             }
             !is_exited
         });
         exited
             .into_iter()
             .all(|peer| (self.tell)(Sight::Exited(peer)))
+    }
+
+    /// Follows a process by one handle, however many connections it has had.
+    fn follow(&mut self, peer: PeerId, process: Option<i32>, pidfd: OwnedFd) {
+        let lives = |pidfd: &OwnedFd| !is_ready(pidfd.as_fd(), PollFlags::IN);
+        let lives_now = lives(&pidfd);
+        // Asked in this order: both were alive at one moment, when only one could have the number.
+        let is_same = |followed: &&mut Followed| {
+            lives_now && process.is_some() && followed.process == process && lives(&followed.pidfd)
+        };
+        match self.followed.iter_mut().find(is_same) {
+            Some(followed) => followed.peers.push(peer),
+            None => self.followed.push(Followed {
+                process,
+                pidfd,
+                peers: vec![peer],
+            }),
+        }
     }
 
     fn take_orders(&mut self) -> bool {
@@ -413,8 +439,11 @@ impl<T: Fn(Sight) -> bool> Round<T> {
         );
         for order in orders {
             match order {
-                Order::Follow(peer, pidfd) => self.followed.push((peer, pidfd)),
-                Order::Forget(peer) => self.followed.retain(|(followed, _)| *followed != peer),
+                Order::Follow(peer, process, pidfd) => self.follow(peer, process, pidfd),
+                Order::Forget(peer) => self.followed.retain_mut(|followed| {
+                    followed.peers.retain(|other| *other != peer);
+                    !followed.peers.is_empty()
+                }),
                 Order::Stop => return false,
             }
         }

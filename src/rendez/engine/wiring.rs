@@ -435,6 +435,10 @@ impl Handler for Wiring {
         }
     }
 
+    fn peer_forgotten(&self, peer: PeerId) {
+        self.book().followed.remove(&peer);
+    }
+
     fn dial_failed(&self, task: &str, status: Status, last: Status) {
         if let (Some(engine), Ok(task)) = (self.engine(), TaskName::parse(task)) {
             self.not_reached(&task, &last);
@@ -450,7 +454,16 @@ impl Wiring {
     fn connect(&self, up: PeerUp) -> Result<(), Status> {
         let engine = self.engine().ok_or_else(gone)?;
         let task = TaskName::parse(&up.task)?;
-        let made = self.book().links.remove(&up.task);
+        let made = {
+            let mut book = self.book();
+            // Also if what follows fails: its memory may be here from connections before, which tell no more.
+            if up.exit_provable {
+                let life = (task.clone(), up.incarnation);
+                book.followed.retain(|_, followed| *followed != life);
+                book.followed.insert(up.peer, life);
+            }
+            book.links.remove(&up.task)
+        };
         let connected = Connected {
             task: task.clone(),
             incarnation: up.incarnation,
@@ -472,7 +485,6 @@ impl Wiring {
         let peer = up.peer;
         let devices = self.devices.seen_by(&up.hello.features);
         (self.devices).note_seen(&task, devices, connected.read_domain);
-        let exit_provable = up.exit_provable;
         let transport = self.transports.of(up.path).ok_or_else(gone)?;
         let (segments, links) = transport.links(&engine, up, made)?;
         for segment in &segments {
@@ -484,10 +496,6 @@ impl Wiring {
         self.settled.notify_all();
         book.awaited.remove(&task);
         book.wanted.remove(&task);
-        if exit_provable {
-            book.followed
-                .insert(peer, (task.clone(), connected.incarnation));
-        }
         drop(book);
         for (mailbox, links) in engine.mailboxes.iter().zip(links) {
             mailbox.call(Call::PeerUp(Box::new(ShardPeerUp {
