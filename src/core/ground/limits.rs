@@ -512,6 +512,9 @@ pub const RECORDER_BYTES: usize = 1 << 20;
 /// Bytes of that ring at most: with 5.3 MiB of histograms and names a recorder stays within 16 MiB.
 pub const RECORDER_BYTES_MAX: usize = 8 << 20;
 
+/// Recordings that are given away at once, packed: 4 × some MiB. Of more askers the first is displaced.
+pub const DUMPS_MAX: usize = 4;
+
 /// The least bytes an arena or its segments may be set to: a page.
 pub const BYTES_MIN: u64 = 4096;
 

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use prost::Message;
 
 use super::{Engine, Inner};
-use crate::control::{Services, read_answer};
+use crate::control::{Incoming, Services, read_answer};
 use crate::ground::device::TaskName;
-use crate::ground::limits::CALL_PAYLOAD_MAX;
-use crate::ground::{Code, Status, catalogue};
+use crate::ground::limits::{CALL_PAYLOAD_MAX, DUMPS_MAX};
+use crate::ground::{Code, Incarnation, Status, catalogue};
 use crate::mail::PendingWhat;
 use rendez_proto::Method;
 use rendez_proto::methods::engine_service::{GetClock, GetConnected, GetDump, GetPending, GetStat};
@@ -115,16 +115,21 @@ pub(super) fn of(engine: Weak<Inner>) -> Services {
             let offers = offered()?.inner.wiring.offers.clone();
             offers.answer(call)
         })
-        .serve::<GetDump>(move |_, asked| {
+        .serve::<GetDump>(move |call, asked| {
             let mut dumps = dumps.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(dumps.piece(&dump()?, &asked))
+            dumps.piece(&dump()?, call, &asked)
         })
         .serve::<GetPending>(move |_, _| Ok(what_waits(&pending()?)))
 }
 
-/// The recording that is being given away, packed, piece by piece.
+/// The recordings that are being given away, the latest begun last.
 #[derive(Debug, Default)]
-struct Dumps {
+struct Dumps(Vec<Dump>);
+
+/// A recording, packed, that one asker takes piece by piece.
+#[derive(Debug)]
+struct Dump {
+    asker: (String, Incarnation),
     shard: u32,
     packed: Vec<u8>,
 }
@@ -133,21 +138,47 @@ struct Dumps {
 const PIECE: usize = 32 << 10;
 
 impl Dumps {
-    fn piece(&mut self, engine: &Engine, asked: &DumpRequest) -> DumpReply {
-        if asked.from == 0 || asked.shard != self.shard {
-            self.shard = asked.shard;
+    fn piece(
+        &mut self,
+        engine: &Engine,
+        call: &Incoming,
+        asked: &DumpRequest,
+    ) -> Result<DumpReply, Status> {
+        let asker = (call.task.clone(), call.incarnation);
+        if asked.from == 0 {
+            self.0.retain(|dump| dump.asker != asker);
+            if self.0.len() >= DUMPS_MAX {
+                self.0.remove(0);
+            }
             let recording = engine.recordings().into_iter().nth(asked.shard as usize);
-            self.packed = recording.map(|words| pack(&words)).unwrap_or_default();
+            let packed = recording.map(|words| pack(&words)).unwrap_or_default();
+            self.0.push(Dump {
+                asker: asker.clone(),
+                shard: asked.shard,
+                packed,
+            });
         }
-        let from = usize::try_from(asked.from)
-            .unwrap_or(usize::MAX)
-            .min(self.packed.len());
-        let end = (from + PIECE).min(self.packed.len());
-        DumpReply {
+        // What was recorded since would not fit to what the asker has.
+        let is_its = |dump: &Dump| dump.asker == asker && dump.shard == asked.shard;
+        let at = self.0.iter().position(is_its).ok_or_else(|| {
+            let message = format!(
+                "the rest of a recording is kept no longer: more than {DUMPS_MAX} tasks asked at once; ask again"
+            );
+            Status::of(catalogue::CALL_BUSY, message)
+        })?;
+        let packed = &self.0[at].packed;
+        let total = packed.len();
+        let from = usize::try_from(asked.from).unwrap_or(usize::MAX).min(total);
+        let end = (from + PIECE).min(total);
+        let reply = DumpReply {
             shards: engine.shards() as u32,
-            piece: self.packed[from..end].to_vec(),
-            total: self.packed.len() as u64,
+            piece: packed[from..end].to_vec(),
+            total: total as u64,
+        };
+        if end == total {
+            self.0.remove(at);
         }
+        Ok(reply)
     }
 }
 

@@ -1,14 +1,18 @@
-//! Answers to peers that have more to tell than an answer has room for.
+//! Answers to peers that have more to tell than an answer has room for, and recordings for several askers at once.
 
 use std::time::Duration;
 
 use prost::Message;
 use rendez_proto::methods::engine_service::GetPending;
-use rendez_proto::services::PendingRequest;
+use rendez_proto::services::{DumpRequest, PendingRequest};
 
-use crate::engine::tests::{PATIENCE, Way, pair};
-use crate::ground::limits::CALL_PAYLOAD_MAX;
-use crate::ground::{Key, StepId};
+use super::{Dumps, unpack};
+use crate::control::Incoming;
+use crate::engine::Engine;
+use crate::engine::tests::{PATIENCE, Way, config, pair};
+use crate::ground::limits::{CALL_PAYLOAD_MAX, DUMPS_MAX};
+use crate::ground::{Incarnation, Key, Status, StepId, catalogue};
+use crate::memory::Tensor;
 use crate::shard::{Task, TaskContext, TaskEvent};
 
 /// More than an answer has room for.
@@ -49,4 +53,74 @@ fn of_more_than_an_answer_has_room_for_the_oldest_are_told_and_the_rest_counted(
     let least = told.iter().map(Message::encoded_len).max().unwrap();
     assert!(reply.encoded_len() + 2 * least > CALL_PAYLOAD_MAX);
     a.shutdown(Duration::ZERO);
+}
+
+/// Takes a recording piece by piece.
+struct Asker {
+    call: Incoming,
+    packed: Vec<u8>,
+}
+
+impl Asker {
+    fn new(number: u64) -> Self {
+        let call = Incoming::within(
+            "/job:asker/task:0".into(),
+            Incarnation(number),
+            vec![],
+            PATIENCE,
+        );
+        Self {
+            call,
+            packed: Vec::new(),
+        }
+    }
+
+    /// Takes the next piece. True if it was the last.
+    fn take(&mut self, dumps: &mut Dumps, engine: &Engine) -> Result<bool, Status> {
+        let from = self.packed.len() as u64;
+        let reply = dumps.piece(engine, &self.call, &DumpRequest { shard: 0, from })?;
+        self.packed.extend(reply.piece);
+        Ok(self.packed.len() as u64 >= reply.total)
+    }
+}
+
+/// Records something that does not pack well.
+fn record(engine: &Engine, step: u64) {
+    let key = Key::between("a", "a", &format!("edge{step}")).unwrap();
+    let step = engine.step(StepId(step));
+    step.send(&key, Tensor::scalar(1u8)).unwrap();
+    step.recv(&key).deadline(PATIENCE).wait().unwrap();
+}
+
+#[test]
+fn each_of_several_askers_gets_one_recording() {
+    let mut config = config("/job:a/task:0");
+    (config.shards, config.control, config.stage_sampling) = (1, false, 1);
+    let engine = Engine::start(config).unwrap();
+    (0..3000).for_each(|step| record(&engine, step));
+    let mut dumps = Dumps::default();
+    let mut askers: Vec<_> = (0..DUMPS_MAX as u64).map(Asker::new).collect();
+    let mut is_last = vec![];
+    for (asker, step) in askers.iter_mut().zip(9000..) {
+        is_last.push(asker.take(&mut dumps, &engine).unwrap());
+        record(&engine, step);
+    }
+    assert!(
+        is_last.iter().all(|is_last| !is_last),
+        "there is more of each"
+    );
+    for asker in &mut askers {
+        while !asker.take(&mut dumps, &engine).unwrap() {}
+        assert!(unpack(&asker.packed, 1 << 24).is_some());
+    }
+    assert!(dumps.0.is_empty(), "what was taken is kept no longer");
+    // One too many: who began first is told so.
+    let mut askers: Vec<_> = (0..=DUMPS_MAX as u64).map(Asker::new).collect();
+    for asker in &mut askers {
+        assert!(!asker.take(&mut dumps, &engine).unwrap());
+    }
+    let status = askers[0].take(&mut dumps, &engine).unwrap_err();
+    assert_eq!(status.reason(), catalogue::CALL_BUSY);
+    askers[1].take(&mut dumps, &engine).unwrap();
+    engine.shutdown(PATIENCE);
 }
