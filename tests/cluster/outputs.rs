@@ -61,8 +61,7 @@ fn recordings_are_for_their_owner_whatever_the_umask_and_whatever_was_planted() 
         });
         // Where its files will lie, another user has put links to a file of the user.
         let plant = format!(
-            "for name in {NAME}-$$-0.rdz {NAME}-$$-0-asked.rdz {NAME}-$$-0-asked.part; \
-             do ln -s {} {}/$name; done",
+            "for name in {NAME}-$$-0-asked.rdz {NAME}-$$-0-asked.part; do ln -s {} {}/$name; done",
             text(&victim),
             text(&recorders)
         );

@@ -3,32 +3,32 @@
 //!
 //! Knows recorders by their memory only: nothing here stops a shard, and a shard notices only a comparison of clocks.
 
-use std::fs::{self, File, Permissions};
+mod files;
+
+use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use super::config::Config;
 use super::{Engine, Inner};
 use crate::control::Path as Way;
 use crate::files::Output;
 use crate::ground::device::TaskName;
 use crate::ground::limits::COUNTER_DRIFT_PPM;
-use crate::ground::{Key, Nanos, Status, StepId, Traceparent, catalogue};
+use crate::ground::{Key, Nanos, Status, StepId, Traceparent};
 use crate::shard::Call;
 use crate::trace::clock::Scale;
 use crate::trace::recorder::{CLASSES, Recorder, Stage, Way as ValueWay, cell_of};
-use crate::trace::stages::{PeerClock, RecorderPlace, woke_thread};
+use crate::trace::stages::{PeerClock, woke_thread};
+pub(super) use files::{clear, place};
+use files::{stem, unwritable};
 use rendez_proto::methods::engine_service::GetClock;
 use rendez_proto::services::{ClockReply, ClockRequest};
 
 /// How often a peer's counter is asked for when it is compared: the quickest answer counts.
 const ASKS: usize = 5;
-/// Recordings are for their owner alone: they tell what a task does, with all its keys.
-const RECORDING_MODE: u32 = 0o600;
 /// How long such an answer may take.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -450,57 +450,6 @@ impl Inner {
     }
 }
 
-/// What a shard's files begin with: the task's name, as a file's, and the shard.
-fn stem(task: &TaskName, shard: u16) -> String {
-    let task: String = task
-        .to_string()
-        .trim_start_matches('/')
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || c == '.' {
-                c
-            } else {
-                '-'
-            }
-        })
-        .collect();
-    format!("rendez-{task}-{}-{shard}", std::process::id())
-}
-
-/// Where the recorder of a shard is to lie.
-pub(super) fn place(
-    config: &Config,
-    task: &TaskName,
-    shard: usize,
-) -> Result<RecorderPlace, Status> {
-    let open = |folder: &PathBuf| {
-        let path = folder.join(format!("{}.rdz", stem(task, shard as u16)));
-        // One of a dead process that had our number may lie there, or a file that another user put there for us to
-        // follow or fill.
-        let _ = fs::remove_file(&path);
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(RECORDING_MODE)
-            .open(&path);
-        // The umask may have taken from it.
-        let made = file.and_then(|file| {
-            file.set_permissions(Permissions::from_mode(RECORDING_MODE))?;
-            Ok(file)
-        });
-        made.map_err(|error| unwritable(&path, &error))
-    };
-    let file = config
-        .recorder_dir
-        .as_ref()
-        .filter(|_| config.stage_sampling > 0);
-    Ok(RecorderPlace {
-        file: file.map(open).transpose()?,
-        ring_bytes: config.recorder_bytes as usize,
-    })
-}
-
 /// The clock thread has nothing to do any more. It ends by itself: it may be asking a peer.
 pub(super) fn release_keeper(inner: &Inner) {
     let keeper = inner.clock_keeper.lock();
@@ -508,32 +457,6 @@ pub(super) fn release_keeper(inner: &Inner) {
     if let Some(keeper) = keeper {
         keeper.thread().unpark();
     }
-}
-
-/// A task that ends in good order, and missed no deadline, leaves nothing to look at.
-pub(super) fn clear(inner: &Inner) {
-    let dumping = inner
-        .dumping
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take();
-    // What is being written down may be all that is known of why the task ends.
-    let own = std::thread::current().id();
-    if let Some(dumping) = dumping.filter(|thread| thread.thread().id() != own) {
-        let _ = dumping.join();
-    }
-    let (config, task, shards) = (&inner.config, &inner.task, inner.mailboxes.len());
-    let is_clean = inner.dumped.load(Ordering::Relaxed) == 0;
-    if let Some(folder) = config.recorder_dir.as_ref().filter(|_| is_clean) {
-        for shard in 0..shards {
-            let _ = fs::remove_file(folder.join(format!("{}.rdz", stem(task, shard as u16))));
-        }
-    }
-}
-
-fn unwritable(path: &Path, error: &std::io::Error) -> Status {
-    let message = format!("cannot write '{}': {error}", path.display());
-    Status::of(catalogue::FILE_UNWRITABLE, message)
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
             neighbours,
             observer: ShardObserver::new(&wiring, index as u16),
             transports: transports.clone(),
-            place: recording::place(&config, &task, index)?,
+            place: recording::place(&config, &task, incarnation, index)?,
         };
         let drive = Arc::clone(&drives[index]);
         let ready = ready.clone();

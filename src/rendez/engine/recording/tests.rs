@@ -1,8 +1,7 @@
 //! What comparisons of clocks say, and what is heard of traces.
 
 use super::*;
-use crate::drive::Driver;
-use crate::engine::Require;
+use crate::engine::{Config, Require};
 
 #[test]
 fn a_comparison_is_as_good_as_half_of_its_round_trip() {
@@ -117,33 +116,4 @@ fn what_is_no_traceparent_is_counted_and_left_out() {
     }
     assert_eq!(engine.refused_traceparents(), 3);
     engine.shutdown(Duration::ZERO);
-}
-
-/// A recorder of `folder` is open or mapped in this process.
-fn is_held(folder: &Path) -> bool {
-    let folder = folder.to_str().expect("text");
-    let open = fs::read_dir("/proc/self/fd").expect("descriptors");
-    let mut open = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
-    let mapped = fs::read_to_string("/proc/self/maps").expect("mappings");
-    open.any(|path| path.starts_with(folder)) || mapped.contains(folder)
-}
-
-/// The recorder of the second shard cannot be made when the first shard runs already.
-#[test]
-fn a_start_that_fails_leaves_no_shard_behind() {
-    for drive in [Driver::Thread, Driver::Caller] {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut config = Config::new("/job:halfway/task:0");
-        (config.shards, config.share_cores) = (2, true);
-        (config.stage_sampling, config.control, config.drive) = (1, false, drive);
-        config.recorder_dir = Some(folder.path().to_owned());
-        let task = TaskName::parse(&config.task).expect("a name");
-        let blocked = folder.path().join(format!("{}.rdz", stem(&task, 1)));
-        fs::create_dir(&blocked).expect("made");
-        let status = Engine::start(config).expect_err("blocked");
-        assert_eq!(status.reason(), catalogue::FILE_UNWRITABLE);
-        assert!(!is_held(folder.path()), "a shard goes on");
-        let left: Vec<_> = fs::read_dir(folder.path()).expect("a folder").collect();
-        assert_eq!(left.len(), 1, "{left:?}");
-    }
 }

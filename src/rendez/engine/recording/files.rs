@@ -1,0 +1,159 @@
+//! The files of recorders: what they are called, and which of them stay.
+//!
+//! Each life of a task has its own, so that no life takes the last words of another.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use crate::engine::Inner;
+use crate::engine::config::Config;
+use crate::ground::device::TaskName;
+use crate::ground::limits::RECORDINGS_LEFT;
+use crate::ground::{Incarnation, Status, catalogue};
+use crate::trace::stages::RecorderPlace;
+
+/// Recordings are for their owner alone: they tell what a task does, with all its keys.
+const RECORDING_MODE: u32 = 0o600;
+
+/// What a task's files begin with: its name, as a file's.
+fn prefix(task: &TaskName) -> String {
+    let task: String = task
+        .to_string()
+        .trim_start_matches('/')
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '.' {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    format!("rendez-{task}-")
+}
+
+/// What copies of a shard's recorder begin with.
+pub(super) fn stem(task: &TaskName, shard: u16) -> String {
+    format!("{}{}-{shard}", prefix(task), std::process::id())
+}
+
+/// The file of a shard's recorder in one life of a task.
+fn name(task: &TaskName, life: Incarnation, shard: u16) -> String {
+    let (prefix, process) = (prefix(task), std::process::id());
+    format!("{prefix}{process}-{:016x}-{shard}.rdz", life.0)
+}
+
+/// True for the recorder's file of that shard, of any life of the task.
+fn is_of(file: &str, task: &TaskName, shard: u16) -> bool {
+    let end = format!("-{shard}.rdz");
+    let rest = file.strip_prefix(&prefix(task));
+    let middle = rest.and_then(|rest| rest.strip_suffix(&end)?.split_once('-'));
+    middle.is_some_and(|(process, life)| {
+        process.parse::<u32>().is_ok()
+            && life.len() == 16
+            && life.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
+}
+
+/// Where the recorder of a shard is to lie.
+pub(in crate::engine) fn place(
+    config: &Config,
+    task: &TaskName,
+    life: Incarnation,
+    shard: usize,
+) -> Result<RecorderPlace, Status> {
+    let open = |folder: &PathBuf| {
+        let path = folder.join(name(task, life, shard as u16));
+        #[cfg(test)]
+        tests::fail(&path, shard).map_err(|error| unwritable(&path, &error))?;
+        let file = make(&path).map_err(|error| unwritable(&path, &error))?;
+        // As long as it is locked, its life goes on. Where files cannot be locked, one is taken for dead too early.
+        let _ = file.try_lock();
+        thin_out(folder, task, shard as u16);
+        Ok::<_, Status>(file)
+    };
+    let file = config
+        .recorder_dir
+        .as_ref()
+        .filter(|_| config.stage_sampling > 0);
+    Ok(RecorderPlace {
+        file: file.map(open).transpose()?,
+        ring_bytes: config.recorder_bytes as usize,
+    })
+}
+
+/// A new file. What another user put there, for us to follow or fill, is an error.
+fn make(path: &Path) -> std::io::Result<File> {
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(RECORDING_MODE)
+        .open(path)?;
+    // The umask may have taken from it.
+    file.set_permissions(Permissions::from_mode(RECORDING_MODE))?;
+    Ok(file)
+}
+
+/// Of the lives that left a recorder, by a crash or a missed deadline, the last ones keep it.
+fn thin_out(folder: &Path, task: &TaskName, shard: u16) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    let mut left: Vec<((i64, i64), PathBuf)> = entries
+        .flatten()
+        .filter(|entry| {
+            let name = entry.file_name();
+            name.to_str().is_some_and(|name| is_of(name, task, shard))
+        })
+        .filter_map(|entry| Some((left_at(&entry.path())?, entry.path())))
+        .collect();
+    left.sort();
+    let spare = left.len().saturating_sub(RECORDINGS_LEFT);
+    for (_, path) in &left[..spare] {
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// When a recorder was written last whose life is over; `None` while it goes on, and for what is none of ours.
+fn left_at(path: &Path) -> Option<(i64, i64)> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = File::options().read(true).custom_flags(flags).open(path);
+    let file = file.ok()?;
+    let found = file.metadata().ok().filter(fs::Metadata::is_file)?;
+    file.try_lock().ok()?;
+    Some((found.mtime(), found.mtime_nsec()))
+}
+
+/// A task that ends in good order, and missed no deadline, leaves nothing to look at.
+pub(in crate::engine) fn clear(inner: &Inner) {
+    let dumping = inner
+        .dumping
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    // What is being written down may be all that is known of why the task ends.
+    let own = std::thread::current().id();
+    if let Some(dumping) = dumping.filter(|thread| thread.thread().id() != own) {
+        let _ = dumping.join();
+    }
+    let (config, shards) = (&inner.config, inner.mailboxes.len());
+    let is_clean = inner.dumped.load(Ordering::Relaxed) == 0;
+    if let Some(folder) = config.recorder_dir.as_ref().filter(|_| is_clean) {
+        for shard in 0..shards {
+            let name = name(&inner.task, inner.incarnation, shard as u16);
+            let _ = fs::remove_file(folder.join(name));
+        }
+    }
+}
+
+pub(super) fn unwritable(path: &Path, error: &std::io::Error) -> Status {
+    let message = format!("cannot write '{}': {error}", path.display());
+    Status::of(catalogue::FILE_UNWRITABLE, message)
+}
+
+#[cfg(test)]
+mod tests;
