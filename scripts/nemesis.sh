@@ -79,6 +79,9 @@ note() {
 break_it() { say "fault $*"; note "fault $*"; }
 # Broken by now: what broke it has taken its time, and that of a busy machine. Promises of time count from here.
 broken() { note "struck $*"; }
+# The kernel has taken the killed processes down, which for large ones takes long. What it tells by their handles counts
+# from here.
+gone() { note "gone $*"; }
 mend_it() { note "healed $*"; }
 
 # The tasks on a host, as histories name them.
@@ -278,6 +281,7 @@ kill_tasks() {
     done
     broken kill "$@"
     for task in "$@"; do wait "${starters[task]}" 2>/dev/null || true; done
+    gone kill "$@"
     pick lasting
     sleep "$picked"
     for task in "$@"; do

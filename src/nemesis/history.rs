@@ -110,6 +110,8 @@ pub(super) enum Event {
     Healed { what: String, tasks: Vec<u32> },
     /// By now it is broken.
     Struck { what: String, tasks: Vec<u32> },
+    /// The kernel says that the processes that were killed are gone.
+    Gone { what: String, tasks: Vec<u32> },
     /// The script: what a task's process holds.
     Used {
         task: u32,
@@ -203,6 +205,7 @@ impl Event {
             Self::Fault { what, tasks: of } => format!("fault {what} {}", tasks(of)),
             Self::Healed { what, tasks: of } => format!("healed {what} {}", tasks(of)),
             Self::Struck { what, tasks: of } => format!("struck {what} {}", tasks(of)),
+            Self::Gone { what, tasks: of } => format!("gone {what} {}", tasks(of)),
             Self::Used {
                 task,
                 life,
@@ -321,6 +324,10 @@ impl Event {
                 tasks: tasks(1)?,
             },
             ("struck", 2..) => Self::Struck {
+                what: word(0)?,
+                tasks: tasks(1)?,
+            },
+            ("gone", 2..) => Self::Gone {
                 what: word(0)?,
                 tasks: tasks(1)?,
             },
@@ -462,6 +469,10 @@ mod tests {
             Event::Struck {
                 what: "cut".into(),
                 tasks: vec![2],
+            },
+            Event::Gone {
+                what: "kill".into(),
+                tasks: vec![1, 2],
             },
             Event::Used {
                 task: 1,

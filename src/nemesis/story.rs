@@ -103,6 +103,8 @@ pub(super) struct Fault {
     pub(super) from_ns: u64,
     /// By when it was broken: what has to be told of it is due from here. To break it takes a busy machine a while.
     pub(super) struck_ns: u64,
+    /// When the kernel had taken down what was killed: what its neighbours have to be told is due from here.
+    pub(super) gone_ns: u64,
     /// `u64::MAX` if it never healed.
     pub(super) until_ns: u64,
 }
@@ -377,9 +379,14 @@ impl Story {
                 tasks,
                 from_ns: at_ns,
                 struck_ns: at_ns,
+                gone_ns: at_ns,
                 until_ns: u64::MAX,
             }),
-            Event::Struck { what, tasks } => self.broken(&what, &tasks)?.struck_ns = at_ns,
+            Event::Struck { what, tasks } => {
+                let fault = self.broken(&what, &tasks)?;
+                (fault.struck_ns, fault.gone_ns) = (at_ns, at_ns);
+            }
+            Event::Gone { what, tasks } => self.broken(&what, &tasks)?.gone_ns = at_ns,
             Event::Healed { what, tasks } => self.broken(&what, &tasks)?.until_ns = at_ns,
             Event::Used {
                 task,

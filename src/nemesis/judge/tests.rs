@@ -442,15 +442,27 @@ fn a_death_is_told_sooner_on_the_same_machine() {
         (START + 100, "fault kill 0"),
         (START + 3_000, "healed kill 0"),
     ];
-    let killed = |after_ms: u64, host: &str| {
+    let told = |script: &[(u64, &str)], after_ms: u64, host: &str| {
         let ended = Some((START + 100 + after_ms, "PEER_LOST"));
-        let mut run = Run::watched(START, ended).and(&script).and(&[(500, host)]);
+        let mut run = Run::watched(START, ended).and(script).and(&[(500, host)]);
         run.histories[0].pop();
         run
     };
+    let killed = |after_ms: u64, host: &str| told(&script, after_ms, host);
     killed(1_400, "host 2").finds_nothing();
     killed(49, "host 0 1").finds_nothing();
     killed(51, "host 0 1").finds("detection: not told within 50.0 ms");
+    // Neighbours are told when the kernel has taken the process down; others need not wait for that.
+    let taken_down = [
+        script[0],
+        (START + 105, "struck kill 0"),
+        (START + 400, "gone kill 0"),
+        script[1],
+    ];
+    let large = |after_ms: u64, host: &str| told(&taken_down, after_ms, host);
+    large(349, "host 0 1").finds_nothing();
+    large(351, "host 0 1").finds("detection: not told within 50.0 ms");
+    large(1_506, "host 2").finds("detection: not told within");
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use super::super::story::{Fault, Outcome, Receive};
 use super::{Judge, show, show_ns};
 
-/// How soon a death on the same machine is told.
+/// How soon a death on the same machine is told: from when the kernel says that the process is gone, for to take down a
+/// large one is work of the kernel.
 const NEAR_DEATH_NS: u64 = 50_000_000;
 
 /// How soon values flow again after a task that was killed has begun its next life.
@@ -30,21 +31,25 @@ impl Judge<'_> {
                 let Some((bound_ns, name)) = self.bound(fault, receive, far_ns) else {
                     continue;
                 };
-                let latest_ns = self.excused(receive.by.0, fault.struck_ns + bound_ns);
+                let is_near = bound_ns == NEAR_DEATH_NS;
+                let from_ns = match is_near {
+                    true => fault.gone_ns,
+                    false => fault.struck_ns,
+                };
+                let latest_ns = self.excused(receive.by.0, from_ns + bound_ns);
                 match &receive.end {
                     Some((end_ns, outcome)) => {
                         // A neighbour's death is told by the neighbour's own last turns: for it the machine counts,
                         // and that is what any of the tasks noted.
-                        let mut late_ns = self.story.late_ns(receive.by, fault.struck_ns, *end_ns);
-                        if bound_ns == NEAR_DEATH_NS {
-                            let of =
-                                |by: &(u32, u32)| self.story.late_ns(*by, fault.struck_ns, *end_ns);
+                        let mut late_ns = self.story.late_ns(receive.by, from_ns, *end_ns);
+                        if is_near {
+                            let of = |by: &(u32, u32)| self.story.late_ns(*by, from_ns, *end_ns);
                             late_ns = self.story.lives.keys().map(of).max().unwrap_or(late_ns);
                         }
-                        let took_ns = end_ns.saturating_sub(fault.struck_ns + late_ns);
+                        let took_ns = end_ns.saturating_sub(from_ns + late_ns);
                         let is_told = matches!(outcome, Outcome::Failed(reason)
                             if reason == "PEER_LOST" || reason == "PEER_RESTARTED");
-                        if is_told && latest_ns == fault.struck_ns + bound_ns {
+                        if is_told && latest_ns == from_ns + bound_ns {
                             let so_far = worst.entry(name).or_insert((0, 0, bound_ns));
                             if took_ns > so_far.0 {
                                 *so_far = (took_ns, late_ns, bound_ns);
