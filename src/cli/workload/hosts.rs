@@ -4,10 +4,13 @@
 //! side has one engine for all peers. Each errand has a step of its own, named by the near side's incarnation, so
 //! nothing of one measurement can meet the next.
 
+use std::cell::Cell;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use futures_lite::future::{block_on, poll_once};
 use serde::{Deserialize, Serialize};
+use signal_hook::consts::SIGUSR1;
 
 use super::super::args::{BenchArgs, From};
 use super::super::bench::{Measured, check};
@@ -168,7 +171,7 @@ pub fn listen(args: &BenchArgs, terminal: &mut Terminal) -> Result<(), CliError>
         "waits at {}; measure with rendez bench --connect there",
         at.unwrap_or_default()
     ))?;
-    let is_over = || interrupts.try_recv().is_ok();
+    let is_over = heard_end(&interrupts);
     while !is_over() {
         match engine
             .step(STEP)
@@ -190,6 +193,18 @@ pub fn listen(args: &BenchArgs, terminal: &mut Terminal) -> Result<(), CliError>
     }
     engine.shutdown(LOOK_EVERY);
     Ok(())
+}
+
+/// Whether a signal to end came. It comes once, and both the measurement that it breaks off and the wait for the next
+/// one ask.
+fn heard_end(signals: &Receiver<i32>) -> impl Fn() -> bool {
+    let has_come = Cell::new(false);
+    move || {
+        if signals.try_iter().any(|signal| signal != SIGUSR1) {
+            has_come.set(true);
+        }
+        has_come.get()
+    }
 }
 
 /// One measurement, from the far side. Returns what to say of it.
@@ -295,4 +310,19 @@ fn text(bytes: Vec<u8>) -> Result<Tensor, Status> {
 /// Names this start of this kernel.
 fn boot() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use signal_hook::consts::{SIGTERM, SIGUSR1};
+
+    #[test]
+    fn an_end_that_a_measurement_heard_of_also_ends_the_wait_for_the_next() {
+        let (told, heard) = std::sync::mpsc::channel();
+        let is_over = super::heard_end(&heard);
+        told.send(SIGUSR1).expect("it is heard");
+        assert!(!is_over(), "this asks for a recording");
+        told.send(SIGTERM).expect("it is heard");
+        assert!(is_over() && is_over());
+    }
 }
