@@ -14,6 +14,7 @@ use super::observer::{AskArgs, Observer, Target, Unanswered};
 use super::report::lay_out;
 use super::terminal::Terminal;
 use super::units::show_nanos;
+use super::weights::printable;
 use rendez::control::Address;
 use rendez::engine::services;
 use rendez::files::Output;
@@ -143,8 +144,9 @@ pub fn run(args: &DumpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
             {
                 told.push(task);
                 terminal.line(format_args!(
-                    "{task}: times {error}, beside those of {}",
-                    recordings[0].head.task
+                    "{}: times {error}, beside those of {}",
+                    printable(task),
+                    printable(&recordings[0].head.task)
                 ))?;
             }
         }
@@ -194,11 +196,11 @@ fn list(
         }
         lines.push(vec![
             format!("-{}", show_nanos(last.saturating_sub(event.at) as f64)),
-            recording.head.task.clone(),
+            printable(&recording.head.task),
             recording.head.shard.to_string(),
             event.what.name().into(),
             event.step.to_string(),
-            edge.into(),
+            printable(edge),
             if matches!(event.what, What::Sent | What::Took) {
                 event.way.name().into()
             } else {

@@ -18,6 +18,7 @@ use super::settings::SettingArgs;
 use super::shelf::{Shelf, Told};
 use super::terminal::Terminal;
 use super::units::{self, show_bytes, show_nanos};
+use super::weights::printable;
 use rendez::ground::{Code, Status, TaskName};
 
 /// Examples of their use.
@@ -177,17 +178,22 @@ pub fn pull(args: &PullArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         }))?;
         return Ok(());
     }
-    let text = format!(
-        "{name} from {from} over {way}: {} tensors, {}, every byte right",
-        tensors.len(),
-        show_bytes(bytes)
-    );
+    let text = pulled(&name, &from, way, tensors.len(), bytes);
     terminal.line("")?;
     terminal.line(wrapped("", &text, terminal.width()))?;
     for ((file, _), sum) in files.iter().zip(&outcome.sums) {
         terminal.line(digest_of(file, sum, terminal.width()))?;
     }
     Ok(())
+}
+
+/// What came, under the name that its source gave it, which may hold anything.
+fn pulled(name: &str, from: &TaskName, way: &str, tensors: usize, bytes: u64) -> String {
+    format!(
+        "{} from {from} over {way}: {tensors} tensors, {}, every byte right",
+        printable(name),
+        show_bytes(bytes)
+    )
 }
 
 /// A file's digest, on one line where there is room.
@@ -236,7 +242,14 @@ fn show(all: &[Told], json: bool, terminal: &mut Terminal) -> Result<(), CliErro
 
 #[cfg(test)]
 mod tests {
-    use super::digest_of;
+    use super::*;
+
+    #[test]
+    fn what_a_source_calls_it_reaches_no_terminal_as_commands() {
+        let from = TaskName::parse("/job:a/task:0").expect("a name");
+        let text = pulled("a\x1b[2J\rb", &from, "tcp", 1, 4);
+        assert!(text.starts_with("a\\u{1b}[2J\\rb from /job:a/"), "{text}");
+    }
 
     #[test]
     fn a_digest_fits_a_terminal() {

@@ -12,6 +12,19 @@ fn recorded(task: &str, ticks: u64, boot: u64, events: &[Event]) -> Vec<u8> {
 
 /// The same, of a process that measured the counter's rate to be `rate`.
 fn recorded_at(task: &str, ticks: u64, rate: u64, boot: u64, events: &[Event]) -> Vec<u8> {
+    let key = "/job:a;0000000000000001;/job:b;gradient;0:0";
+    recorded_of(task, key, ticks, rate, boot, events)
+}
+
+/// The same, with another name of the key.
+fn recorded_of(
+    task: &str,
+    key: &str,
+    ticks: u64,
+    rate: u64,
+    boot: u64,
+    events: &[Event],
+) -> Vec<u8> {
     let head = Head {
         task: task.into(),
         incarnation: 1,
@@ -31,7 +44,7 @@ fn recorded_at(task: &str, ticks: u64, rate: u64, boot: u64, events: &[Event]) -
         4096,
         &head,
     );
-    recorder.name(7, "/job:a;0000000000000001;/job:b;gradient;0:0");
+    recorder.name(7, key);
     for (number, event) in events.iter().enumerate() {
         recorder.event(number as u64, event);
     }
@@ -255,6 +268,33 @@ fn a_step_that_is_traced_shows_its_trace() {
             assert_eq!(args["traceparent"], expected, "{event}");
         }
     }
+}
+
+#[test]
+fn what_a_recording_says_reaches_no_terminal_as_commands() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sent = event(What::Sent, 1, 1, [0; 3]);
+    let mut words = vec!["rendez".into(), "dump".into()];
+    for boot in [1, 2] {
+        let path = folder.path().join(format!("{boot}.rdz"));
+        let task = "/job:a\x1b[2J\nb";
+        let bytes = recorded_of(task, ";;;edge\x1b[2J\rx", 1, 1 << 32, boot, &[sent]);
+        std::fs::write(&path, bytes).expect("written");
+        words.push(path.into_os_string());
+    }
+    let said = folder.path().join("said");
+    let file = std::fs::File::create(&said).expect("writable");
+    let mut terminal = Terminal::into_writer(Box::new(file), None);
+    assert_eq!(crate::run(words, &mut terminal, &mut Vec::new()), 0);
+    let text = std::fs::read_to_string(said).expect("a text");
+    for part in [
+        "edge\\u{1b}[2J\\rx",
+        "/job:a\\u{1b}[2J\\nb",
+        "another clock",
+    ] {
+        assert!(text.contains(part), "{part}: {text:?}");
+    }
+    assert!(!text.contains(['\x1b', '\r']), "{text:?}");
 }
 
 #[test]
