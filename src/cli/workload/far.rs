@@ -80,7 +80,7 @@ pub(super) fn begin(
         ready_tensor(far, job.bytes)?
     };
     if from == From::Thread {
-        thread::serve(far, keys, tensor, core);
+        thread::serve(far, job, keys, tensor, core);
         return Ok(());
     }
     let task: Box<dyn Task> = match job.pattern {
@@ -247,7 +247,7 @@ impl Sink {
                     .tensor
                     .host()?
                     .iter()
-                    .skip(8)
+                    .skip(self.job.stamp_bytes())
                     .any(|&other| other != byte);
         }
         if self.count.is_multiple_of(self.per_acknowledgement) {

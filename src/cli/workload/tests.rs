@@ -26,11 +26,7 @@ fn ended(case: &Case, expected: impl FnOnce(Job) -> Job) -> Result<Measured, Cli
     let job = Job::of(case);
     let pair = machine::pair()?;
     let near = engine("near", pair.near, &pair, case)?;
-    let in_shard = Case {
-        from: From::Shard,
-        ..*case
-    };
-    let far = Far::Here(far::start(&near, &pair, &in_shard, expected(job))?);
+    let far = Far::Here(far::start(&near, &pair, case, expected(job))?);
     let keys = Keys::new(STEP)?;
     let measured = match case.from {
         From::Shard => near::measure(&near, job, keys),
@@ -62,7 +58,27 @@ fn a_value_that_the_far_side_finds_wrong_is_told() {
             bytes: job.bytes / 2,
             ..job
         });
-        is_told(&case, |job| Job { touch: true, ..job });
+        // An application thread writes and reads no bytes of its own.
+        if from == From::Shard {
+            is_told(&case, |job| Job { touch: true, ..job });
+        }
+    }
+}
+
+#[test]
+fn a_stream_is_checked_from_its_first_byte() {
+    // Those of fewer than 4 bytes carry no stamp, and those of 'rate' none at all.
+    for (pattern, bytes) in [(Pattern::Rate, 8), (Pattern::Oneway, 3)] {
+        let case = Case {
+            bytes,
+            touch: true,
+            ..case(pattern, From::Shard, None)
+        };
+        is_told(&case, |job| Job {
+            check: true,
+            touch: false,
+            ..job
+        });
     }
 }
 

@@ -72,12 +72,17 @@ pub(super) fn measure(
 }
 
 /// The far side: answers until a dead value, or an error, comes.
-pub(super) fn serve(engine: &Engine, keys: Keys, tensor: Tensor, core: usize) {
+pub(super) fn serve(engine: &Engine, job: Job, keys: Keys, tensor: Tensor, core: usize) {
     let engine = engine.clone();
     std::thread::spawn(move || {
         pin_if_narrow(core);
         let step = engine.step(keys.step);
         while let Ok(received) = step.recv(&keys.there).wait() {
+            if job.check && !received.is_dead && received.tensor.bytes() != tensor.bytes() {
+                // The near side may be gone already.
+                let _ = step.send_dead(&keys.back, Tensor::scalar(0u8));
+                return;
+            }
             if received.is_dead || step.send(&keys.back, tensor.clone()).is_err() {
                 return;
             }
