@@ -19,6 +19,7 @@ mkdir -p "$made"
 
 build() {
     local card
+    rm -f "$made/card"
     card="$(cargo test --locked --release -p rendez --lib --no-run 2>&1 |
         sed -n 's/^ *Executable .*(\(.*\))$/\1/p')"
     # Symbols take nine tenths of it.
@@ -31,7 +32,8 @@ build() {
         echo "gpu: without expecttest and ninja, which cannot be fetched" >&2
 }
 case "$what" in
-    build) build && exit ;;
+    # No list with &&: a function in one goes on after what fails in it.
+    build) build; exit ;;
     all) build ;;
     run) [ -x "$made/card" ] || { echo "gpu: nothing is built: scripts/gpu.sh build" >&2; exit 1; } ;;
     *) echo "gpu: no such part: $what" >&2 && exit 1 ;;
