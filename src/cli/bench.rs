@@ -102,8 +102,7 @@ pub fn run(
     terminal: &mut Terminal,
 ) -> Result<Vec<Row>, CliError> {
     check(args)?;
-    let comment =
-        "values: whole round trips, one-way times or times per operation, in ns (memcpy: ps)";
+    let comment = "values: whole round trips, one-way times or times per operation, in ns (tags with @ps: in ps)";
     let log = args
         .hdr_log
         .as_ref()

@@ -79,6 +79,10 @@ impl Recorder {
         }
     }
 
+    fn is_picos(&self) -> bool {
+        self.per_nano > 1.0
+    }
+
     /// Records one time. Zero counts as the smallest that is told apart, more than 60 s as 60 s.
     #[inline]
     pub fn record(&mut self, time: u64) {
@@ -247,8 +251,11 @@ pub struct Interval {
     pub recorder: Recorder,
 }
 
+/// What the tag of a distribution of picoseconds ends with in a log. All others are nanoseconds.
+pub(super) const PICOS_MARK: &str = "@ps";
+
 /// Writes an `HdrHistogram` interval log, version 2 compressed, that the usual readers plot. Values are nanoseconds
-/// (picoseconds for what was recorded so).
+/// (picoseconds for what was recorded so; its tag says it, as neither pattern nor transport does).
 #[derive(Debug)]
 pub struct HdrLog {
     path: PathBuf,
@@ -300,9 +307,15 @@ impl HdrLog {
                 .with_start_time(self.begun)
                 .with_base_time(self.begun);
         }
+        let mark = if interval.recorder.is_picos() {
+            PICOS_MARK
+        } else {
+            ""
+        };
         let tag: String = interval
             .tag
             .chars()
+            .chain(mark.chars())
             .map(|c| {
                 if c == ',' || c.is_whitespace() {
                     '_'

@@ -11,6 +11,7 @@ use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
 use super::super::error::CliError;
+use super::super::histogram::PICOS_MARK;
 
 /// Bytes of a log at most: half a day of intervals of 100 ms.
 const LOG_MAX: u64 = 1 << 30;
@@ -31,7 +32,7 @@ pub(super) struct Series {
     /// Intervals: when each began, in seconds since the first of the log, and what it holds.
     intervals: Vec<(f64, Histogram<u64>)>,
     whole: Histogram<u64>,
-    /// Values in a nanosecond: raw references of bytes are in picoseconds.
+    /// Values in a nanosecond: what is shorter than a few is in picoseconds.
     per_nano: f64,
 }
 
@@ -72,9 +73,12 @@ impl Log {
                 .map_err(|error| format!("an interval holds no histogram: {error}"))?;
             let start = interval.start_timestamp().as_secs_f64();
             let since = start - *first.get_or_insert(start);
-            let tag = interval.tag().map_or("", |tag| tag.as_str()).to_owned();
-            let per_nano = if tag.starts_with("memcpy") { 1e3 } else { 1.0 };
-            match log.series.get_mut(&tag) {
+            let tag = interval.tag().map_or("", |tag| tag.as_str());
+            let (tag, per_nano) = match tag.strip_suffix(PICOS_MARK) {
+                Some(tag) => (tag, 1e3),
+                None => (tag, 1.0),
+            };
+            match log.series.get_mut(tag) {
                 Some(series) => {
                     // No valid log changes range or precision within one tag.
                     series
@@ -87,7 +91,7 @@ impl Log {
                     let whole = histogram.clone();
                     let intervals = vec![(since, histogram)];
                     log.series.insert(
-                        tag,
+                        tag.to_owned(),
                         Series {
                             intervals,
                             whole,

@@ -35,7 +35,7 @@ const RUN: &[&str] = &[
 fn sections_stand_in_the_order_of_sizes() {
     let folder = tempfile::tempdir().expect("a folder");
     let tags = [
-        "memcpy-raw-64",
+        "raw-memcpy-64",
         "pingpong-shm-1024",
         "pingpong-shm-16777216",
         "pingpong-shm-64",
@@ -47,8 +47,8 @@ fn sections_stand_in_the_order_of_sizes() {
     let page = std::fs::read_to_string(html).expect("readable");
     let at: Vec<usize> = [
         "warm",
-        "memcpy-raw-64",
         "pingpong-shm-64",
+        "raw-memcpy-64",
         "pingpong-shm-1024",
         "pingpong-shm-16777216",
     ]
@@ -56,6 +56,40 @@ fn sections_stand_in_the_order_of_sizes() {
     .map(|tag| page.find(&format!("<h2>{tag}</h2>")).expect("a section"))
     .collect();
     assert!(at.is_sorted(), "{at:?}");
+}
+
+/// What is recorded in picoseconds is not told by pattern and transport: `oneway` has either.
+#[test]
+fn times_are_those_that_were_recorded_whatever_their_unit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("run.hlog");
+    let mut log = HdrLog::create(&path, "times").expect("writable");
+    let (mut nanos, mut picos) = (Recorder::nanos(), Recorder::picos());
+    nanos.record(70);
+    picos.record(70_000);
+    for (tag, recorder) in [
+        ("oneway-tcp-4", &nanos),
+        ("oneway-tcp-2", &picos),
+        ("rate-shm-16", &picos),
+        ("raw-memcpy-64", &picos),
+    ] {
+        let interval = Interval {
+            tag: tag.into(),
+            start: SystemTime::now(),
+            duration: Duration::from_secs(1),
+            recorder: recorder.clone(),
+        };
+        log.write(&interval).expect("written");
+    }
+    let log = Log::read(&path).expect("it is one");
+    assert_eq!(log.series.len(), 4);
+    for (tag, series) in &log.series {
+        let times = [series.mean(), series.at(0.5), series.over_time(0.99)[0].1];
+        assert!(
+            times.iter().all(|time| (time - 70.0).abs() < 0.1),
+            "{tag}: {times:?}"
+        );
+    }
 }
 
 #[test]
