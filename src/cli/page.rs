@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::CliError;
 use super::units::show_nanos;
-use log::{Log, Series};
+use log::{Log, OVER_TIME, Series};
 use plot::{Curve, Scale};
 use rendez::files::Output;
 
@@ -173,12 +173,12 @@ fn measurement(page: &mut String, logs: &[Log], tag: &str) {
     let over_time: Vec<Curve> = drawn
         .iter()
         .flat_map(|drawn| {
-            let of = |name: &str, quantile: f64, colour: usize| Curve {
+            let of = |(which, (name, _)): (usize, &(&str, f64))| Curve {
                 name: format!("{} {name}", drawn.name),
-                colour,
-                points: drawn.series.over_time(quantile),
+                colour: drawn.log + 4 * which,
+                points: drawn.series.over_time(which),
             };
-            [of("p50", 0.5, drawn.log), of("p99", 0.99, drawn.log + 4)]
+            OVER_TIME.iter().enumerate().map(of)
         })
         .collect();
     let _ = writeln!(

@@ -5,6 +5,7 @@ mod end_to_end;
 mod graphs;
 #[path = "../ports/mod.rs"]
 mod ports;
+mod reports;
 mod restricted;
 mod runs;
 mod seen;

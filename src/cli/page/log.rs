@@ -26,11 +26,18 @@ pub(super) struct Log {
     pub(super) series: BTreeMap<String, Series>,
 }
 
+/// Counters of all tags at most, half a gigabyte: each tag keeps those of its whole distribution.
+const COUNTERS_MAX: usize = 1 << 26;
+
+/// Quantiles that are kept of each interval; a whole histogram of each would take thousands of times the log.
+pub(super) const OVER_TIME: [(&str, f64); 2] = [("p50", 0.5), ("p99", 0.99)];
+
 /// What was recorded under a tag.
 #[derive(Debug)]
 pub(super) struct Series {
-    /// Intervals: when each began, in seconds since the first of the log, and what it holds.
-    intervals: Vec<(f64, Histogram<u64>)>,
+    /// Intervals that hold anything: when each began, in seconds since the first of the log, and its quantiles, in
+    /// nanoseconds.
+    intervals: Vec<(f64, [f64; OVER_TIME.len()])>,
     whole: Histogram<u64>,
     /// Values in a nanosecond: what is shorter than a few is in picoseconds.
     per_nano: f64,
@@ -59,7 +66,7 @@ impl Log {
             about: about(bytes),
             series: BTreeMap::new(),
         };
-        let mut first = None;
+        let (mut first, mut counters) = (None, 0);
         for entry in IntervalLogIterator::new(bytes) {
             let entry = entry.map_err(|error| format!("an entry cannot be read ({error:?})"))?;
             let LogEntry::Interval(interval) = entry else {
@@ -78,28 +85,33 @@ impl Log {
                 Some(tag) => (tag, 1e3),
                 None => (tag, 1.0),
             };
-            match log.series.get_mut(tag) {
+            let quantiles = (!histogram.is_empty())
+                .then(|| OVER_TIME.map(|(_, quantile)| at(&histogram, quantile) / per_nano));
+            let series = match log.series.get_mut(tag) {
                 Some(series) => {
                     // No valid log changes range or precision within one tag.
                     series
                         .whole
                         .add(&histogram)
                         .map_err(|error| format!("intervals of '{tag}' differ: {error}"))?;
-                    series.intervals.push((since, histogram));
+                    series
                 }
                 None => {
-                    let whole = histogram.clone();
-                    let intervals = vec![(since, histogram)];
-                    log.series.insert(
-                        tag.to_owned(),
-                        Series {
-                            intervals,
-                            whole,
-                            per_nano,
-                        },
-                    );
+                    counters = histogram.distinct_values().saturating_add(counters);
+                    if counters > COUNTERS_MAX {
+                        return Err("its tags hold more than half a gigabyte of counters".into());
+                    }
+                    let series = Series {
+                        intervals: Vec::new(),
+                        whole: histogram,
+                        per_nano,
+                    };
+                    log.series.entry(tag.to_owned()).or_insert(series)
                 }
-            }
+            };
+            series
+                .intervals
+                .extend(quantiles.map(|quantiles| (since, quantiles)));
         }
         if log.series.is_empty() {
             return Err("it holds no interval".into());
@@ -144,7 +156,7 @@ impl Series {
 
     /// The time that so many of all are at most, in nanoseconds.
     pub(super) fn at(&self, quantile: f64) -> f64 {
-        self.whole.value_at_quantile(quantile).min(self.whole.max()) as f64 / self.per_nano
+        at(&self.whole, quantile) / self.per_nano
     }
 
     /// The curve of the distribution: how many nines, and the time in nanoseconds.
@@ -159,16 +171,16 @@ impl Series {
         points.collect()
     }
 
-    /// A quantile of each interval: seconds, and the time in nanoseconds.
-    pub(super) fn over_time(&self, quantile: f64) -> Vec<(f64, f64)> {
-        let filled = self
-            .intervals
-            .iter()
-            .filter(|(_, histogram)| !histogram.is_empty());
-        let point = |(since, histogram): &(f64, Histogram<u64>)| {
-            let time = histogram.value_at_quantile(quantile).min(histogram.max());
-            (*since, time as f64 / self.per_nano)
+    /// One of [`OVER_TIME`] of each interval: seconds, and the time in nanoseconds.
+    pub(super) fn over_time(&self, which: usize) -> Vec<(f64, f64)> {
+        let point = |(since, quantiles): &(f64, [f64; OVER_TIME.len()])| {
+            Some((*since, *quantiles.get(which)?))
         };
-        filled.map(point).collect()
+        self.intervals.iter().filter_map(point).collect()
     }
+}
+
+/// The value that so many of all are at most; the crate gives the upper end of its bucket.
+fn at(histogram: &Histogram<u64>, quantile: f64) -> f64 {
+    histogram.value_at_quantile(quantile).min(histogram.max()) as f64
 }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
+
 use super::super::histogram::{HdrLog, Interval, Recorder};
 use super::*;
 
@@ -84,12 +86,33 @@ fn times_are_those_that_were_recorded_whatever_their_unit() {
     let log = Log::read(&path).expect("it is one");
     assert_eq!(log.series.len(), 4);
     for (tag, series) in &log.series {
-        let times = [series.mean(), series.at(0.5), series.over_time(0.99)[0].1];
+        let times = [series.mean(), series.at(0.5), series.over_time(1)[0].1];
         assert!(
             times.iter().all(|time| (time - 70.0).abs() < 0.1),
             "{tag}: {times:?}"
         );
     }
+}
+
+/// Each tag of the widest range at the highest precision has fifty megabytes of counters, in a line of hundred bytes.
+#[test]
+fn a_log_whose_tags_take_too_much_memory_is_refused() {
+    let widest = hdrhistogram::Histogram::<u64>::new_with_bounds(1, u64::MAX / 2, 5);
+    let widest = widest.expect("the bounds are valid");
+    let mut log = Vec::new();
+    let mut serializer = hdrhistogram::serialization::V2DeflateSerializer::new();
+    let mut writer = IntervalLogWriterBuilder::new()
+        .begin_log_with(&mut log, &mut serializer)
+        .expect("a vector takes it");
+    for tag in 0..16 {
+        let tag = tag.to_string();
+        let second = Duration::from_secs(1);
+        writer
+            .write_histogram(&widest, second, second, Tag::new(&tag))
+            .expect("a vector takes it");
+    }
+    let refused = Log::of(&log, String::new()).expect_err("it takes too much");
+    assert!(refused.contains("half a gigabyte"), "{refused}");
 }
 
 #[test]
