@@ -210,7 +210,8 @@ fn measure_all(
                 has_line = true;
                 let bytes_alone = [write_signal_read, memcpy, tcp.pingpong, tcp.stream];
                 for Reference { row, interval } in line.into_iter().chain(bytes_alone) {
-                    progress.suspend(|| output.take(terminal, row, &[&interval]))?;
+                    output.log([&interval])?;
+                    progress.suspend(|| output.take(terminal, row))?;
                 }
             }
             (memory, tcp) => {
@@ -223,14 +224,21 @@ fn measure_all(
                 );
                 let of_memory = memory.as_ref().map(References::baseline);
                 let baseline = of_memory.or_else(|| tcp.as_ref().map(TcpReferences::baseline));
-                let (mut rows, mut intervals) = (Vec::new(), Vec::new());
+                let raw = memory
+                    .iter()
+                    .flat_map(|raw| [&raw.pingpong, &raw.write_signal_read, &raw.memcpy])
+                    .chain(tcp.iter().flat_map(|raw| [&raw.pingpong, &raw.stream]));
+                let raw: Vec<&Interval> = raw.map(|reference| &reference.interval).collect();
+                let mut rows = Vec::new();
                 let mut stopped = Ok(());
                 for _ in 0..args.repeat {
                     progress.begin(&what, case.warmup + case.duration);
                     let start = SystemTime::now();
                     match interrupts.or(|| workload.measure(&case)) {
                         Ok(measured) => {
-                            intervals.extend(intervals_of(&case, &measured, start));
+                            // At once: what was measured is in the log whatever becomes of the next run.
+                            let raw = if rows.is_empty() { &raw[..] } else { &[] };
+                            output.keep(&case, &measured, start, raw)?;
                             rows.push(row(&case, measured, baseline.clone()));
                         }
                         Err(error) => {
@@ -245,15 +253,7 @@ fn measure_all(
                     _ => Repeated::median_of(rows),
                 };
                 let Some(row) = shown else { return stopped };
-                let raw = memory
-                    .iter()
-                    .flat_map(|raw| [&raw.pingpong, &raw.write_signal_read, &raw.memcpy]);
-                let logs: Vec<&Interval> = raw
-                    .chain(tcp.iter().flat_map(|raw| [&raw.pingpong, &raw.stream]))
-                    .map(|reference| &reference.interval)
-                    .chain(&intervals)
-                    .collect();
-                progress.suspend(|| output.take(terminal, row, &logs))?;
+                progress.suspend(|| output.take(terminal, row))?;
                 stopped?;
             }
         }
@@ -460,12 +460,40 @@ struct Output {
 }
 
 impl Output {
-    fn take(
+    /// Writes a measurement to the log, if there is one, and before it the raw references beside it.
+    fn keep(
         &mut self,
-        terminal: &mut Terminal,
-        row: Row,
-        intervals: &[&Interval],
+        case: &Case,
+        measured: &Measured,
+        start: SystemTime,
+        raw: &[&Interval],
     ) -> Result<(), CliError> {
+        let Some(log) = &mut self.log else {
+            return Ok(());
+        };
+        if let Some(error) = measured.clock_error {
+            let error = show_nanos(error.as_nanos() as f64);
+            log.describe(
+                "clocks",
+                &format!("what is between two machines may be wrong by {error}"),
+            );
+        }
+        let intervals = intervals_of(case, measured, start);
+        self.log(raw.iter().copied().chain(&intervals))
+    }
+
+    fn log<'a>(
+        &mut self,
+        intervals: impl IntoIterator<Item = &'a Interval>,
+    ) -> Result<(), CliError> {
+        let mut intervals = intervals.into_iter();
+        match &mut self.log {
+            Some(log) => intervals.try_for_each(|interval| log.write(interval)),
+            None => Ok(()),
+        }
+    }
+
+    fn take(&mut self, terminal: &mut Terminal, row: Row) -> Result<(), CliError> {
         let row = Row {
             machine: Some(self.machine.clone()),
             ..row
@@ -475,18 +503,6 @@ impl Output {
             false => self.table.line(&row),
         };
         terminal.line(line)?;
-        if let (Some(log), Some(error)) = (&mut self.log, row.clock_error_ns) {
-            let error = show_nanos(error as f64);
-            log.describe(
-                "clocks",
-                &format!("what is between two machines may be wrong by {error}"),
-            );
-        }
-        if let Some(log) = &mut self.log {
-            intervals
-                .iter()
-                .try_for_each(|interval| log.write(interval))?;
-        }
         self.rows.push(row);
         Ok(())
     }

@@ -184,6 +184,40 @@ fn a_log_is_written_beside_the_rows() {
     );
 }
 
+/// Keeps how many intervals the log at a path held before each case.
+struct Logged(Fixed, std::path::PathBuf, Vec<usize>);
+
+impl Workload for Logged {
+    fn measure(&mut self, case: &Case) -> Result<Measured, CliError> {
+        let text = std::fs::read_to_string(&self.1).unwrap();
+        self.2.push(text.matches("Tag=pingpong-shm-4,").count());
+        self.0.measure(case)
+    }
+}
+
+#[test]
+fn each_of_several_runs_is_in_the_log_before_the_next_is_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.hlog");
+    let options = [
+        "rendez",
+        "bench",
+        "--size",
+        "4",
+        "--repeat",
+        "3",
+        "--hdr-log",
+    ];
+    let options = options.iter().map(AsRef::as_ref).chain([path.as_os_str()]);
+    let Command::Bench(args) = Cli::try_parse_from(options).unwrap().command else {
+        panic!("not a bench")
+    };
+    let mut logged = Logged(Fixed::default(), path.clone(), Vec::new());
+    let mut terminal = Terminal::into_writer(Box::new(std::io::sink()), None);
+    run(&args, &mut logged, &mut terminal).unwrap();
+    assert_eq!(logged.2, [0, 1, 2]);
+}
+
 #[test]
 fn stages_are_held_against_the_whole_of_the_same_hand_overs() {
     let stat = |stage: Stage, way: &str, count, mean: u64| StageStat {
