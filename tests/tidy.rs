@@ -130,10 +130,9 @@ const UNSAFE_FILES: &[&str] = &[
     "src/python/writable.rs",
     // A ring that is made to see whether it can be.
     "src/cli/doctor/rings.rs",
-    // Measuring instruments: the counting allocator, a line between two processes, the processor's counter.
+    // Measuring instruments: the counting allocator, a line between two processes.
     "src/cli/allocations.rs",
     "src/cli/baseline/line.rs",
-    "src/cli/stopwatch.rs",
 ];
 
 /// Where a rule yields: file, rule, reason.

@@ -355,7 +355,7 @@ impl Peer {
 }
 
 /// What a side of a measurement needs of time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Timing {
     pub(crate) stopwatch: Stopwatch,
     pub(crate) warmup: u64,
@@ -366,9 +366,9 @@ impl Timing {
     pub(crate) fn new(job: Job) -> Self {
         let stopwatch = Stopwatch::calibrated();
         Self {
-            stopwatch,
             warmup: stopwatch.ticks(job.warmup),
             duration: stopwatch.ticks(job.duration),
+            stopwatch,
         }
     }
 }

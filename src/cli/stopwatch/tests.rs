@@ -1,5 +1,9 @@
 //! The stopwatch agrees with the system's clock in kind; how well is measured, not tested.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
 use super::*;
 
 #[test]
@@ -35,8 +39,8 @@ fn an_interval_lies_within_what_the_system_saw() {
 #[test]
 fn ticks_and_nanos_are_inverse() {
     let watch = Stopwatch {
-        origin: Instant::now(),
-        scale: Some((1u64 << 32) / 2),
+        clock: Clock::system(),
+        rate: (1u64 << 32) / 2,
     };
     assert_eq!(watch.ticks(Duration::from_micros(3)), 6_000);
     assert_eq!(watch.nanos(Stamp(10), Stamp(6_010)), 3_000);
@@ -46,19 +50,16 @@ fn ticks_and_nanos_are_inverse() {
         0,
         "a clock that went back gives zero"
     );
-    assert_eq!(watch.frequency_hz(), Some(2_000_000_000));
 }
 
+/// As where there is no counter: ticks are nanoseconds, and two sides of a measurement made theirs at different times.
 #[test]
-fn without_a_counter_ticks_are_nanoseconds() {
-    let watch = Stopwatch {
-        origin: Instant::now(),
-        scale: None,
-    };
-    assert_eq!(watch.ticks(Duration::from_nanos(12)), 12);
-    assert_eq!(watch.nanos(Stamp(5), Stamp(17)), 12);
-    assert_eq!(
-        (watch.source(), watch.frequency_hz()),
-        ("clock_gettime", None)
-    );
+fn stamps_do_not_depend_on_when_a_stopwatch_was_made() {
+    let now = Arc::new(AtomicU64::new(1_000));
+    let near = Stopwatch::of(Clock::simulated(Arc::clone(&now)));
+    now.store(51_000, std::sync::atomic::Ordering::Relaxed);
+    let far = Stopwatch::of(Clock::simulated(now));
+    assert_eq!((near.stamp(), far.stamp()), (Stamp(51_000), Stamp(51_000)));
+    assert_eq!(far.ticks(Duration::from_nanos(12)), 12);
+    assert_eq!(far.nanos(Stamp(5), near.stamp()), 50_995);
 }
