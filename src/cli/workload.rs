@@ -8,6 +8,7 @@ mod far;
 mod hosts;
 mod local;
 mod near;
+mod stamps;
 mod thread;
 
 use std::net::Ipv4Addr;
@@ -258,31 +259,6 @@ fn config(name: &str, core: usize, pair: &Pair, case: &Case) -> Config {
 pub(crate) fn meta(bytes: u64) -> Result<TensorMeta, CliError> {
     let shape = Shape::new(&[bytes]).map_err(|error| CliError::usage("SIZE", error.to_string()))?;
     TensorMeta::new(DType::U8, shape).map_err(|error| CliError::usage("SIZE", error.to_string()))
-}
-
-/// The low bytes of a stamp, as many as a value of this size carries.
-pub(crate) fn put_stamp(bytes: &mut [u8], ticks: u64) {
-    let len = bytes.len().min(8);
-    bytes[..len].copy_from_slice(&ticks.to_le_bytes()[..len]);
-}
-
-/// The ticks from the stamp in `bytes` to `now`; `None` where the value is too small to carry one.
-pub(crate) fn since_stamp(bytes: &[u8], now: u64) -> Option<u64> {
-    match bytes.len() {
-        0..4 => None,
-        4..8 => {
-            let mut low = [0; 4];
-            low.copy_from_slice(&bytes[..4]);
-            Some(u64::from(
-                (now as u32).wrapping_sub(u32::from_le_bytes(low)),
-            ))
-        }
-        _ => {
-            let mut all = [0; 8];
-            all.copy_from_slice(&bytes[..8]);
-            Some(now.saturating_sub(u64::from_le_bytes(all)))
-        }
-    }
 }
 
 /// A tensor for values that are sent again and again without being touched.

@@ -11,9 +11,8 @@ use super::super::error::CliError;
 use super::super::histogram::Recorder;
 use super::super::machine::Pair;
 use super::super::stopwatch::Stamp;
-use super::{
-    Job, Keys, SMALL_MAX, STEP, Timing, engine, failed, near, ready_tensor, since_stamp, thread,
-};
+use super::stamps::StampReader;
+use super::{Job, Keys, SMALL_MAX, STEP, Timing, engine, failed, near, ready_tensor, thread};
 use rendez::engine::Engine;
 use rendez::ground::{Code, DType, Shape, Status, TensorMeta, catalogue};
 use rendez::mail::Received;
@@ -187,6 +186,7 @@ struct Sink {
     job: Job,
     keys: Keys,
     timing: Timing,
+    stamps: StampReader,
     there: Option<PreparedKey>,
     back: Option<PreparedKey>,
     /// `u64::MAX` until the first value.
@@ -207,10 +207,12 @@ struct Sink {
 impl Sink {
     fn new(job: Job, keys: Keys) -> Self {
         let is_large = job.bytes > SMALL_MAX;
+        let timing = Timing::new(job);
         Self {
             job,
             keys,
-            timing: Timing::new(job),
+            stamps: StampReader::new(job.rate, &timing.stopwatch),
+            timing,
             there: None,
             back: None,
             began: u64::MAX,
@@ -253,9 +255,10 @@ impl Sink {
         if self.count.is_multiple_of(self.per_acknowledgement) {
             context.send(self.keys.step, back, Tensor::scalar(self.count))?;
         }
-        if self.is_measuring && self.job.pattern == Pattern::Oneway {
+        if self.job.pattern == Pattern::Oneway {
             let now = self.timing.stopwatch.stamp();
-            if let Some(ticks) = since_stamp(received.tensor.host()?, now.0) {
+            let ticks = self.stamps.since(received.tensor.host()?, now.0);
+            if let Some(ticks) = ticks.filter(|_| self.is_measuring) {
                 self.latency
                     .record(self.timing.stopwatch.nanos(Stamp(0), Stamp(ticks)));
             }

@@ -15,7 +15,7 @@ use super::super::histogram::{Recorder, Schedule};
 use super::super::stopwatch::Stamp;
 use super::far::FarReport;
 use super::{
-    Job, Keys, PATIENCE, SMALL_MAX, Timing, await_outcome, failed, meta, put_stamp, ready_tensor,
+    Job, Keys, PATIENCE, SMALL_MAX, Timing, await_outcome, failed, meta, ready_tensor, stamps,
 };
 use rendez::engine::{Engine, counters};
 use rendez::ground::{Status, TaskName, TensorMeta};
@@ -473,7 +473,7 @@ impl Streamer {
             touch::write(builder.bytes_mut(), self.job.round(self.sent));
         }
         if is_stamped {
-            put_stamp(builder.bytes_mut(), stamp.0);
+            stamps::put(builder.bytes_mut(), stamp.0);
         }
         Ok(builder.finish())
     }
