@@ -94,10 +94,10 @@ void RendezWork::mark(Future &future) {
 
 Queue::~Queue() {
     {
-        std::lock_guard<std::mutex> guard(lock_);
-        is_over_ = true;
+        std::lock_guard<std::mutex> guard(state_->lock);
+        state_->is_over = true;
     }
-    changed_.notify_all();
+    state_->changed.notify_all();
     if (thread_.joinable()) {
         // A callback of a future may drop the group: then its thread ends by itself.
         if (thread_.get_id() == std::this_thread::get_id()) {
@@ -110,55 +110,55 @@ Queue::~Queue() {
 
 void Queue::run(bool is_waited_for, std::function<void()> job) {
     {
-        std::unique_lock<std::mutex> guard(lock_);
-        if (!is_waited_for || is_busy_ || !jobs_.empty()) {
+        std::unique_lock<std::mutex> guard(state_->lock);
+        if (!is_waited_for || state_->is_busy || !state_->jobs.empty()) {
             if (!thread_.joinable()) {
-                thread_ = std::thread([this] { serve(); });
+                thread_ = std::thread([state = state_] { serve(*state); });
                 pthread_setname_np(thread_.native_handle(), "rendez-group");
             }
             // Another thread does it as this one would: in its mode of inference, say.
-            jobs_.push_back([job = std::move(job), state = at::ThreadLocalState()] {
+            state_->jobs.push_back([job = std::move(job), state = at::ThreadLocalState()] {
                 at::ThreadLocalStateGuard guard(state);
                 job();
             });
             guard.unlock();
-            changed_.notify_all();
+            state_->changed.notify_all();
             return;
         }
-        is_busy_ = true;
+        state_->is_busy = true;
     }
     job();
     {
-        std::lock_guard<std::mutex> guard(lock_);
-        is_busy_ = false;
+        std::lock_guard<std::mutex> guard(state_->lock);
+        state_->is_busy = false;
     }
-    changed_.notify_all();
+    state_->changed.notify_all();
 }
 
 bool Queue::drain(std::chrono::milliseconds patience) {
-    std::unique_lock<std::mutex> guard(lock_);
+    std::unique_lock<std::mutex> guard(state_->lock);
     if (thread_.get_id() == std::this_thread::get_id()) {
         return true;
     }
-    return changed_.wait_for(guard, patience, [this] { return jobs_.empty() && !is_busy_; });
+    return state_->changed.wait_for(guard, patience, [this] { return state_->jobs.empty() && !state_->is_busy; });
 }
 
-void Queue::serve() {
-    std::unique_lock<std::mutex> guard(lock_);
+void Queue::serve(State &state) {
+    std::unique_lock<std::mutex> guard(state.lock);
     for (;;) {
-        changed_.wait(guard, [this] { return is_over_ || (!jobs_.empty() && !is_busy_); });
-        if (jobs_.empty()) {
+        state.changed.wait(guard, [&state] { return state.is_over || (!state.jobs.empty() && !state.is_busy); });
+        if (state.jobs.empty()) {
             return;
         }
-        auto job = std::move(jobs_.front());
-        jobs_.pop_front();
-        is_busy_ = true;
+        auto job = std::move(state.jobs.front());
+        state.jobs.pop_front();
+        state.is_busy = true;
         guard.unlock();
         job();
         job = nullptr;
         guard.lock();
-        is_busy_ = false;
-        changed_.notify_all();
+        state.is_busy = false;
+        state.changed.notify_all();
     }
 }
 

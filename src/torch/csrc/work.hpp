@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -55,12 +56,16 @@ public:
     bool drain(std::chrono::milliseconds patience);
 
 private:
-    void serve();
+    // The thread's too, which goes on after the queue if a job of its own ends that.
+    struct State {
+        std::mutex lock;
+        std::condition_variable changed;
+        std::deque<std::function<void()>> jobs;
+        bool is_busy = false, is_over = false;
+    };
+    static void serve(State &state);
 
-    std::mutex lock_;
-    std::condition_variable changed_;
-    std::deque<std::function<void()>> jobs_;
-    bool is_busy_ = false, is_over_ = false;
+    const std::shared_ptr<State> state_ = std::make_shared<State>();
     std::thread thread_;
 };
 

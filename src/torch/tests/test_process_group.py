@@ -267,6 +267,28 @@ def test_tensors_of_inference_with_gaps(world):
     )
 
 
+def test_a_callback_may_drop_its_group(world):
+    """The group ends in its own thread then. What is freed is filled, so that no use of it goes unseen."""
+    world.run(
+        """
+        import ctypes, glob
+        store = dist.PrefixStore("test", dist.distributed_c10d._get_default_store())
+        def threads(): return [open(path).read().strip() for path in glob.glob("/proc/self/task/*/comm")]
+        if rank == 0:
+            ctypes.CDLL(None).mallopt(-6, 165)  # M_PERTURB
+            future = dist.all_reduce(torch.ones(4), async_op=True).get_future()
+            assert "rendez-group" in threads(), threads()
+            future = future.then(lambda done: dist.destroy_process_group())
+            store.set("go", "1")
+            future.wait()
+            while "rendez-group" in threads(): time.sleep(0.01)
+            assert not dist.is_initialized()
+        else: store.wait(["go"]); dist.all_reduce(torch.ones(4)); dist.destroy_process_group()
+        """,
+        timeout=60,
+    )
+
+
 @since((2, 15), "monitored_barrier is gloo's alone")
 def test_monitored_barrier_names_who_is_missing(world):
     world.run(
