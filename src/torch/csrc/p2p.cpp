@@ -54,8 +54,10 @@ void Inbox::receive(const std::vector<int> &sources, int tag, at::Tensor into, c
     }
     for (int source : sources) {
         Line &line = this->line(source, tag);
-        line.waiters.push_back(waiter);
         begin(source, tag, line);
+        if (line.lost == nullptr) {
+            line.waiters.push_back(waiter);
+        }
     }
     bool is_hopeless = std::all_of(sources.begin(), sources.end(), [&](int s) { return line(s, tag).lost != nullptr; });
     if (is_hopeless) {
@@ -99,21 +101,12 @@ void Inbox::arrived(int source, int tag, rendez_status *status, rendez_tensor *v
     }
     Bytes bytes(value);
     group_->count_received(source);
-    std::shared_ptr<Waiter> first;
-    while (first == nullptr && !line.waiters.empty()) {
-        if (!line.waiters.front()->is_over) {
-            first = line.waiters.front();
-            first->is_over = true;
-        }
-        line.waiters.pop_front();
-    }
-    if (first == nullptr) {
+    if (line.waiters.empty()) {
         line.kept.push_back(std::move(bytes));
         return;
     }
-    while (!line.waiters.empty() && line.waiters.front()->is_over) {
-        line.waiters.pop_front();
-    }
+    auto first = line.waiters.front();
+    remove(first);
     if (!line.waiters.empty()) {
         begin(source, tag, line);
     }
@@ -127,14 +120,13 @@ void Inbox::fail(int source, Line &line, const std::exception_ptr &error) {
     std::vector<std::shared_ptr<Waiter>> failed;
     {
         std::lock_guard<std::mutex> guard(lock_);
-        for (auto &waiter : line.waiters) {
+        for (auto &waiter : std::exchange(line.waiters, {})) {
             auto is_lost = [&](int s) { return s == source || this->line(s, waiter->tag).lost != nullptr; };
-            if (!waiter->is_over && std::all_of(waiter->sources.begin(), waiter->sources.end(), is_lost)) {
-                waiter->is_over = true;
+            if (std::all_of(waiter->sources.begin(), waiter->sources.end(), is_lost)) {
+                remove(waiter);
                 failed.push_back(waiter);
             }
         }
-        line.waiters.clear();
     }
     for (auto &waiter : failed) {
         waiter->work->complete(error);
@@ -147,12 +139,24 @@ void Inbox::expire(const std::shared_ptr<Waiter> &waiter, std::chrono::milliseco
         if (waiter->is_over) {
             return;
         }
-        waiter->is_over = true;
+        remove(waiter);
     }
     auto message = c10::str("rendez: Timed out waiting ", bound.count(), "ms for recv operation to complete from rank ",
                             waiter->sources.front(), waiter->sources.size() > 1 ? " or any other" : "");
     waiter->work->complete(
         std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message)));
+}
+
+// It is over: a line of a rank that sends nothing more would keep its tensor.
+void Inbox::remove(const std::shared_ptr<Waiter> &waiter) {
+    waiter->is_over = true;
+    for (int source : waiter->sources) {
+        auto &waiters = line(source, waiter->tag).waiters;
+        auto found = std::find(waiters.begin(), waiters.end(), waiter);
+        if (found != waiters.end()) {
+            waiters.erase(found);
+        }
+    }
 }
 
 // A waiter that was taken to be filled has nobody else to end it: it ends here, whatever is thrown.

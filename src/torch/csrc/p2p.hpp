@@ -46,6 +46,7 @@ private:
     void arrived(int source, int tag, rendez_status *status, rendez_tensor *value);
     void fail(int source, Line &line, const std::exception_ptr &error);
     void expire(const std::shared_ptr<Waiter> &waiter, std::chrono::milliseconds bound);
+    void remove(const std::shared_ptr<Waiter> &waiter);
     static void fill(Waiter &waiter, int source, const Bytes &bytes);
     static void take_in(Waiter &waiter, int source, const Bytes &bytes);
 

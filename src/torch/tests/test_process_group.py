@@ -173,6 +173,45 @@ def test_receive_from_anyone(world):
     )
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_nothing_is_kept_of_a_receive_that_is_over(world, ends):
+    """Not even in the lines of the other ranks that it waited for: here of one that sends nothing, or is killed."""
+    world.run(
+        f"""
+        import signal, weakref, numpy
+        kept = []
+        def fresh():
+            array = numpy.zeros(4, numpy.float32); kept.append(weakref.ref(array))
+            return torch.from_numpy(array)
+        def all_are_gone():
+            # The thread that filled the last one lets go of it soon after.
+            until = time.monotonic() + 20
+            while any(ref() is not None for ref in kept) and time.monotonic() < until: time.sleep(0.01)
+            return not any(ref() is not None for ref in kept)
+        store = dist.PrefixStore("test", dist.distributed_c10d._get_default_store())
+        dist.barrier()
+        if rank == 2 and {ends}: os.kill(os.getpid(), signal.SIGKILL)
+        if rank == 0:
+            if {ends}:
+                try: dist.recv(fresh(), 2); raise SystemExit("no error")
+                except RuntimeError as error: assert "rank 2" in str(error), error
+            for _ in range(20): assert dist.recv(fresh()) == 1
+            work = dist.irecv(fresh(), 1)
+            try: work.wait(datetime.timedelta(seconds=0.2)); raise SystemExit("no error")
+            except RuntimeError as error: assert "Timed out" in str(error), error
+            del work
+            assert all_are_gone(), [ref() is not None for ref in kept]
+            store.set("done", "1")
+        else:
+            if rank == 1: [dist.send(torch.ones(4), 0) for _ in range(20)]
+            store.wait(["done"])
+        """,
+        size=3,
+        expect=[0, 0, -9 if ends else 0],
+        **world.DETECTION,
+    )
+
+
 def test_subgroups_and_splits(world):
     world.run(
         """
