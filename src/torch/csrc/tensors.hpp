@@ -123,7 +123,8 @@ inline Tensors parts_of(const at::Tensor &tensor, const std::vector<int64_t> &si
     }
     TORCH_CHECK(tensor.dim() > 0 && tensor.size(0) % ranks == 0, "rendez: ", what, ": the first dimension of ",
                 tensor.sizes(), " cannot be divided by ", ranks, " ranks");
-    return tensor.split(std::max<int64_t>(tensor.size(0) / ranks, 1), 0);
+    // `split` makes one part of a dimension that is empty.
+    return tensor.split_with_sizes(std::vector<int64_t>(static_cast<size_t>(ranks), tensor.size(0) / ranks), 0);
 }
 
 } // namespace rendez_torch
