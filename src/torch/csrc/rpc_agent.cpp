@@ -137,7 +137,8 @@ c10::intrusive_ptr<JitFuture> RendezAgent::send(const WorkerInfo &to, c10::intru
         lost = peer.lost;
         calls_[id] = call;
         if (call->timeout.count() != 0) {
-            timers_.emplace(std::chrono::steady_clock::now() + call->timeout, id);
+            call->until = std::chrono::steady_clock::now() + call->timeout;
+            timers_.emplace(call->until, id);
             timer_.notify_one();
         }
     }
@@ -393,9 +394,15 @@ RendezAgent::CallPtr RendezAgent::take(int64_t id) {
     if (found == calls_.end()) {
         return nullptr;
     }
-    auto call = std::move(found->second);
-    calls_.erase(found);
+    auto call = found->second;
+    drop(found);
     return call;
+}
+
+// A call is over: its timer goes with it, which may be days from its time. Under `calls_lock_`; gives the next call.
+RendezAgent::Calls::iterator RendezAgent::drop(Calls::iterator call) {
+    timers_.erase({call->second->until, call->first});
+    return calls_.erase(call);
 }
 
 void RendezAgent::fail(const CallPtr &call, const std::string &why) {
@@ -412,7 +419,7 @@ void RendezAgent::fail_all(const Peer *peer, const std::string &why) {
         for (auto it = calls_.begin(); it != calls_.end();) {
             if (peer == nullptr || it->second->to == peer) {
                 all.push_back(it->second);
-                it = calls_.erase(it);
+                it = drop(it);
             } else {
                 ++it;
             }
@@ -435,13 +442,9 @@ void RendezAgent::expire() {
             timer_.wait_until(guard, when);
             continue;
         }
-        timers_.erase(timers_.begin());
         auto found = calls_.find(id);
-        if (found == calls_.end()) {
-            continue;
-        }
-        auto call = std::move(found->second);
-        calls_.erase(found);
+        auto call = found->second;
+        drop(found);
         guard.unlock();
         auto why = c10::str("RPC ran for more than set timeout (", call->timeout.count(),
                             " ms) and will now be marked with an error");
@@ -503,11 +506,17 @@ rpc::DeviceMap RendezAgent::getDeviceMap(const WorkerInfo &to) const {
 }
 
 std::unordered_map<std::string, std::string> RendezAgent::getMetrics() {
+    size_t timers = 0;
+    {
+        std::lock_guard<std::mutex> guard(calls_lock_);
+        timers = timers_.size();
+    }
     std::lock_guard<std::mutex> guard(count_lock_);
     std::unordered_map<std::string, std::string> metrics{
         {"agent.thread_pool_size", std::to_string(pool_.size())},
         {"agent.num_idle_threads", std::to_string(pool_.numAvailable())},
         {"agent.client_active_calls", std::to_string(client_calls_)},
+        {"agent.client_timers", std::to_string(timers)},
         {"agent.server_active_calls", std::to_string(server_calls_)},
         {"agent.server_active_async_calls", std::to_string(server_async_)},
     };

@@ -9,9 +9,9 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <unordered_map>
 
@@ -92,8 +92,11 @@ private:
         c10::intrusive_ptr<JitFuture> future;
         const Peer *to;
         std::chrono::milliseconds timeout;
+        // When its time is up, if it has a bound.
+        When until;
     };
     using CallPtr = std::shared_ptr<Call>;
+    using Calls = std::unordered_map<int64_t, CallPtr>;
     // Stands between callbacks of the library and an agent that may have ended.
     struct Gate {
         std::mutex lock;
@@ -125,6 +128,7 @@ private:
     void response(const CallPtr &call, Incoming incoming);
     void unreadable(Peer &peer, const Bytes &head, const std::string &why);
     CallPtr take(int64_t id);
+    Calls::iterator drop(Calls::iterator call);
     void fail(const CallPtr &call, const std::string &why);
     void fail_all(const Peer *peer, const std::string &why);
     void expire();
@@ -151,8 +155,9 @@ private:
 
     std::atomic<int64_t> next_id_{1};
     std::mutex calls_lock_;
-    std::unordered_map<int64_t, CallPtr> calls_;
-    std::multimap<When, int64_t> timers_;
+    Calls calls_;
+    // Of each call that has a bound, as long as it is under way.
+    std::set<std::pair<When, int64_t>> timers_;
     std::condition_variable timer_;
     std::thread timer_thread_;
 

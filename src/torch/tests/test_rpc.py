@@ -61,6 +61,24 @@ del r
     )
 
 
+def test_a_call_that_is_over_keeps_no_timer(world):
+    world.run(
+        """
+        import torch.distributed.rpc as rpc
+        options = rendez.torch.RendezRpcBackendOptions(rpc_timeout=100_000)
+        rpc.init_rpc("w0", rank=0, world_size=1, rpc_backend_options=options)
+        def timers(): return int(rpc.api._get_current_rpc_agent().get_metrics()["agent.client_timers"])
+        [rpc.rpc_sync("w0", torch.add, (i, 1)) for i in range(20)]
+        assert timers() == 0, timers()
+        long = rpc.rpc_async("w0", time.sleep, (600,))
+        assert timers() == 1, timers()
+        os._exit(0)
+        """,
+        size=1,
+        group=False,
+    )
+
+
 def test_arguments_and_results_are_values(world, path):
     """What one side writes afterwards, the other does not see, though large tensors are read in place."""
     world.run(
