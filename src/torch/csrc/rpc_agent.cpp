@@ -60,16 +60,13 @@ RendezAgent::RendezAgent(const c10::intrusive_ptr<c10d::Store> &store, std::stri
         return;
     }
     next_change_ = names_.add("changes", 0) + 1;
-    auto workers = listed();
-    for (const WorkerInfo &worker : workers) {
+    for (const WorkerInfo &worker : listed()) {
         TORCH_CHECK(worker.name_ != workerInfo_.name_ && worker.id_ != id, "rendez: the group has a worker ",
                     worker.name_, " of rank ", worker.id_, " already, so ", workerInfo_.name_, " of rank ", id,
                     " cannot join");
         add(std::make_unique<Peer>(worker));
     }
     add(std::make_unique<Peer>(workerInfo_));
-    workers.push_back(workerInfo_);
-    list(workers);
 }
 
 RendezAgent::~RendezAgent() { shutdown(); }
@@ -453,24 +450,16 @@ void RendezAgent::expire() {
     }
 }
 
-// The calls of all have to be over at one time, so all are asked until none has one.
+// The calls of all have to be over at one time, so all are asked until none has one. In a dynamic group the others know
+// that this worker leaves, and call it no more.
 void RendezAgent::join(bool shutdown, float) {
     if (!rpcAgentRunning_.load()) {
         return;
     }
     if (!is_static()) {
-        {
-            // The others know that this worker leaves, and call it no more.
-            std::unique_lock<std::mutex> guard(count_lock_);
-            counted_.wait(guard, [&] { return client_calls_ == 0 && server_calls_ == 0; });
-        }
-        std::vector<WorkerInfo> others;
-        for (const WorkerInfo &worker : listed()) {
-            if (worker.id_ != workerInfo_.id_) {
-                others.push_back(worker);
-            }
-        }
-        return list(others);
+        std::unique_lock<std::mutex> guard(count_lock_);
+        counted_.wait(guard, [&] { return client_calls_ == 0 && server_calls_ == 0; });
+        return;
     }
     for (;;) {
         {

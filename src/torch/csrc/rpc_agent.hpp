@@ -55,7 +55,7 @@ public:
 
     bool is_static() const { return world_size_ > 0; }
     // Tells all others of the dynamic group that this worker has joined it, or is about to leave; returns when they
-    // know. Throws if one does not hear it in time.
+    // know, and then it is listed, or is not any more. Throws if one cannot reach it, or does not hear it in time.
     void announce(bool is_join);
 
 protected:
@@ -107,7 +107,7 @@ private:
     void meet(Peer &peer);
     Peer &add(std::unique_ptr<Peer> peer);
     std::vector<WorkerInfo> listed();
-    void list(const std::vector<WorkerInfo> &workers);
+    void list(bool is_there);
     void watch();
     void joined(const WorkerInfo &worker);
     void left(const WorkerInfo &worker);

@@ -60,25 +60,42 @@ std::vector<WorkerInfo> RendezAgent::listed() {
     return workers;
 }
 
-void RendezAgent::list(const std::vector<WorkerInfo> &workers) {
+void RendezAgent::list(bool is_there) {
     std::string text;
-    for (const WorkerInfo &worker : workers) {
-        text += c10::str(worker.id_, " ", worker.name_, "\n");
+    for (const WorkerInfo &worker : listed()) {
+        if (worker.id_ != workerInfo_.id_) {
+            text += c10::str(worker.id_, " ", worker.name_, "\n");
+        }
+    }
+    if (is_there) {
+        text += c10::str(workerInfo_.id_, " ", workerInfo_.name_, "\n");
     }
     names_.set("workers", std::vector<uint8_t>(text.begin(), text.end()));
 }
 
+// Who is listed has to hear of later changes: no worker whose joining fails, and none that leaves.
 void RendezAgent::announce(bool is_join) {
+    if (!is_join) {
+        list(false);
+    }
     auto change = c10::str("change/", names_.add("changes", 1));
     auto said = c10::str(is_join ? "join " : "leave ", workerInfo_.id_, " ", workerInfo_.name_);
     names_.set(change, std::vector<uint8_t>(said.begin(), said.end()));
+    auto refused = change + "/refused";
     auto until = std::chrono::steady_clock::now() + getRpcTimeout();
     for (const WorkerInfo &worker : getWorkerInfos()) {
         while (worker.id_ != workerInfo_.id_ && !names_.check({c10::str(change, "/", worker.id_)})) {
+            if (names_.check({refused})) {
+                auto why = names_.get(refused);
+                TORCH_CHECK(false, "rendez: ", std::string(why.begin(), why.end()));
+            }
             TORCH_CHECK(std::chrono::steady_clock::now() < until, "rendez: worker ", worker.name_, " did not hear in ",
                         getRpcTimeout().count(), " ms that ", workerInfo_.name_, is_join ? " joins" : " leaves");
             std::this_thread::sleep_for(kBetweenLooks);
         }
+    }
+    if (is_join) {
+        list(true);
     }
 }
 
@@ -95,11 +112,17 @@ void RendezAgent::watch() {
         int64_t id = -1;
         said >> what >> id &&said.get() && std::getline(said, name);
         WorkerInfo worker(name, id);
-        if (worker.id_ != workerInfo_.id_) {
-            what == "join" ? joined(worker) : left(worker);
-        }
-        names_.set(c10::str(change, "/", workerInfo_.id_), std::vector<uint8_t>{1});
         ++next_change_;
+        try {
+            if (worker.id_ != workerInfo_.id_) {
+                what == "join" ? joined(worker) : left(worker);
+            }
+            names_.set(c10::str(change, "/", workerInfo_.id_), std::vector<uint8_t>{1});
+        } catch (const std::exception &error) {
+            // That change failed, and others will come.
+            auto why = c10::str(workerInfo_.name_, " cannot take in that ", name, " joins: ", error.what());
+            names_.set(change + "/refused", std::vector<uint8_t>(why.begin(), why.end()));
+        }
     }
 }
 

@@ -324,6 +324,52 @@ else:
     )
 
 
+@pytest.mark.parametrize("unreachable", ["second", "first"])
+def test_a_worker_that_cannot_join_spoils_the_group_for_no_other(world, unreachable):
+    """The newcomer cannot be reached by the member, or cannot reach it."""
+    world.run(
+        DYNAMIC
+        + f"""
+def spoil(name):
+    # From here on a process of another machine, which listens nowhere.
+    card = cards.get(name)
+    task, _, _, _, life, _ = card.decode().split("\\n")
+    cards.set(name, "\\n".join([task, "", "", "far", life, ""]))
+    return card
+
+if rank == 0:
+    join("first", 0)
+    store.set("first", "1")
+    store.wait(["done"])
+    assert [worker.name for worker in rpc.api._get_current_rpc_agent().get_worker_infos()] == ["first"]
+    rpc.shutdown()
+elif rank == 1:
+    store.wait(["first"])
+    port = int(os.environ["MASTER_PORT"])
+    cards = dist.PrefixStore("rpc_prefix_0/cards", dist.TCPStore("127.0.0.1", port, None, False))
+    begin = rpc.api._init_rpc_states
+    def begin_and_spoil(agent): begin(agent); spoil("second")
+    if "{unreachable}" == "first": card = spoil("first")
+    else: rpc.api._init_rpc_states = begin_and_spoil
+    try: join("second", 1); raise SystemExit("it joined")
+    except RuntimeError as error: assert "no way to reach" in str(error), error
+    assert not rpc.api._is_current_rpc_agent_set()
+    if "{unreachable}" == "first": cards.set("first", card)
+    store.set("failed", "1")
+    store.wait(["done"])
+else:
+    store.wait(["failed"])
+    join("third", 2)
+    assert rpc.rpc_sync("first", torch.add, args=(torch.ones(2), 1)).sum() == 4
+    rpc.shutdown()
+    store.set("done", "1")
+""",
+        size=3,
+        group=False,
+        timeout=100,
+    )
+
+
 def test_device_maps_that_cannot_be_are_refused_on_every_worker(world):
     """Also on those that read them from the store of the one that is refused first."""
     world.run(

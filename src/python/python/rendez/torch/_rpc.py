@@ -128,8 +128,8 @@ def _init(store, name, rank, world_size, rpc_backend_options):
         return _join(store, name, rank, options)
     devices = _exchange_devices(store, name, rank, world_size, options)
     agent = _agent(store, name, rank, world_size, options, devices)
-    api._init_rpc_states(agent)
     try:
+        api._init_rpc_states(agent)
         # No worker leaves before all have been here.
         api._all_gather(None, timeout=options.rpc_timeout)
         agent.join(False)
@@ -166,16 +166,15 @@ def _join(store, name, rank, options):
         if options.device_maps and not devices:
             devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
         agent = _agent(store, name, rank, 0, options, devices)
-        _stores[name] = store
-        api._init_rpc_states(agent)
         try:
+            api._init_rpc_states(agent)
+            _stores[name] = store
             agent.announce(True)
         except Exception:
-            _stores.pop(name)
-            with contextlib.suppress(Exception):
-                agent.announce(False)
-            agent.join(shutdown=True)
-            api.shutdown(graceful=False)
+            if _stores.pop(name, None):
+                with contextlib.suppress(Exception):
+                    agent.announce(False)
+            _torchs_shutdown(graceful=False)
             raise
     return agent
 
