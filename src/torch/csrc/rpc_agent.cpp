@@ -101,7 +101,7 @@ void RendezAgent::shutdownImpl() {
         watch_thread_.join();
     }
     {
-        std::lock_guard<std::mutex> guard(gate_->lock);
+        std::scoped_lock guard(gate_->lock, gate_->responding);
         gate_->agent = nullptr;
     }
     fail_all(nullptr, "RPC agent was shut down");
@@ -334,10 +334,13 @@ void RendezAgent::request(Peer &peer, Incoming incoming) {
         return respond(peer, *future, id);
     }
     count(server_async_, 1);
-    future->addCallback([this, &peer, id](JitFuture &done) {
-        count(server_calls_, -1);
-        count(server_async_, -1);
-        respond(peer, done, id);
+    future->addCallback([gate = gate_, &peer, id](JitFuture &done) {
+        std::shared_lock<std::shared_mutex> guard(gate->responding);
+        if (auto *agent = gate->agent) {
+            agent->count(agent->server_calls_, -1);
+            agent->count(agent->server_async_, -1);
+            agent->respond(peer, done, id);
+        }
     });
 }
 
@@ -452,13 +455,18 @@ void RendezAgent::expire() {
 
 // The calls of all have to be over at one time, so all are asked until none has one. In a dynamic group the others know
 // that this worker leaves, and call it no more.
-void RendezAgent::join(bool shutdown, float) {
+void RendezAgent::join(bool shutdown, float timeout) {
     if (!rpcAgentRunning_.load()) {
         return;
     }
     if (!is_static()) {
+        auto is_over = [&] { return client_calls_ == 0 && server_calls_ == 0; };
         std::unique_lock<std::mutex> guard(count_lock_);
-        counted_.wait(guard, [&] { return client_calls_ == 0 && server_calls_ == 0; });
+        if (timeout <= 0) {
+            counted_.wait(guard, is_over);
+        } else if (!counted_.wait_for(guard, milliseconds(timeout), is_over)) {
+            LOG(WARNING) << "RPC agent for " << workerInfo_.name_ << " leaves while calls are under way";
+        }
         return;
     }
     for (;;) {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <shared_mutex>
 #include <thread>
 #include <unordered_map>
 
@@ -100,6 +101,8 @@ private:
     // Stands between callbacks of the library and an agent that may have ended.
     struct Gate {
         std::mutex lock;
+        // Held together by those that respond, whom the agent waits for when it ends.
+        std::shared_mutex responding;
         RendezAgent *agent;
     };
 

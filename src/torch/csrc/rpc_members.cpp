@@ -112,6 +112,10 @@ void RendezAgent::watch() {
         int64_t id = -1;
         said >> what >> id &&said.get() && std::getline(said, name);
         WorkerInfo worker(name, id);
+        if (worker.id_ == workerInfo_.id_ && what == "leave") {
+            // The next worker of this number hears what comes.
+            return;
+        }
         ++next_change_;
         try {
             if (worker.id_ != workerInfo_.id_) {

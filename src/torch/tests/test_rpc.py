@@ -370,6 +370,54 @@ else:
     )
 
 
+@pytest.mark.parametrize("bound", [0, 1])
+def test_a_worker_that_waits_for_its_last_call_keeps_nothing_from_others(world, bound):
+    """A function of it does not end. With a bound it leaves without that, and else when it has ended."""
+    world.run(
+        DYNAMIC
+        + f"""
+import threading
+FUTURE = torch.futures.Future()
+@rpc.functions.async_execution
+def never(): return FUTURE
+
+if rank == 0:
+    join("first", 0)
+    store.set("first", "1")
+    store.wait(["second"])
+    try: rpc.rpc_sync("second", never, timeout=0.5); raise SystemExit("no error")
+    except RuntimeError as error: assert "RPC ran for more than" in str(error), error
+    store.set("called", "1")
+    store.wait(["done"])
+    rpc.shutdown()
+elif rank == 1:
+    store.wait(["first"])
+    join("second", 1)
+    store.set("second", "1")
+    store.wait(["called"])
+    agent = rpc.api._get_current_rpc_agent()
+    while agent.get_metrics()["agent.server_active_calls"] == "0": time.sleep(0.01)
+    del agent
+    thread = threading.Thread(target=rpc.shutdown, kwargs=dict(timeout={bound}))
+    thread.start()
+    store.set("leaving", "1")
+    if {bound} == 0: store.wait(["done"]); FUTURE.set_result(1)
+    thread.join()
+    if {bound}: FUTURE.set_result(1)
+    store.set("left", "1")
+else:
+    store.wait(["leaving" if {bound} == 0 else "left"])
+    join("third", 2)
+    assert rpc.rpc_sync("first", torch.add, args=(torch.ones(2), 1)).sum() == 4
+    rpc.shutdown()
+    store.set("done", "1")
+""",
+        size=3,
+        group=False,
+        timeout=100,
+    )
+
+
 def test_device_maps_that_cannot_be_are_refused_on_every_worker(world):
     """Also on those that read them from the store of the one that is refused first."""
     world.run(

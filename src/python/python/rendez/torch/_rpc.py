@@ -187,7 +187,8 @@ def _shutdown(graceful=True, timeout=constants.DEFAULT_SHUTDOWN_TIMEOUT):
         name = agent.get_worker_info().name
         with _turn(_stores.pop(name), f"{name} leaves", timeout or constants.DEFAULT_RPC_TIMEOUT_SEC):
             agent.announce(False)
-            agent.join(shutdown=True, timeout=timeout)
+        # The last calls may take long, and others join and leave meanwhile.
+        agent.join(shutdown=True, timeout=timeout)
     finally:
         api._finalize_shutdown()
 
