@@ -6,6 +6,7 @@
 #include <ATen/ThreadLocalState.h>
 #include <c10/util/Exception.h>
 
+#include "callbacks.hpp"
 #include "devices.hpp"
 
 namespace rendez_torch {
@@ -60,7 +61,7 @@ c10::intrusive_ptr<c10::ivalue::Future> RendezWork::getFuture() {
         is_done = is_done_;
     }
     if (is_done) {
-        mark(*future_);
+        mark(*future_, error_, outputs_);
     }
     return future_;
 }
@@ -79,16 +80,16 @@ bool RendezWork::complete(std::exception_ptr error, int source) {
     }
     finish(error);
     if (future != nullptr) {
-        mark(*future);
+        run_callbacks([future, error, outputs = outputs_] { mark(*future, error, outputs); });
     }
     return true;
 }
 
-void RendezWork::mark(Future &future) {
-    if (error_) {
-        future.setError(error_);
+void RendezWork::mark(Future &future, const std::exception_ptr &error, const std::vector<at::Tensor> &outputs) {
+    if (error) {
+        future.setError(error);
     } else {
-        future.markCompleted(c10::IValue(outputs_));
+        future.markCompleted(c10::IValue(outputs));
     }
 }
 

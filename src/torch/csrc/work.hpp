@@ -35,7 +35,7 @@ public:
 
 private:
     using Future = c10::ivalue::Future;
-    void mark(Future &future);
+    static void mark(Future &future, const std::exception_ptr &error, const std::vector<at::Tensor> &outputs);
 
     std::vector<at::Tensor> outputs_;
     const std::chrono::milliseconds timeout_;

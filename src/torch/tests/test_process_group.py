@@ -307,8 +307,50 @@ def test_tensors_of_inference_with_gaps(world):
     )
 
 
+@pytest.mark.parametrize(
+    "begin, wait, tags",
+    [
+        ("dist.all_reduce(x, async_op=True)", "dist.all_reduce(y, async_op=True).get_future().wait()", ()),
+        ("dist.irecv(x, other, tag=1)", "dist.recv(y, other, tag=2)", (1, 2)),
+    ],
+)
+def test_a_callback_may_wait_for_its_group(world, begin, wait, tags):
+    world.run(
+        f"""
+        store = dist.PrefixStore("test", dist.distributed_c10d._get_default_store())
+        other, x, y = 1 - rank, torch.ones(4), torch.ones(4)
+        futures = []
+        if rank == 0:
+            for _ in range(3): futures.append({begin}.get_future().then(lambda done: {wait}))
+            store.set("go", "1")
+        else:
+            store.wait(["go"])
+            for _ in range(3): futures.append({begin}.get_future().then(lambda done: {wait}))
+        for tag in {tags}: [dist.send(torch.ones(4), other, tag=tag) for _ in range(3)]
+        [future.wait() for future in futures]
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        timeout=60,
+    )
+
+
+def test_powersgd(world):
+    """Its hook waits for collectives in the callbacks of others."""
+    world.run(
+        """
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
+        torch.manual_seed(0)
+        ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+        ddp.register_comm_hook(powersgd.PowerSGDState(None, start_powerSGD_iter=2), powersgd.powerSGD_hook)
+        for _ in range(5): ddp(torch.randn(4, 64)).square().mean().backward()
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        timeout=100,
+    )
+
+
 def test_a_callback_may_drop_its_group(world):
-    """The group ends in its own thread then. What is freed is filled, so that no use of it goes unseen."""
+    """The group ends in a thread of its own then. What is freed is filled, so that no use of it goes unseen."""
     world.run(
         """
         import ctypes, glob
