@@ -45,7 +45,7 @@ mod returns;
 use std::ptr::{self, NonNull};
 
 use home::{Handle, Home, Node, Owner};
-use lease::{Lease, Leases};
+use lease::{Lease, LeaseToken, Leases};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
@@ -346,7 +346,7 @@ fn segment() -> (Arc<MappedSegment>, Arc<AtomicUsize>) {
     (Arc::new(segment), unmapped)
 }
 
-fn take_lease(leases: &mut Leases, segment: Arc<MappedSegment>, token: u64) -> Tensor {
+fn take_lease(leases: &mut Leases, segment: Arc<MappedSegment>, token: LeaseToken) -> Tensor {
     let meta = ground::TensorMeta::new(
         rendez::ground::DType::U8,
         rendez::ground::Shape::new(&[8]).expect("a shape"),

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::device::{DeviceEvent, DevicePtr};
-use super::lease::{Lease, Leases};
+use super::lease::{Lease, LeaseToken, Leases};
 use super::times::Stamp;
 use super::{MappedSegment, MemoryError, Tensor, tensor};
 use crate::ground::{Region, TensorMeta};
@@ -22,7 +22,7 @@ impl Leases {
         times: Arc<MappedSegment>,
         region: Region,
         meta: TensorMeta,
-        token: u64,
+        token: LeaseToken,
     ) -> Result<Tensor, MemoryError> {
         let place = mapped.place(region)?;
         let len = usize::try_from(place.size).unwrap_or(usize::MAX);

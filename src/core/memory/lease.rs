@@ -15,6 +15,9 @@ use super::{MappedSegment, MemoryError, Tensor, tensor};
 use crate::ground::{Region, TensorMeta};
 use crate::sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+/// What a lease stands for, to its table's owner.
+pub type LeaseToken = u128;
+
 /// A shard's table of leases, all entries made beforehand. May be dropped before the tensors.
 #[derive(Debug)]
 pub struct Leases {
@@ -33,7 +36,8 @@ pub(crate) struct Lease {
     home: NonNull<Home<Self>>,
     /// From `Arc::into_raw` while the entry is out or on its way; null at home. The owner's, and the end's, to touch.
     mapped: AtomicPtr<MappedSegment>,
-    token: AtomicU64,
+    /// The low half of its token, and the high one. The owner's to touch.
+    token: [AtomicU64; 2],
     /// Where in the segment its bytes start, if the peer says that they own their pages; else [`NO_PAGES`].
     pages_at: AtomicU64,
     /// Of a device's memory, the segment that tells when its bytes are there, kept as `mapped` is; else null.
@@ -83,7 +87,7 @@ impl Leases {
         mapped: Arc<MappedSegment>,
         region: Region,
         meta: TensorMeta,
-        token: u64,
+        token: LeaseToken,
     ) -> Result<Tensor, MemoryError> {
         tensor::check_len(meta, mapped.slice(region)?.len())?;
         let handle = self.enter(mapped, token)?;
@@ -100,7 +104,7 @@ impl Leases {
     pub(super) fn enter(
         &mut self,
         mapped: Arc<MappedSegment>,
-        token: u64,
+        token: LeaseToken,
     ) -> Result<Handle<Lease>, MemoryError> {
         let entry = NonNull::new(self.free).ok_or(MemoryError::LeasesOut {
             capacity: self.capacity,
@@ -109,7 +113,7 @@ impl Leases {
         // only shared references are ever made.
         let lease = unsafe { entry.as_ref() };
         self.free = lease.link.load(Ordering::Relaxed);
-        lease.token.store(token, Ordering::Relaxed);
+        lease.put_token(token);
         lease.pages_at.store(NO_PAGES, Ordering::Relaxed);
         let mapped = Arc::into_raw(mapped).cast_mut();
         lease.mapped.store(mapped, Ordering::Relaxed);
@@ -119,7 +123,7 @@ impl Leases {
 
     /// Takes home every lease whose last tensor was dropped, on whatever thread: tells `ended` each one's token, and
     /// returns how many there were. The segment is let go before its token is told.
-    pub fn reclaim(&mut self, mut ended: impl FnMut(u64)) -> usize {
+    pub fn reclaim(&mut self, mut ended: impl FnMut(LeaseToken)) -> usize {
         let mut count = 0;
         for entry in self.owner.take_all() {
             // SAFETY: the entries lie in the owner's estate, which outlives this call.
@@ -129,44 +133,43 @@ impl Leases {
             lease.link.store(self.free, Ordering::Relaxed);
             self.free = entry.as_ptr();
             count += 1;
-            ended(lease.token.load(Ordering::Relaxed));
+            ended(lease.token());
         }
         count
     }
 
     /// Gives the lease that is out under a token `is_it` says yes to another token: what [`Leases::reclaim`] will
     /// tell. False if there is none. Looks at every entry.
-    pub fn retag(&mut self, is_it: impl Fn(u64) -> bool, token: u64) -> bool {
+    pub fn retag(&mut self, is_it: impl Fn(LeaseToken) -> bool, token: LeaseToken) -> bool {
         let found = self.find(is_it);
         if let Some(entry) = found {
-            entry.token.store(token, Ordering::Relaxed);
+            entry.put_token(token);
         }
         found.is_some()
     }
 
     /// True if a lease is out under a token that `is_it` says yes to. Looks at every entry.
     #[must_use]
-    pub fn has(&self, is_it: impl Fn(u64) -> bool) -> bool {
+    pub fn has(&self, is_it: impl Fn(LeaseToken) -> bool) -> bool {
         self.find(is_it).is_some()
     }
 
-    fn find(&self, is_it: impl Fn(u64) -> bool) -> Option<&Lease> {
+    fn find(&self, is_it: impl Fn(LeaseToken) -> bool) -> Option<&Lease> {
         let Entries(entries) = self.owner.estate();
         // SAFETY: the entries lie in the owner's estate, which outlives this call.
         let entries = unsafe { entries.as_ref() };
         entries.iter().find(|entry| {
             // Only the owner changes either, and it is here: an entry with a mapping is out, or on its way home.
-            !entry.mapped.load(Ordering::Relaxed).is_null()
-                && is_it(entry.token.load(Ordering::Relaxed))
+            !entry.mapped.load(Ordering::Relaxed).is_null() && is_it(entry.token())
         })
     }
 
     /// The token of the lease that a tensor is of, if it is one of this table.
     #[must_use]
-    pub fn token_of(&self, tensor: &Tensor) -> Option<u64> {
+    pub fn token_of(&self, tensor: &Tensor) -> Option<LeaseToken> {
         let lease = tensor.lease()?;
         // Only the owner changes a token, and it is here.
-        (lease.home == self.owner.home()).then(|| lease.token.load(Ordering::Relaxed))
+        (lease.home == self.owner.home()).then(|| lease.token())
     }
 
     /// The lease that came home last and is not reclaimed yet, as a number to compare; zero for none.
@@ -193,6 +196,20 @@ impl Leases {
 unsafe impl Send for Leases {}
 
 impl Lease {
+    /// For the owner, who alone changes it.
+    fn token(&self) -> LeaseToken {
+        let [low, high] = &self.token;
+        let read = |of: &AtomicU64| LeaseToken::from(of.load(Ordering::Relaxed));
+        read(high) << 64 | read(low)
+    }
+
+    /// As [`Lease::token`].
+    fn put_token(&self, token: LeaseToken) {
+        let [low, high] = &self.token;
+        low.store(token as u64, Ordering::Relaxed);
+        high.store((token >> 64) as u64, Ordering::Relaxed);
+    }
+
     /// The segment, and where in it the bytes start, if the peer says that they own their pages.
     pub(super) fn pages(&self) -> Option<(&MappedSegment, u64)> {
         // Relaxed: written before the handle was given out, and left alone while it is out.
@@ -287,7 +304,7 @@ impl Entries {
             link: AtomicPtr::new(ptr::null_mut()),
             home,
             mapped: AtomicPtr::new(ptr::null_mut()),
-            token: AtomicU64::new(0),
+            token: [AtomicU64::new(0), AtomicU64::new(0)],
             pages_at: AtomicU64::new(NO_PAGES),
             times: AtomicPtr::new(ptr::null_mut()),
             stamp: AtomicU64::new(0),

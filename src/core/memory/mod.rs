@@ -79,7 +79,7 @@ pub use error::{MemoryError, TensorError};
 pub use inline::INLINE_MAX;
 pub use keeper::{Keeper, Watch};
 pub use lanes::{Lane, Lanes};
-pub use lease::Leases;
+pub use lease::{LeaseToken, Leases};
 pub use mapped::MappedSegment;
 pub use memfd::{ArenaConfig, HugePages, HugePagesReport, Memfd, Segment};
 pub use pinned::Pinned;

@@ -38,31 +38,29 @@ use super::peers::PeerState;
 use super::transfers::{Incoming, TransferId};
 use crate::channel::Accepted;
 use crate::channel::ReturnedLease;
+#[cfg(test)]
+use crate::ground::TensorMeta;
 use crate::ground::{MemoryKind, Region};
 use crate::mail::call::PeerSegment;
-use crate::memory::{Tensor, TensorBytes, Times};
+use crate::memory::{LeaseToken, Tensor, TensorBytes, Times};
 use crate::wire::Ticket;
 
-/// A lease's token: its link, of which a port has no more than 4096 at once, and as much of its life as is left.
-const LINK_BITS: u32 = 20;
-const LINK_MASK: u32 = (1 << LINK_BITS) - 1;
-const LIFE_MASK: u32 = (1 << (32 - LINK_BITS)) - 1;
-
-const fn token(link: LinkId, life: u32, offer: Ticket) -> u64 {
-    ((life & LIFE_MASK) as u64) << (32 + LINK_BITS)
-        | (link.number() as u64) << 32
-        | offer.packed() as u64
+/// A lease's token: the whole life of its link, the link, and the offer's ticket. A part of the life would come again,
+/// and a lease that is kept for long would then name another offer.
+const fn token(link: LinkId, life: u32, offer: Ticket) -> LeaseToken {
+    (life as LeaseToken) << 64 | (link.number() as LeaseToken) << 32 | offer.packed() as LeaseToken
 }
 
-const fn parts(token: u64) -> (LinkId, u32) {
+const fn parts(token: LeaseToken) -> (LinkId, u32, Ticket) {
     (
-        LinkId::from_number((token >> 32) as u32 & LINK_MASK),
-        (token >> (32 + LINK_BITS)) as u32,
+        LinkId::from_number((token >> 32) as u32),
+        (token >> 64) as u32,
+        Ticket::unpack(token as u32),
     )
 }
 
 /// The link that a lease came by.
-pub(super) const fn link_of(token: u64) -> LinkId {
+pub(super) const fn link_of(token: LeaseToken) -> LinkId {
     parts(token).0
 }
 
@@ -130,15 +128,14 @@ impl Core {
     /// The peer's own offer that a tensor is a lease of, if it can have its bytes back by that name.
     pub(crate) fn lent_by(&self, link: LinkId, tensor: &Tensor) -> Option<Ticket> {
         let token = self.leases.token_of(tensor)?;
-        let (of, life) = parts(token);
+        let (of, life, offer) = parts(token);
         let channel = &self.links.at(link)?.channel;
         if !channel.takes_push() {
             // It would wait here with its lease, and what it waits for may wait for the place that the lease holds.
             return None;
         }
-        let now = channel.life() & LIFE_MASK;
-        let is_of_now = life == now || mutant!("leases_of_ended_epochs_sent_back");
-        (of == link && is_of_now).then(|| Ticket::unpack(token as u32))
+        let is_of_now = life == channel.life() || mutant!("leases_of_ended_epochs_sent_back");
+        (of == link && is_of_now).then_some(offer)
     }
 
     /// A receiver wants bytes of ours that a peer has sent back: they become a value where they lie. If they are on
@@ -197,12 +194,11 @@ impl Core {
         if !self.transfers.pick(is_of_now).is_empty() {
             return;
         }
-        let life = entry.channel.life() & LIFE_MASK;
-        let lives = entry.channel.lives_of_peer().min(LIFE_MASK);
-        let is_it = |token: u64| {
-            let (of, then) = parts(token);
-            let age = life.wrapping_sub(then) & LIFE_MASK;
-            of == link && Ticket::unpack(token as u32) == offer && age <= lives
+        let life = entry.channel.life();
+        let lives = entry.channel.lives_of_peer();
+        let is_it = |token: LeaseToken| {
+            let (of, then, ticket) = parts(token);
+            of == link && ticket == offer && life.wrapping_sub(then) <= lives
         };
         if self.leases.retag(is_it, token(link, life, offer)) {
             entry.leased += 1;
@@ -216,14 +212,30 @@ impl Core {
     pub(crate) fn return_leases(&mut self) -> usize {
         let Self { leases, links, .. } = self;
         leases.reclaim(|token| {
-            let (link, life) = parts(token);
+            let (link, life, offer) = parts(token);
             if let Some(entry) = links.at_mut(link)
-                && entry.channel.life() & LIFE_MASK == life
+                && entry.channel.life() == life
             {
-                entry.channel.release(Ticket::unpack(token as u32));
+                entry.channel.release(offer);
                 entry.leased = entry.leased.saturating_sub(1);
                 links.touch(link);
             }
         })
+    }
+}
+
+#[cfg(test)]
+impl Core {
+    /// A lease of what is on offer under the first ticket.
+    pub(crate) fn lease_first(&mut self, link: LinkId, region: Region, meta: TensorMeta) -> Tensor {
+        let offer = Accepted {
+            ticket: Ticket::unpack(0),
+            meta,
+            size: region.len,
+            is_dead: false,
+            lines: 0,
+        };
+        self.lease(link, region, &offer)
+            .expect("it fits its segment")
     }
 }

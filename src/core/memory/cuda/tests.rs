@@ -14,8 +14,8 @@ use rendez_played_cuda::{Held, Played, path};
 
 use super::super::{
     Accelerator, Arena as _, ArenaConfig, ArenaId, ArenaSegment as _, DeviceArena, DeviceBuffer,
-    Export, House, HugePages, Keeper, Lanes, Leases, MappedSegment, MemoryError, Pool, Staging,
-    Stream, Tensor, TensorBytes, Times, Watch, accelerator,
+    Export, House, HugePages, Keeper, Lanes, LeaseToken, Leases, MappedSegment, MemoryError, Pool,
+    Staging, Stream, Tensor, TensorBytes, Times, Watch, accelerator,
 };
 use super::*;
 use crate::ground::pattern::pattern;
@@ -158,7 +158,7 @@ fn lease(
     leases: &mut Leases,
     (memory, times): &(Arc<MappedSegment>, Arc<MappedSegment>),
     of: &Tensor,
-    token: u64,
+    token: LeaseToken,
 ) -> Result<Tensor, MemoryError> {
     let region = of.region().expect("it lies in an arena");
     leases.make_on_device(
@@ -227,7 +227,7 @@ fn a_peer_reads_what_was_exported_and_all_comes_home() {
         let sent = pattern(token, len);
         let tensor = side.tensor(&sent).unwrap();
         assert!(tensor.is_device() && tensor.readiness().is_ready());
-        let leased = lease(&mut leases, &view, &tensor, token as u64).unwrap();
+        let leased = lease(&mut leases, &view, &tensor, token as LeaseToken).unwrap();
         let (TensorBytes::Device(here), TensorBytes::Device(there)) =
             (tensor.bytes(), leased.bytes())
         else {
@@ -243,7 +243,7 @@ fn a_peer_reads_what_was_exported_and_all_comes_home() {
         drop(leased);
         let mut ended = Vec::new();
         leases.reclaim(|token| ended.push(token));
-        assert_eq!(ended, [token as u64]);
+        assert_eq!(ended, [token as LeaseToken]);
         drop(tensor);
         assert_eq!(side.pool.reclaim(), 1);
     }

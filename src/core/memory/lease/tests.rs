@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::thread;
 
-use super::{ArenaConfig, ArenaId, HugePages, Leases, MappedSegment, MemoryError, Pool, Tensor};
+use super::{
+    ArenaConfig, ArenaId, HugePages, LeaseToken, Leases, MappedSegment, MemoryError, Pool, Tensor,
+};
 use crate::ground::{DType, Region, Shape, TensorMeta};
 
 /// A pool, a written buffer of 1000 bytes of it, and the mapping a peer would have.
@@ -27,7 +29,7 @@ static META: std::sync::LazyLock<TensorMeta> = std::sync::LazyLock::new(|| Tenso
     shape: Shape::new(&[1000]).expect("a shape"),
 });
 
-fn tokens(leases: &mut Leases) -> Vec<u64> {
+fn tokens(leases: &mut Leases) -> Vec<LeaseToken> {
     let mut tokens = Vec::new();
     let count = leases.reclaim(|token| tokens.push(token));
     assert_eq!(count, tokens.len());

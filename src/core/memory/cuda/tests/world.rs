@@ -65,7 +65,7 @@ struct World {
     view: (Arc<MappedSegment>, Arc<MappedSegment>),
     values: Vec<Owned>,
     /// What peers lease: by token, up to their release.
-    offers: Vec<(u64, Tensor)>,
+    offers: Vec<(LeaseToken, Tensor)>,
     readers: Vec<Reader>,
     uses: Vec<Use>,
     /// Streams that do what they are told, lanes among them.
@@ -213,13 +213,13 @@ impl World {
         if reader.held.len() == VALUES_MAX {
             return;
         }
-        let leased = lease(&mut reader.leases, &self.view, tensor, token).unwrap();
+        let leased = lease(&mut reader.leases, &self.view, tensor, token.into()).unwrap();
         reader.held.push(Leased {
             number,
             place: place_of(tensor),
             tensor: leased,
         });
-        self.offers.push((token, tensor.clone()));
+        self.offers.push((token.into(), tensor.clone()));
         self.next += 1;
     }
 
