@@ -30,6 +30,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use smallvec::SmallVec;
 
+use super::descriptors::has_huge_pages;
 use crate::ground::Nanos;
 use crate::sync::AtomicU64;
 
@@ -50,6 +51,9 @@ pub enum DoorbellError {
     /// The page's descriptor could be shrunk beneath us.
     #[error("the doorbell's page is not sealed against shrinking")]
     Unsealed,
+    /// The page's descriptor is of huge pages, which the peer could take away again.
+    #[error("the doorbell's page is a huge page")]
+    HugePages,
     /// The page's descriptor is shorter than a page.
     #[error("the doorbell's page is shorter than a page")]
     Short,
@@ -172,6 +176,9 @@ impl PeerWake {
         let seals = fcntl_get_seals(memory).map_err(|_| DoorbellError::Unsealed)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(DoorbellError::Unsealed);
+        }
+        if has_huge_pages(memory).map_err(|errno| DoorbellError::Os("fstatfs", errno))? {
+            return Err(DoorbellError::HugePages);
         }
         let stat = fstat(memory).map_err(|errno| DoorbellError::Os("fstat", errno))?;
         if stat.st_size < PAGE as i64 {

@@ -8,7 +8,9 @@
 //! ```
 //!
 //! The memfd is sealed against shrinking, growing and further seals before any other process sees it, and an opener
-//! checks seals and size before it maps: a file that shrinks beneath a mapping would be a fault instead of an error.
+//! checks seals and size before it maps: a file that shrinks beneath a mapping would be a fault instead of an error. So
+//! would a hole in a file of huge pages, which are not there to be given anew: such a file is refused. In a file of
+//! ordinary pages a hole reads as zeroes, which a ring takes as it takes all that a peer writes.
 //! Pages are sparse: an unused channel costs addresses, no memory.
 #![allow(unsafe_code)]
 
@@ -23,6 +25,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
+use super::descriptors::has_huge_pages;
 use super::lane::{Backing, Geometry, MemoryLane};
 
 /// Spells `rendezSH` in a hex dump.
@@ -100,6 +103,9 @@ pub enum LinkError {
     /// The descriptor is no memfd, or lacks a seal.
     #[error("the link's descriptor is not sealed against shrinking, growing and sealing")]
     Unsealed,
+    /// The descriptor is of huge pages, which the peer could take away again.
+    #[error("the link's descriptor is of huge pages")]
+    HugePages,
     /// The descriptor's size is not what the measures need.
     #[error("the link's descriptor is shorter than its measures need")]
     Short,
@@ -115,7 +121,7 @@ impl LinkError {
         match self {
             Self::Config => "LINK_CONFIG",
             Self::Os(..) => "LINK_OS",
-            Self::Unsealed => "DESCRIPTOR_UNSEALED",
+            Self::Unsealed | Self::HugePages => "DESCRIPTOR_UNSEALED",
             Self::Short => "DESCRIPTOR_SHORT",
             Self::Header => "RING_CORRUPT",
         }
@@ -183,6 +189,9 @@ impl LinkMapping {
         let seals = fcntl_get_seals(&memory).map_err(|_| LinkError::Unsealed)?;
         if !seals.contains(SEALS) {
             return Err(LinkError::Unsealed);
+        }
+        if has_huge_pages(&memory).map_err(|errno| LinkError::Os("fstatfs", errno))? {
+            return Err(LinkError::HugePages);
         }
         let stat = fstat(&memory).map_err(|errno| LinkError::Os("fstat", errno))?;
         if stat.st_size < expected.len() as i64 {

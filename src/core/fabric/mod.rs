@@ -25,6 +25,7 @@
 //! | `verbs/` | a port over RDMA queue pairs |
 //! | `faulty.rs` | a port that misbehaves, by seed, for simulations |
 //! | `doorbell.rs` | waking a shard that sleeps |
+//! | `descriptors.rs` | what a peer's descriptor is |
 //! | `spsc.rs` | the typed queue between two shards of one process |
 #![allow(clippy::result_large_err)] // A refusal hands the item back by value: a box would allocate.
 
@@ -34,6 +35,7 @@ use crate::ground::{Nanos, Region};
 use crate::memory::{Buffer, Tensor};
 use crate::wire::{Frame, INLINE_BODY_MAX};
 
+mod descriptors;
 pub mod doorbell;
 pub mod faulty;
 mod landings;

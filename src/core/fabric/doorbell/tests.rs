@@ -66,6 +66,22 @@ fn a_page_that_could_shrink_is_refused() {
     );
 }
 
+/// The file is not mapped: no huge page needs to be free for it.
+#[test]
+fn a_huge_page_is_refused() {
+    let bell = Doorbell::new().expect("doorbell");
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+    let memory = match memfd_create("test", flags) {
+        Err(errno) => return eprintln!("skipped: no huge pages here: {errno}"),
+        Ok(memory) => memory,
+    };
+    ftruncate(&memory, 1 << 30).expect("ftruncate");
+    fcntl_add_seals(&memory, SealFlags::SHRINK).expect("seal");
+    let event = bell.fds().1.try_clone_to_owned().expect("dup");
+    let error = PeerWake::open(&memory, event).err();
+    assert_eq!(error, Some(DoorbellError::HugePages));
+}
+
 #[test]
 fn a_peer_cannot_map_the_page_writable() {
     let bell = Doorbell::new().expect("doorbell");

@@ -49,6 +49,23 @@ fn an_endpoint_outlives_its_link() {
     assert_eq!(maker.tx.peek(0), 1);
 }
 
+/// The file is not mapped: no huge page needs to be free for it.
+#[test]
+fn huge_pages_are_refused() {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+    let memory = match memfd_create("test", flags) {
+        Err(errno) => return eprintln!("skipped: no huge pages here: {errno}"),
+        Ok(memory) => memory,
+    };
+    ftruncate(&memory, 1 << 30).expect("ftruncate");
+    fcntl_add_seals(&memory, SEALS).expect("seals");
+    let error = LinkMapping::open(memory, CONFIG).expect_err("huge");
+    assert_eq!(
+        (error, error.reason()),
+        (LinkError::HugePages, "DESCRIPTOR_UNSEALED")
+    );
+}
+
 #[test]
 fn a_descriptor_that_could_shrink_is_refused() {
     let len = CONFIG.len() as u64;
