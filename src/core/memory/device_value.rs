@@ -181,8 +181,12 @@ pub fn order_after(
         gate.open();
         return Ordered::Host;
     }
-    keeper.watch(gate, tensor.clone());
-    Ordered::Stream
+    // The keeper's thread may have ended since it was asked.
+    if keeper.watch(gate, tensor.clone()) {
+        Ordered::Stream
+    } else {
+        Ordered::Host
+    }
 }
 
 /// The stream waits for a tensor's bytes, or the host does.

@@ -8,6 +8,11 @@
 //! here when the peer's word says so, or when the peer is given up. So no stream waits for a process that is gone.
 //!
 //! [`Keeper::turn`] looks at all that is kept. It makes no call of a driver: each look is a load or two.
+//!
+//! When the thread that turns it ends ([`Keeper::end`]), what is not over stays here, and so does what comes later: each
+//! [`Keeper::sweep`] looks at it again, by whatever comes next and by the engine's end. A gate would have a stream wait
+//! for a sweep that may not come: it is opened. What is not over when the keeper itself goes is kept until the process
+//! ends, and so is what holds the keeper and was not over at the last sweep.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -21,6 +26,7 @@ use crate::ground::Nanos;
 /// What is kept, and by whom it is looked at.
 pub struct Keeper {
     arriving: SegQueue<Kept>,
+    /// How much is kept or about to arrive, and [`ENDED`].
     count: AtomicUsize,
     quarantined: AtomicU64,
     /// Of what is kept, as the thread that turns it saw it last: its bytes, and when the oldest came.
@@ -29,6 +35,9 @@ pub struct Keeper {
     is_closed: AtomicBool,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
+
+/// In the count: no thread turns the keeper any more.
+const ENDED: usize = 1 << (usize::BITS - 1);
 
 #[derive(Debug)]
 enum Kept {
@@ -107,7 +116,7 @@ impl Keeper {
     /// How much is kept: blocks, tensors and gates.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.count.load(Ordering::Acquire)
+        self.count.load(Ordering::Acquire) & !ENDED
     }
 
     /// The bytes of what is kept, gates apart.
@@ -133,9 +142,9 @@ impl Keeper {
         self.put(Kept::Until(mark, held));
     }
 
-    /// Opens a gate when a tensor's bytes are there, or will never be.
-    pub(super) fn watch(&self, gate: Mark, tensor: Tensor) {
-        self.put(Kept::Gate(gate, tensor));
+    /// Opens a gate when a tensor's bytes are there, or will never be. False if no thread will look: it is open then.
+    pub(super) fn watch(&self, gate: Mark, tensor: Tensor) -> bool {
+        self.put(Kept::Gate(gate, tensor))
     }
 
     /// Keeps memory for ever: the driver failed, and a stream may still use it.
@@ -144,12 +153,20 @@ impl Keeper {
         std::mem::forget(held);
     }
 
-    fn put(&self, kept: Kept) {
-        self.count.fetch_add(1, Ordering::AcqRel);
+    /// False if no thread turns it any more.
+    fn put(&self, kept: Kept) -> bool {
+        // Raised first: a thread that is not to leave anything does not end now.
+        self.count.fetch_add(1, Ordering::SeqCst);
         self.arriving.push(kept);
+        // SeqCst, as in `end`: that finds what was pushed, or its end is seen here.
+        if self.count.load(Ordering::SeqCst) & ENDED != 0 {
+            self.sweep();
+            return false;
+        }
         if let Some(wake) = self.wake.get() {
             wake();
         }
+        true
     }
 
     /// Looks at everything that is kept, and lets go what is over; how much that was.
@@ -179,6 +196,44 @@ impl Keeper {
         self.count.fetch_sub(done, Ordering::AcqRel);
         done
     }
+
+    /// The thread that turns it is about to end: false if it has to go on, since something is kept, and it need not
+    /// leave that. What is left is looked at by [`Keeper::sweep`] from here on.
+    pub fn end(&self, watch: &mut Watch, may_leave: bool) -> bool {
+        if may_leave {
+            self.count.fetch_or(ENDED, Ordering::SeqCst);
+        } else {
+            let ended = self
+                .count
+                .compare_exchange(0, ENDED, Ordering::SeqCst, Ordering::SeqCst);
+            if ended.is_err_and(|count| count & ENDED == 0) {
+                return false;
+            }
+        }
+        for (_, kept) in watch.kept.drain(..) {
+            self.arriving.push(kept);
+        }
+        self.sweep();
+        true
+    }
+
+    /// Once no thread turns it any more: lets go what is over, and opens gates.
+    pub fn sweep(&self) {
+        if self.count.load(Ordering::SeqCst) & ENDED == 0 {
+            return;
+        }
+        // Each once: what is not over goes back.
+        for _ in 0..self.arriving.len() {
+            match self.arriving.pop() {
+                Some(kept @ Kept::Until(..)) if !kept.is_over() => self.arriving.push(kept),
+                Some(kept) => {
+                    self.count.fetch_sub(1, Ordering::AcqRel);
+                    kept.leave();
+                }
+                None => return,
+            }
+        }
+    }
 }
 
 impl Kept {
@@ -189,10 +244,11 @@ impl Kept {
         }
     }
 
-    /// No thread looks any more: streams may still use the memory, which stays until the process ends; and what waits
-    /// for a gate waits no longer.
+    /// None looks at it any more: streams may still use memory whose mark is not over, which stays until the process
+    /// ends; and what waits for a gate waits no longer.
     fn leave(self) {
         match self {
+            Self::Until(ref mark, _) if mark.is_over() => {}
             Self::Until(..) => std::mem::forget(self),
             Self::Gate(gate, _) => gate.open(),
         }

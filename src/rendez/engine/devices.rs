@@ -348,6 +348,13 @@ impl Devices {
     }
 }
 
+impl Drop for Devices {
+    fn drop(&mut self) {
+        // What is kept may itself hold the keeper: it would not be looked at again.
+        self.keeper.sweep();
+    }
+}
+
 /// Turns the keeper until the engine ends.
 fn keep(keeper: &Keeper, clock: &Clock) {
     let mut watch = Watch::default();
@@ -356,7 +363,7 @@ fn keep(keeper: &Keeper, clock: &Clock) {
     loop {
         let done = keeper.turn(&mut watch, clock.stamp());
         let is_last = keeper.is_closed();
-        if is_last && (keeper.count() == 0 || looks >= LAST_LOOKS) {
+        if is_last && keeper.end(&mut watch, looks >= LAST_LOOKS) {
             return;
         }
         if keeper.count() == 0 {
@@ -542,6 +549,7 @@ impl EngineDevices {
     #[must_use]
     pub fn kept(&self) -> (usize, u64) {
         let keeper = &self.all().keeper;
+        keeper.sweep();
         (keeper.count(), keeper.quarantined())
     }
 

@@ -1,7 +1,11 @@
 //! Tests of time: values that are not there yet, streams that wait, and the rule for freeing. Streams are held, so that
 //! nothing passes but what a test lets pass.
 
-use super::super::super::{Ordered, Readiness, order_after, release_after};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::super::super::{
+    DeviceMemory, DevicePtr, Ordered, Readiness, lend_after, order_after, release_after,
+};
 use super::*;
 
 /// A side whose copier is held.
@@ -218,5 +222,99 @@ fn marks_that_are_all_out_make_the_host_wait_and_come_back() {
     drop(marks);
     assert_eq!(times.free(), crate::ground::limits::DEVICE_MARKS);
     drop((times, stream, side));
+    alone.assert_clean();
+}
+
+/// Memory of another library's, that says when it is let go.
+#[derive(Debug)]
+struct Lent(DevicePtr, Arc<AtomicBool>);
+
+impl DeviceMemory for Lent {
+    fn place(&self) -> DevicePtr {
+        self.0
+    }
+
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::Ready
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.1.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Tensors whose last handles go when no thread turns the keeper any more: it looks at them when something else comes,
+/// when it is asked to, or at last when it goes itself.
+#[test]
+fn what_comes_when_no_thread_turns_the_keeper_is_let_go_of_too() {
+    let alone = alone();
+    for way in 0..3 {
+        let mut side = Side::new(alone.open()).unwrap();
+        let held = alone.hold(side.staging.stream().handle() as usize);
+        let tensor = side.tensor(&pattern(1, 4096)).unwrap();
+        let (lent, read) = (side.buffer(4096).unwrap(), side.buffer(4096).unwrap());
+        let read = read.into_tensor(meta(4096)).unwrap();
+        let is_back = Arc::new(AtomicBool::new(false));
+        let memory = Lent(lent.place(), Arc::clone(&is_back));
+        let (gates, writer) = (times(&side.pool), side.staging.stream());
+        let loan = lend_after(meta(4096), memory, writer, &gates, &side.keeper).unwrap();
+        assert!(side.keeper.end(&mut side.watch, false));
+        drop((tensor, loan));
+        side.keeper.sweep();
+        assert_eq!(side.keeper.count(), 2, "the stream is not past them");
+        assert!(!is_back.load(Ordering::Relaxed));
+        drop(held);
+        let reader = Stream::new(&side.accelerator, 0).unwrap();
+        match way {
+            0 => side.keeper.sweep(),
+            1 => {
+                let _held = alone.hold(reader.handle() as usize);
+                release_after(read.clone(), &reader, &gates, &side.keeper).unwrap();
+            }
+            _ => {}
+        }
+        let left = [0, 1, 2][way];
+        assert_eq!(
+            (side.keeper.count(), is_back.load(Ordering::Relaxed)),
+            (left, way < 2)
+        );
+        if way == 1 {
+            // The tensor that is kept keeps the keeper.
+            side.keeper.sweep();
+        }
+        drop((lent, read, gates, reader, side));
+        assert!(is_back.load(Ordering::Relaxed));
+    }
+    alone.assert_clean();
+}
+
+/// The keeper's thread ends while a reader lets its stream wait: no gate is left that none will open.
+#[test]
+fn no_stream_waits_for_a_keeper_that_has_ended() {
+    let alone = alone();
+    for is_before in [true, false] {
+        let mut side = Side::new(alone.open()).unwrap();
+        let held = alone.hold(side.staging.stream().handle() as usize);
+        let tensor = side.tensor(&pattern(1, 4096)).unwrap();
+        let reader = Stream::new(&side.accelerator, 0).unwrap();
+        let gates = times(&side.pool);
+        if is_before {
+            assert!(side.keeper.end(&mut side.watch, false));
+        }
+        let ordered = order_after(&tensor, &reader, &gates, &side.keeper);
+        if is_before {
+            assert_eq!(ordered, Ordered::Host);
+        } else {
+            assert_eq!(ordered, Ordered::Stream);
+            assert!(!side.keeper.end(&mut side.watch, false), "a gate is kept");
+            assert!(side.keeper.end(&mut side.watch, true));
+        }
+        assert_eq!(alone.played.pending(reader.handle() as usize), 0);
+        assert_eq!(side.keeper.count(), 0);
+        drop(held);
+        drop((tensor, reader, gates, side));
+    }
     alone.assert_clean();
 }
