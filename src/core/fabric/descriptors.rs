@@ -2,9 +2,9 @@
 //!
 //! Knows descriptors; not what they are for, nor who sent them.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
-use rustix::fs::fstatfs;
+use rustix::fs::{FileType, fstat, fstatfs, readlink};
 use rustix::io::Errno;
 
 /// `HUGETLBFS_MAGIC` of `linux/magic.h`.
@@ -15,3 +15,21 @@ const HUGETLBFS: u32 = 0x9584_58f6;
 pub(super) fn has_huge_pages(file: impl AsFd) -> Result<bool, Errno> {
     Ok(fstatfs(file)?.f_type as u32 == HUGETLBFS)
 }
+
+/// True for an eventfd. Where there is no `/proc` to ask, for whatever has no type of file: pipes, sockets and files of a
+/// file system have one.
+pub(super) fn is_eventfd(event: impl AsFd) -> Result<bool, Errno> {
+    let event = event.as_fd();
+    match readlink(format!("/proc/self/fd/{}", event.as_raw_fd()), []) {
+        Ok(name) => Ok(name.as_bytes() == b"anon_inode:[eventfd]"),
+        Err(_) => has_no_type(event),
+    }
+}
+
+fn has_no_type(event: impl AsFd) -> Result<bool, Errno> {
+    let mode = fstat(event)?.st_mode;
+    Ok(FileType::from_raw_mode(mode) == FileType::Unknown)
+}
+
+#[cfg(test)]
+mod tests;

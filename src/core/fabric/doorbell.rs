@@ -15,9 +15,20 @@
 //! A poster pays the fence once per burst, and only for peers that may sleep.
 //!
 //! The word lies in a sealed page of its own: peers map it read-only, and after the owner's mapping no process can make
-//! a writable one. Any holder of the eventfd can ring it; a false ring costs its owner a look.
+//! a writable one.
+//!
+//! An eventfd is shared whole: counter and flags are the same for all who hold it, and owner and posters do. What a
+//! hostile one can do:
+//!
+//! * It rings for nothing, which costs the owner a look.
+//! * It reads the counter before the owner does, and so takes away rings of others. The owner then sleeps for as long
+//!   as it would without a ring; a shard's thread bounds that.
+//! * It takes `O_NONBLOCK` away. The owner reads without waiting all the same, where the kernel knows such a read
+//!   (Linux 5.8). A write that never waits is known to no kernel: an owner that takes the flag away from its own doorbell
+//!   and fills the counter holds up each thread that rings it, until it reads the counter or ends.
 #![allow(unsafe_code)]
 
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -26,11 +37,11 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use smallvec::SmallVec;
 
-use super::descriptors::has_huge_pages;
+use super::descriptors::{has_huge_pages, is_eventfd};
 use crate::ground::Nanos;
 use crate::sync::AtomicU64;
 
@@ -54,6 +65,9 @@ pub enum DoorbellError {
     /// The page's descriptor is of huge pages, which the peer could take away again.
     #[error("the doorbell's page is a huge page")]
     HugePages,
+    /// What is to be rung is no eventfd: writing to it could wait, or end the process.
+    #[error("the doorbell's descriptor is no eventfd")]
+    NoEvent,
     /// The page's descriptor is shorter than a page.
     #[error("the doorbell's page is shorter than a page")]
     Short,
@@ -101,8 +115,14 @@ impl Doorbell {
     pub fn disarm(&self) {
         word::disarm(self.page.sleeping());
         let mut count = [0; 8];
-        // An error is EAGAIN: no ring came.
-        let _ = rustix::io::read(&*self.event, &mut count);
+        let at = u64::MAX; // None: an eventfd has no places.
+        let buffer = &mut [IoSliceMut::new(&mut count)];
+        // The flag of the descriptor is not relied on: peers share it.
+        match preadv2(&*self.event, buffer, at, ReadWriteFlags::NOWAIT) {
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+            // The kernel knows no such read of an eventfd. An error is EAGAIN: no ring came.
+            Err(_) => drop(rustix::io::read(&*self.event, &mut count)),
+        }
     }
 
     /// Sleeps until it rings, or `timeout` is over (`None`: for ever); true if it rang. Early returns are possible and
@@ -171,7 +191,7 @@ impl PeerWake {
     /// Opens a peer's doorbell from the descriptors it sent.
     ///
     /// # Errors
-    /// [`DoorbellError`] when the page is not sealed or too short, or cannot be mapped.
+    /// [`DoorbellError`] when the page is not sealed, huge, too short, or cannot be mapped, or there is no eventfd.
     pub fn open(memory: &OwnedFd, event: OwnedFd) -> Result<Self, DoorbellError> {
         let seals = fcntl_get_seals(memory).map_err(|_| DoorbellError::Unsealed)?;
         if !seals.contains(SealFlags::SHRINK) {
@@ -184,7 +204,10 @@ impl PeerWake {
         if stat.st_size < PAGE as i64 {
             return Err(DoorbellError::Short);
         }
-        // A peer could hand us a blocking descriptor with a full counter; a ring must never block.
+        if !is_eventfd(&event).map_err(|errno| DoorbellError::Os("fstat", errno))? {
+            return Err(DoorbellError::NoEvent);
+        }
+        // A peer could hand us a blocking descriptor with a full counter. That it stays so is the peer's word.
         rustix::io::ioctl_fionbio(&event, true)
             .map_err(|errno| DoorbellError::Os("ioctl(FIONBIO)", errno))?;
         let page = Page::map(memory, ProtFlags::READ)?;

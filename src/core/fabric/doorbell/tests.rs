@@ -88,3 +88,46 @@ fn a_peer_cannot_map_the_page_writable() {
     let memory = bell.fds().0.try_clone_to_owned().expect("dup");
     assert!(Page::map(&memory, ProtFlags::READ | ProtFlags::WRITE).is_err());
 }
+
+/// A peer takes the flag of the owner's eventfd away: the owner, which was not rung, does not wait for a ring.
+#[test]
+fn disarm_does_not_wait_whatever_a_peer_does_to_the_flag() {
+    let bell = Doorbell::new().expect("doorbell");
+    let peers = bell.fds().1.try_clone_to_owned().expect("dup");
+    rustix::io::ioctl_fionbio(&peers, false).expect("the flag is shared");
+    let mut count = [0; 8];
+    let buffer = &mut [IoSliceMut::new(&mut count)];
+    if preadv2(&peers, buffer, u64::MAX, ReadWriteFlags::NOWAIT) != Err(Errno::AGAIN) {
+        return eprintln!("skipped: this kernel cannot read an eventfd without waiting");
+    }
+    let bell = Arc::new(bell);
+    let (told, done) = std::sync::mpsc::channel();
+    let owner = std::thread::spawn({
+        let bell = Arc::clone(&bell);
+        move || {
+            bell.disarm();
+            told.send(()).expect("the test waits");
+        }
+    });
+    let is_done = done
+        .recv_timeout(std::time::Duration::from_secs(60))
+        .is_ok();
+    // It lets an owner go that waits.
+    rustix::io::write(&peers, &1_u64.to_ne_bytes()).expect("a ring");
+    owner.join().expect("no panic");
+    assert!(is_done, "it waited for a ring");
+    bell.arm();
+    bell.ring();
+    assert_eq!(bell.wait(None), Ok(true));
+    bell.disarm();
+    assert_eq!(bell.wait(Some(Nanos(0))), Ok(false), "forgotten");
+}
+
+#[test]
+fn what_is_no_eventfd_is_refused() {
+    let bell = Doorbell::new().expect("doorbell");
+    let memory = bell.fds().0.try_clone_to_owned().expect("dup");
+    let (_reader, writer) = rustix::pipe::pipe().expect("pipe");
+    let error = PeerWake::open(&memory, writer).err();
+    assert_eq!(error, Some(DoorbellError::NoEvent));
+}
