@@ -377,10 +377,7 @@ impl Machine {
         let (ready, dead) = if is_merge {
             let all_dead = state.dead == data || state.dead_enter;
             let controls = state.controls == waits - data;
-            (
-                controls && (state.live || all_dead),
-                state.control_dead || !state.live,
-            )
+            (controls && (state.live || all_dead), !state.live)
         } else {
             let dead = (state.dead > 0 || state.control_dead) && !is_trigger;
             (state.arrived == waits, dead)

@@ -318,8 +318,8 @@ impl PlanRun {
             return;
         }
         count.has_fired = true;
-        let is_dead = count.is_control_dead || !is_alive;
-        self.make_ready(number, there.frame, there.iter, is_dead);
+        // It waits for its control inputs, and does not die of them.
+        self.make_ready(number, there.frame, there.iter, !is_alive);
     }
 
     #[inline]

@@ -185,6 +185,25 @@ fn a_merge_of_two_that_are_alive_is_refused() {
 }
 
 #[test]
+fn a_merge_waits_for_a_dead_node_and_does_not_die_of_it() {
+    let mut graph = Builder::new(Operations::standard().ops());
+    let (one, two) = (number(&mut graph, 1, None), number(&mut graph, 2, None));
+    let truth = node(&mut graph, "Less", &[one, two]);
+    let switch = node(&mut graph, "Switch", &[two, truth]);
+    let dead = node(&mut graph, "Identity", &[switch]);
+    let alive = node(&mut graph, "Identity", &[Output { port: 1, ..switch }]);
+    let waits = graph.node("NoOp").control(dead.node).build().unwrap();
+    let merge = graph.node("Merge").inputs([dead, alive]);
+    let merge = merge.control(waits.node).build().unwrap();
+    let result = graph.node("_Retval").input(merge).attr("index", 0i64);
+    result.build().unwrap();
+    let plan = plan(graph).unwrap();
+    let (mut run, _) = begin(&plan);
+    let results = run.outcome(&plan).unwrap().unwrap();
+    assert_eq!(numbers(results[0].as_ref().expect("alive")), [2]);
+}
+
+#[test]
 fn a_switch_wants_one_truth() {
     let mut graph = Builder::new(Operations::standard().ops());
     let value = number(&mut graph, 1, None);
