@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rendez::ground::{Code, Traceparent, catalogue};
 use rendez::memory::Tensor;
 use rendez::trace::recorder::{Event, Recording};
+use rendez_dataflow::graph::Output;
 use rendez_dataflow::server::{Server, Session, StepOptions};
 use rendez_proto::tensorflow::ConfigProto;
 
@@ -115,6 +116,40 @@ fn variables_on_a_ps_are_shared_by_the_sessions_of_all_masters() {
         "a reset clears the containers of all workers"
     );
     second.close().unwrap();
+    await_no_session(&servers);
+    stop_all(&servers);
+}
+
+#[test]
+fn a_variable_is_read_after_what_its_reader_waits_for_wherever_that_stands() {
+    let spec = spec(1);
+    let servers = start_all(&spec);
+    let mut graph = Draft::new();
+    let w = graph.on(PS).variable("w");
+    let start = graph.constant("start", &[0.0, 0.0]);
+    graph.node("Assign", "init", &[w, start]);
+    let step = graph.on(FIRST).placeholder("step");
+    let add = graph.on(PS).node("AssignAdd", "add", &[w, step]);
+    graph.on(FIRST);
+    let mut read = |name: &str, after: Output| {
+        let node = graph.0.node("Identity").name(name).input(w);
+        node.control(after.node).build().unwrap()
+    };
+    let there = read("behind_one_there", add);
+    read("behind_one_here", there);
+    let session = session(&servers[1], graph.finish());
+    session.run(&[], &[], &["init"]).unwrap();
+    for round in 1..=10_u8 {
+        let fetches = ["behind_one_there", "behind_one_here"];
+        let got = session
+            .run(&[("step", row(&[1.0, 2.0]))], &fetches, &[])
+            .unwrap();
+        let expected = [f32::from(round), 2.0 * f32::from(round)];
+        assert_eq!(values(&got[0]), expected);
+        assert_eq!(values(&got[1]), expected);
+    }
+    await_nothing(&servers);
+    drop(session);
     await_no_session(&servers);
     stop_all(&servers);
 }

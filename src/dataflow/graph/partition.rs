@@ -12,7 +12,7 @@
 //! A dead value crosses as a dead value: sends and receives run whether their inputs are dead or not. Inside a loop a
 //! receive waits for its device's control loop, so that it runs once in each iteration.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::attr::{Attrs, IntoAttr};
 use super::devices::{Device, Devices};
@@ -26,6 +26,7 @@ use rendez_proto::tensorflow::{DataType, GraphDef, NodeDef};
 #[cfg(test)]
 pub(crate) mod interpreter;
 mod loops;
+mod reads;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -70,7 +71,7 @@ pub type Parts = BTreeMap<String, GraphDef>;
 /// # Errors
 /// `GRAPH_DEVICE` for a node that was not placed, `GRAPH_FRAME` for loops that contradict themselves or cross devices
 /// without a condition, `GRAPH_PLACEMENT` for a reference that is written on another device than its variable's,
-/// `GRAPH_LIMIT` if control loops make the graph too large.
+/// `GRAPH_LIMIT` if control loops or reads make the graph too large.
 pub fn partition(
     mut graph: Graph,
     devices: &Devices,
@@ -79,6 +80,8 @@ pub fn partition(
 ) -> Result<Parts, Status> {
     check_placed(&graph, devices)?;
     if !options.has_control_loops {
+        loops::colocate(&mut graph)?;
+        reads::add(&mut graph, ops)?;
         loops::add(&mut graph, ops)?;
     }
     let mut cutter = Cutter::new(&graph, devices, options);
@@ -123,12 +126,6 @@ struct Edge {
     number: u64,
 }
 
-/// Where a receive was put.
-struct Received {
-    part: usize,
-    at: usize,
-}
-
 impl<'a> Cutter<'a> {
     fn new(graph: &'a Graph, devices: &'a Devices, options: Options) -> Self {
         let mut names = vec![];
@@ -167,8 +164,6 @@ impl<'a> Cutter<'a> {
             .iter()
             .copied()
             .find(|&from| loops::is_control_merge(graph, from));
-        // Reads of a variable wait for what the node waits for, as they would have beside it.
-        let (mut reads, mut read_after) = (vec![], BTreeSet::new());
         let (mut cut, mut whole) = (0usize, 0usize);
         for edge in self.edges(node) {
             if edge.port.is_none() && Some(edge.from) == control_loop {
@@ -181,9 +176,6 @@ impl<'a> Cutter<'a> {
             if self.part(edge.from) == part && !self.crosses_memory(edge, node) {
                 whole += usize::from(from.assigned != node.assigned);
                 inputs.push(input_text(&from.name, edge.port));
-                if !is_ref {
-                    read_after.insert(from.name.clone());
-                }
                 continue;
             }
             if is_ref && node.in_ports()[edge.input].what.is_ref() {
@@ -208,22 +200,15 @@ impl<'a> Cutter<'a> {
                 // That receive may stand on another device of this part.
                 whole += 1;
                 inputs.push(input_text(name, edge.port.map(|_| 0)));
-                read_after.insert(name.clone());
                 continue;
             }
             cut += 1;
-            let (name, real) = self.cross(edge, node, control_loop);
+            let name = self.cross(edge, node, control_loop);
             inputs.push(input_text(&name, edge.port.map(|_| 0)));
-            if is_ref {
-                reads.push(real);
-            } else {
-                read_after.insert(name.clone());
+            // Two nodes that read a variable may find two values.
+            if !is_ref {
                 self.received.insert(crossing, name);
             }
-        }
-        for Received { part, at, .. } in reads {
-            let after = read_after.iter().map(|name| format!("^{name}"));
-            self.parts[part][at].input.extend(after);
         }
         // A later cut between devices will want it for the edges that this one left whole.
         if let Some(merge) = control_loop.filter(|_| cut == 0 || whole > 0) {
@@ -252,8 +237,8 @@ impl<'a> Cutter<'a> {
         edges
     }
 
-    /// Adds a send and a receive. Returns what the reader reads, and the receive itself.
-    fn cross(&mut self, edge: Edge, to: &Node, control_loop: Option<NodeId>) -> (String, Received) {
+    /// Adds a send and a receive. Returns what the reader reads.
+    fn cross(&mut self, edge: Edge, to: &Node, control_loop: Option<NodeId>) -> String {
         let (graph, from) = (self.graph, self.graph.node(edge.from));
         let (source, target) = (self.part(edge.from), self.part_of(to));
         let what = edge.port.map_or(Type::of(DataType::DtFloat), |port| {
@@ -302,9 +287,8 @@ impl<'a> Cutter<'a> {
             def.input.push(format!("^{}", graph.node(merge).name));
         }
         self.parts[target].push(def);
-        let at = self.parts[target].len() - 1;
 
-        let read = if narrow {
+        if narrow {
             self.cast(
                 from,
                 to,
@@ -317,9 +301,7 @@ impl<'a> Cutter<'a> {
             self.identity(from, to, target, recv.clone())
         } else {
             recv
-        };
-        let real = Received { part: target, at };
-        (read, real)
+        }
     }
 
     /// What a send and its receive are called.

@@ -33,7 +33,6 @@ pub(super) fn add(graph: &mut Graph, ops: &Ops) -> Result<(), Status> {
     if frames.is_flat() {
         return Ok(());
     }
-    colocate(graph)?;
     let mut loops = Loops {
         merges: BTreeMap::new(),
         frames,
@@ -193,7 +192,10 @@ fn first(node: NodeId) -> Output {
 /// Lets what only steers a loop or a branch stand beside the data it steers, so that fewer values cross. A value that
 /// comes in the first iteration alone, or from the one before, must not cross at all: its receive would wait for it in
 /// every iteration.
-fn colocate(graph: &mut Graph) -> Result<(), Status> {
+pub(super) fn colocate(graph: &mut Graph) -> Result<(), Status> {
+    if !graph.nodes().any(|(_, node)| node.role() == Role::Enter) {
+        return Ok(());
+    }
     let order = graph.order()?;
     for &id in &order {
         let node = graph.node(id);

@@ -1,5 +1,7 @@
 //! Partition: random graphs run whole and cut, and give the same; and the rules, one by one.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::interpreter::{Outcome, Trace, run};
@@ -400,10 +402,28 @@ fn reads_of_a_variable_are_not_shared_and_wait_for_what_the_reader_waits_for() {
     bench.put(1, "Neg", "a", &[v], &[gate]);
     bench.put(1, "Neg", "b", &[v], &[]);
     let parts = bench.cut(&devices(2), Options::default()).expect("parts");
+    // What is sent is read beside the variable, where the gate has to be heard of.
+    let reads = of_op(&parts, "Identity");
+    let [heard, read] = &reads[..] else {
+        panic!("{reads:?}");
+    };
+    assert_eq!(read.input, ["v", &format!("^{}", heard.name)]);
+    assert!(reads.iter().all(|read| read.device.ends_with("CPU:0")));
+    let sends = of_op(&parts, "_Send");
+    let sent: Vec<_> = sends.iter().map(|send| send.input[0].as_str()).collect();
+    assert!(sent.contains(&"v") && sent.contains(&read.name.as_str()));
     let recvs = of_op(&parts, "_Recv");
-    assert_eq!(recvs.len(), 2);
-    assert_eq!(recvs[0].input, ["^gate"]);
-    assert!(recvs[1].input.is_empty());
+    assert!(recvs.iter().all(|recv| recv.input.is_empty()), "none waits");
+}
+
+#[test]
+fn a_merge_reads_a_variable_when_it_may() {
+    let mut bench = Bench::new();
+    let v = bench.put(0, "VariableV2", "v", &[], &[]);
+    let x = bench.put(1, "Placeholder", "x", &[], &[]);
+    bench.put(1, "Merge", "m", &[v, x], &[]);
+    let parts = bench.cut(&devices(2), Options::default()).expect("parts");
+    assert_eq!(of_op(&parts, "_Send")[0].input, ["v"]);
 }
 
 #[test]
