@@ -40,6 +40,9 @@ struct PartialRun {
 struct State {
     fed: BTreeSet<usize>,
     fetched: BTreeSet<usize>,
+    /// Pieces that were claimed and have not left.
+    under_way: usize,
+    ended: Option<Result<(), Status>>,
     is_clean: bool,
 }
 
@@ -66,13 +69,13 @@ impl PartialRuns {
             ..signature
         };
         let plan = session.plan(&signature)?;
-        let handle = format!("{:016x}", id.0);
         let run = Arc::new(PartialRun {
             id,
             plan: Arc::clone(&plan),
             step: OnceLock::new(),
             state: Mutex::default(),
         });
+        let handle = run.handle();
         let mut runs = self.runs();
         if runs.len() >= SESSION_STEPS_MAX {
             let message =
@@ -95,6 +98,7 @@ impl PartialRuns {
                 if let Err(status) = &outcome {
                     told.tell(status.clone());
                     if let Some(run) = failed.upgrade() {
+                        run.end(outcome.clone());
                         run.clean();
                     }
                 }
@@ -126,20 +130,42 @@ impl PartialRuns {
         fetches: &[String],
         deadline: Option<Instant>,
     ) -> Result<Vec<Tensor>, Status> {
-        let run = self.runs().get(handle).cloned();
-        let run = run.ok_or_else(|| {
-            let message = "Must run PartialRunSetup before performing partial runs.";
-            Status::of(catalogue::PARTIAL_RUN_NONE, message)
+        let run = self.runs().get(handle).cloned().ok_or_else(none)?;
+        self.go_on(&run, session, engine, feeds, fetches, deadline)
+    }
+
+    /// A piece has found its run, which may end meanwhile.
+    fn go_on(
+        &self,
+        run: &PartialRun,
+        session: &MasterSession,
+        engine: &Engine,
+        feeds: Vec<(String, Tensor)>,
+        fetches: &[String],
+        deadline: Option<Instant>,
+    ) -> Result<Vec<Tensor>, Status> {
+        let piece = run.claim(&session.placed(), feeds, fetches);
+        let piece = piece.inspect_err(|_| {
+            if run.is_over() {
+                // Its client knows now.
+                self.runs().remove(&run.handle());
+                self.merge.part_done(run.id, Box::new(drop), Ok(()));
+            }
         })?;
-        let piece = run.claim(&session.placed(), feeds, fetches)?;
-        let is_over = run.is_clean();
-        let is_last = piece.is_last || is_over;
-        // Of a run that has failed there is only that to tell.
-        let outcome = if is_over {
-            Ok(vec![])
-        } else {
-            piece.carry_out(engine, run.id, deadline)
-        };
+        let outcome = self.carry_out(run, piece, engine, deadline);
+        run.leave();
+        outcome
+    }
+
+    fn carry_out(
+        &self,
+        run: &PartialRun,
+        piece: Piece<'_>,
+        engine: &Engine,
+        deadline: Option<Instant>,
+    ) -> Result<Vec<Tensor>, Status> {
+        let is_last = piece.is_last;
+        let outcome = piece.carry_out(engine, run.id, deadline);
         if outcome.is_ok() && !is_last {
             return outcome;
         }
@@ -160,19 +186,23 @@ impl PartialRuns {
             run.cancel(&status);
             Err(status)
         });
-        self.runs().remove(handle);
-        run.clean();
-        merged.and(outcome)
+        self.runs().remove(&run.handle());
+        let merged = merged.and(outcome);
+        let failure = run.end(merged.as_ref().map(drop).map_err(Clone::clone));
+        if failure.is_some() {
+            run.clean();
+        }
+        // Every piece of a run that failed hears why it did, not how it heard of that.
+        merged.map_err(|own| failure.unwrap_or(own))
     }
 
     /// Ends a run that its client will not continue.
     pub(super) fn abandon(&self, handle: &str) {
         let run = self.runs().remove(handle);
         if let Some(run) = run {
-            run.cancel(&Status::of(
-                catalogue::STEP_CANCELLED,
-                "the partial run was given up",
-            ));
+            let why = Status::of(catalogue::STEP_CANCELLED, "the partial run was given up");
+            run.end(Err(why.clone()));
+            run.cancel(&why);
             self.merge.part_done(run.id, Box::new(drop), Ok(()));
             run.clean();
         }
@@ -183,6 +213,7 @@ impl PartialRuns {
         let runs = std::mem::take(&mut *self.runs());
         let closed = Status::of(catalogue::STEP_CANCELLED, "the session was closed");
         for (_, run) in runs {
+            run.end(Err(closed.clone()));
             run.cancel(&closed);
             run.clean();
         }
@@ -197,7 +228,10 @@ impl PartialRuns {
 }
 
 impl PartialRun {
-    /// Checks what a part feeds and fetches, and marks it as had.
+    /// Checks what a part feeds and fetches, and marks it as had. The part is under way until it leaves.
+    ///
+    /// # Errors
+    /// What is wrong with it; of a run that is over, why.
     fn claim<'a>(
         &'a self,
         graph: &Graph,
@@ -214,7 +248,12 @@ impl PartialRun {
             all.iter()
                 .position(|known| known == name || parse_input(known) == wanted)
         };
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
+        match &state.ended {
+            Some(Err(status)) => return Err(status.clone()),
+            Some(Ok(())) => return Err(none()),
+            None => {}
+        }
         let (mut fed, mut fetched) = (state.fed.clone(), state.fetched.clone());
         let mut piece = Piece {
             feeds: vec![],
@@ -258,7 +297,12 @@ impl PartialRun {
         piece.is_last =
             fed.len() == signature.feeds.len() && fetched.len() == signature.fetches.len();
         (state.fed, state.fetched) = (fed, fetched);
+        state.under_way += 1;
         Ok(piece)
+    }
+
+    fn handle(&self) -> String {
+        format!("{:016x}", self.id.0)
     }
 
     fn cancel(&self, status: &Status) {
@@ -267,15 +311,29 @@ impl PartialRun {
         }
     }
 
-    /// True if it has failed, or ended.
-    fn is_clean(&self) -> bool {
-        let state = self.state.lock();
-        state.unwrap_or_else(PoisonError::into_inner).is_clean
+    /// It is over. What was said of that first counts; gives why it failed.
+    fn end(&self, outcome: Result<(), Status>) -> Option<Status> {
+        self.state().ended.get_or_insert(outcome).clone().err()
+    }
+
+    fn is_over(&self) -> bool {
+        self.state().ended.is_some()
+    }
+
+    /// A part is no longer under way. What others still fetch stays until the last has left.
+    fn leave(&self) {
+        let mut state = self.state();
+        state.under_way -= 1;
+        let is_left = state.under_way == 0 && state.ended.is_some();
+        drop(state);
+        if is_left {
+            self.clean();
+        }
     }
 
     /// It has its step. One that failed before goes at once.
     fn has(&self, step: Arc<RunningStep>) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state();
         let step = self.step.get_or_init(|| step);
         let is_clean = state.is_clean;
         drop(state);
@@ -286,13 +344,17 @@ impl PartialRun {
 
     /// What is left of the step goes, once; if there is none yet, when it comes.
     fn clean(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         let was_clean = std::mem::replace(&mut state.is_clean, true);
         let step = self.step.get().filter(|_| !was_clean);
         drop(state);
         if let Some(step) = step {
             step.cleanup();
         }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -328,6 +390,11 @@ impl Piece<'_> {
         });
         fetched.collect()
     }
+}
+
+fn none() -> Status {
+    let message = "Must run PartialRunSetup before performing partial runs.";
+    Status::of(catalogue::PARTIAL_RUN_NONE, message)
 }
 
 /// Whether what is fetched can be computed without what is not fed yet.
