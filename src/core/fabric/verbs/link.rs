@@ -13,7 +13,8 @@
 //!
 //! **Quiet.** A queue pair that goes down is put into error, and one more signalled request is posted, to mark the end
 //! of all others, most of which have no completion. When it came back flushed, the queue pair's last receive entry is
-//! used (or a tenth of a second has passed), and the completion queue was seen empty after that, it is destroyed. Then
+//! used (or a tenth of a second has passed), and the completion queue was seen empty after that, or as many completions
+//! were looked at as it has room for, it is destroyed. Then
 //! nothing can touch a landing or a source any more, and all of them go back.
 mod inputs;
 mod sending;
@@ -113,6 +114,8 @@ pub(super) struct VerbsLink {
     /// What is known of the way, for the thread that waits for it before the first frame.
     proof: Option<Arc<Proof>>,
     fault: Option<VerbsError>,
+    /// What the port had counted of completions when this one was first seen drained.
+    pub(super) drained_at: Option<u64>,
     pub(super) is_active: bool,
 }
 
@@ -187,6 +190,7 @@ impl VerbsLink {
             has_said_bye: false,
             proof: None,
             fault: None,
+            drained_at: None,
             is_active: false,
         }
     }
@@ -411,7 +415,8 @@ impl VerbsLink {
         matches!(self.state, State::Leaving { until } if self.has_said_bye || now >= until)
     }
 
-    /// True when only its own destruction can still touch what it was lent; the caller saw the completion queue empty.
+    /// True when only its own destruction can still touch what it was lent, once the caller has seen all completions of
+    /// before.
     pub(super) fn is_drained(&self, now: Nanos) -> bool {
         let State::Down { until, .. } = self.state else {
             return false;

@@ -94,6 +94,8 @@ pub struct VerbsPort {
     inbox: [sys::ibv_wc; BURST],
     inbox_at: usize,
     inbox_len: usize,
+    /// Completions that may be there and not looked at: in the queue and in the inbox.
+    completions_max: u64,
     /// Completions of queue pairs that are not adopted yet, and those to be handled now that theirs is. Each holds its
     /// receive entry meanwhile, so there are no more of them than were granted.
     waiting: Vec<sys::ibv_wc>,
@@ -142,7 +144,8 @@ impl VerbsPort {
         )?;
         // Each entry of a queue that may complete has one here, so that it never overflows.
         let receives = pairs * RECEIVE_SLOTS as u32;
-        let completions = CompletionQueue::new(domain, receives + pairs * VERBS_SENDS)?;
+        let depth = receives + pairs * VERBS_SENDS;
+        let completions = CompletionQueue::new(domain, depth)?;
         let receive = SharedReceive::new(domain, receives)?;
         Ok(Self {
             places: Vec::new(),
@@ -159,6 +162,7 @@ impl VerbsPort {
             inbox: [sys::ibv_wc::default(); BURST],
             inbox_at: 0,
             inbox_len: 0,
+            completions_max: u64::from(depth) + BURST as u64,
             waiting: Vec::new(),
             again: VecDeque::new(),
             spare: Vec::with_capacity(2 * REFILL_MAX),
@@ -514,7 +518,7 @@ impl Port for VerbsPort {
         {
             return false;
         }
-        if self.inbox_at == self.inbox_len {
+        if self.inbox_at == self.inbox_len && !self.is_broken {
             if self.completions.arm().is_err() {
                 self.is_broken = true;
             }
@@ -522,7 +526,9 @@ impl Port for VerbsPort {
             self.inbox_at = 0;
             self.inbox_len = self.completions.poll(&mut self.inbox).unwrap_or(0);
         }
-        self.inbox_at == self.inbox_len && !self.is_broken
+        // A broken port still has to tell its links; without any it has nothing to do.
+        let must_tell = self.is_broken && self.places.iter().any(|place| place.link.is_some());
+        self.inbox_at == self.inbox_len && !must_tell
     }
 
     fn disarm(&mut self) {

@@ -242,12 +242,14 @@ impl VerbsPort {
         self.go_down(index, reason, Some(fault));
     }
 
-    /// Moves queue pairs that are leaving or down towards their end. `is_empty`: no completion was left.
+    /// Moves queue pairs that are leaving or down towards their end. `is_empty`: no completion was left. Others may keep
+    /// the queue from ever being so; as it is in order, a whole queue of later ones proves the same.
     pub(super) fn end(&mut self, is_empty: bool) {
         if self.ending.is_empty() {
             return;
         }
         self.domain.look_at_events();
+        let count = self.stats.completions;
         for at in (0..self.ending.len()).rev() {
             let index = self.ending[at];
             let now = self.now;
@@ -258,7 +260,11 @@ impl VerbsPort {
             if link.has_left(now) {
                 link.go_down(DownReason::Closed, now, None);
             }
-            if is_empty && link.is_drained(now) {
+            if !link.is_drained(now) {
+                continue;
+            }
+            let seen = count - *link.drained_at.get_or_insert(count);
+            if is_empty || seen >= self.completions_max {
                 self.ending.swap_remove(at);
                 self.forget(index);
             }
