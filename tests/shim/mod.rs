@@ -94,6 +94,8 @@ struct Shim {
     fault: Option<Fault>,
     /// A call that always fails.
     barred: Option<(&'static str, c_int)>,
+    /// The most that queue pairs may ask to send inline; those that ask for more are refused.
+    inline_most: Option<u32>,
     is_cut: bool,
     is_silent: bool,
     /// Events that were got and not acknowledged, by what they are about.
@@ -202,6 +204,11 @@ pub(crate) fn fail_call(call: &'static str, errno: c_int, after: u64) {
 /// From now on the call of this name fails with `errno`, every time.
 pub(crate) fn fail_calls(call: &'static str, errno: c_int) {
     SHIM.with(|shim| shim.borrow_mut().barred = Some((call, errno)));
+}
+
+/// From now on a queue pair that asks for more bytes inline is refused, as some providers do: without an error number.
+pub(crate) fn take_inline_at_most(bytes: u32) {
+    SHIM.with(|shim| shim.borrow_mut().inline_most = Some(bytes));
 }
 
 /// The request carried out after `after` others ends with `status`.
@@ -748,12 +755,19 @@ unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> 
     if call("ibv_create_qp").is_some() {
         return ptr::null_mut();
     }
-    made();
     // SAFETY: the caller's attributes, which are answered in place.
     let attr = unsafe { &mut *attr };
-    let inline = attr.cap.max_inline_data.into();
-    SHIM.with(|shim| shim.borrow_mut().told.insert("inline", inline));
-    attr.cap.max_inline_data = INLINE_MAX;
+    let inline = attr.cap.max_inline_data;
+    let most = SHIM.with(|shim| {
+        let shim = &mut *shim.borrow_mut();
+        shim.told.insert("inline", inline.into());
+        shim.inline_most
+    });
+    if most.is_some_and(|most| inline > most) {
+        return ptr::null_mut();
+    }
+    made();
+    attr.cap.max_inline_data = most.unwrap_or(INLINE_MAX);
     // SAFETY: a live domain of ours.
     let context = unsafe { (*pd).context };
     let qp = Box::into_raw(Box::new(ibv_qp {

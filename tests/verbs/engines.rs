@@ -270,6 +270,8 @@ fn a_bootstrap_that_fails_falls_back_to_tcp_and_says_why() {
             let (a, b) = apart(|_, _| {});
             match call {
                 "cut" => shim::cut(),
+                // Asked again for less when it fails.
+                "ibv_create_qp" => shim::fail_calls(call, libc::ENOMEM),
                 call => shim::fail_call(call, libc::ENOMEM, after),
             }
             hand_over(&a, &b, "edge", 100_000);

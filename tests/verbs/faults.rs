@@ -205,7 +205,12 @@ fn every_call_that_fails_is_named_and_leaves_nothing_behind() {
     for (symbol, name) in calls {
         for after in 0..2 {
             shim::reset();
-            shim::fail_call(symbol, libc::ENOMEM, after);
+            if symbol == "ibv_create_qp" {
+                // Asked again for less when it fails.
+                shim::fail_calls(symbol, libc::ENOMEM);
+            } else {
+                shim::fail_call(symbol, libc::ENOMEM, after);
+            }
             let error = net(1).err().unwrap_or_else(|| panic!("{name} fails"));
             let VerbsError::Call { call, errno, .. } = &error else {
                 panic!("{error:?}")
@@ -220,6 +225,58 @@ fn every_call_that_fails_is_named_and_leaves_nothing_behind() {
     shim::reset();
     drop(net(2).expect("nothing fails"));
     assert_eq!(shim::live(), 0);
+}
+
+/// Such a device refuses the queue pair, and says nothing of why.
+#[test]
+fn a_device_that_takes_less_inline_is_asked_for_less() {
+    for (most, got) in [(101, 96), (48, 48), (0, 0)] {
+        shim::reset();
+        shim::take_inline_at_most(most);
+        let mut net = net(1).expect("a net");
+        assert_eq!(shim::told("inline"), Some(got));
+        net.works(0);
+    }
+}
+
+/// A device that is gone: once its links are over nothing more can come of it, and the shard may sleep.
+#[test]
+fn a_broken_port_without_links_keeps_no_shard_awake() {
+    shim::reset();
+    let mut net = net(1).expect("a net");
+    net.rest();
+    shim::fail_calls("ibv_req_notify_cq", libc::EIO);
+    assert!(!net.ports[1].arm(), "its link is to be told");
+    net.until_down(1);
+    net.rest();
+    assert!(net.ports[1].arm(), "nothing is left to wait for");
+}
+
+#[test]
+fn a_queue_pair_ends_while_another_keeps_the_port_busy() {
+    shim::reset();
+    let mut net = net(2).expect("a net");
+    net.open(0, 1, 4096);
+    net.rest();
+    net.ports[1].close(net.pairs[0][1]);
+    let until = net.now + 10 * VERBS_DRAIN_NS;
+    let (mut quiet, mut is_down) = (false, false);
+    while !is_down {
+        net.now += 10_000;
+        assert!(net.now < until, "it never goes down");
+        while net.ports[0]
+            .post_send(net.pairs[1][0], &message(1), [&[], &[]])
+            .is_ok()
+        {}
+        net.ports[0].poll(Nanos(net.now), 64, &mut |_| {});
+        // So few at a time that something is always left.
+        net.ports[1].poll(Nanos(net.now), 1, &mut |arrival| match arrival {
+            Arrival::Quiet { .. } => quiet = true,
+            Arrival::Down { .. } => is_down = true,
+            _ => {}
+        });
+    }
+    assert!(quiet, "the landing comes back");
 }
 
 #[test]

@@ -21,6 +21,10 @@ pub(super) const POST_MAX: usize = 32;
 /// Reads and atomics under way at once: nothing here reads, and a queue pair must allow for one.
 const READS: u8 = 1;
 
+/// Bytes to send inline that are asked for, one after the other, where a device refuses more: a provider may take 101
+/// or 48, and cannot be asked how many.
+const INLINE_LESS: [u32; 4] = [192, 96, 48, 0];
+
 /// How a queue pair waits for its peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RetryPolicy {
@@ -160,10 +164,18 @@ impl QueuePair {
             qp_type: sys::IBV_QPT_RC,
             sq_sig_all: 0,
         };
-        // SAFETY: `ibv_create_qp(3)`: domain, both queues and the attributes are live, and the last are written in the
-        // call. The context is only ever read as the `Signal` that it is, which `self` keeps until it is destroyed.
-        let qp = unsafe { (domain.table().create_qp)(domain.pd().as_ptr(), &raw mut wanted) };
-        let qp = NonNull::new(qp).ok_or_else(|| device.failed("ibv_create_qp", last_errno()))?;
+        let mut create = |inline| {
+            wanted.cap.max_inline_data = inline;
+            // SAFETY: `ibv_create_qp(3)`: domain, both queues and the attributes are live, and the last are written in
+            // the call. The context is only ever read as the `Signal` that it is, which `self` keeps until it is
+            // destroyed.
+            let qp = unsafe { (domain.table().create_qp)(domain.pd().as_ptr(), &raw mut wanted) };
+            NonNull::new(qp).ok_or_else(|| device.failed("ibv_create_qp", last_errno()))
+        };
+        let less = INLINE_LESS.into_iter().filter(|&less| less < inline_max);
+        // Not only for one error number: a provider may set none.
+        let qp = create(inline_max)
+            .or_else(|error| less.map(&mut create).find_map(Result::ok).ok_or(error))?;
         // SAFETY: made just now; its number is never written after.
         let number = unsafe { (*qp.as_ptr()).qp_num };
         let empty = sys::ibv_send_wr {
