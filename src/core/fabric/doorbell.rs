@@ -24,8 +24,8 @@
 //! * It reads the counter before the owner does, and so takes away rings of others. The owner then sleeps for as long
 //!   as it would without a ring; a shard's thread bounds that.
 //! * It takes `O_NONBLOCK` away. The owner reads without waiting all the same, where the kernel knows such a read
-//!   (Linux 5.8). A write that never waits is known to no kernel: an owner that takes the flag away from its own doorbell
-//!   and fills the counter holds up each thread that rings it, until it reads the counter or ends.
+//!   (Linux 5.8). A write that never waits is known to no kernel: an owner that takes the flag away from its own
+//!   doorbell and fills the counter holds up each thread that rings it, until it reads the counter or ends.
 #![allow(unsafe_code)]
 
 use std::io::IoSliceMut;

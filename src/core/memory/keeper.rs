@@ -9,10 +9,10 @@
 //!
 //! [`Keeper::turn`] looks at all that is kept. It makes no call of a driver: each look is a load or two.
 //!
-//! When the thread that turns it ends ([`Keeper::end`]), what is not over stays here, and so does what comes later: each
-//! [`Keeper::sweep`] looks at it again, by whatever comes next and by the engine's end. A gate would have a stream wait
-//! for a sweep that may not come: it is opened. What is not over when the keeper itself goes is kept until the process
-//! ends, and so is what holds the keeper and was not over at the last sweep.
+//! When the thread that turns it ends ([`Keeper::end`]), what is not over stays here, and so does what comes later:
+//! each [`Keeper::sweep`] looks at it again, by whatever comes next and by the engine's end. A gate would have a stream
+//! wait for a sweep that may not come: it is opened. What is not over when the keeper itself goes is kept until the
+//! process ends, and so is what holds the keeper and was not over at the last sweep.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -14,8 +14,8 @@
 //! **Quiet.** A queue pair that goes down is put into error, and one more signalled request is posted, to mark the end
 //! of all others, most of which have no completion. When it came back flushed, the queue pair's last receive entry is
 //! used (or a tenth of a second has passed), and the completion queue was seen empty after that, or as many completions
-//! were looked at as it has room for, it is destroyed. Then
-//! nothing can touch a landing or a source any more, and all of them go back.
+//! were looked at as it has room for, it is destroyed. Then nothing can touch a landing or a source any more, and all
+//! of them go back.
 mod inputs;
 mod sending;
 

@@ -2,9 +2,9 @@
 //!
 //! It knows no threads, no clock and no engine: what a node needs of those it asks of an [`Outside`]. The rules are
 //! those of TensorFlow's executor. A node runs when all that it waits for has come, and is dead if any of that is;
-//! sends and receives run dead or alive. A Merge runs with its first input that is alive, or when all are dead; it waits
-//! for nodes that are dead as for others. A loop is over when nothing in it can run any more; an Exit that was dead in
-//! its last iteration is dead then.
+//! sends and receives run dead or alive. A Merge runs with its first input that is alive, or when all are dead; it
+//! waits for nodes that are dead as for others. A loop is over when nothing in it can run any more; an Exit that was
+//! dead in its last iteration is dead then.
 
 use std::collections::VecDeque;
 

@@ -242,8 +242,8 @@ impl VerbsPort {
         self.go_down(index, reason, Some(fault));
     }
 
-    /// Moves queue pairs that are leaving or down towards their end. `is_empty`: no completion was left. Others may keep
-    /// the queue from ever being so; as it is in order, a whole queue of later ones proves the same.
+    /// Moves queue pairs that are leaving or down towards their end. `is_empty`: no completion was left. Others may
+    /// keep the queue from ever being so; as it is in order, a whole queue of later ones proves the same.
     pub(super) fn end(&mut self, is_empty: bool) {
         if self.ending.is_empty() {
             return;
