@@ -1,6 +1,6 @@
 //! Neighbour queues: what this shard has to say to the others of its process, until their rings have room.
 //!
-//! Knows shards by number and messages; not what a message says.
+//! Knows shards by number and messages; of what a message says only that a shard owes nothing any more.
 
 use std::collections::VecDeque;
 

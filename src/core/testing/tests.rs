@@ -12,8 +12,15 @@ use std::sync::Arc;
 use crate::fabric::DownReason;
 use crate::ground::device::TaskName;
 use crate::ground::{Status, StepId};
-use crate::memory::Segment;
+use crate::memory::{ArenaConfig, HugePages, Segment};
 use crate::shard::Observer;
+
+/// A little memory, which may grow.
+const ARENA: ArenaConfig = ArenaConfig {
+    segment_bytes: 1 << 20,
+    bytes_max: 4 << 20,
+    huge_pages: HugePages::Off,
+};
 
 /// Ignores everything except a violation, which is a mistake of the test.
 struct Deaf;

@@ -3,21 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::Deaf;
+use super::{ARENA, Deaf};
 use crate::fabric::{AnyPort, Geometry, LoopbackPort};
 use crate::ground::device::TaskName;
 use crate::ground::{DType, Incarnation, Region, Shape, TensorMeta};
-use crate::memory::{ArenaConfig, ArenaId, HugePages, MappedSegment, Pool};
+use crate::memory::{ArenaId, MappedSegment, Pool};
 use crate::shard::Settings;
 use crate::shard::core::Core;
 use crate::testing::solo::{End, Greeting, Queues, Solo, Team};
 use crate::trace::Clock;
-
-const ARENA: ArenaConfig = ArenaConfig {
-    segment_bytes: 1 << 20,
-    bytes_max: 1 << 20,
-    huge_pages: HugePages::Off,
-};
 
 fn solo() -> Solo {
     let team = Team {

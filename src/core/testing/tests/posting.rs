@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Deaf;
+use super::{ARENA, Deaf};
 use crate::fabric::{AnyPort, Geometry, LoopbackPort, Port};
 use crate::ground::device::TaskName;
 use crate::ground::{Incarnation, Key, Nanos, Shape, StepId};
-use crate::memory::{ArenaConfig, HugePages, Tensor};
+use crate::memory::Tensor;
 use crate::shard::{Observer, Settings};
 use crate::testing::solo::{End, Greeting, Holdings, Queues, Solo, Team};
 use crate::trace::Clock;
@@ -41,11 +41,7 @@ impl Pair {
                 incarnation: Incarnation(at as u64 + 1),
                 settings,
                 clock: Clock::simulated(Arc::clone(&now)),
-                arena: ArenaConfig {
-                    segment_bytes: 1 << 20,
-                    bytes_max: 4 << 20,
-                    huge_pages: HugePages::Off,
-                },
+                arena: ARENA,
                 queues: Queues::default(),
             };
             let ports = |_| vec![AnyPort::Loopback(LoopbackPort::new())];

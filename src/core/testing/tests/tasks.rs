@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::Deaf;
+use super::{ARENA, Deaf};
 use crate::fabric::{AnyPort, Geometry, LoopbackPort};
 use crate::ground::device::TaskName;
 use crate::ground::{Incarnation, Key, Nanos, Status, StepId, catalogue};
-use crate::memory::{ArenaConfig, HugePages, Tensor};
+use crate::memory::Tensor;
 use crate::shard::{Settings, Task, TaskContext, TaskEvent};
 use crate::testing::solo::{End, Greeting, Queues, Solo, Team};
 use crate::trace::Clock;
@@ -22,11 +22,7 @@ fn solo(keys: usize) -> Solo {
             ..Settings::default()
         },
         clock: Clock::simulated(Arc::new(AtomicU64::new(1))),
-        arena: ArenaConfig {
-            segment_bytes: 1 << 20,
-            bytes_max: 4 << 20,
-            huge_pages: HugePages::Off,
-        },
+        arena: ARENA,
         queues: Queues::default(),
     };
     let ports = |_| vec![AnyPort::Loopback(LoopbackPort::new())];

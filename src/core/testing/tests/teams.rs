@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Deaf;
+use super::{ARENA, Deaf};
 use crate::fabric::{AnyPort, Geometry, LoopbackPort};
 use crate::ground::device::TaskName;
 use crate::ground::{Incarnation, Key, Nanos, Shape, StepId, catalogue, faults};
-use crate::memory::{ArenaConfig, HugePages, Tensor};
+use crate::memory::Tensor;
 use crate::shard::{PreparedKey, Progress, Settings, Task, TaskContext, TaskEvent};
 use crate::testing::solo::{End, Greeting, Queues, Solo, Team};
 use crate::trace::Clock;
@@ -37,11 +37,7 @@ impl Shards {
                 ..Settings::default()
             },
             clock: Clock::simulated(Arc::clone(now)),
-            arena: ArenaConfig {
-                segment_bytes: 1 << 20,
-                bytes_max: 4 << 20,
-                huge_pages: HugePages::Off,
-            },
+            arena: ARENA,
             queues: Queues::default(),
         };
         let ports = |_| vec![AnyPort::Loopback(LoopbackPort::new())];
