@@ -3,7 +3,7 @@
 //! Knows processes and names of tasks, not what they do.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -50,16 +50,15 @@ pub(super) struct Processes {
     all: Vec<Process>,
 }
 
-/// Jobs and addresses of a cluster on this machine, as `--cluster` takes them. The ports were free a moment ago.
+/// Jobs and addresses of a cluster on this machine, as `--cluster` takes them. The ports were free a moment ago, and
+/// stay so while a task is away: no connection that goes out is given a port of this address.
 ///
 /// # Errors
 /// `CONTROL_SYSTEM` if there are none.
 pub(super) fn cluster(jobs: &[(&str, u32)]) -> Result<String, CliError> {
+    let ip = own_loopback(std::process::id());
     let failed = |error: std::io::Error| {
-        CliError::failure(
-            "CONTROL_SYSTEM",
-            format!("no free port on 127.0.0.1: {error}"),
-        )
+        CliError::failure("CONTROL_SYSTEM", format!("no free port on {ip}: {error}"))
     };
     // All are held until each is known, so that no port comes twice.
     let mut held = Vec::new();
@@ -67,13 +66,22 @@ pub(super) fn cluster(jobs: &[(&str, u32)]) -> Result<String, CliError> {
     for (job, tasks) in jobs {
         let mut addresses = Vec::new();
         for _ in 0..*tasks {
-            let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(failed)?;
+            let listener = TcpListener::bind((ip, 0)).map_err(failed)?;
             addresses.push(listener.local_addr().map_err(failed)?.to_string());
             held.push(listener);
         }
         parts.push(format!("{job}={}", addresses.join(",")));
     }
     Ok(parts.join(";"))
+}
+
+/// A loopback address that no other process takes for its own. The kernel sends from 127.0.0.1 whatever loopback
+/// address it sends to, so a port of this one is never the source of a connection: on 127.0.0.1 a port that waits for
+/// its task may be.
+const fn own_loopback(process: u32) -> Ipv4Addr {
+    let [_, high, middle, low] = process.to_be_bytes();
+    // 127.64.0.0 to 127.127.255.255: far from the addresses that people and resolvers use. Process ids have 22 bits.
+    Ipv4Addr::new(127, 64 | (high & 63), middle, low)
 }
 
 impl Processes {
@@ -234,4 +242,21 @@ fn listen(pipe: impl Read + Send + 'static, said: &Arc<Mutex<Vec<String>>>) {
             }
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+
+    #[test]
+    fn no_connection_that_goes_out_takes_a_tasks_port() {
+        let ip = own_loopback(std::process::id());
+        let listener = TcpListener::bind((ip, 0)).expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let stream = TcpStream::connect(address).expect("loopback");
+        assert_ne!(stream.local_addr().expect("an address").ip(), ip);
+        assert_ne!(own_loopback(4_194_303), own_loopback(4_194_302));
+        assert!(own_loopback(u32::MAX).is_loopback());
+    }
 }

@@ -196,6 +196,17 @@ pub(super) fn greeting_time(alone: Duration, others: usize) -> Duration {
     alone * more.saturating_add(1).min(GREETING_GROWTH_MAX)
 }
 
+/// What may hold an address that cannot be listened at.
+const fn taken_by(address: &Address) -> &'static str {
+    match address {
+        Address::Tcp { .. } => {
+            "a running process listens on it already, or a connection that goes out was given its port \
+             (net.ipv4.ip_local_port_range says which ports those get)"
+        }
+        _ => "a running process listens on it already",
+    }
+}
+
 /// Why there is no control plane.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -203,10 +214,9 @@ pub enum ControlError {
     /// A setting makes no sense.
     #[error("{0}")]
     Config(Status),
-    /// A live process listens at the address: another process has this task's place.
-    #[error(
-        "{address} is taken: a running process listens on it already; is task {task} running twice?"
-    )]
+    /// A live process listens at the address: another process has this task's place. A port may also have been given
+    /// to a connection that goes out.
+    #[error("{address} is taken: {}; is task {task} running twice?", taken_by(.address))]
     AddressTaken {
         /// The address.
         address: Address,
