@@ -3,13 +3,16 @@
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Nothing {}
 /// Who is connected to you?
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ConnectedRequest {
     /// Connect to all known tasks first, for so many milliseconds; zero only looks.
     #[prost(uint64, tag = "1")]
     pub probe_ms: u64,
+    /// Tell of tasks whose names come after this one; empty tells of the first.
+    #[prost(string, tag = "2")]
+    pub after: ::prost::alloc::string::String,
 }
-/// The connections that stand, and what is known of them.
+/// The connections that stand, and what is known of them: of as many tasks, in order of name, as an answer has room for.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ConnectedReply {
     /// The answerer's shards.
@@ -27,6 +30,9 @@ pub struct ConnectedReply {
     /// Who turns its shards: adaptive, thread or caller.
     #[prost(string, tag = "5")]
     pub driver: ::prost::alloc::string::String,
+    /// There are tasks after these.
+    #[prost(bool, tag = "6")]
+    pub more: bool,
 }
 /// One connection.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -126,14 +132,18 @@ pub struct ClockReply {
 }
 /// What have you counted and recorded?
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StatRequest {}
+pub struct StatRequest {
+    /// Tell of shards from this one on.
+    #[prost(uint32, tag = "1")]
+    pub from: u32,
+}
 /// Counters of a task.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StatReply {
-    /// Its shards.
+    /// Its shards from the asked one on: as many as an answer has room for.
     #[prost(message, repeated, tag = "1")]
     pub shards: ::prost::alloc::vec::Vec<ShardStat>,
-    /// Stages, over all shards.
+    /// Stages, over all shards: where the first shard was asked for.
     #[prost(message, repeated, tag = "2")]
     pub stages: ::prost::alloc::vec::Vec<StageStat>,
     /// One value in so many is timed on the fastest ways.
@@ -142,6 +152,9 @@ pub struct StatReply {
     /// How long it runs, in nanoseconds.
     #[prost(uint64, tag = "4")]
     pub up_ns: u64,
+    /// How many shards it has.
+    #[prost(uint32, tag = "5")]
+    pub shard_count: u32,
 }
 /// Counters of a shard, by name: those of the metrics page, in its units.
 #[derive(Clone, PartialEq, ::prost::Message)]

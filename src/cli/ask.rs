@@ -15,6 +15,7 @@ use super::terminal::Terminal;
 use super::units::{show_bytes, show_nanos};
 use rendez::control::Path;
 use rendez::engine::{services, transports};
+use rendez::ground::limits::CLUSTER_TASKS_MAX;
 use rendez::ground::{Status, catalogue};
 use rendez_proto::methods::engine_service::GetConnected;
 use rendez_proto::services::{ConnectedReply, ConnectedRequest};
@@ -127,10 +128,7 @@ pub fn explain(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliEr
     let json = args.ask.json.then_some("from");
     let mut drivers = BTreeMap::<String, Vec<String>>::new();
     let mut unanswered = Unanswered::default();
-    let question = ConnectedRequest {
-        probe_ms: observer.patience().as_millis() as u64 / 2,
-    };
-    for (target, reply) in observer.ask_all::<GetConnected>(&question) {
+    for (target, reply) in observer.of_all(|target| connected(&observer, target)) {
         match reply {
             Ok(reply) => {
                 explained(&target.name(), &reply, args.ask.json, &mut lines, terminal)?;
@@ -149,6 +147,35 @@ pub fn explain(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliEr
         terminal.line(format!("drive: {driver} at {}", tasks.join(", ")))?;
     }
     unanswered.end()
+}
+
+/// Whom `target` is connected to, answer by answer: in one there may be no room for all.
+fn connected(observer: &Observer, target: &Target) -> Result<ConnectedReply, Status> {
+    let mut question = ConnectedRequest {
+        probe_ms: observer.patience().as_millis() as u64 / 2,
+        after: String::new(),
+    };
+    let mut all = observer.ask::<GetConnected>(target, &question)?;
+    let mut is_whole = !all.more;
+    while !is_whole {
+        let last = |reply: &ConnectedReply| {
+            let connected = reply.connected.last().map(|peer| peer.task.clone());
+            connected.max(reply.absent.last().cloned())
+        };
+        question.probe_ms = 0;
+        question.after = last(&all).unwrap_or_default();
+        let next = observer.ask::<GetConnected>(target, &question)?;
+        // Each answer goes on, and no task knows of more than there can be.
+        let goes_on = last(&next).is_some_and(|last| last > question.after);
+        let count = all.connected.len() + all.absent.len();
+        if !goes_on || count > CLUSTER_TASKS_MAX {
+            return Err(target.confused());
+        }
+        is_whole = !next.more;
+        all.connected.extend(next.connected);
+        all.absent.extend(next.absent);
+    }
+    Ok(all)
 }
 
 /// The table of `explain`. A task that is not connected has fewer cells.

@@ -203,6 +203,12 @@ impl Target {
         let task = self.task.get();
         task.map_or_else(|| self.address.to_string(), ToString::to_string)
     }
+
+    /// Why no more is asked of who answers one part after another, and gives parts that do not go on.
+    pub(super) fn confused(&self) -> Status {
+        let message = format!("{} answers in parts that do not go on", self.name());
+        Status::of(catalogue::CALL_MALFORMED, message)
+    }
 }
 
 impl Unanswered {

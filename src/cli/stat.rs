@@ -8,10 +8,12 @@ use clap::Args;
 
 use super::ask::QuestionArgs;
 use super::error::CliError;
-use super::observer::{Observer, Unanswered};
+use super::observer::{Observer, Target, Unanswered};
 use super::report::lay_out;
 use super::terminal::Terminal;
 use super::units::{self, show_bytes, show_nanos, show_rate};
+use rendez::ground::Status;
+use rendez::ground::limits::SHARDS_MAX;
 use rendez_proto::methods::engine_service::GetStat;
 use rendez_proto::services::{StatReply, StatRequest};
 
@@ -40,7 +42,7 @@ pub fn run(args: &StatArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         let mut rows = vec![HEADING.map(str::to_owned).to_vec()];
         let mut stages = vec![STAGES.map(str::to_owned).to_vec()];
         let mut now = Vec::new();
-        for (target, reply) in observer.ask_all::<GetStat>(&StatRequest {}) {
+        for (target, reply) in observer.of_all(|target| counted(&observer, target)) {
             let task = target.name();
             match reply {
                 Ok(reply) if ask.json => terminal.line(json(&task, &reply))?,
@@ -76,6 +78,21 @@ pub fn run(args: &StatArgs, terminal: &mut Terminal) -> Result<(), CliError> {
             None => return unanswered.end(),
         }
     }
+}
+
+/// What `target` has counted, answer by answer: in one there is no room for the counters of hundreds of shards.
+fn counted(observer: &Observer, target: &Target) -> Result<StatReply, Status> {
+    let mut all = observer.ask::<GetStat>(target, &StatRequest { from: 0 })?;
+    let count = all.shard_count.min(SHARDS_MAX.into()) as usize;
+    while all.shards.len() < count {
+        let from = all.shards.len() as u32;
+        let next = observer.ask::<GetStat>(target, &StatRequest { from })?;
+        if next.shards.first().map(|shard| shard.shard) != Some(from) {
+            return Err(target.confused());
+        }
+        all.shards.extend(next.shards);
+    }
+    Ok(all)
 }
 
 const HEADING: [&str; 10] = [

@@ -101,7 +101,9 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 /// What the far side has timed so far; `None` if it does not say: over loopback there is no control plane.
 fn far_stages(engine: &Engine, far: &TaskName) -> Option<Vec<StageStat>> {
-    let reply = engine.ask::<GetStat>(far, &StatRequest {}, ANSWER).ok()?;
+    let reply = engine
+        .ask::<GetStat>(far, &StatRequest::default(), ANSWER)
+        .ok()?;
     Some(reply.stages)
 }
 

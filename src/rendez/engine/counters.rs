@@ -9,6 +9,7 @@ use rendez_proto::services::{ShardStat, StageStat, StatReply};
 use super::Engine;
 use super::devices::{DeviceStats, Devices};
 use super::recording::StageTimes;
+use super::services::Room;
 
 /// A counter or a gauge of each shard, or of something else that has figures.
 #[derive(Debug)]
@@ -165,19 +166,23 @@ pub fn flat_name(metric: &Metric) -> String {
     }
 }
 
-/// What `rendez stat` is told.
-pub(super) fn stat(engine: &Engine) -> StatReply {
+/// What `rendez stat` is told: of shards from the one with number `from` on, as many as an answer has room for.
+pub(super) fn stat(engine: &Engine, from: u32) -> StatReply {
     let stats = engine.stats();
-    let shards = stats.iter().map(|stats| ShardStat {
+    let shards = stats.iter().skip(from as usize).map(|stats| ShardStat {
         shard: u32::from(stats.index),
         counters: SHARD_METRICS
             .iter()
             .map(|metric| (flat_name(metric), (metric.read)(stats)))
             .collect(),
     });
-    StatReply {
-        shards: shards.collect(),
-        stages: all_stages(engine),
+    let mut reply = StatReply {
+        shards: Vec::new(),
+        stages: if from == 0 {
+            all_stages(engine)
+        } else {
+            Vec::new()
+        },
         sampling: u32::try_from(engine.inner.config.stage_sampling).unwrap_or(u32::MAX),
         up_ns: engine
             .inner
@@ -185,7 +190,10 @@ pub(super) fn stat(engine: &Engine) -> StatReply {
             .stamp()
             .0
             .saturating_sub(engine.inner.began.0),
-    }
+        shard_count: u32::try_from(stats.len()).unwrap_or(u32::MAX),
+    };
+    reply.shards = Room::beside(&reply).take(shards);
+    reply
 }
 
 /// Those of hand-overs, and behind them those of libraries above the engine.

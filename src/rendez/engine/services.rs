@@ -96,7 +96,11 @@ pub(super) fn of(engine: Weak<Inner>) -> Services {
         .serve::<GetConnected>(move |call, asked| {
             let engine = connected()?;
             let until = Instant::now() + Duration::from_millis(asked.probe_ms);
-            Ok(who_is_connected(&engine, until.min(call.deadline)))
+            Ok(who_is_connected(
+                &engine,
+                until.min(call.deadline),
+                &asked.after,
+            ))
         })
         .serve::<GetClock>(move |_, _| {
             let clock = &clock()?.inner.clock;
@@ -109,7 +113,7 @@ pub(super) fn of(engine: Weak<Inner>) -> Services {
                 unix_ns: super::recording::unix_ns(),
             })
         })
-        .serve::<GetStat>(move |_, _| Ok(super::counters::stat(&stat()?)))
+        .serve::<GetStat>(move |_, asked| Ok(super::counters::stat(&stat()?, asked.from)))
         .on(OFFERED, move |call| {
             // The engine may end while an offer takes its time.
             let offers = offered()?.inner.wiring.offers.clone();
@@ -231,7 +235,37 @@ pub fn unpack(packed: &[u8], most: usize) -> Option<Vec<u64>> {
     Some(words)
 }
 
-fn who_is_connected(engine: &Engine, until: Instant) -> ConnectedReply {
+/// What an answer still has room for.
+#[derive(Debug)]
+pub(super) struct Room(usize);
+
+impl Room {
+    /// What `reply`, whose list is still empty, leaves.
+    pub(super) fn beside(reply: &impl Message) -> Self {
+        Self(CALL_PAYLOAD_MAX.saturating_sub(reply.encoded_len()))
+    }
+
+    /// True if an item of a list that takes `len` bytes fits as well, which takes its room. An item that does not fit
+    /// takes all that is left, so that none after it is told before it.
+    fn has(&mut self, len: usize) -> bool {
+        // The field's number and the length come before each.
+        let rest = self
+            .0
+            .checked_sub(1 + prost::length_delimiter_len(len) + len);
+        self.0 = rest.unwrap_or(0);
+        rest.is_some()
+    }
+
+    /// As many items as fit.
+    pub(super) fn take<M: Message>(mut self, items: impl Iterator<Item = M>) -> Vec<M> {
+        items
+            .take_while(|item| self.has(item.encoded_len()))
+            .collect()
+    }
+}
+
+/// Of tasks whose names come after `after`, as many as an answer has room for.
+fn who_is_connected(engine: &Engine, until: Instant, after: &str) -> ConnectedReply {
     let known = engine.inner.wiring.addressed();
     let absent = |engine: &Engine| -> Vec<TaskName> {
         let connected = engine.connected();
@@ -250,9 +284,8 @@ fn who_is_connected(engine: &Engine, until: Instant) -> ConnectedReply {
         let fallback = fallbacks.iter().find(|fallback| fallback.task == *task);
         fallback.map_or(0, |fallback| fallback.count)
     };
-    let mut connected: Vec<_> = engine
-        .connected()
-        .into_iter()
+    let connected = engine.connected().into_iter();
+    let connected = connected
         .filter(|peer| peer.task.job() != super::OBSERVER_JOB)
         .map(|peer| Connected {
             task: peer.task.to_string(),
@@ -264,17 +297,50 @@ fn who_is_connected(engine: &Engine, until: Instant) -> ConnectedReply {
             fell_back: peer.fell_back,
             fallbacks: fallbacks_to(&peer.task),
             protection: peer.protection.into(),
-        })
-        .collect();
-    connected.sort_by(|one, other| one.task.cmp(&other.task));
-    let absent = absent(engine);
-    ConnectedReply {
+        });
+    let absent = absent(engine).into_iter().map(|task| task.to_string());
+    let mut reply = ConnectedReply {
         shards: engine.shards() as u32,
         inline_max: engine.inner.config.inline_max as u64,
-        connected,
-        absent: absent.iter().map(ToString::to_string).collect(),
         driver: engine.driver().name().into(),
+        ..ConnectedReply::default()
+    };
+    fit_tasks(&mut reply, connected.collect(), absent.collect(), after);
+    reply
+}
+
+/// Puts tasks whose names come after `after` into `reply`, in order of name, as many as it has room for.
+fn fit_tasks(
+    reply: &mut ConnectedReply,
+    connected: Vec<Connected>,
+    absent: Vec<String>,
+    after: &str,
+) {
+    // True until all are told: what says so takes room too.
+    reply.more = true;
+    let mut room = Room::beside(reply);
+    let connected = connected.into_iter().map(Ok);
+    let mut tasks: Vec<_> = connected.chain(absent.into_iter().map(Err)).collect();
+    let name = |task: &Result<Connected, String>| match task {
+        Ok(connected) => connected.task.clone(),
+        Err(absent) => absent.clone(),
+    };
+    tasks.retain(|task| name(task).as_str() > after);
+    tasks.sort_by_cached_key(name);
+    for task in tasks {
+        let len = match &task {
+            Ok(connected) => connected.encoded_len(),
+            Err(absent) => absent.len(),
+        };
+        if !room.has(len) {
+            return;
+        }
+        match task {
+            Ok(connected) => reply.connected.push(connected),
+            Err(absent) => reply.absent.push(absent),
+        }
     }
+    reply.more = false;
 }
 
 pub(super) fn what_waits(engine: &Engine) -> PendingReply {
@@ -329,11 +395,6 @@ pub(super) fn what_waits(engine: &Engine) -> PendingReply {
 
 /// Leaves as many as an answer has room for, the oldest, and says in a last one how many more there are.
 fn fit(items: &mut Vec<PendingItem>, own: &TaskName) {
-    // The field's number and the length come before each.
-    let len = |item: &PendingItem| {
-        let len = item.encoded_len();
-        1 + prost::length_delimiter_len(len) + len
-    };
     let mut more = PendingItem {
         what: "more".into(),
         key: "left out for want of room".into(),
@@ -343,17 +404,17 @@ fn fit(items: &mut Vec<PendingItem>, own: &TaskName) {
         is_connected: true,
         ..PendingItem::default()
     };
-    if items.iter().map(len).sum::<usize>() <= CALL_PAYLOAD_MAX {
+    let fitting = |mut room: Room, items: &[PendingItem]| {
+        let has_room = |item: &&PendingItem| room.has(item.encoded_len());
+        items.iter().take_while(has_room).count()
+    };
+    if fitting(Room::beside(&PendingReply::default()), items) == items.len() {
         return;
     }
-    let mut left = CALL_PAYLOAD_MAX - len(&more);
-    let has_room = |item: &&PendingItem| {
-        let rest = left.checked_sub(len(item));
-        left = rest.unwrap_or(left);
-        rest.is_some()
+    let with_more = PendingReply {
+        items: vec![more.clone()],
     };
-    let room = items.iter().take_while(has_room).count();
-    let rest = items.split_off(room);
+    let rest = items.split_off(fitting(Room::beside(&with_more), items));
     more.age_ns = rest.first().map_or(0, |oldest| oldest.age_ns);
     more.count = rest
         .iter()

@@ -1,12 +1,15 @@
 //! Answers to peers that have more to tell than an answer has room for, and recordings for several askers at once.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use prost::Message;
-use rendez_proto::methods::engine_service::GetPending;
-use rendez_proto::services::{DumpRequest, PendingRequest};
+use rendez_proto::methods::engine_service::{GetPending, GetStat};
+use rendez_proto::services::{
+    Connected, ConnectedReply, DumpRequest, PendingRequest, ShardStat, StatReply, StatRequest,
+};
 
-use super::{Dumps, unpack};
+use super::{Dumps, Room, fit_tasks, unpack};
 use crate::control::Incoming;
 use crate::engine::Engine;
 use crate::engine::tests::{PATIENCE, Way, config, pair};
@@ -53,6 +56,74 @@ fn of_more_than_an_answer_has_room_for_the_oldest_are_told_and_the_rest_counted(
     let least = told.iter().map(Message::encoded_len).max().unwrap();
     assert!(reply.encoded_len() + 2 * least > CALL_PAYLOAD_MAX);
     a.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn counters_are_told_from_the_shard_on_that_is_asked_for() {
+    let (a, b) = pair(Way::Shm);
+    a.reach(b.task(), PATIENCE).unwrap();
+    for (from, there) in [
+        (0, vec![0, 1]),
+        (1, vec![1]),
+        (2, vec![]),
+        (u32::MAX, vec![]),
+    ] {
+        let reply = b.ask::<GetStat>(a.task(), &StatRequest { from }, PATIENCE);
+        let reply = reply.unwrap();
+        let told: Vec<_> = reply.shards.iter().map(|shard| shard.shard).collect();
+        assert_eq!((told, reply.shard_count), (there, 2));
+    }
+    a.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn an_answer_takes_as_many_of_the_first_as_it_has_room_for() {
+    let counters = (0..60).map(|at| (format!("a_counter_of_shards_{at}"), u64::MAX));
+    let counters: BTreeMap<_, _> = counters.collect();
+    let shard = |shard| ShardStat {
+        shard,
+        counters: counters.clone(),
+    };
+    let mut reply = StatReply {
+        up_ns: u64::MAX,
+        ..StatReply::default()
+    };
+    reply.shards = Room::beside(&reply).take((0..1000).map(shard));
+    let most = CALL_PAYLOAD_MAX;
+    assert!(reply.encoded_len() <= most && reply.encoded_len() + shard(0).encoded_len() > most);
+    assert!((0..).zip(&reply.shards).all(|(at, told)| told.shard == at));
+}
+
+#[test]
+fn of_more_tasks_than_an_answer_has_room_for_each_is_told_once_and_in_order() {
+    let name = |task: usize| format!("/job:worker/replica:0/task:{task:04}");
+    let connected = |task| Connected {
+        task: name(task),
+        why: "x".repeat(200),
+        ..Connected::default()
+    };
+    // Every third is absent; the network gives both in no order.
+    let (absent, present): (Vec<_>, Vec<_>) = (0..1000)
+        .rev()
+        .partition(|task: &usize| task.is_multiple_of(3));
+    let mut told = vec![];
+    let mut after = String::new();
+    loop {
+        let mut reply = ConnectedReply::default();
+        let there = present.iter().map(|task| connected(*task)).collect();
+        let absent = absent.iter().map(|task| name(*task)).collect();
+        fit_tasks(&mut reply, there, absent, &after);
+        assert!(reply.encoded_len() <= CALL_PAYLOAD_MAX);
+        let mut part: Vec<_> = reply.connected.into_iter().map(|peer| peer.task).collect();
+        part.extend(reply.absent);
+        part.sort();
+        after = part.last().unwrap().clone();
+        told.extend(part);
+        if !reply.more {
+            break;
+        }
+    }
+    assert_eq!(told, (0..1000).map(name).collect::<Vec<_>>());
 }
 
 /// Takes a recording piece by piece.
