@@ -110,8 +110,12 @@ void Inbox::arrived(int source, int tag, rendez_status *status, rendez_tensor *v
     if (!line.waiters.empty()) {
         begin(source, tag, line);
     }
+    auto lost = line.lost;
     guard.unlock();
     fill(*first, source, bytes);
+    if (lost != nullptr) {
+        fail(source, line, lost);
+    }
 }
 
 // No more values come from `source`: who waits for it alone, or only for ranks that are lost too, has nothing to wait
