@@ -1,9 +1,9 @@
 //! Kernels: what computes a node's outputs from its inputs, and what such code works with.
 //!
-//! A kernel is made once for a node, when its graph is registered, and called in every step by the code that runs the
-//! graph. It knows its node's attributes and no edges, no frames and no devices. What a node does to the flow (Switch,
-//! Merge, the nodes of a loop, Send and Recv) is no kernel: that is for the executor. No operation is known here: those
-//! stand in [`operations`](crate::operations).
+//! A kernel is made for a node when its graph is registered, and called in every step by the code that runs the graph;
+//! that of a stateful node once for its session. It knows its node's attributes and no edges, no frames and no devices.
+//! What a node does to the flow (Switch, Merge, the nodes of a loop, Send and Recv) is no kernel: that is for the
+//! executor. No operation is known here: those stand in [`operations`](crate::operations).
 //!
 //! | file | |
 //! |---|---|
@@ -11,6 +11,7 @@
 //! | `files.rs` | the files that kernels may touch |
 //! | `protos.rs` | tensors as TensorFlow's messages |
 //! | `make.rs` | a kernel made of a closure, and what its calls cost |
+//! | `kept.rs` | the kernels with state, one for each node of a session |
 //! | `call.rs` | inputs as slices, outputs in the engine's memory, and what is refused |
 //! | `numbers.rs`, `broadcast.rs` | arithmetic of each element type, and how shapes meet |
 //! | `elementwise.rs`, `arrange.rs` | loops over elements that are computed, and over those that only move |
@@ -22,6 +23,7 @@ pub(crate) mod broadcast;
 pub(crate) mod call;
 pub(crate) mod elementwise;
 pub mod files;
+pub(crate) mod kept;
 pub(crate) mod make;
 pub(crate) mod numbers;
 pub mod protos;

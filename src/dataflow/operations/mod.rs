@@ -171,8 +171,9 @@ impl Operations {
     }
 
     /// Adds an operation. `make` is called for each of its nodes when a graph is registered at the task that runs it;
-    /// what it refuses refuses the graph. A panic of it or of the kernel fails the graph or the step with
-    /// `KERNEL_FAILED`, and nothing else.
+    /// what it refuses refuses the graph. The kernel of a [stateful](Definition::stateful) operation's node is kept for
+    /// the session: it is that of all its steps, whatever they feed and fetch. A panic of `make` or of the kernel fails
+    /// the graph or the step with `KERNEL_FAILED`, and nothing else.
     ///
     /// # Errors
     /// As [`Ops::register`]; nothing is added then.

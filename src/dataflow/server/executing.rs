@@ -9,6 +9,7 @@ use super::runner::{Done, Part, Runner, Running};
 use crate::graph::{Graph, Node};
 use crate::kernel::Home;
 use crate::kernel::Value;
+use crate::kernel::kept::KeptKernels;
 use crate::operations::Operations;
 use rendez::engine::Engine;
 use rendez::ground::{Status, StepId};
@@ -35,10 +36,15 @@ struct Prepared {
 }
 
 impl Runner for Executor {
-    fn prepare(&self, graph: &Graph, name: &str) -> Result<Arc<dyn Part>, Status> {
+    fn prepare(
+        &self,
+        graph: &Graph,
+        name: &str,
+        kept: &KeptKernels,
+    ) -> Result<Arc<dyn Part>, Status> {
         Ok(Arc::new(Prepared {
             executor: self.clone(),
-            plan: self.plan(graph, name)?,
+            plan: self.plan_with(graph, name, kept)?,
         }))
     }
 }

@@ -42,6 +42,7 @@ pub use plan::Plan;
 
 use crate::graph::{Graph, Node};
 use crate::kernel::files::Files;
+use crate::kernel::kept::KeptKernels;
 use crate::kernel::{Home, Kernel, Value};
 use crate::operations::Operations;
 use inbox::{Done, Inbox, Order, RunState};
@@ -159,11 +160,24 @@ impl Executor {
     /// `DEVICE_FOREIGN_DESTINATION` for sends and receives of another task, `PEER_RESTARTED` for those of an earlier
     /// life of this one.
     pub fn plan(&self, graph: &Graph, name: &str) -> Result<Arc<Plan>, Status> {
+        self.plan_with(graph, name, &KeptKernels::default())
+    }
+
+    /// The same, where kernels with state are those that are `kept`.
+    ///
+    /// # Errors
+    /// As [`Executor::plan`]; `SESSION_LIMIT`.
+    pub(crate) fn plan_with(
+        &self,
+        graph: &Graph,
+        name: &str,
+        kept: &KeptKernels,
+    ) -> Result<Arc<Plan>, Status> {
         let owner = Owner {
             task: &self.face.task,
             incarnation: self.face.incarnation,
         };
-        let mut plan = Plan::new(graph, name, owner, &*self.face.kernels)?;
+        let mut plan = Plan::new(graph, name, owner, &*self.face.kernels, kept)?;
         plan.id = self.face.plans.fetch_add(1, Ordering::Relaxed);
         plan.shared = Some(Arc::clone(&self.face.shared));
         Ok(Arc::new(plan))

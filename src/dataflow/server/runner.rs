@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::graph::Graph;
 use crate::kernel::Value;
+use crate::kernel::kept::KeptKernels;
 use rendez::ground::{Status, StepId};
 
 /// What becomes of a part in a step: the values of its `_Retval`s by number, `None` for dead ones.
@@ -16,11 +17,16 @@ pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
 
 /// Prepares parts.
 pub(crate) trait Runner: Debug + Send + Sync {
-    /// Prepares a part; `name` is for people.
+    /// Prepares a part; `name` is for people. Kernels with state are those that are `kept`.
     ///
     /// # Errors
     /// Names a node that cannot be run.
-    fn prepare(&self, graph: &Graph, name: &str) -> Result<Arc<dyn Part>, Status>;
+    fn prepare(
+        &self,
+        graph: &Graph,
+        name: &str,
+        kept: &KeptKernels,
+    ) -> Result<Arc<dyn Part>, Status>;
 }
 
 /// A part that is prepared.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use crate::graph::{Frames, Graph, Node, NodeId, Role, attr, types};
 use crate::kernel::Value;
+use crate::kernel::kept::KeptKernels;
 use crate::kernel::{Call, Kernel};
 use rendez::ground::limits::{LOOP_PARALLEL_MAX, RUN_VALUES_MAX};
 use rendez::ground::{
@@ -54,7 +55,7 @@ pub struct Plan {
 pub(super) struct PlanNode {
     pub(super) kind: NodeKind,
     /// What computes it, if that is not for the executor.
-    pub(super) kernel: Option<Box<dyn Kernel>>,
+    pub(super) kernel: Option<Arc<dyn Kernel>>,
     /// Its count in an iteration of the frame that its inputs are in.
     pub(super) count: u32,
     /// Its first input in an iteration of that frame, and how many there are.
@@ -148,7 +149,7 @@ pub(super) struct Owner<'a> {
 }
 
 impl Plan {
-    /// Makes a plan of a part.
+    /// Makes a plan of a part. Kernels with state that are `kept` are those of other plans too.
     ///
     /// # Errors
     /// What `kernels` says of a node that has none; `GRAPH_FRAME` and `GRAPH_CYCLE` for loops that make no sense;
@@ -159,6 +160,7 @@ impl Plan {
         name: &str,
         owner: Owner<'_>,
         kernels: &KernelSource,
+        kept: &KeptKernels,
     ) -> Result<Self, Status> {
         let frames = Frames::of(graph)?;
         let mut maker = Maker {
@@ -182,7 +184,7 @@ impl Plan {
         };
         maker.lay_frames()?;
         for (id, node) in graph.nodes() {
-            maker.node(id, node, kernels)?;
+            maker.node(id, node, kernels, kept)?;
         }
         maker.lay_edges();
         let bytes = |frame: &PlanFrame| {
@@ -308,10 +310,16 @@ impl Maker<'_> {
         Ok(())
     }
 
-    fn node(&mut self, id: NodeId, node: &Node, kernels: &KernelSource) -> Result<(), Status> {
+    fn node(
+        &mut self,
+        id: NodeId,
+        node: &Node,
+        kernels: &KernelSource,
+        kept: &KeptKernels,
+    ) -> Result<(), Status> {
         let kind = self.kind(id, node)?;
         let kernel = match kind {
-            NodeKind::Compute => Some(kernels(node)?),
+            NodeKind::Compute => Some(kept.find_or_make(node, kernels)?),
             _ => None,
         };
         let inputs = node.inputs().len() as u32;

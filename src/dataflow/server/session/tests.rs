@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::graph::{Builder, NodeBuilder, Output, floats};
+use crate::graph::{Builder, NodeBuilder, Output, floats, ints};
 use crate::operations::Operations;
 use rendez::ground::Shape;
 use rendez_proto::tensorflow::DataType;
@@ -363,6 +363,35 @@ fn sessions_of_one_master_share_variables_unless_they_are_isolated() {
     let third = way(ConfigProto::default());
     let empty = third.run(&[], &["v"], &[]).unwrap_err();
     assert_eq!(empty.reason(), catalogue::VARIABLE_EMPTY);
+}
+
+#[test]
+fn a_seeded_stream_goes_on_over_all_kinds_of_steps() {
+    let drawing = || {
+        let mut graph = builder();
+        let shape = graph.constant("shape", ints(&[1], &[2])).unwrap();
+        let drawn = graph.node("RandomUniform").name("drawn").input(shape);
+        let drawn = drawn.attr("dtype", DataType::DtFloat).attr("seed", 3_i64);
+        let drawn = drawn.attr("seed2", 4_i64).build().unwrap();
+        graph.node("Neg").name("less").input(drawn).build().unwrap();
+        session(def(graph))
+    };
+    let alone = drawing();
+    let draw = |session: &Session, fetches: &[&str]| {
+        let got = session.run(&[], fetches, &[]).unwrap();
+        values(&got[0])
+    };
+    let stream: Vec<_> = (0..4).map(|_| draw(&alone, &["drawn"])).collect();
+    assert_ne!(stream[0], stream[1]);
+    let mixed = drawing();
+    let callable = mixed.callable(&[], &["drawn"], &["less"]).unwrap();
+    let drawn = [
+        draw(&mixed, &["drawn"]),
+        draw(&mixed, &["drawn", "less"]),
+        values(&callable.run(&[]).unwrap()[0]),
+        draw(&mixed, &["drawn"]),
+    ];
+    assert_eq!(drawn.as_slice(), stream);
 }
 
 #[test]

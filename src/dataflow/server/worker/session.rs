@@ -12,6 +12,7 @@ use super::{MasterLife, Worker};
 use crate::graph::{Graph, Import};
 use crate::kernel::Home;
 use crate::kernel::Value;
+use crate::kernel::kept::KeptKernels;
 use crate::server::rpc_stream::ServerEnd;
 use crate::server::runner::{Done, Part, Runner, Running};
 use rendez::ground::limits::{SESSION_GRAPHS_MAX, SESSION_STEPS_MAX};
@@ -26,6 +27,8 @@ pub(crate) struct WorkerSession {
     runner: Arc<dyn Runner>,
     /// Its variables, if it shares none.
     own_home: Option<Arc<Home>>,
+    /// What its stateful nodes have come to, in whatever graph they are.
+    kept: KeptKernels,
     next_graph: AtomicU64,
     book: Mutex<Book>,
 }
@@ -70,6 +73,7 @@ impl WorkerSession {
             worker: Arc::downgrade(worker),
             runner,
             own_home,
+            kept: KeptKernels::default(),
             next_graph: AtomicU64::new(0),
             book: Mutex::default(),
         })
@@ -124,9 +128,8 @@ impl WorkerSession {
         let graph = Graph::from_def(part, &worker.ops, Import::Part)?;
         let number = self.next_graph.fetch_add(1, Ordering::Relaxed);
         let handle = format!("{number:016x}");
-        let part = self
-            .runner
-            .prepare(&graph, &format!("{}/{handle}", self.handle))?;
+        let name = format!("{}/{handle}", self.handle);
+        let part = self.runner.prepare(&graph, &name, &self.kept)?;
         let mut book = self.book();
         if book.is_over {
             return Err(self.over());
@@ -330,6 +333,7 @@ impl WorkerSession {
             line.fail(status);
         }
         self.end_steps(steps, status);
+        self.kept.clear();
         drop((graphs, line));
     }
 

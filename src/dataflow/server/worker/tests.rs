@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::graph::Graph;
 use crate::kernel::Value;
+use crate::kernel::kept::KeptKernels;
 use crate::operations::Operations;
 use crate::server::runner::{Done, Outcome, Part, Running};
 use crate::server::wait::Waiter;
@@ -32,7 +33,7 @@ impl std::fmt::Debug for Held {
 }
 
 impl Runner for Hands {
-    fn prepare(&self, _: &Graph, _: &str) -> Result<Arc<dyn Part>, Status> {
+    fn prepare(&self, _: &Graph, _: &str, _: &KeptKernels) -> Result<Arc<dyn Part>, Status> {
         Ok(Arc::new(Hand(Arc::clone(&self.held))))
     }
 }

@@ -45,7 +45,7 @@ fn plan(builder: Builder) -> Result<Plan, Status> {
         task: &task,
         incarnation: Incarnation(1),
     };
-    Plan::new(&graph, "alone", owner, &rows)
+    Plan::new(&graph, "alone", owner, &rows, &KeptKernels::default())
 }
 
 fn begin(plan: &Plan) -> (PlanRun, Alone) {

@@ -149,7 +149,7 @@ impl Part {
             incarnation: Incarnation(1),
         };
         Self {
-            plan: Plan::new(&graph, name, owner, &rows).unwrap(),
+            plan: Plan::new(&graph, name, owner, &rows, &KeptKernels::default()).unwrap(),
             run: PlanRun::default(),
             outcome: None,
         }

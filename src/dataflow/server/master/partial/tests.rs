@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::graph::Builder;
+use crate::kernel::kept::KeptKernels;
 use crate::kernel::{Home, Value};
 use crate::operations::Operations;
 use crate::server::errands::Errands;
@@ -21,7 +22,7 @@ struct Hasty {
 }
 
 impl Runner for Hasty {
-    fn prepare(&self, _: &Graph, _: &str) -> Result<Arc<dyn Part>, Status> {
+    fn prepare(&self, _: &Graph, _: &str, _: &KeptKernels) -> Result<Arc<dyn Part>, Status> {
         Ok(Arc::new(self.clone()))
     }
 }
