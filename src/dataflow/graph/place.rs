@@ -1,9 +1,10 @@
 //! Placement: which device each node stands on.
 //!
 //! Knows what was asked of each node, which nodes must stand together, and for which types of device there are kernels.
-//! Nodes form groups: by `_class: loc:@other`, and because a variable's reference or handle is used only where the
-//! variable is. A group stands where all its members' requests allow; a group without requests goes to the default
-//! device. The rules and texts are those of TensorFlow's placer.
+//! Nodes form groups: because a variable's reference or handle is used only where the variable is, and then by `_class:
+//! loc:@other`. A group stands where all its members' requests allow; a group without requests goes to the default
+//! device. Where what uses a variable asks for another device than that, the variable is heard, and its user is not.
+//! The rules and texts are those of TensorFlow's placer.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,8 @@ use super::attr;
 use super::devices::{Devices, matches};
 use super::errors;
 use super::flow::{Consumers, DeviceIndex, Graph, Node, NodeId};
-use rendez::ground::device::Conflict;
+use super::signature::Port;
+use rendez::ground::device::{Conflict, DeviceError};
 use rendez::ground::{DeviceName, Status, catalogue};
 use rendez_proto::tensorflow::DataType;
 
@@ -38,28 +40,26 @@ pub struct Placing<'a> {
 /// `GRAPH_PLACEMENT` if a node cannot stand anywhere, or must stand with one that is not there or elsewhere;
 /// `DEVICE_MALFORMED` for a request that is no device name.
 pub fn place(graph: &mut Graph, devices: &Devices, placing: &Placing<'_>) -> Result<(), Status> {
-    let mut groups = Groups::of(graph)?;
     let mut placer = Placer {
         devices,
         placing,
         chosen: BTreeMap::new(),
         requests: BTreeMap::new(),
     };
-    let (requests, members) = placer.requests(graph, &mut groups)?;
+    let mut groups = placer.groups(graph)?;
+    let roots: Vec<_> = graph.ids().map(|id| groups.root(id)).collect();
     let mut chosen: Vec<Option<DeviceIndex>> = vec![None; graph.len()];
-    for (&root, request) in &requests {
-        chosen[root.index()] =
-            Some(placer.choose(graph, request.first.unwrap_or(root), &request.device)?);
+    for root in graph.ids().filter(|&id| roots[id.index()] == id) {
+        let request = groups.request(root);
+        let first = request.first.unwrap_or(root);
+        chosen[root.index()] = Some(placer.choose(graph, first, &request.device)?);
     }
     // What only makes a value, or only looks at one's shape, stands beside it, unless another device was asked for.
     let consumers = Consumers::of(graph);
     let free = |id: NodeId| {
-        members[id.index()] == 1
-            && requests
-                .get(&id)
-                .is_some_and(|request| request.first.is_none())
+        let request = groups.request(id);
+        request.members == 1 && request.first.is_none()
     };
-    let roots: Vec<_> = graph.ids().map(|id| groups.root(id)).collect();
     for id in graph.ids() {
         let node = graph.node(id);
         if node.assigned.is_some() {
@@ -98,9 +98,13 @@ fn companion(graph: &Graph, consumers: &Consumers, id: NodeId) -> Option<NodeId>
 /// What is asked of a group.
 #[derive(Default)]
 struct Request {
+    /// All that counts of what its members ask for; nothing of it contradicts `fixed`.
     device: DeviceName,
-    /// The first node that asks for anything.
+    /// What its variables ask for, and where members stand already.
+    fixed: DeviceName,
+    /// The first node that asks for anything that counts.
     first: Option<NodeId>,
+    members: u32,
 }
 
 struct Placer<'a> {
@@ -113,37 +117,57 @@ struct Placer<'a> {
 }
 
 impl Placer<'_> {
-    /// What is asked of each group, by its root, and how many nodes each has.
-    fn requests(
-        &mut self,
-        graph: &Graph,
-        groups: &mut Groups,
-    ) -> Result<(BTreeMap<NodeId, Request>, Vec<u32>), Status> {
-        let mut requests: BTreeMap<NodeId, Request> = BTreeMap::new();
-        let mut members = vec![0u32; graph.len()];
+    /// The groups, and what is asked of them.
+    fn groups(&mut self, graph: &Graph) -> Result<Groups, Status> {
+        let mut groups = Groups {
+            parents: graph.ids().collect(),
+            requests: Vec::with_capacity(graph.len()),
+        };
+        for (id, node) in graph.nodes() {
+            let device = self.request(node)?;
+            let is_fixed = node.assigned.is_some() || makes_variable(node);
+            groups.requests.push(Request {
+                fixed: if is_fixed {
+                    device.clone()
+                } else {
+                    DeviceName::default()
+                },
+                first: (device != DeviceName::default()).then_some(id),
+                device,
+                members: 1,
+            });
+        }
+        for (id, node) in graph.nodes() {
+            for (input, port) in node.inputs().iter().zip(node.in_ports()) {
+                if is_variable(port) {
+                    groups.use_at(graph, input.node, id)?;
+                }
+            }
+        }
         let conflict = if self.placing.soft {
             Conflict::Clear
         } else {
             Conflict::Strict
         };
         for (id, node) in graph.nodes() {
-            let root = groups.root(id);
-            members[root.index()] += 1;
-            let request = self.request(node)?;
-            let group = requests.entry(root).or_default();
-            group.device.merge(&request, conflict).map_err(|error| {
-                let message = format!(
-                    "Cannot colocate nodes {{{{colocation_node {}}}}} and {{{{colocation_node {}}}}}: {error}",
-                    node.name,
-                    graph.node(group.first.unwrap_or(root)).name
-                );
-                Status::of(catalogue::GRAPH_PLACEMENT, message)
-            })?;
-            if request != DeviceName::default() {
-                group.first.get_or_insert(id);
+            let classes = attr::list(&node.attrs, "_class").map_or(&[][..], |list| &list.s);
+            for class in classes {
+                let Some(name) = class.strip_prefix(b"loc:@") else {
+                    continue;
+                };
+                let name = String::from_utf8_lossy(name);
+                let Some(other) = graph.find(&name) else {
+                    let message = format!(
+                        "Node '{}' expects to be colocated with unknown node '{}'",
+                        node.name,
+                        errors::shown(&name)
+                    );
+                    return Err(Status::of(catalogue::GRAPH_PLACEMENT, message));
+                };
+                groups.stand_together(graph, id, other, conflict)?;
             }
         }
-        Ok((requests, members))
+        Ok(groups)
     }
 
     fn request(&mut self, node: &Node) -> Result<DeviceName, Status> {
@@ -248,44 +272,91 @@ fn softened(request: &DeviceName) -> DeviceName {
     task
 }
 
+/// True if a variable's reference or handle goes through.
+fn is_variable(port: &Port) -> bool {
+    port.what.is_ref() || port.what.base() == DataType::DtResource
+}
+
+/// True if a variable begins at a node.
+fn makes_variable(node: &Node) -> bool {
+    node.out_ports().iter().any(is_variable) && !node.in_ports().iter().any(is_variable)
+}
+
 /// Which nodes stand together, as a forest whose trees are the groups (Tarjan, "Efficiency of a good but not linear set
 /// union algorithm", 1975).
 struct Groups {
     parents: Vec<NodeId>,
-    sizes: Vec<u32>,
+    /// Those of roots count.
+    requests: Vec<Request>,
 }
 
 impl Groups {
-    fn of(graph: &Graph) -> Result<Self, Status> {
-        let mut groups = Self {
-            parents: graph.ids().collect(),
-            sizes: vec![1; graph.len()],
-        };
-        for (id, node) in graph.nodes() {
-            for (input, port) in node.inputs().iter().zip(node.in_ports()) {
-                let is_handle = port.what.base() == DataType::DtResource;
-                if port.what.is_ref() || is_handle {
-                    groups.join(id, input.node);
-                }
-            }
-            let classes = attr::list(&node.attrs, "_class").map_or(&[][..], |list| &list.s);
-            for class in classes {
-                let Some(name) = class.strip_prefix(b"loc:@") else {
-                    continue;
-                };
-                let name = String::from_utf8_lossy(name);
-                let Some(other) = graph.find(&name) else {
-                    let message = format!(
-                        "Node '{}' expects to be colocated with unknown node '{}'",
-                        node.name,
-                        errors::shown(&name)
-                    );
-                    return Err(Status::of(catalogue::GRAPH_PLACEMENT, message));
-                };
-                groups.join(id, other);
-            }
+    /// What is asked of the group with that root.
+    fn request(&self, root: NodeId) -> &Request {
+        &self.requests[root.index()]
+    }
+
+    /// A variable that comes from `source` is used at `user`.
+    fn use_at(&mut self, graph: &Graph, source: NodeId, user: NodeId) -> Result<(), Status> {
+        let (from, to) = (self.root(source), self.root(user));
+        if from == to {
+            return Ok(());
         }
-        Ok(groups)
+        let (above, below) = (self.request(from), self.request(to));
+        let Ok(fixed) = merged(&above.fixed, &below.fixed) else {
+            let message = format!(
+                "Cannot place the graph because a reference or resource edge connects colocation groups with \
+                 incompatible resource devices: {} vs {}. The edge src node is {} , and the dst node is {}",
+                above.fixed,
+                below.fixed,
+                graph.node(source).name,
+                graph.node(user).name
+            );
+            return Err(Status::of(catalogue::GRAPH_PLACEMENT, message));
+        };
+        let both = merged(&above.device, &below.device);
+        let (device, first) = if let Ok(device) = both {
+            (device, above.first.or(below.first))
+        } else if let Ok(device) = merged(&above.device, &below.fixed) {
+            (device, above.first)
+        } else {
+            // The source only passes on a variable that has not been followed to it yet.
+            let device = merged(&below.device, &above.fixed);
+            (device.unwrap_or_else(|_| fixed.clone()), below.first)
+        };
+        self.join(from, to, device, fixed, first);
+        Ok(())
+    }
+
+    /// A node asks to stand with another one.
+    fn stand_together(
+        &mut self,
+        graph: &Graph,
+        node: NodeId,
+        other: NodeId,
+        conflict: Conflict,
+    ) -> Result<(), Status> {
+        let (one, two) = (self.root(node), self.root(other));
+        if one == two {
+            return Ok(());
+        }
+        let (left, right) = (self.request(one), self.request(two));
+        let refused = |error: DeviceError| {
+            let message = format!(
+                "Cannot colocate nodes {{{{colocation_node {}}}}} and {{{{colocation_node {}}}}}: {error}",
+                graph.node(node).name,
+                graph.node(other).name
+            );
+            Status::of(catalogue::GRAPH_PLACEMENT, message)
+        };
+        let (mut asked, mut fixed) = (right.device.clone(), right.fixed.clone());
+        asked.merge(&left.device, conflict).map_err(refused)?;
+        fixed.merge(&left.fixed, conflict).map_err(refused)?;
+        let mut device = fixed.clone();
+        device.fill(&asked);
+        let first = right.first.or(left.first);
+        self.join(one, two, device, fixed, first);
+        Ok(())
     }
 
     fn root(&mut self, mut id: NodeId) -> NodeId {
@@ -297,17 +368,35 @@ impl Groups {
         id
     }
 
-    fn join(&mut self, left: NodeId, right: NodeId) {
-        let (left, right) = (self.root(left), self.root(right));
-        if left == right {
-            return;
-        }
-        let (small, large) = if self.sizes[left.index()] < self.sizes[right.index()] {
+    /// Two roots become one, of which that is asked.
+    fn join(
+        &mut self,
+        left: NodeId,
+        right: NodeId,
+        device: DeviceName,
+        fixed: DeviceName,
+        first: Option<NodeId>,
+    ) {
+        let (members, others) = (self.request(left).members, self.request(right).members);
+        let (small, large) = if members < others {
             (left, right)
         } else {
             (right, left)
         };
         self.parents[small.index()] = large;
-        self.sizes[large.index()] += self.sizes[small.index()];
+        self.requests[small.index()] = Request::default();
+        self.requests[large.index()] = Request {
+            device,
+            fixed,
+            first,
+            members: members + others,
+        };
     }
+}
+
+/// What both names ask for.
+fn merged(left: &DeviceName, right: &DeviceName) -> Result<DeviceName, DeviceError> {
+    let mut both = left.clone();
+    both.merge(right, Conflict::Strict)?;
+    Ok(both)
 }

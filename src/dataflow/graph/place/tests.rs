@@ -1,6 +1,7 @@
 //! Placement: which node stands where and why, and which cannot.
 
 use super::*;
+use crate::graph::Import;
 use crate::graph::builder::{Builder, ints};
 use crate::graph::flow::Output;
 use crate::operations::Operations;
@@ -20,7 +21,10 @@ fn devices() -> Devices {
 }
 
 fn placed(builder: Builder, soft: bool) -> Result<Graph, Status> {
-    let mut graph = builder.finish()?;
+    placed_graph(builder.finish()?, soft)
+}
+
+fn placed_graph(mut graph: Graph, soft: bool) -> Result<Graph, Status> {
     let placing = Placing {
         soft,
         kinds: &["CPU"],
@@ -213,15 +217,62 @@ fn soft_placement_stays_on_the_task() {
     );
 }
 
+/// `name` assigns `one` to `variable`, on that device.
+fn assigns(graph: &mut Builder, variable: Output, one: Output, name: &str, device: &str) -> Output {
+    let assign = graph.node("Assign").input(variable).input(one);
+    assign.name(name).device(device).build().expect(name)
+}
+
+#[test]
+fn a_variable_wins_over_what_reads_and_writes_it() {
+    for soft in [false, true] {
+        let mut graph = Builder::new(Operations::standard().ops());
+        let one = graph.constant("one", ints(&[], &[1])).expect("one");
+        let v = variable(&mut graph, "v", "/job:ps/task:1", &[]);
+        let a = assigns(&mut graph, v, one, "a", "/job:worker/task:0");
+        // It gets its reference through another, which was not heard either.
+        assigns(&mut graph, a, one, "b", "/job:worker/task:1");
+        let handle = graph.node("VarHandleOp").attr("dtype", DataType::DtInt32);
+        let handle = handle.attr("shape", TensorShapeProto::default());
+        let handle = handle.device("/job:ps/task:0").name("h");
+        let handle = handle.build().expect("a handle");
+        let is_there = graph.node("VarIsInitializedOp").input(handle);
+        let is_there = is_there.device("/job:worker/task:1").name("is_there");
+        is_there.build().expect("is_there");
+        // A variable that asks for nothing stands where the first that uses it asks to be.
+        let w = variable(&mut graph, "w", "", &[]);
+        assigns(&mut graph, w, one, "c", "/job:worker/task:1");
+        assigns(&mut graph, w, one, "d", "/job:ps/task:0");
+        let graph = placed(graph, soft).expect("placed");
+        assert_eq!(["v", "a", "b"].map(|name| at(&graph, name)), [4, 4, 4]);
+        assert_eq!(["h", "is_there"].map(|name| at(&graph, name)), [3, 3]);
+        assert_eq!(["w", "c", "d"].map(|name| at(&graph, name)), [2, 2, 2]);
+    }
+}
+
+#[test]
+fn an_order_of_nodes_against_the_edges_changes_nothing() {
+    let mut graph = Builder::new(Operations::standard().ops());
+    let one = graph.constant("one", ints(&[], &[1])).expect("one");
+    let v = variable(&mut graph, "v", "/job:ps/task:1", &[]);
+    let a = assigns(&mut graph, v, one, "a", "/job:worker/task:0");
+    assigns(&mut graph, a, one, "b", "/job:worker/task:1");
+    let mut def = graph.finish().expect("a graph").to_def();
+    def.node.reverse();
+    let read = Graph::from_def(def, Operations::standard().ops(), Import::Client);
+    let graph = placed_graph(read.expect("a graph"), false).expect("placed");
+    assert_eq!(["v", "a", "b"].map(|name| at(&graph, name)), [4, 4, 4]);
+}
+
 #[test]
 fn groups_that_contradict_themselves_are_named() {
     let mut graph = Builder::new(Operations::standard().ops());
     let v = variable(&mut graph, "v", "/job:ps/task:1", &[]);
     let one = graph.constant("one", ints(&[], &[1])).expect("one");
     graph
-        .node("Assign")
-        .input(v)
+        .node("Neg")
         .input(one)
+        .beside(v.node)
         .name("a")
         .device("/job:worker")
         .build()
@@ -230,7 +281,21 @@ fn groups_that_contradict_themselves_are_named() {
     assert!(
         status.message().contains(
             "Cannot colocate nodes {{colocation_node a}} and {{colocation_node v}}: \
-                                       Cannot merge devices with incompatible jobs"
+             Cannot merge devices with incompatible jobs"
+        ),
+        "{status}"
+    );
+    // Two variables stay where they are, and a node of both stands nowhere.
+    let mut graph = Builder::new(Operations::standard().ops());
+    let [v, w] = [("v", "/job:ps/task:0"), ("w", "/job:ps/task:1")]
+        .map(|(name, device)| variable(&mut graph, name, device, &[]));
+    let both = graph.node("RefMerge").inputs([v, w]).name("both");
+    both.build().expect("both");
+    let status = placed(graph, true).expect_err("two variables");
+    assert!(
+        status.message().starts_with(
+            "Cannot place the graph because a reference or resource edge connects colocation groups with \
+             incompatible resource devices"
         ),
         "{status}"
     );
