@@ -3,6 +3,7 @@
 #[path = "../../../tests/ports/mod.rs"]
 mod ports;
 
+mod ends;
 mod operations;
 
 use std::time::Duration;

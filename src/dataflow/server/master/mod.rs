@@ -34,6 +34,7 @@ pub(crate) use session::{MasterSession, closed};
 pub(crate) use step::{RunningStep, StepDone};
 
 use super::errands::Errands;
+use super::wait::Waiter;
 use super::worker::Worker;
 use crate::graph::Ops;
 use link::Link;
@@ -211,6 +212,27 @@ impl Master {
         signature: &StepSignature,
     ) -> Result<Arc<StepPlan>, Status> {
         session.plan(signature)
+    }
+
+    /// The same, and waits no longer than until `deadline`: `None` if it is not made by then. It goes on being made,
+    /// for the next step.
+    ///
+    /// # Errors
+    /// As [`Master::plan`]; `SESSION_LIMIT`.
+    pub(crate) fn plan_until(
+        &self,
+        session: &Arc<MasterSession>,
+        signature: StepSignature,
+        deadline: Instant,
+    ) -> Result<Option<Arc<StepPlan>>, Status> {
+        if let Some(plan) = session.ready_plan(&signature) {
+            return Ok(Some(plan));
+        }
+        let place = self.errands.place()?;
+        let waiter = Waiter::new();
+        let (told, session) = (waiter.clone(), Arc::clone(session));
+        place.go(move || told.tell(session.plan(&signature)));
+        waiter.wait(Some(deadline)).transpose()
     }
 
     /// Prepares a callable. Blocks. Gives its handle.

@@ -84,7 +84,13 @@ impl Backend for Local {
         RunContext { deadline, trace }: RunContext,
     ) -> Result<Vec<Tensor>, Status> {
         let session = self.session(session)?;
-        let plan = self.master().plan(&session, &signature)?;
+        let plan = match deadline {
+            None => self.master().plan(&session, &signature)?,
+            Some(deadline) => {
+                let plan = self.master().plan_until(&session, signature, deadline)?;
+                plan.ok_or_else(late)?
+            }
+        };
         let waiter = Waiter::new();
         let told = waiter.clone();
         let done = Box::new(move |outcome: Result<Vec<Value>, Status>| told.tell(outcome));

@@ -1,0 +1,127 @@
+//! Ends: of waiting, of sessions and of servers, while steps and plans take longer than that.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::*;
+use crate::graph::{Builder, Definition, floats};
+use crate::kernel::{Call, Kernel};
+use crate::operations::Operations;
+use crate::server::Session;
+use crate::server::wait::Waiter;
+use rendez::ground::{Status, catalogue};
+use rendez_proto::tensorflow::{DataType, GraphDef};
+
+/// Keeps everyone who comes to it until it is opened.
+#[derive(Clone, Default)]
+struct Gate(Arc<(std::sync::Mutex<(usize, bool)>, std::sync::Condvar)>);
+
+impl Gate {
+    fn pass(&self) {
+        let mut state = self.0.0.lock().unwrap();
+        state.0 += 1;
+        self.0.1.notify_all();
+        let _state = self
+            .0
+            .1
+            .wait_while(state, |(_, is_open)| !*is_open)
+            .unwrap();
+    }
+
+    /// Waits until so many have come.
+    fn await_coming(&self, many: usize) {
+        let state = self.0.0.lock().unwrap();
+        let few = |(came, _): &mut (usize, bool)| *came < many;
+        let (state, _) = self.0.1.wait_timeout_while(state, PATIENCE, few).unwrap();
+        assert!(state.0 >= many, "{} of {many} came", state.0);
+    }
+
+    fn open(&self) {
+        self.0.0.lock().unwrap().1 = true;
+        self.0.1.notify_all();
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// Opens its gate when the test ends, however it does: what waits there holds threads.
+struct Opened(Gate);
+
+/// `y = x`, once its gate is open.
+struct Held(Gate);
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Held")
+    }
+}
+
+impl Kernel for Held {
+    fn compute(&self, call: &mut Call<'_>) -> Result<(), Status> {
+        self.0.pass();
+        call.outputs.push(call.inputs[0].tensor()?.into());
+        Ok(())
+    }
+
+    fn is_costly(&self, _: &[crate::kernel::Value]) -> bool {
+        true
+    }
+}
+
+fn held() -> Definition {
+    Definition::new("Held", "x: float -> y: float", "").shapes(|inputs, _| Ok(inputs.to_vec()))
+}
+
+/// `y = Held(x)`, where x is fed.
+fn graph(operations: &Operations) -> GraphDef {
+    let mut graph = Builder::new(operations.ops());
+    let x = graph.node("Placeholder").name("x");
+    let x = x.attr("dtype", DataType::DtFloat).build().unwrap();
+    graph.node("Held").name("y").input(x).build().unwrap();
+    graph.constant("one", floats(&[1], &[1.0])).unwrap();
+    graph.finish().unwrap().to_def()
+}
+
+fn fed() -> [(&'static str, Tensor); 1] {
+    let shape = rendez::ground::Shape::row(1).unwrap();
+    [("x", Tensor::from_vec(vec![1.0_f32], shape).unwrap())]
+}
+
+#[test]
+fn a_step_does_not_wait_beyond_its_deadline_for_a_plan() {
+    let gate = Gate::default();
+    let _opened = Opened(gate.clone());
+    let mut operations = Operations::standard();
+    let of_make = gate.clone();
+    let make = move |_: &_| {
+        of_make.pass();
+        Ok(Box::new(Held(of_make.clone())) as Box<dyn Kernel>)
+    };
+    operations.register(held(), make).unwrap();
+    let mut config = config("/job:localhost/task:0");
+    config.control = false;
+    let session = Session::local_of(config, operations.clone()).unwrap();
+    session.create(graph(&operations)).unwrap();
+    let session = Arc::new(session);
+    let maker = Arc::clone(&session);
+    let made = std::thread::spawn(move || maker.run(&fed(), &["y"], &[]));
+    gate.await_coming(1);
+    let (waiter, late) = (Waiter::new(), Arc::clone(&session));
+    let told = waiter.clone();
+    std::thread::spawn(move || {
+        let patience = Duration::from_millis(20);
+        told.tell(late.run_within(patience, &fed(), &["y"], &[]));
+    });
+    let told = waiter.wait(Some(Instant::now() + Duration::from_secs(10)));
+    gate.open();
+    let status = told.expect("it ends by its deadline").unwrap_err();
+    assert_eq!(status.reason(), catalogue::STEP_DEADLINE, "{status}");
+    assert_eq!(made.join().unwrap().unwrap().len(), 1);
+    // The plan is there, and soon found.
+    let again = session.run_within(PATIENCE, &fed(), &["y"], &[]);
+    assert_eq!(again.unwrap().len(), 1);
+}
