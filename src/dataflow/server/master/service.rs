@@ -40,6 +40,8 @@ pub(super) struct Client {
 #[derive(Default)]
 struct State {
     sessions: BTreeSet<String>,
+    /// Those of them that are being closed.
+    closing: BTreeSet<String>,
     /// Its steps, by the number of the question.
     steps: BTreeMap<u64, Asked>,
     is_gone: bool,
@@ -101,6 +103,16 @@ impl Service for Client {
             RunStep::NUMBER => self.run(&master, question),
             RunCallable::NUMBER => self.run_callable(&master, question),
             GiveUp::NUMBER => self.give_up(&question),
+            // What ends others never waits for them, and is never refused because of them.
+            Abandon::NUMBER => question.serve::<Abandon>(|asked, _| {
+                let session = master.session(&asked.session_handle)?;
+                master.abandon(&session, &asked.partial_run_handle);
+                Ok(Nothing {})
+            }),
+            CloseSession::NUMBER if self.begins_to_close(&question) => {
+                let place = master.errands.place_anyway();
+                place.go(move || self.serve(&master, question));
+            }
             _ => {
                 let place = match master.errands.place() {
                     Ok(place) => place,
@@ -164,11 +176,6 @@ impl Client {
                 let outcome = outcome.map(|tensors| (RunStepResponse {}, tensors));
                 question.answer.give::<PartialRun>(outcome);
             }
-            Abandon::NUMBER => question.serve::<Abandon>(|asked, _| {
-                let session = master.session(&asked.session_handle)?;
-                master.abandon(&session, &asked.partial_run_handle);
-                Ok(Nothing {})
-            }),
             MakeCallable::NUMBER => question.serve::<MakeCallable>(|asked, _| {
                 let session = master.session(&asked.session_handle)?;
                 let options = asked.options.unwrap_or_default();
@@ -187,9 +194,12 @@ impl Client {
                 Ok(ReleaseCallableResponse {})
             }),
             CloseSession::NUMBER => question.serve::<CloseSession>(|asked, _| {
-                master.close_session(&asked.session_handle)?;
-                self.state().sessions.remove(&asked.session_handle);
-                Ok(CloseSessionResponse {})
+                let closed = master.close_session(&asked.session_handle);
+                let mut state = self.state();
+                state.sessions.remove(&asked.session_handle);
+                state.closing.remove(&asked.session_handle);
+                drop(state);
+                closed.map(|()| CloseSessionResponse {})
             }),
             ListDevices::NUMBER => question.serve::<ListDevices>(|asked, _| {
                 let handle = asked.session_handle.as_str();
@@ -211,6 +221,16 @@ impl Client {
                     .refuse(Status::of(catalogue::CALL_UNKNOWN, message));
             }
         }
+    }
+
+    /// True if this is the first that asks for the end of a session of this client.
+    fn begins_to_close(&self, question: &Question) -> bool {
+        let Ok(asked) = question.read::<CloseSession>() else {
+            return false;
+        };
+        let mut state = self.state();
+        let is_own = state.sessions.contains(&asked.session_handle);
+        is_own && state.closing.insert(asked.session_handle)
     }
 
     fn create(

@@ -7,8 +7,9 @@ use super::*;
 use crate::graph::{Builder, Definition, floats};
 use crate::kernel::{Call, Kernel};
 use crate::operations::Operations;
-use crate::server::Session;
 use crate::server::wait::Waiter;
+use crate::server::{PartialRun, Session};
+use rendez::ground::limits::ERRANDS_OF_SESSIONS_MAX;
 use rendez::ground::{Status, catalogue};
 use rendez_proto::tensorflow::{DataType, GraphDef};
 
@@ -86,6 +87,26 @@ fn graph(operations: &Operations) -> GraphDef {
     graph.finish().unwrap().to_def()
 }
 
+/// Graphs of one's own whose steps wait at the gate.
+fn slow_to_compute(gate: &Gate) -> Operations {
+    let (gate, mut operations) = (gate.clone(), Operations::standard());
+    let make = move |_: &_| Ok(Box::new(Held(gate.clone())) as Box<dyn Kernel>);
+    operations.register(held(), make).unwrap();
+    operations
+}
+
+fn master(operations: &Operations) -> Server {
+    let [port] = free_ports();
+    let mut spec = ClusterSpec::new();
+    spec.add_job("ps", [(0, HostPort::new("127.0.0.1", port).unwrap())])
+        .unwrap();
+    let builder = Server::builder().config(config("/job:ps/task:0"));
+    let builder = builder.cluster(spec).task(task("/job:ps/task:0"));
+    let server = builder.operations(operations.clone()).build().unwrap();
+    server.start().unwrap();
+    server
+}
+
 fn fed() -> [(&'static str, Tensor); 1] {
     let shape = rendez::ground::Shape::row(1).unwrap();
     [("x", Tensor::from_vec(vec![1.0_f32], shape).unwrap())]
@@ -124,4 +145,51 @@ fn a_step_does_not_wait_beyond_its_deadline_for_a_plan() {
     // The plan is there, and soon found.
     let again = session.run_within(PATIENCE, &fed(), &["y"], &[]);
     assert_eq!(again.unwrap().len(), 1);
+}
+
+#[test]
+fn pieces_that_wait_keep_no_place_from_giving_up_and_closing() {
+    let gate = Gate::default();
+    let _opened = Opened(gate.clone());
+    let operations = slow_to_compute(&gate);
+    let server = master(&operations);
+    let session = Session::connect(&server.target().unwrap()).unwrap();
+    session.create(graph(&operations)).unwrap();
+    let session = Arc::new(session);
+    let begin = || session.partial_run(&["x"], &["y"], &[]).unwrap();
+    let mut runs: Vec<PartialRun> = (0..=ERRANDS_OF_SESSIONS_MAX).map(|_| begin()).collect();
+    let given_up = runs.pop();
+    let pieces: Vec<_> = runs
+        .into_iter()
+        .map(|run| std::thread::spawn(move || run.run(&fed(), &["y"])))
+        .collect();
+    gate.await_coming(1);
+    let engine = server.engine().unwrap();
+    let waiting = || {
+        let pending = engine.pending();
+        let waiting = pending.iter().filter(|item| item.key.edge() == "y");
+        waiting.count()
+    };
+    let until = Instant::now() + PATIENCE;
+    while waiting() < ERRANDS_OF_SESSIONS_MAX {
+        assert!(Instant::now() < until, "{} pieces wait", waiting());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let steps = || server.load().unwrap().steps;
+    assert_eq!(steps(), ERRANDS_OF_SESSIONS_MAX + 1);
+    drop(given_up);
+    while steps() > ERRANDS_OF_SESSIONS_MAX {
+        assert!(Instant::now() < until, "what is given up ends");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let closing = Arc::clone(&session);
+    let closing = std::thread::spawn(move || closing.close());
+    for piece in pieces {
+        let status = piece.join().unwrap().unwrap_err();
+        assert_eq!(status.reason(), catalogue::STEP_CANCELLED, "{status}");
+    }
+    gate.open();
+    closing.join().unwrap().unwrap();
+    assert_eq!(server.load().unwrap().sessions, 0);
+    server.stop(None);
 }
