@@ -255,6 +255,23 @@ fn a_master_that_restarts_leaves_no_session_at_the_workers() {
 }
 
 #[test]
+fn a_master_stops_by_its_deadline_however_many_sessions_a_worker_that_hangs_has() {
+    let spec = spec(1);
+    let mut settings = config(PS);
+    // The worker is not given up meanwhile.
+    settings.failure_detection = Duration::from_secs(60);
+    let master = start_with(&spec, settings);
+    let worker = Worker::start(&spec, "worker", "0");
+    let sessions: Vec<_> = (0..3).map(|_| session(&master, waits_on_first())).collect();
+    worker.hang();
+    let began = Instant::now();
+    master.stop(Some(Duration::from_millis(500)));
+    let took = began.elapsed();
+    drop((sessions, worker));
+    assert!(took < BOUND, "{took:?}");
+}
+
+#[test]
 fn a_client_whose_master_has_gone_is_told() {
     let spec = spec(1);
     let worker = start(&spec, FIRST);

@@ -136,6 +136,13 @@ impl Worker {
         Self(child.expect("it starts"))
     }
 
+    /// Stops it, as one that hangs would be: it is there, and does nothing.
+    pub(crate) fn hang(&self) {
+        let id = self.0.id().to_string();
+        let stopped = Command::new("kill").args(["-STOP", &id]).status();
+        assert!(stopped.expect("kill runs").success());
+    }
+
     /// Ends it at once, without a word.
     pub(crate) fn kill(mut self) {
         self.0.kill().expect("killed");

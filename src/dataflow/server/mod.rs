@@ -37,7 +37,7 @@ mod worker;
 mod tests;
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use builder::ServerBuilder;
 pub use master::solo;
@@ -159,16 +159,19 @@ impl Server {
         Ok(())
     }
 
-    /// Stops in good order: what is on its way may leave until `deadline` has passed, then everything that still waits
-    /// hears so. The deadline is that of the settings if none is given. Nothing happens if it has stopped already.
+    /// Stops in good order: sessions may end, all at once, and what is on its way may leave until `deadline` has
+    /// passed, then everything that still waits hears so. The deadline is that of the settings if none is given.
+    /// Nothing happens if it has stopped already.
     pub fn stop(&self, deadline: Option<Duration>) {
         let stage = std::mem::replace(&mut *self.stage(), Stage::Stopped);
         if let Stage::Started {
             engine, runtime, ..
         } = stage
         {
-            runtime.stop();
-            engine.shutdown(deadline.unwrap_or(self.inner.config.drain_timeout));
+            let began = Instant::now();
+            let deadline = deadline.unwrap_or(self.inner.config.drain_timeout);
+            runtime.stop(deadline);
+            engine.shutdown(deadline.saturating_sub(began.elapsed()));
         }
         self.inner.changed.notify_all();
     }

@@ -101,9 +101,9 @@ impl Runtime {
         &self.engine
     }
 
-    /// Ends all sessions.
-    pub(crate) fn stop(&self) {
-        self.master.end();
+    /// Ends all sessions, and blocks no longer than `deadline`.
+    pub(crate) fn stop(&self, deadline: Duration) {
+        self.master.end(deadline);
         self.worker.end();
     }
 }
@@ -126,8 +126,11 @@ pub(super) fn worker_on(
     Worker::new(engine, Arc::clone(errands), ops, make_home, make_runner)
 }
 
+/// How long the end of sessions may take if it was not asked for.
+const DROPPED: Duration = Duration::from_secs(1);
+
 impl Drop for Runtime {
     fn drop(&mut self) {
-        self.stop();
+        self.stop(DROPPED);
     }
 }

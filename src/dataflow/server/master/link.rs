@@ -30,7 +30,7 @@ use rendez_proto::tensorflow::{
 /// How long a worker that was lost may take to say whether it still has the session.
 const REOPEN: Duration = Duration::from_secs(2);
 /// How long the end of a session may take to be told.
-const DELETE: Duration = Duration::from_secs(10);
+pub(super) const DELETE: Duration = Duration::from_secs(10);
 
 /// A worker, as one session of a master has it.
 #[derive(Debug)]
@@ -207,8 +207,8 @@ impl Link {
         }
     }
 
-    /// The session is over. Blocks until the worker knows, or cannot be told.
-    pub(super) fn end(&self) {
+    /// The session is over. Blocks until the worker knows, cannot be told, or has not answered for so long.
+    pub(super) fn end(&self, patience: Duration) {
         let there = match self {
             Self::Here(worker, session) => return worker.delete_session(session.handle()),
             Self::There(there) => there,
@@ -220,7 +220,7 @@ impl Link {
             };
             let told = there
                 .engine
-                .ask::<DeleteWorkerSession>(&there.task, &asked, DELETE);
+                .ask::<DeleteWorkerSession>(&there.task, &asked, patience);
             quiet(told.map(drop));
         }
         line.close();

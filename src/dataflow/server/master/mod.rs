@@ -37,7 +37,7 @@ use super::errands::Errands;
 use super::wait::Waiter;
 use super::worker::Worker;
 use crate::graph::Ops;
-use link::Link;
+use link::{DELETE, Link};
 use plan::StepPlan;
 use rendez::cluster::ClusterSpec;
 use rendez::engine::Engine;
@@ -49,7 +49,7 @@ use rendez_proto::methods::worker_service::CleanupAll;
 use rendez_proto::tensorflow::{
     CleanupAllRequest, ConfigProto, DeviceAttributes, GraphDef, RunOptions,
 };
-use session::Ground;
+use session::{CLOSING, Ground};
 
 /// Of a step's number the top bits are zero.
 const STEP_BITS: u32 = 57;
@@ -318,7 +318,7 @@ impl Master {
             let message = format!("{} Possibly, this master has restarted.", status.message());
             Status::of(catalogue::SESSION_UNKNOWN, message)
         })?;
-        session.close(cancelled_by("an explicit call to `Session::Close()`."));
+        session.close(&cancelled_by("an explicit call to `Session::Close()`."));
         self.sessions().remove(handle);
         Ok(())
     }
@@ -351,7 +351,9 @@ impl Master {
     /// # Errors
     /// Which worker could not be told.
     pub(crate) fn reset(&self, containers: &[String], filters: &[String]) -> Result<(), Status> {
-        self.end_sessions(&cancelled_by("a call to `Session::Reset()`."));
+        let why = cancelled_by("a call to `Session::Reset()`.");
+        let steps_until = Instant::now() + CLOSING;
+        self.end_sessions(&why, steps_until, steps_until + DELETE);
         self.worker.cleanup_all(containers);
         let tasks: Vec<_> = self.discover(filters)?;
         let tasks: Vec<_> = tasks.iter().filter_map(task_of).collect();
@@ -370,9 +372,13 @@ impl Master {
         told.into_iter().collect()
     }
 
-    /// Ends everything.
-    pub(crate) fn end(&self) {
-        self.end_sessions(&Status::of(catalogue::SHUTDOWN, "Shutdown"));
+    /// Ends everything, and blocks no longer than `deadline`, nor than the end of one session may take: half of that
+    /// is for steps to end, the rest for the workers to hear of it.
+    pub(crate) fn end(&self, deadline: Duration) {
+        let (now, time) = (Instant::now(), deadline.min(CLOSING + DELETE));
+        let steps_until = now + CLOSING.min(time / 2);
+        let why = Status::of(catalogue::SHUTDOWN, "Shutdown");
+        self.end_sessions(&why, steps_until, now + time);
         let clients = std::mem::take(&mut *self.clients());
         drop(clients);
     }
@@ -417,15 +423,14 @@ impl Master {
             tracing::info!(handle, ?idle, "a session was not used and is closed");
             let message =
                 "Step was cancelled because its session was garbage collected due to inactivity.";
-            session.close(Status::of(catalogue::SESSION_IDLE, message));
+            session.close(&Status::of(catalogue::SESSION_IDLE, message));
         }
     }
 
-    fn end_sessions(&self, why: &Status) {
+    fn end_sessions(&self, why: &Status, steps_until: Instant, until: Instant) {
         let all = std::mem::take(&mut *self.sessions());
-        for session in all.into_values() {
-            session.close(why.clone());
-        }
+        let all: Vec<_> = all.values().map(|session| &**session).collect();
+        session::close_all(&all, why, steps_until, until);
     }
 
     fn discover(&self, filters: &[String]) -> Result<Vec<DeviceAttributes>, Status> {
@@ -481,7 +486,7 @@ impl Master {
         match refused {
             None => Ok(links),
             Some(status) => {
-                links.values().for_each(|link| link.end());
+                links.values().for_each(|link| link.end(DELETE));
                 Err(status)
             }
         }

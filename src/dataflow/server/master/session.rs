@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::link::Link;
+use super::link::{DELETE, Link};
 use super::partial::PartialRuns;
 use super::plan::{Material, Plans, Register, StepPlan, StepSignature};
 use super::step::RunningStep;
@@ -322,24 +322,30 @@ impl MasterSession {
 
     /// Ends all steps with `why`, waits until they have ended or for as long as that is worth, and lets go of the
     /// workers. Blocks.
-    pub(super) fn close(&self, why: Status) {
+    pub(super) fn close(&self, why: &Status) {
+        let steps_until = Instant::now() + CLOSING;
+        close_all(&[self], why, steps_until, steps_until + DELETE);
+    }
+
+    /// Has all steps end with `why`, and lets none begin. False if it was closed before.
+    fn cancel(&self, why: &Status) -> bool {
         let mut steps = self.steps();
         if steps.closed.is_some() {
-            return;
+            return false;
         }
         steps.closed = Some(why.clone());
         let running: Vec<_> = steps.running.values().cloned().collect();
         drop(steps);
         self.partial_runs.clear();
         running.iter().for_each(|step| step.cancel(why.clone()));
-        let until = Instant::now() + CLOSING;
+        true
+    }
+
+    /// Waits until all steps have ended, or until then.
+    fn await_steps(&self, until: Instant) {
         while !self.steps().running.is_empty() && Instant::now() < until {
             std::thread::sleep(CLOSING_LOOK);
         }
-        super::discovery::each(self.let_go(), |link| {
-            link.end();
-            Ok(())
-        });
     }
 
     /// Forgets all plans. Gives the workers, to be told.
@@ -357,7 +363,7 @@ impl MasterSession {
     pub(super) fn close_at_rest(&self, why: Status) {
         self.steps().closed.get_or_insert(why);
         self.partial_runs.clear();
-        self.let_go().iter().for_each(|link| link.end());
+        self.let_go().iter().for_each(|link| link.end(DELETE));
     }
 
     /// The ways to its workers.
@@ -393,8 +399,28 @@ impl MasterSession {
     }
 }
 
+/// Ends sessions, all at once: their steps, which are waited for until `steps_until`, and then what their workers have
+/// of them, who may take until `until` to hear it. Blocks.
+pub(super) fn close_all(
+    sessions: &[&MasterSession],
+    why: &Status,
+    steps_until: Instant,
+    until: Instant,
+) {
+    // One that another thread closes already is left to that.
+    let open = sessions.iter().filter(|session| session.cancel(why));
+    let open: Vec<_> = open.collect();
+    open.iter()
+        .for_each(|session| session.await_steps(steps_until));
+    let links = open.iter().flat_map(|session| session.let_go());
+    super::discovery::each(links.collect(), |link| {
+        link.end(until.saturating_duration_since(Instant::now()));
+        Ok(())
+    });
+}
+
 /// How long the end of a session waits for its steps, and how often it looks.
-const CLOSING: Duration = Duration::from_secs(5);
+pub(super) const CLOSING: Duration = Duration::from_secs(5);
 const CLOSING_LOOK: Duration = Duration::from_millis(1);
 
 pub(crate) fn closed() -> Status {

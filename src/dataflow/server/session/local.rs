@@ -185,7 +185,7 @@ const END: Duration = Duration::from_millis(100);
 impl Drop for Local {
     fn drop(&mut self) {
         if self.is_own {
-            self.runtime.stop();
+            self.runtime.stop(END);
             self.runtime.engine().shutdown(END);
         }
     }

@@ -418,6 +418,6 @@ fn a_session_that_nobody_uses_is_closed() {
     let status = session.run(&feeds, &["sum"], &[]).unwrap_err();
     assert_eq!(status.reason(), catalogue::SESSION_UNKNOWN, "{status}");
     assert_eq!(runtime.worker().load(), (0, 0));
-    runtime.stop();
+    runtime.stop(Duration::ZERO);
     engine.shutdown(Duration::from_millis(100));
 }

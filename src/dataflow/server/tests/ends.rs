@@ -193,3 +193,32 @@ fn pieces_that_wait_keep_no_place_from_giving_up_and_closing() {
     assert_eq!(server.load().unwrap().sessions, 0);
     server.stop(None);
 }
+
+#[test]
+fn a_server_stops_by_its_deadline_however_many_sessions_hang() {
+    let gate = Gate::default();
+    let _opened = Opened(gate.clone());
+    let operations = slow_to_compute(&gate);
+    let server = master(&operations);
+    let steps: Vec<_> = (0..3)
+        .map(|_| {
+            let session = Session::on(&server).unwrap();
+            session.create(graph(&operations)).unwrap();
+            std::thread::spawn(move || session.run(&fed(), &["y"], &[]))
+        })
+        .collect();
+    gate.await_coming(1);
+    let until = Instant::now() + PATIENCE;
+    while server.load().unwrap().steps < steps.len() {
+        assert!(Instant::now() < until, "all steps run");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let began = Instant::now();
+    server.stop(Some(Duration::from_millis(500)));
+    let took = began.elapsed();
+    gate.open();
+    for step in steps {
+        step.join().unwrap().unwrap_err();
+    }
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}

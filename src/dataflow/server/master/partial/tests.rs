@@ -117,7 +117,7 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        self.master.end();
+        self.master.end(Duration::ZERO);
         self.worker.end();
         self.engine.shutdown(Duration::ZERO);
     }
