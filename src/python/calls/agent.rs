@@ -13,7 +13,7 @@ use rendez_rpc::{Agent as Inner, Context, Error, Signature, WorkerInfo};
 
 use super::answer::{self, IMPORTED};
 use super::body::Body;
-use super::call::{Call, Under, limit_of, raise, timeout_of};
+use super::call::{Call, Limit, Under, limit_of, raise, timeout_of};
 use super::core::{Core, Helper};
 use super::reference::{Object, RRef};
 use super::setup::Meeting;
@@ -70,13 +70,14 @@ impl Agent {
         answer::write_arguments(py, core, body, args.as_any(), kwargs.as_any())
     }
 
-    /// The signature of what is called by its name alone, where the worker has told one: of any language.
+    /// The signature of what is called by its name alone, where the worker has told one: of any language. It is asked
+    /// once, until `limit`.
     fn signature(
         &self,
-        py: Python<'_>,
         to: &str,
         function: &Bound<'_, PyAny>,
         kwargs: Option<&Bound<'_, PyDict>>,
+        limit: &Limit,
     ) -> PyResult<Option<Signature>> {
         let has_names = kwargs.is_some_and(|kwargs| !kwargs.is_empty());
         let Ok(name) = function.extract::<String>() else {
@@ -85,8 +86,35 @@ impl Agent {
         if has_names {
             return Ok(None);
         }
-        let found = py.detach(|| self.core.signature(to, &name));
-        found.map_err(|error| raise(py, &error, None))
+        let all = match self.core.known(to) {
+            Some(all) => all,
+            None => self.ask_signatures(function.py(), to, limit)?,
+        };
+        Ok(all.iter().find(|one| one.name() == name).cloned())
+    }
+
+    /// Asks the worker `to` for the signatures of its functions, until `limit`; signals are heard meanwhile.
+    fn ask_signatures(
+        &self,
+        py: Python<'_>,
+        to: &str,
+        limit: &Limit,
+    ) -> PyResult<Arc<[Signature]>> {
+        let failed = |error: Error| raise(py, &error, Some(to));
+        let asked = self.core.agent()?.signatures_async(to, limit.left());
+        let mut asked = asked.map_err(failed)?;
+        let texts = loop {
+            match py.detach(|| asked.wait_for(SLICE)) {
+                Ok(told) => break told.map_err(failed)?,
+                Err(later) => asked = later,
+            }
+            errands::run(py);
+            py.check_signals()?;
+        };
+        let all = texts.iter().filter_map(|text| Signature::parse(text));
+        let all: Arc<[Signature]> = all.collect();
+        self.core.learn(to, &all);
+        Ok(all)
     }
 
     fn info(&self, info: WorkerInfo) -> (String, u16, String) {
@@ -100,9 +128,8 @@ pub(crate) fn remote(
     core: &Arc<Core>,
     to: &str,
     body: Body,
-    timeout: Option<f64>,
+    timeout: Duration,
 ) -> PyResult<RRef> {
-    let timeout = timeout_of(core, timeout)?;
     let agent = core.agent()?;
     let inner = agent.remote_within::<Object>(to, serve::KEEP, (body,), timeout);
     let inner = inner.map_err(|error| raise(py, &error, None))?;
@@ -256,10 +283,9 @@ impl Agent {
 
     /// The signatures of the functions that the worker `to` has for programs in all languages.
     fn signatures(&self, py: Python<'_>, to: &str) -> PyResult<Vec<String>> {
-        let agent = self.core.agent()?;
         self.core.forget(to);
-        let all = py.detach(|| agent.signatures(to));
-        let all = all.map_err(|error| raise(py, &error, Some(to)))?;
+        let limit = Limit::of(self.core.timeout);
+        let all = self.ask_signatures(py, to, &limit)?;
         Ok(all.iter().map(ToString::to_string).collect())
     }
 
@@ -312,16 +338,16 @@ impl Agent {
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Py<Call>> {
         let agent = self.core.agent()?;
-        let timeout = timeout_of(&self.core, timeout)?;
-        let under = match self.signature(py, to, function, kwargs)? {
+        let limit = Limit::of(timeout_of(&self.core, timeout)?);
+        let under = match self.signature(to, function, kwargs, &limit)? {
             Some(signature) => {
                 let arguments = typed::pack(&self.core, &signature, args)?;
-                let started = agent.start_by_signature(to, &signature, arguments, timeout);
+                let started = agent.start_by_signature(to, &signature, arguments, limit.left());
                 started.map(|pending| Under::Typed(pending, signature.result().clone()))
             }
             None => {
                 let body = self.body(function, args, kwargs)?;
-                let started = agent.rpc_async_within(to, serve::CALL, (body,), timeout);
+                let started = agent.rpc_async_within(to, serve::CALL, (body,), limit.left());
                 started.map(Under::Python)
             }
         };
@@ -341,15 +367,15 @@ impl Agent {
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<RRef> {
         let agent = self.core.agent()?;
-        if let Some(signature) = self.signature(py, to, function, kwargs)? {
-            let timeout = timeout_of(&self.core, timeout)?;
+        let limit = Limit::of(timeout_of(&self.core, timeout)?);
+        if let Some(signature) = self.signature(to, function, kwargs, &limit)? {
             let arguments = typed::pack(&self.core, &signature, args)?;
-            let inner = agent.remote_by_signature(to, &signature, arguments, timeout);
+            let inner = agent.remote_by_signature(to, &signature, arguments, limit.left());
             let inner = inner.map_err(|error| raise(py, &error, None))?;
             return Ok(RRef::typed(&self.core, inner, signature));
         }
         let body = self.body(function, args, kwargs)?;
-        remote(py, &self.core, to, body, timeout)
+        remote(py, &self.core, to, body, limit.left())
     }
 
     /// What an answer says that is these bytes: for tests of what others may send.

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use rendez::Status;
@@ -149,6 +149,32 @@ pub(crate) fn timeout_of(core: &Core, timeout: Option<f64>) -> PyResult<Duration
 /// A time as the agent has it. None at all ends at once, and is not without limit.
 pub(crate) fn limit_of(patience: Option<Duration>) -> Duration {
     patience.map_or(Duration::ZERO, |time| time.max(Duration::from_nanos(1)))
+}
+
+/// Until when all that a call consists of is over: what is asked before it, and the call itself.
+pub(crate) struct Limit {
+    began: Instant,
+    /// Zero for no limit.
+    timeout: Duration,
+}
+
+impl Limit {
+    /// From now on.
+    pub(crate) fn of(timeout: Duration) -> Self {
+        Self {
+            began: Instant::now(),
+            timeout,
+        }
+    }
+
+    /// The time that is left, as the agent has it.
+    pub(crate) fn left(&self) -> Duration {
+        let left = self.timeout.checked_sub(self.began.elapsed());
+        match self.timeout.is_zero() {
+            true => Duration::ZERO,
+            false => limit_of(Some(left.unwrap_or_default())),
+        }
+    }
 }
 
 /// The exception of a call that has failed. It names the worker.

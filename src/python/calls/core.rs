@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyWeakrefReference};
 use rendez::ground::{catalogue, faults};
 use rendez::mail::forks;
 use rendez::{Engine, Status};
-use rendez_rpc::{Agent, Context, Error, Signature, ValueError, WeakAgent};
+use rendez_rpc::{Agent, Context, Signature, ValueError, WeakAgent};
 
 use crate::errors::{Failure, Outcome};
 
@@ -88,24 +88,20 @@ impl Core {
             .take()
     }
 
-    /// The signature of a function at the worker `to`, if it has told one of that name. It is asked once.
-    pub(crate) fn signature(&self, to: &str, name: &str) -> Result<Option<Signature>, Error> {
-        let known = || {
-            let all = self.signatures.lock();
-            all.unwrap_or_else(PoisonError::into_inner).get(to).cloned()
-        };
-        let of_name = |all: &[Signature]| all.iter().find(|one| one.name() == name).cloned();
-        if let Some(all) = known() {
-            return Ok(of_name(&all));
-        }
-        let agent = self.agent().map_err(|failure| Error::local(failure.0))?;
-        let all: Arc<[Signature]> = agent.signatures(to)?.into();
-        let mut place = self
+    /// The signatures of the functions of a worker that was asked for them before.
+    pub(crate) fn known(&self, worker: &str) -> Option<Arc<[Signature]>> {
+        let all = self.signatures.lock();
+        let all = all.unwrap_or_else(PoisonError::into_inner);
+        all.get(worker).cloned()
+    }
+
+    /// A worker has told the signatures of its functions.
+    pub(crate) fn learn(&self, worker: &str, signatures: &Arc<[Signature]>) {
+        let mut all = self
             .signatures
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        place.insert(to.to_owned(), Arc::clone(&all));
-        Ok(of_name(&all))
+        all.insert(worker.to_owned(), Arc::clone(signatures));
     }
 
     /// What is known of other workers' functions may have changed.

@@ -209,6 +209,7 @@ impl RRef {
     ) -> PyResult<Self> {
         let (py, this) = (slf.py(), slf.get());
         let body = this.method(py, name, args, kwargs)?;
+        let timeout = timeout_of(&this.core, timeout)?;
         agent::remote(py, &this.core, &this.owner()?, body, timeout)
     }
 

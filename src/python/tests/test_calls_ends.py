@@ -5,6 +5,7 @@ import concurrent.futures
 import contextvars
 import inspect
 import math
+import signal
 import threading
 import time
 
@@ -54,6 +55,39 @@ def test_timeouts_and_cancel(both):
     with pytest.raises(rendez.Cancelled) as caught:
         call.wait()
     assert caught.value.reason == "RPC_CANCELLED"
+
+
+@pytest.fixture
+def busy():
+    """Two agents, of which the second has one thread, and that is busy until the test is over."""
+    engines, agents = callees.begin(["one", "two"], threads=1)
+    napping = agents[0].call_async("two", nap, 60)
+    yield agents
+    napping.cancel()
+    end(engines, agents)
+
+
+def interrupt_soon():
+    threading.Timer(0.2, signal.raise_signal, (signal.SIGINT,)).start()
+
+
+@pytest.mark.parametrize("kind", ["call", "call_async", "remote"])
+def test_a_call_by_name_ends_in_time_while_it_asks_for_signatures(busy, kind):
+    began = time.monotonic()
+    with pytest.raises(TimeoutError) as caught:
+        getattr(busy[0], kind)("two", "typed/join", ["a"], "-", 2, timeout=0.2)
+    assert caught.value.reason == "RPC_TIMEOUT" and "two" in str(caught.value)
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("kind", ["call", "signatures"])
+def test_a_signal_ends_the_question_for_signatures(busy, kind):
+    arguments = {"call": ("typed/join", ["a"], "-", 2), "signatures": ()}[kind]
+    began = time.monotonic()
+    interrupt_soon()
+    with pytest.raises(KeyboardInterrupt):
+        getattr(busy[0], kind)("two", *arguments)
+    assert time.monotonic() - began < 10
 
 
 def test_asyncio(both):

@@ -17,7 +17,7 @@ use super::builtin::FUNCTIONS;
 use super::seat::Seat;
 use super::shared::{Command, Shared};
 use super::slot::Slot;
-use super::{Agent, Options, WorkerInfo};
+use super::{Agent, Options, Pending, WorkerInfo};
 use crate::error::Error;
 use crate::id::{WorkerId, check_name};
 use crate::message::Hello;
@@ -221,11 +221,25 @@ impl Agent {
     /// # Errors
     /// As [`Agent::rpc_sync`].
     pub fn signatures(&self, to: &str) -> Result<Vec<Signature>, Error> {
-        let texts: Vec<String> = self.rpc_sync(to, FUNCTIONS, ())?;
+        let asked = self.signatures_async(to, self.shared().options.timeout)?;
+        let texts = asked.wait()?;
         Ok(texts
             .iter()
             .filter_map(|text| Signature::parse(text))
             .collect())
+    }
+
+    /// Asks the worker `to` for the signatures of its functions, for at most `timeout`, and does not wait. They come as
+    /// texts, each for [`Signature::parse`]. Zero is no limit.
+    ///
+    /// # Errors
+    /// As [`Agent::rpc_async`].
+    pub fn signatures_async(
+        &self,
+        to: &str,
+        timeout: Duration,
+    ) -> Result<Pending<Vec<String>>, Error> {
+        self.rpc_async_within(to, FUNCTIONS, (), timeout)
     }
 }
 
