@@ -11,6 +11,7 @@ pub(crate) mod faulty;
 mod figures;
 pub(crate) mod guests;
 mod lanes;
+pub(crate) mod local;
 mod log;
 mod notices;
 pub(crate) mod options;

@@ -92,6 +92,7 @@ pub mod value;
 pub use agent::context::Context;
 #[cfg(any(test, feature = "testing"))]
 pub use agent::faulty::{Faulty, MessageKind};
+pub use agent::local::PendingLocal;
 pub use agent::raw::PendingRaw;
 pub use agent::rref::RRef;
 pub use agent::{

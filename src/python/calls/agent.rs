@@ -9,11 +9,11 @@ use pyo3::types::{PyDict, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference}
 use rendez::Status;
 use rendez::ground::{catalogue, faults};
 use rendez::mail::forks;
-use rendez_rpc::{Agent as Inner, Context, Error, Signature, WorkerInfo};
+use rendez_rpc::{Agent as Inner, Context, Error, Pending, Signature, WorkerInfo};
 
 use super::answer::{self, IMPORTED};
 use super::body::Body;
-use super::call::{Call, Limit, Under, limit_of, raise, timeout_of};
+use super::call::{Call, Limit, SLICE, Under, in_slices, limit_of, raise, timeout_of};
 use super::core::{Core, Helper};
 use super::reference::{Object, RRef};
 use super::setup::Meeting;
@@ -21,9 +21,6 @@ use super::{exit, serve, typed};
 use crate::engine::Engine;
 use crate::errors::{self, Failure};
 use crate::{arguments, errands};
-
-/// How often a thread that waits looks at signals.
-const SLICE: Duration = Duration::from_millis(50);
 
 /// One worker of a group.
 #[pyclass(frozen, weakref, module = "rendez.rpc")]
@@ -102,15 +99,9 @@ impl Agent {
     ) -> PyResult<Arc<[Signature]>> {
         let failed = |error: Error| raise(py, &error, Some(to));
         let asked = self.core.agent()?.signatures_async(to, limit.left());
-        let mut asked = asked.map_err(failed)?;
-        let texts = loop {
-            match py.detach(|| asked.wait_for(SLICE)) {
-                Ok(told) => break told.map_err(failed)?,
-                Err(later) => asked = later,
-            }
-            errands::run(py);
-            py.check_signals()?;
-        };
+        let asked = asked.map_err(failed)?;
+        let texts = in_slices(py, asked, Pending::wait_for, || py.check_signals())?;
+        let texts = texts.map_err(failed)?;
         let all = texts.iter().filter_map(|text| Signature::parse(text));
         let all: Arc<[Signature]> = all.collect();
         self.core.learn(to, &all);

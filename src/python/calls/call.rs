@@ -17,7 +17,10 @@ use super::body::Body;
 use super::core::Core;
 use super::typed;
 use crate::operation::{Operation, Work};
-use crate::{arguments, errors};
+use crate::{arguments, errands, errors};
+
+/// So long a thread waits before it looks at signals, or whether it is to wait on.
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 /// A call of a function, or of a method; or the question for a value.
 #[pyclass(frozen, extends = Operation, module = "rendez.rpc")]
@@ -174,6 +177,24 @@ impl Limit {
             true => Duration::ZERO,
             false => limit_of(Some(left.unwrap_or_default())),
         }
+    }
+}
+
+/// Waits for what is under way a slice at a time, without the interpreter's lock. In between `look` says whether it is
+/// still wanted.
+pub(crate) fn in_slices<P: Send, R: Send>(
+    py: Python<'_>,
+    mut pending: P,
+    wait: impl Fn(P, Duration) -> Result<R, P> + Sync,
+    look: impl Fn() -> PyResult<()>,
+) -> PyResult<R> {
+    loop {
+        match py.detach(|| wait(pending, SLICE)) {
+            Ok(outcome) => return Ok(outcome),
+            Err(later) => pending = later,
+        }
+        errands::run(py);
+        look()?;
     }
 }
 

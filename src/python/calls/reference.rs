@@ -1,13 +1,14 @@
 //! References to values that live at their owners, and the values of this worker that others refer to.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use pyo3::prelude::*;
-use rendez_rpc::{Pending, RRef as Inner, Signature};
+use rendez_rpc::{Error, Pending, PendingLocal, RRef as Inner, Signature};
 
 use super::answer::{FETCH, METHOD};
 use super::body::Body;
-use super::call::{Call, Under, timeout_of};
+use super::call::{Call, Under, in_slices, timeout_of};
 use super::core::Core;
 use super::{agent, serve};
 use crate::errands;
@@ -131,9 +132,7 @@ impl RRef {
     /// The value, at its owner: the very object. Waits until it is there.
     fn local_value(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.core.agent()?;
-        let kept = py.detach(|| self.inner.local_value());
-        let kept = kept.map_err(|error| super::call::raise(py, &error, None))?;
-        kept.value(py)
+        value_here(py, &self.inner, self.core.timeout, || py.check_signals())
     }
 
     /// Waits for a copy of the value; at its owner, for the value.
@@ -141,7 +140,9 @@ impl RRef {
     fn to_here(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         if this.is_owner() && this.made_by.is_none() {
-            return this.local_value(py);
+            this.core.agent()?;
+            let timeout = timeout_of(&this.core, timeout)?;
+            return value_here(py, &this.inner, timeout, || py.check_signals());
         }
         let call = Self::to_here_async(slf, timeout)?;
         call.call_method0(py, "wait")
@@ -231,6 +232,20 @@ impl RRef {
     fn __repr__(&self) -> String {
         format!("<rendez.rpc.{:?}>", self.inner)
     }
+}
+
+/// The value of a reference at its owner. Waits until it is there, for at most `timeout`; in between `look` says
+/// whether it is still wanted.
+pub(crate) fn value_here(
+    py: Python<'_>,
+    reference: &Inner<Object>,
+    timeout: Duration,
+    look: impl Fn() -> PyResult<()>,
+) -> PyResult<Py<PyAny>> {
+    let failed = |error: Error| super::call::raise(py, &error, None);
+    let pending = reference.local_value_async(timeout).map_err(failed)?;
+    let kept = in_slices(py, pending, PendingLocal::wait_for, look)?;
+    kept.map_err(failed)?.value(py)
 }
 
 fn proxy<'py>(

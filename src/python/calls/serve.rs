@@ -8,9 +8,10 @@ use rendez_rpc::{Context, Functions};
 
 use super::answer::{self, FETCH, IMPORTED, METHOD, NAMED};
 use super::body::{Body, Reader};
+use super::call::limit_of;
 use super::core::{Core, Helper, failed, shut_down};
 use super::promise::{Later, Promise};
-use super::reference::Object;
+use super::reference::{Object, value_here};
 use super::{agent, exit, settled};
 use crate::errands;
 
@@ -215,10 +216,14 @@ fn find<'py>(
     }
 }
 
-/// The value of the reference that comes next.
+/// The value of the reference that comes next. It is waited for as long as the caller waits.
 fn referred<'py>(py: Python<'py>, reader: &mut Reader) -> PyResult<Bound<'py, PyAny>> {
     let reference = reader.reference().map_err(failed)?;
-    let kept = py.detach(|| reference.local_value());
-    let kept = kept.map_err(|error| super::call::raise(py, &error, None))?;
-    Ok(kept.value(py)?.into_bound(py))
+    let call = current()?;
+    let look = || match settled::is_wanted(&call) {
+        true => Ok(()),
+        false => Err(settled::unwanted()),
+    };
+    let value = value_here(py, &reference, limit_of(call.time_left()), look)?;
+    Ok(value.into_bound(py))
 }

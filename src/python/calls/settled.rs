@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use std::time::Duration;
 
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
@@ -10,13 +9,11 @@ use rendez::Status;
 use rendez::ground::catalogue;
 use rendez_rpc::Context;
 
+use super::call::SLICE;
 use super::exit;
 use super::serve::Served;
 use crate::errors::Failure;
 use crate::wakes::Wakes;
-
-/// So long a thread waits before it looks whether the call is still wanted.
-const SLICE: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 struct Ending {
@@ -82,10 +79,20 @@ pub(super) fn wait<'py>(
         if let Some(outcome) = settled.lock().outcome.take() {
             return outcome.map(|value| value.into_bound(py));
         }
-        if waited.is_err() || context.is_cancelled() || exit::is_ending() {
+        if waited.is_err() || !is_wanted(context) {
             Arc::clone(&wakes.get().queue).ring(number);
-            let message = "its caller waits for it no more";
-            return Err(Failure(Status::of(catalogue::RPC_CANCELLED, message)).into());
+            return Err(unwanted());
         }
     }
+}
+
+/// Whether the call that this thread carries out is still wanted.
+pub(super) fn is_wanted(context: &Context) -> bool {
+    !context.is_cancelled() && !exit::is_ending()
+}
+
+/// Of a call that is not.
+pub(super) fn unwanted() -> PyErr {
+    let message = "its caller waits for it no more";
+    Failure(Status::of(catalogue::RPC_CANCELLED, message)).into()
 }

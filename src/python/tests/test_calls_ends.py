@@ -90,6 +90,23 @@ def test_a_signal_ends_the_question_for_signatures(busy, kind):
     assert time.monotonic() - began < 10
 
 
+def test_a_value_that_is_not_made_yet_is_waited_for_in_time_at_its_owner(both):
+    one, name = both[0], f"owned{id(both[0])}"
+    own = one.remote("one", wait_for, name)
+    for use in (own.to_here, lambda timeout: own.to_here_async(timeout=timeout).wait()):
+        began = time.monotonic()
+        with pytest.raises(TimeoutError) as caught:
+            use(timeout=0.2)
+        assert caught.value.reason == "RPC_TIMEOUT" and "one" in str(caught.value)
+        assert time.monotonic() - began < 10
+    for use in (own.to_here, own.local_value):
+        interrupt_soon()
+        with pytest.raises(KeyboardInterrupt):
+            use()
+    one.call("one", release, name)
+    assert own.to_here(timeout=20) == (name, "one") and own.local_value() is own.to_here()
+
+
 def test_asyncio(both):
     one, two = both
 

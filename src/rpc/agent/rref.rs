@@ -3,10 +3,8 @@
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-
-use rendez::ground::catalogue;
 
 use super::packed::Packed;
 use super::shared::{Command, Mode, Shared};
@@ -134,56 +132,6 @@ impl<T: Any + Send + Sync> RRef<T> {
     pub(super) fn shared(&self) -> Result<Arc<Shared>, Error> {
         let shared = self.handle.0.shared.upgrade();
         shared.ok_or_else(|| Error::local(crate::error::shut_down()))
-    }
-
-    /// The value, at its owner. Waits until it is there.
-    ///
-    /// # Errors
-    /// This worker is not the owner; the function that was to make it failed; it is of another type.
-    pub fn local_value(&self) -> Result<Arc<T>, Error> {
-        let shared = self.shared()?;
-        let Held { rref, owner, .. } = *self.handle.0;
-        if owner != shared.me {
-            let message = format!(
-                "Cannot call localValue() on a non-owner reference. Call it on '{}', and not on '{}'.",
-                shared.name_of(owner),
-                shared.name_of(shared.me)
-            );
-            return Err(Error::of(catalogue::RPC_REFERENCE, message));
-        }
-        let find = || {
-            let values = shared.values.lock().unwrap_or_else(PoisonError::into_inner);
-            values.get(&rref).cloned()
-        };
-        let value = match find() {
-            Some(value) => value,
-            None => {
-                // Asked for as others ask for it, it is told when it is there; what it is does not matter.
-                let mut payload = shared.pack::<()>(owner, "", &())?;
-                // Its answer is not read, so nothing of it is to be recorded.
-                payload.payload.header = None;
-                let fetch: Pending<()> = shared.start(
-                    owner,
-                    Target::Fetch(rref),
-                    payload,
-                    shared.options.timeout,
-                    Mode::Sync,
-                );
-                let told = fetch.wait();
-                match find() {
-                    Some(value) => value,
-                    None => return Err(told.err().unwrap_or_else(|| gone(rref))),
-                }
-            }
-        };
-        let value = value.map_err(|fault| Error::remote(fault, &shared.name, owner))?;
-        value.any().downcast::<T>().map_err(|_| {
-            let name = std::any::type_name::<T>();
-            Error::of(
-                catalogue::RPC_REFERENCE,
-                format!("the value of {rref} is no {name}"),
-            )
-        })
     }
 
     /// Calls a function at the owner, with this reference as its first argument, and waits for the result. No round
@@ -336,11 +284,4 @@ impl<T: Any + Send + Sync, A: Args> Pack for First<'_, T, A> {
         self.0.put(to)?;
         self.1.put(to)
     }
-}
-
-pub(crate) fn gone(rref: RRefId) -> Error {
-    Error::of(
-        catalogue::RPC_REFERENCE,
-        format!("there is no value of {rref} here"),
-    )
 }

@@ -96,6 +96,28 @@ fn a_value_stays_at_its_owner_and_comes_when_it_is_wanted() {
 }
 
 #[test]
+fn a_value_that_is_not_made_yet_is_waited_for_in_time_at_its_owner() {
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let gate = std::sync::Mutex::new(gate);
+    let late = move || {
+        let _ = gate.lock().expect("a gate").recv();
+        7_u32
+    };
+    let agents = group(1, "late", &Functions::new().add("late", late));
+    let own: RRef<u32> = agents[0].remote("w0", "late", ()).expect("a reference");
+    let (soon, start) = (Duration::from_millis(20), |patience| {
+        own.local_value_async(patience).expect("it is asked for")
+    });
+    let error = start(soon).wait().unwrap_err();
+    assert_eq!(error.reason(), catalogue::RPC_TIMEOUT);
+    let pending = start(LONG).wait_for(soon).unwrap_err();
+    open.send(()).expect("it runs");
+    assert_eq!(*pending.wait().expect("a value"), 7);
+    let found = start(soon).wait_for(Duration::ZERO);
+    assert_eq!(*found.expect("it is there").expect("a value"), 7);
+}
+
+#[test]
 fn an_object_stays_and_functions_use_it_where_it_is() {
     let ends = Arc::new(AtomicUsize::new(0));
     let agents = group(2, "objects", &functions(&ends));
