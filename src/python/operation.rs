@@ -7,7 +7,8 @@
 //!
 //! The outcome is taken from the engine by who waits or polls, never by who only wakes them: a receive that is given
 //! up before has lost nothing. If it is given up while a thread waits for it, a value that this thread is handed goes
-//! back to the front of its key.
+//! back to the front of its key; and who gives it up waits until that thread has left the line of its key, so that no
+//! value that is sent afterwards goes to it.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -206,6 +207,10 @@ impl Operation {
         self.cancelled == catalogue::SEND_CANCELLED
     }
 
+    fn is_call(&self) -> bool {
+        self.cancelled == catalogue::RPC_CANCELLED
+    }
+
     fn finish(&self, py: Python<'_>, done: Result<Done, Status>, room: Option<Into>) {
         let outcome = match done {
             // Who gave it up was told that it ends so. Who gives a send up is told how that ends.
@@ -402,9 +407,10 @@ impl Operation {
         }
         match self.take() {
             Some(work) => self.give_up(py, work),
-            // The thread that waits for a send hears of this when its slice is over.
-            None if self.is_send() => py.detach(|| self.until_laid_down()),
-            None => {}
+            // The answer of a call is its own alone.
+            None if self.is_call() => {}
+            // The thread that waits hears of this when its slice is over.
+            None => py.detach(|| self.until_laid_down()),
         }
         !self.is_send() || self.cancelled()
     }

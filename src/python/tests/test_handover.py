@@ -172,6 +172,28 @@ def test_a_value_goes_past_a_receive_that_was_cancelled_while_a_thread_waits(eng
         receive = engine.recv_into(own("x"), room) if into else engine.recv(own("x"))
 
 
+def test_a_value_goes_to_the_next_in_line_past_a_receive_that_was_cancelled_while_a_thread_waits(engine, own):
+    for _ in range(20):
+        first, second = engine.recv(own("x")).start(), engine.recv(own("x")).start()
+        ended = []
+
+        def wait(first=first, ended=ended):
+            with pytest.raises(rendez.Cancelled):
+                first.wait()
+            ended.append(True)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.005)
+        assert first.cancel()
+        engine.send(own("x"), 1)
+        engine.send(own("x"), 2)
+        assert second.wait(10).item() == 1
+        assert engine.recv(own("x")).wait(10).item() == 2
+        thread.join(10)
+        assert ended
+
+
 def test_cancel_tells_whether_it_came_first(engine, own):
     for number in range(200):
         receive, got = engine.recv(own("x")), []

@@ -216,7 +216,11 @@ class Operation(Generic[_T_co]):
         After `timeout` seconds this raises `DeadlineExceeded`, and the operation goes on.
         """
     def cancel(self) -> bool:
-        """Gives it up. True if it had not ended; the value of a receive is the next receive's then."""
+        """Gives it up. True if it had not ended; the value of a receive is the next receive's then.
+
+        Where another thread waits for it, this returns when that one has let go of it, within some 50 ms; not so for
+        calls, whose answer is no other's.
+        """
     def done(self) -> bool:
         """Whether it has ended."""
     def start(self) -> Self:
