@@ -187,8 +187,8 @@ const WIRE_MASK: u64 = (1 << WIRE_BITS) - 1;
 #[derive(Debug)]
 struct Peer<P, T> {
     state: PeerState,
-    /// It is in the group no more, where that meets.
-    is_removed: bool,
+    /// It is in the group, where that meets: it is waited for and greeted.
+    is_member: bool,
     /// Lives that are over.
     past: VecDeque<u32>,
     /// The life that was heard last; zero before the first.
@@ -222,7 +222,7 @@ impl<P, T> Peer<P, T> {
             latest: state.life().unwrap_or_default(),
             doubted: 0,
             state,
-            is_removed: false,
+            is_member: true,
             past: VecDeque::new(),
             former: 0,
             next: CallId(1),

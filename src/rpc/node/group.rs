@@ -69,7 +69,7 @@ impl<P, T> Node<P, T> {
         self.now = now;
         let entry = self.peers.entry(peer);
         let entry = entry.or_insert_with(|| Peer::new(PeerState::Unmet));
-        entry.is_removed = false;
+        entry.is_member = true;
         if !self.is_up(peer) {
             self.greet(peer);
         }
@@ -82,7 +82,7 @@ impl<P, T> Node<P, T> {
         let Some(entry) = self.peers.get_mut(&peer) else {
             return;
         };
-        entry.is_removed = true;
+        entry.is_member = false;
         if entry.state == PeerState::Unmet {
             self.never_came(peer, &crate::error::has_left(peer));
         }
@@ -134,7 +134,7 @@ impl<P, T> Node<P, T> {
 
     /// Workers of the group that have not been heard, or are gone.
     pub fn absent(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        let is_absent = |peer: &Peer<P, T>| peer.state.life().is_none() && !peer.is_removed;
+        let is_absent = |peer: &Peer<P, T>| peer.state.life().is_none() && peer.is_member;
         self.peers
             .iter()
             .filter(move |(id, peer)| is_absent(peer) && !self.guests.contains(id))
@@ -171,7 +171,7 @@ impl<P, T> Node<P, T> {
             return;
         }
         // A guest greets by itself.
-        if peer.is_removed || self.guests.contains(&to) {
+        if !peer.is_member || self.guests.contains(&to) {
             return;
         }
         let hello = self.hello(true);

@@ -32,8 +32,10 @@ impl<P, T> Node<P, T> {
     fn tell(&mut self, to: WorkerId, control: Control) {
         let awaits = self.rules.on(Rule::UnmetAwaited);
         if awaits && self.group.is_dynamic && !self.peers.contains_key(&to) {
-            // Another worker knows it already; or it is gone for good.
-            self.peers.insert(to, Peer::new(PeerState::Unmet));
+            // Another worker knows it already; or it is gone for good. The group does not wait for it.
+            let mut stranger = Peer::new(PeerState::Unmet);
+            stranger.is_member = false;
+            self.peers.insert(to, stranger);
             let patience = self.now.after(self.limits.retry_max);
             self.timers.insert((patience, Timer::Unmet(to)));
         }

@@ -147,3 +147,27 @@ fn a_worker_that_is_removed_before_it_is_heard_is_neither_waited_for_nor_greeted
     script.deliver();
     assert!(script.nodes[2].is_up(gone));
 }
+
+#[test]
+fn a_worker_that_only_a_reference_names_is_not_waited_for() {
+    let mut script = Script::of(4, true);
+    let share = script.value(1, 3);
+    script.restart(2, 9);
+    // As it meets a group that worker 3 has left, or has not joined yet.
+    script.nodes[2].peers.remove(&WorkerId(3));
+    script.nodes[3].peers.remove(&WorkerId(2));
+    let between = |mail: &Mail| mail.from != 0 && mail.to != 0 && mail.from != 3 && mail.to != 3;
+    script.deliver_if(between);
+    let job = script.call(1, 2, &[share]);
+    script.deliver_if(between);
+    assert!(script.nodes[2].peers.contains_key(&WorkerId(3)));
+    assert!(matches!(script.nodes[2].phase, Phase::Joining));
+    assert_eq!(script.nodes[2].awaited().collect::<Vec<_>>(), [WorkerId(0)]);
+    script.lose_if(|mail| mail.from == 3 || mail.to == 3);
+    script.deliver();
+    assert!(matches!(script.nodes[2].phase, Phase::Running));
+    // What needs it waits, and ends when it does not come.
+    assert!(script.runs(job).is_none() && !script.ended.contains_key(&job));
+    script.live(limits().retry_max * 2);
+    assert!(script.ended.contains_key(&job));
+}
