@@ -400,6 +400,12 @@ impl<P, T> Node<P, T> {
             Body::Leave => self.hear_leave(from),
             Body::Call(mut call) => {
                 (call.id, call.settled) = (peer.here(call.id), peer.here(call.settled));
+                // Before the first there is none, in no life.
+                if let Some(after) = &mut call.after
+                    && after.0 != 0
+                {
+                    *after = peer.here(*after);
+                }
                 self.hear_call(from, call);
             }
             Body::Reply { id, outcome } => self.hear_reply(from, id, outcome),

@@ -3,7 +3,7 @@
 //! Identities carry the number of the worker that made them, so a worker can name what another has made, and cannot
 //! make it up. What is dropped here is answered by nothing: a worker that says such things gets no service.
 
-use super::{Node, Peer};
+use super::{Node, Peer, WIRE_MASK};
 use crate::id::{ForkId, WorkerId};
 use crate::message::{Body, Call, Control, Message, Outcome, Reference, Target};
 
@@ -22,7 +22,11 @@ impl<P, T> Node<P, T> {
         let are_own = |all: &[Reference]| all.iter().all(|one| is_own(one.fork));
         match &message.body {
             Body::Call(Call {
-                target, references, ..
+                id,
+                after,
+                target,
+                references,
+                ..
             }) => {
                 let is_known = |rref| self.references.is_made(rref);
                 let is_new = match target {
@@ -31,7 +35,9 @@ impl<P, T> Node<P, T> {
                     }
                     Target::Function(_) | Target::Fetch(_) => true,
                 };
-                is_new && are_own(references) && self.has_room(from)
+                // Each call is after one before it, and so none after itself.
+                let has_order = after.is_none_or(|after| after < *id) && id.0 <= WIRE_MASK;
+                is_new && has_order && are_own(references) && self.has_room(from)
             }
             Body::Reply {
                 outcome: Outcome::Value { references, .. },

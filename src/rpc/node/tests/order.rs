@@ -1,6 +1,8 @@
 //! Order: only if asked for, and then whatever the network does.
 
+use super::script::{Mail, Script};
 use super::*;
+use crate::message::Call;
 
 /// Faults that let later calls come before earlier ones, and all of them twice.
 const REORDERS: Faults = Faults {
@@ -122,4 +124,62 @@ fn the_order_of_one_caller_is_none_of_anothers() {
     world.finish(1, of_other.expect("it runs"), &[]);
     world.run_until(|world| world.ended.contains_key(&other));
     assert!(world.harm.is_empty(), "{:?}", world.harm);
+}
+
+#[test]
+fn a_caller_that_has_started_again_keeps_its_order() {
+    let mut script = Script::new(2);
+    script.value(0, 1);
+    script.restart(0, 9);
+    script.deliver();
+    script.nodes[0].limits.in_order = true;
+    let (first, second) = (script.call(0, 1, &[]), script.call(0, 1, &[]));
+    let is_second =
+        |mail: &Mail| matches!(&mail.message.body, Body::Call(call) if call.payload == second);
+    assert!(script.deliver_one(is_second));
+    assert!(script.runs(second).is_none());
+    script.deliver();
+    assert!(script.runs(first).is_some() && script.runs(second).is_none());
+    script.finish(first, &[]);
+    assert!(script.runs(second).is_some());
+}
+
+#[test]
+fn calls_that_come_after_each_other_in_a_circle_are_dropped() {
+    let mut script = Script::new(2);
+    let say = |script: &mut Script, body| {
+        let message = Message {
+            from_life: script.nodes[0].life,
+            to_life: script.nodes[1].life,
+            body,
+        };
+        let now = script.now;
+        script.nodes[1].handle_message(now, WorkerId(0), message);
+        script.pump(1);
+    };
+    let call = |id, after| {
+        Body::Call(Call {
+            id: CallId(id),
+            settled: CallId(0),
+            after: Some(CallId(after)),
+            budget: None,
+            target: Target::Function("f".into()),
+            references: Vec::new(),
+            payload: id,
+        })
+    };
+    let cancel = |id, of| Body::Control {
+        id: CallId(id),
+        settled: CallId(0),
+        control: Control::Cancel(CallId(of)),
+    };
+    // The second half of a number does not travel.
+    let wraps = 1 << 48;
+    for (id, of, as_said, after) in [(21, 3, wraps + 3, 5), (22, 5, 5, 3)] {
+        say(&mut script, cancel(id, of));
+        say(&mut script, call(as_said, after));
+    }
+    say(&mut script, call(7, 3));
+    assert_eq!(script.nodes[1].implausible, 1);
+    assert!(script.runs(wraps + 3).is_none());
 }
