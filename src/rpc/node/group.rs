@@ -21,6 +21,21 @@ impl<P, T> Peer<P, T> {
             self.past.pop_front();
         }
     }
+
+    /// The place of a guest that is gone. What it has called may still run: none of the numbers that its calls have
+    /// here is given to those of the next guest that has this place.
+    fn vacated(mut self, status: &Status) -> Self {
+        if self.latest != 0 {
+            self.end_life(self.latest);
+        }
+        Self {
+            past: self.past,
+            former: self.former.wrapping_add(1),
+            next: self.next,
+            is_member: false,
+            ..Self::new(PeerState::Lost(status.clone()))
+        }
+    }
 }
 
 /// The group as one of its workers knows it.
@@ -374,7 +389,9 @@ impl<P, T> Node<P, T> {
 
     fn forget_guest(&mut self, peer: WorkerId, status: &Status) {
         if self.guests.remove(&peer) {
-            self.peers.remove(&peer);
+            if let Some(gone) = self.peers.remove(&peer) {
+                self.peers.insert(peer, gone.vacated(status));
+            }
             self.outputs.push_back(Output::Down(peer, status.clone()));
         }
     }

@@ -218,23 +218,25 @@ impl<P, T> Node<P, T> {
         self.end(from, id, Outcome::Fault(fault));
     }
 
-    /// The driver has carried a call out, or dropped it. Nothing happens if its caller is gone.
-    pub fn finish(&mut self, now: Nanos, from: WorkerId, id: CallId, outcome: Outcome<P>) {
+    /// The driver has carried a call out, or dropped it. False if that was forgotten with its caller: then nothing
+    /// happens, and a value that it has made is told by [`Node::value_made`].
+    pub fn finish(&mut self, now: Nanos, from: WorkerId, id: CallId, outcome: Outcome<P>) -> bool {
         self.now = now;
-        self.end(from, id, outcome);
+        self.end(from, id, outcome)
     }
 
-    fn end(&mut self, from: WorkerId, id: CallId, outcome: Outcome<P>) {
+    fn end(&mut self, from: WorkerId, id: CallId, outcome: Outcome<P>) -> bool {
         let Some(peer) = self.peers.get_mut(&from) else {
-            return;
+            return false;
         };
         let Some(serving) = peer.serving.remove(id) else {
-            return;
+            return false;
         };
         let has_begun = matches!(serving.stage, Stage::Given);
         peer.order.ended(id, has_begun);
         self.answer(from, id, serving, outcome);
         self.next_in_order(from);
+        true
     }
 
     fn answer(&mut self, from: WorkerId, id: CallId, serving: Serving<P>, mut outcome: Outcome<P>) {
@@ -273,7 +275,7 @@ impl<P, T> Node<P, T> {
     }
 
     /// The value of a reference of ours is there: those that asked for it get it.
-    pub(super) fn value_made(&mut self, rref: RRefId) {
+    pub fn value_made(&mut self, rref: RRefId) {
         match self.references.made(rref) {
             Some(wanted) => wanted
                 .into_iter()

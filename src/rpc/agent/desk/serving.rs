@@ -45,13 +45,20 @@ impl Desk {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .insert(rref, value);
-            return self.node.finish(now, from, id, outcome);
+            if !self.node.finish(now, from, id, outcome) {
+                // Another may have been given a share of it.
+                self.node.value_made(rref);
+            }
+            return;
         }
-        match result {
-            Ok(Ended::Packed(types, packer)) => self.reply(from, id, types, header, packer, now),
-            Ok(Ended::Kept(_)) => self.node.finish(now, from, id, empty()),
-            Err(fault) => self.node.finish(now, from, id, Outcome::Fault(fault)),
-        }
+        let outcome = match result {
+            Ok(Ended::Packed(types, packer)) => {
+                return self.reply(from, id, types, header, packer, now);
+            }
+            Ok(Ended::Kept(_)) => empty(),
+            Err(fault) => Outcome::Fault(fault),
+        };
+        self.node.finish(now, from, id, outcome);
     }
 
     pub(super) fn reply(
@@ -70,7 +77,8 @@ impl Desk {
                     FaultKind::Error,
                     format!("its result cannot travel: {error}"),
                 );
-                return self.node.finish(now, from, id, Outcome::Fault(fault));
+                self.node.finish(now, from, id, Outcome::Fault(fault));
+                return;
             }
         };
         let mut shares = shares.map_or_else(Shares::default, |shares| *shares);

@@ -223,3 +223,35 @@ fn a_function_that_only_its_signature_describes_is_called_as_any() {
     drop(kept);
     assert!(shut_down(agents).iter().all(Result::is_ok));
 }
+
+#[test]
+fn a_value_that_is_made_when_its_guest_has_gone_is_not_kept() {
+    let (begin, begun) = std::sync::mpsc::channel::<()>();
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let gate = std::sync::Mutex::new(gate);
+    let late = move || {
+        begin.send(()).expect("it is waited for");
+        let _ = gate.lock().expect("a gate").recv();
+        7_u64
+    };
+    let functions = functions().add("late", late);
+    let agents = group(1, "left", &functions);
+    let engine = guest(8);
+    let guest = visit(&engine, &agents[0]);
+    let kept: RRef<u64> = guest.remote("w0", "late", ()).expect("a reference");
+    begun.recv_timeout(LONG).expect("it runs");
+    guest.shutdown_local();
+    drop(kept);
+    let shared = agents[0].shared();
+    let until = |is_it: &dyn Fn() -> bool| {
+        let began = Instant::now();
+        while !is_it() && began.elapsed() < LONG {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(is_it());
+    };
+    until(&|| shared.guests.lock().expect("guests").is_empty());
+    open.send(()).expect("it runs");
+    until(&|| shared.ask(|view| view.running.is_empty()) == Some(true));
+    assert!(shared.values.lock().expect("values").is_empty());
+}

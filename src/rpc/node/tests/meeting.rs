@@ -2,7 +2,7 @@
 
 use super::script::{Mail, Script};
 use super::*;
-use crate::message::FaultKind;
+use crate::message::{Call, FaultKind};
 
 /// Three workers of a dynamic group, of which 0 and 2 do not know each other; a value of 2 that 1 holds.
 fn strangers() -> (Script, super::script::Held) {
@@ -170,4 +170,52 @@ fn a_worker_that_only_a_reference_names_is_not_waited_for() {
     assert!(script.runs(job).is_none() && !script.ended.contains_key(&job));
     script.live(limits().retry_max * 2);
     assert!(script.ended.contains_key(&job));
+}
+
+/// A guest says that to worker 0.
+fn say(script: &mut Script, guest: WorkerId, life: u32, body: Body<u64>) {
+    let message = Message {
+        from_life: life,
+        to_life: script.nodes[0].life,
+        body,
+    };
+    let now = script.now;
+    script.nodes[0].handle_message(now, guest, message);
+    script.pump(0);
+}
+
+#[test]
+fn what_a_guest_has_left_behind_answers_no_later_guest() {
+    let (mut script, guest) = (Script::new(2), WorkerId(9));
+    for life in [21, 22] {
+        let now = script.now;
+        script.nodes[0].admit(now, guest);
+        let hello = script.nodes[1].group.hello.clone();
+        say(&mut script, guest, life, Body::Hello(hello));
+        let call = Call {
+            id: CallId(1),
+            settled: CallId(1),
+            after: None,
+            budget: None,
+            target: Target::Function("f".into()),
+            references: Vec::new(),
+            payload: u64::from(life),
+        };
+        say(&mut script, guest, life, Body::Call(call));
+        if life == 21 {
+            say(&mut script, guest, life, Body::Leave);
+            assert!(script.nodes[0].guests().next().is_none());
+        }
+    }
+    // The first still runs.
+    let [first, second] = [21, 22].map(|job| script.runs(job).expect("it runs").clone());
+    script.finish_served(&first, &[]);
+    assert_eq!(script.count("reply", 0, 9), 0);
+    script.finish_served(&second, &[]);
+    assert_eq!(script.count("reply", 0, 9), 1);
+    // A late word of the first brings it not back.
+    say(&mut script, guest, 22, Body::Leave);
+    let hello = script.nodes[1].group.hello.clone();
+    say(&mut script, guest, 21, Body::Hello(hello));
+    assert!(!script.nodes[0].is_up(guest));
 }
