@@ -188,13 +188,16 @@ impl Desk {
         }
     }
 
-    /// A guest may come.
+    /// A guest may come, unless this worker leaves: what the guest asked for would hold that up.
     fn admit(
         &mut self,
         task: TaskName,
         name: String,
         context: &mut TaskContext<'_>,
     ) -> Result<WorkerId, Error> {
+        if self.node.is_leaving() {
+            return Err(Error::local(crate::error::shut_down()));
+        }
         let id = self.shared.seat(&task, name)?;
         self.node.admit(context.now(), id);
         let opened = self.lanes.open(id, task, context);

@@ -143,6 +143,12 @@ impl<P, T> Node<P, T> {
             .is_some_and(|peer| peer.state.life().is_some())
     }
 
+    /// Whether this worker leaves, or has left: no more guests come.
+    #[must_use]
+    pub const fn is_leaving(&self) -> bool {
+        matches!(self.phase, Phase::Leaving(_) | Phase::Left)
+    }
+
     pub(super) const fn has_left(&self) -> bool {
         matches!(self.phase, Phase::Left)
     }

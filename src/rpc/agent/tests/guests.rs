@@ -255,3 +255,24 @@ fn a_value_that_is_made_when_its_guest_has_gone_is_not_kept() {
     until(&|| shared.ask(|view| view.running.is_empty()) == Some(true));
     assert!(shared.values.lock().expect("values").is_empty());
 }
+
+#[test]
+fn no_guest_comes_to_a_worker_that_leaves() {
+    let mut agents = group(2, "leaves", &functions());
+    let engine = guest(9);
+    // It has been there, and is dismissed.
+    let before = visit(&engine, &agents[0]);
+    let (stays, leaves) = (agents.pop().expect("two"), agents.pop().expect("two"));
+    let (info, shared) = (leaves.worker(), Arc::clone(leaves.shared()));
+    let leaving = std::thread::spawn(move || leaves.shutdown(LONG));
+    while shared.ask(|view| view.node.is_leaving()) != Some(true) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    before.shutdown_local();
+    let refused = Agent::visit(&engine, &info.task, None, LONG);
+    let error = refused.expect_err("it would hold the others up");
+    assert_eq!(error.reason(), catalogue::RPC_SHUTDOWN, "{error}");
+    assert!(shared.guests.lock().expect("guests").is_empty());
+    stays.shutdown(LONG).expect("all leave");
+    leaving.join().expect("no panic").expect("all leave");
+}
