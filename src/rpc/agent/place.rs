@@ -214,11 +214,13 @@ impl Keys {
         })
     }
 
-    /// Tells those that watch that the log has grown.
+    /// Tells those that watch that the log has grown. The number comes from the store, which counts on from the highest
+    /// with the lowest.
     fn ring(&self, client: &mut Client) -> Result<(), Error> {
         let rung = client.add(&self.key("bell"), 1)?;
         client.set(&self.key(format_args!("bell/{rung}")), b"")?;
-        client.delete(&self.key(format_args!("bell/{}", rung - RINGS)))?;
+        let old = rung.wrapping_sub(RINGS);
+        client.delete(&self.key(format_args!("bell/{old}")))?;
         Ok(())
     }
 
@@ -293,7 +295,8 @@ impl Keys {
             };
             shared.see(members);
             drop(shared);
-            client.wait(&[&self.key(format_args!("bell/{}", rung + 1))], BELL)?;
+            let next = rung.wrapping_add(1);
+            client.wait(&[&self.key(format_args!("bell/{next}"))], BELL)?;
         }
     }
 }

@@ -74,6 +74,22 @@ fn call_soon(agent: &Agent, to: &str) -> u32 {
 }
 
 #[test]
+fn a_bell_that_was_rung_as_often_as_a_number_counts_is_heard() {
+    let (engines, (_server, address)) = (engines(2, "bell"), server());
+    let mut client = Client::connect(&address, LONG).expect("a store");
+    let rung = (i64::MAX - 1).to_string();
+    let key = "rendez-rpc/rpc/bell";
+    client.set(key, rung.as_bytes()).expect("it is set");
+    let come = |at: usize| join(&engines[at], &format!("w{at}"), &address, None).expect("an agent");
+    let (first, second) = (come(0), come(1));
+    assert_eq!(client.add(key, 0).expect("a number"), i64::MIN);
+    assert_eq!((call_soon(&first, "w1"), call(&second, "w0")), (1, 1));
+    for agent in [first, second] {
+        agent.shutdown(LONG).expect("it leaves");
+    }
+}
+
+#[test]
 fn a_group_does_not_mix_both_and_no_name_is_taken_twice() {
     let (engines, (_server, address)) = (engines(2, "keysmixed"), server());
     let dynamic = join(&engines[0], "w0", &address, None).expect("an agent");
