@@ -64,6 +64,16 @@ struct Partial {
     left: usize,
 }
 
+/// A message that was given up, of whose tensors some are still waited for: a receive in a shard cannot be taken back.
+#[derive(Debug)]
+struct Orphan {
+    lane: usize,
+    /// Of each of its tensors.
+    is_large: Vec<bool>,
+    /// Receives that have not ended.
+    posted: usize,
+}
+
 /// What an event of the shard brought.
 #[derive(Debug)]
 #[allow(
@@ -91,6 +101,7 @@ pub(crate) struct Lanes {
     /// Where the lane of each is, by its number.
     by_worker: Vec<Option<u32>>,
     partials: HashMap<u64, Partial>,
+    orphans: HashMap<u64, Orphan>,
     next_partial: u64,
     /// Heads are written here first.
     scratch: Vec<u8>,
@@ -109,6 +120,7 @@ impl Lanes {
             lanes: Vec::new(),
             by_worker: Vec::new(),
             partials: HashMap::new(),
+            orphans: HashMap::new(),
             next_partial: 0,
             scratch: Vec::new(),
             has_waiting: false,
@@ -328,7 +340,7 @@ impl Lanes {
         context: &mut TaskContext<'_>,
     ) -> Brought {
         if token & OF_TENSOR != 0 {
-            return self.tensor_came(token & !OF_TENSOR, outcome, context);
+            return self.tensor_came(token, outcome, context);
         }
         let at = token as usize;
         let Some(lane) = self.lanes.get_mut(at) else {
@@ -404,13 +416,53 @@ impl Lanes {
         Brought::Nothing
     }
 
-    /// Nothing that is announced is waited for any more.
+    /// Nothing that is announced is waited for any more, except by receives that wait already: they take room until
+    /// they end, so that no worker has more of them wait by announcing again and again.
     fn forget_partials(&mut self, at: usize) {
-        self.partials.retain(|_, partial| partial.lane != at);
         let lane = &mut self.lanes[at];
         lane.awaited = 0;
-        lane.posted = [0; 2];
-        lane.queued.iter_mut().for_each(VecDeque::clear);
+        let mut queued: HashMap<u64, usize> = HashMap::new();
+        for (token, _) in lane.queued.iter_mut().flat_map(|tokens| tokens.drain(..)) {
+            *queued.entry(parts_of(token).0).or_default() += 1;
+        }
+        let orphans = &mut self.orphans;
+        self.partials.retain(|serial, partial| {
+            if partial.lane != at {
+                return true;
+            }
+            let queued = queued.get(serial).copied().unwrap_or_default();
+            let posted = partial.left.saturating_sub(queued);
+            if posted > 0 {
+                let payload = payload_of(&partial.message);
+                let orphan = Orphan {
+                    lane: at,
+                    is_large: payload.map(|one| one.awaited.clone()).unwrap_or_default(),
+                    posted,
+                };
+                orphans.insert(*serial, orphan);
+            }
+            false
+        });
+    }
+
+    /// A receive has ended that waited for a tensor of a message which was given up.
+    fn orphan_ended(&mut self, serial: u64, index: usize, context: &mut TaskContext<'_>) {
+        let Some(orphan) = self.orphans.get_mut(&serial) else {
+            return;
+        };
+        let (at, is_large) = (orphan.lane, orphan.is_large.get(index) == Some(&true));
+        orphan.posted -= 1;
+        if orphan.posted == 0 {
+            self.orphans.remove(&serial);
+        }
+        self.made_room(at, is_large, context);
+    }
+
+    /// A receive has ended: another may wait.
+    fn made_room(&mut self, at: usize, is_large: bool, context: &mut TaskContext<'_>) {
+        let posted = &mut self.lanes[at].posted[usize::from(is_large)];
+        *posted = posted.saturating_sub(1);
+        self.post(at, context);
     }
 
     /// Waits for what is announced, as far as there is room.
@@ -433,22 +485,24 @@ impl Lanes {
         outcome: Result<Tensor, Status>,
         context: &mut TaskContext<'_>,
     ) -> Brought {
-        let (serial, index) = (
-            token >> INDEX_BITS,
-            token as usize & ((1 << INDEX_BITS) - 1),
-        );
+        let (serial, index) = parts_of(token);
         let tensor = match outcome {
             Ok(tensor) => tensor,
             // Without it those that follow would be taken for it.
             Err(status) => {
-                let Some(at) = self.partials.get(&serial).map(|partial| partial.lane) else {
-                    return Brought::Nothing;
+                let lane = self.partials.get(&serial).map(|partial| partial.lane);
+                if let Some(at) = lane {
+                    self.forget_partials(at);
+                }
+                self.orphan_ended(serial, index, context);
+                return match lane {
+                    Some(at) => Brought::Lost(self.lanes[at].worker, status),
+                    None => Brought::Nothing,
                 };
-                self.forget_partials(at);
-                return Brought::Lost(self.lanes[at].worker, status);
             }
         };
         let Some(partial) = self.partials.get_mut(&serial) else {
+            self.orphan_ended(serial, index, context);
             return Brought::Nothing;
         };
         partial.tensors[index] = Some(tensor);
@@ -456,10 +510,9 @@ impl Lanes {
         let lane = &mut self.lanes[partial.lane];
         lane.awaited = lane.awaited.saturating_sub(1);
         let size = payload_of(&partial.message).and_then(|payload| payload.awaited.get(index));
-        let posted = &mut lane.posted[usize::from(size.is_some_and(|is_large| *is_large))];
-        *posted = posted.saturating_sub(1);
+        let is_large = size.is_some_and(|is_large| *is_large);
         let (at, is_whole) = (partial.lane, partial.left == 0);
-        self.post(at, context);
+        self.made_room(at, is_large, context);
         if !is_whole {
             return Brought::Nothing;
         }
@@ -486,6 +539,13 @@ pub(crate) fn key_of(
     let edge = format!("rpc/{group}/{}/", KINDS[kind]);
     let key = Key::new(&from, Default::default(), &to, &edge, Default::default())?;
     Ok(key.owned_by_first(SHARDS, 16 * SHARDS).unwrap_or(key))
+}
+
+/// The message that a token of a tensor is of, and which of its tensors.
+const fn parts_of(token: u64) -> (u64, usize) {
+    let token = token & !OF_TENSOR;
+    let index = token as usize & ((1 << INDEX_BITS) - 1);
+    (token >> INDEX_BITS, index)
 }
 
 /// Both lives of a message, by which the engine tells its tensors from those of others.

@@ -467,9 +467,9 @@ fn identities_that_are_anothers_are_dropped() {
 #[test]
 fn tensors_that_are_announced_and_do_not_come_cost_their_worker() {
     let scene = Scene::new("announced", &functions());
-    let bytes = |id: CallId| {
+    let bytes = |from_life: u32| {
         let call = Call {
-            id,
+            id: scene.fresh(),
             settled: CallId(0),
             after: None,
             budget: None,
@@ -478,7 +478,7 @@ fn tensors_that_are_announced_and_do_not_come_cost_their_worker() {
             payload: payload("Tensor,", Plain::new()),
         };
         let mut bytes = encode(&Message {
-            from_life: LIFE,
+            from_life,
             to_life: scene.life,
             body: Body::Call(call),
         });
@@ -488,17 +488,29 @@ fn tensors_that_are_announced_and_do_not_come_cost_their_worker() {
         bytes.extend([0; 4096]);
         bytes
     };
-    scene.say_bytes(bytes(scene.fresh()));
+    scene.say_bytes(bytes(LIFE));
     scene.is_well();
     // A call of the victim's to it depends on it.
     let call = scene.agents[0]
         .rpc_async::<u32>("w2", "add", (1_u32, 1_u32))
         .expect("a call");
     for _ in 0..64 {
-        scene.say_bytes(bytes(scene.fresh()));
+        scene.say_bytes(bytes(LIFE));
     }
     let error = call.wait().unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_MESSAGE, "{error}");
+    // However often it does so, and under whichever lives.
+    for life in 100..104 {
+        for _ in 0..65 {
+            scene.say_bytes(bytes(life));
+        }
+    }
+    // The heads of both others follow.
+    scene.say_bytes(b"noise".to_vec());
+    scene.until("all is heard", |scene| scene.dropped() == 1.0);
+    let stats = scene.agents[0].engine().stats();
+    let waiting = stats.iter().map(|shard| shard.waiting).sum::<u64>();
+    assert!(waiting <= 2 * 1024 + 16, "{waiting} receives wait");
     scene.is_well();
 }
 
