@@ -17,7 +17,7 @@ const WIDTH_MIN: usize = 40;
 
 /// The command's output.
 pub struct Terminal {
-    out: Box<dyn Write>,
+    out: Box<dyn Write + Send>,
     /// Columns, where standard output is a terminal.
     width: Option<usize>,
     /// True where standard error is a terminal.
@@ -41,12 +41,21 @@ impl Terminal {
 
     /// Output into `out`, laid out for `width` columns if that is a terminal's.
     #[must_use]
-    pub fn into_writer(out: Box<dyn Write>, width: Option<usize>) -> Self {
+    pub fn into_writer(out: Box<dyn Write + Send>, width: Option<usize>) -> Self {
         Self {
             out,
             width,
             progress: false,
         }
+    }
+
+    /// Hands the output over, as to a thread that writes; what is written here from then on goes nowhere.
+    pub(super) fn take(&mut self) -> Self {
+        let nowhere = Self {
+            out: Box::new(io::sink()),
+            ..*self
+        };
+        std::mem::replace(self, nowhere)
     }
 
     /// Columns of the terminal; `None` where the output is a pipe or a file, and nothing should be cut.

@@ -5,10 +5,12 @@
 //! Knows processes, pipes and names. Each line that a task writes comes out with the task's name before it; what ends
 //! one of them badly, or an interrupt, ends all.
 
-use std::io::{BufRead, BufReader, Read, Write};
+mod output;
+
+use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -22,6 +24,7 @@ use super::serve;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units;
+use output::{Line, Output};
 use rendez::cluster::{ClusterSpec, HostPort};
 use rendez::engine::{SETTINGS, Setting};
 use rendez::ground::{Status, TaskName, catalogue};
@@ -66,12 +69,6 @@ pub struct UpArgs {
     pub settings: SettingArgs,
 }
 
-/// What the reader threads and the signal thread tell.
-enum News {
-    Line(usize, String),
-    Stop,
-}
-
 struct Task {
     name: String,
     child: Child,
@@ -89,52 +86,43 @@ pub fn run(args: &UpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let spec = spec(&loaded)?;
     let secret = Inherited::for_tasks_of(&loaded.config)?;
     let drain = loaded.config.drain_timeout + FAREWELL;
-    let (news, heard) = mpsc::channel();
     let signals = serve::signals()?;
-    std::thread::spawn({
-        let news = news.clone();
-        move || {
-            // A recording is asked of a task, not here.
-            while let Ok(signal) = signals.recv() {
-                if signal == SIGUSR1 {
-                    continue;
-                }
-                if news.send(News::Stop).is_err() {
-                    return;
-                }
-            }
-        }
-    });
+    let names: Vec<String> = spec.tasks().map(|(task, _)| name_of(&task)).collect();
+    let (lines, mut output) = Output::begin(names, terminal.take());
     let mut tasks = Vec::new();
     for (index, (task, _)) in spec.tasks().enumerate() {
         let metrics = metrics_of(loaded.config.metrics.as_ref(), index)?;
         match spawn(args, &task, metrics.as_ref(), secret.as_ref()) {
             Ok(mut child) => {
-                listen(index, child.stdout.take(), &news);
-                listen(index, child.stderr.take(), &news);
-                let name = format!("{}:{}", task.job(), task.task());
+                listen(index, child.stdout.take(), &lines);
+                listen(index, child.stderr.take(), &lines);
                 tasks.push(Task {
-                    name,
+                    name: name_of(&task),
                     child,
                     ended: None,
                 });
             }
             Err(error) => {
-                end(&mut tasks, drain);
+                end(&mut tasks, drain, &mut output);
                 return Err(error);
             }
         }
     }
-    drop(news);
-    let outcome = watch(&mut tasks, &heard, terminal);
-    end(&mut tasks, drain);
+    drop(lines);
+    let outcome = watch(&mut tasks, &signals, &mut output);
+    end(&mut tasks, drain, &mut output);
     // What they said last is still in the pipes.
-    while let Ok(said) = heard.recv_timeout(LOOK_EVERY) {
-        if let News::Line(index, line) = said {
-            show(&tasks, index, &line, terminal)?;
-        }
-    }
-    outcome
+    let mut is_interrupted = matches!(outcome, Ok(Ending::Interrupted));
+    let written = output.finish(|| {
+        is_interrupted |= stop_comes(&signals);
+        is_interrupted
+    });
+    outcome.and(written)
+}
+
+/// A task's name before its lines.
+fn name_of(task: &TaskName) -> String {
+    format!("{}:{}", task.job(), task.task())
 }
 
 fn spec(loaded: &rendez::engine::Loaded) -> Result<ClusterSpec, CliError> {
@@ -232,10 +220,10 @@ fn spawn(
 }
 
 /// Reads a task's lines until it closes the pipe. A line longer than any reader needs is cut.
-fn listen(index: usize, pipe: Option<impl Read + Send + 'static>, news: &mpsc::Sender<News>) {
+fn listen(index: usize, pipe: Option<impl Read + Send + 'static>, lines: &SyncSender<Line>) {
     const LINE_MAX: u64 = 64 << 10;
     let Some(pipe) = pipe else { return };
-    let news = news.clone();
+    let lines = lines.clone();
     std::thread::spawn(move || {
         let mut pipe = BufReader::new(pipe);
         loop {
@@ -244,7 +232,7 @@ fn listen(index: usize, pipe: Option<impl Read + Send + 'static>, news: &mpsc::S
                 Ok(0) | Err(_) => return,
                 Ok(_) => {
                     let line = String::from_utf8_lossy(&line).trim_end().to_owned();
-                    if news.send(News::Line(index, line)).is_err() {
+                    if lines.send((index, line)).is_err() {
                         return;
                     }
                 }
@@ -253,17 +241,32 @@ fn listen(index: usize, pipe: Option<impl Read + Send + 'static>, news: &mpsc::S
     });
 }
 
-/// Passes lines on until all have ended, one has failed, or an interrupt comes.
+/// How a cluster ends that did not fail.
+enum Ending {
+    AllEnded,
+    Interrupted,
+}
+
+/// Waits a moment for an interrupt.
+fn stop_comes(signals: &Receiver<i32>) -> bool {
+    // A recording is asked of a task, not here.
+    signals
+        .recv_timeout(LOOK_EVERY)
+        .is_ok_and(|signal| signal != SIGUSR1)
+}
+
+/// Waits until all have ended, one has failed, the output cannot be written, or an interrupt comes.
 fn watch(
     tasks: &mut [Task],
-    heard: &mpsc::Receiver<News>,
-    terminal: &mut Terminal,
-) -> Result<(), CliError> {
+    signals: &Receiver<i32>,
+    output: &mut Output,
+) -> Result<Ending, CliError> {
     loop {
-        match heard.recv_timeout(LOOK_EVERY) {
-            Ok(News::Line(index, line)) => show(tasks, index, &line, terminal)?,
-            Ok(News::Stop) => return Ok(()),
-            Err(_) => {}
+        if stop_comes(signals) {
+            return Ok(Ending::Interrupted);
+        }
+        if let Some(written) = output.ended() {
+            written?;
         }
         for task in tasks.iter_mut().filter(|task| task.ended.is_none()) {
             if let Ok(Some(status)) = task.child.try_wait() {
@@ -275,30 +278,13 @@ fn watch(
             }
         }
         if tasks.iter().all(|task| task.ended.is_some()) {
-            return Ok(());
+            return Ok(Ending::AllEnded);
         }
     }
 }
 
-/// One line with its task's name before it, in a colour of the task's own on a terminal.
-fn show(tasks: &[Task], index: usize, line: &str, terminal: &mut Terminal) -> Result<(), CliError> {
-    const COLOURS: [u8; 6] = [36, 33, 35, 32, 34, 31];
-    let widest = tasks.iter().map(|task| task.name.len()).max().unwrap_or(0);
-    let name = tasks.get(index).map_or("", |task| task.name.as_str());
-    let name = format!("{name:<widest$}");
-    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let name = if terminal.width().is_some() && !is_plain {
-        let colour = COLOURS[index % COLOURS.len()];
-        format!("\x1b[{colour}m{name}\x1b[0m")
-    } else {
-        name
-    };
-    terminal.line(format!("{name} │ {line}"))?;
-    Ok(())
-}
-
 /// Tells all that still run to end, and ends those that do not.
-fn end(tasks: &mut [Task], patience: Duration) {
+fn end(tasks: &mut [Task], patience: Duration, output: &mut Output) {
     let until = Instant::now() + patience;
     for task in tasks.iter_mut().filter(|task| task.ended.is_none()) {
         // Not waited for yet, so its number is still its own.
@@ -315,11 +301,10 @@ fn end(tasks: &mut [Task], patience: Duration) {
         if tasks.iter().all(|task| task.ended.is_some()) {
             break;
         }
-        std::thread::sleep(LOOK_EVERY);
+        output.relieve(LOOK_EVERY);
     }
     for task in tasks.iter_mut().filter(|task| task.ended.is_none()) {
         let _ = task.child.kill();
         let _ = task.child.wait();
     }
-    let _ = std::io::stdout().flush();
 }

@@ -2,7 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -210,6 +211,41 @@ fn tasks_that_were_all_stopped_blame_nobody() {
     }
     up.signal(Signal::INT);
     up.finish().well();
+}
+
+/// As `rendez up … | sleep 1000`: the tasks wait, as for a terminal that is held, and can still end in good order.
+#[test]
+fn output_that_is_not_read_makes_tasks_wait_and_a_request_to_end_ends_all() {
+    let place = Place::new();
+    let file = example(&place);
+    let (said, told) = (place.file("said", ""), place.file("told", ""));
+    let script = "\
+        say() { yes 'a line that is as long as lines of logs often are, or nearly so' | head -c 4000000; }
+        trap 'say; echo end >> told; exit' TERM
+        say; echo all >> said; sleep 60";
+    let mut up = place
+        .command(&["up", &file, "--", "/bin/sh", "-c", script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    std::thread::sleep(Duration::from_secs(3));
+    let all = std::fs::read_to_string(said).expect("readable");
+    let began = Instant::now();
+    kill_process(Pid::from_child(&up), Signal::TERM).expect("signalled");
+    let mut ended = None;
+    while ended.is_none() && began.elapsed() < Duration::from_secs(20) {
+        ended = up.try_wait().expect("waited for");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let _ = up.kill();
+    let ended = ended.expect("it ends, though its output is not read");
+    assert!(ended.success(), "{ended}");
+    assert_eq!(all, "", "more was taken than there is room for");
+    let told = std::fs::read_to_string(told).expect("readable");
+    assert_eq!(told, "end\n".repeat(3), "a task was not let end");
+    place.await_nobody();
 }
 
 #[test]
