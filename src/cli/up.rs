@@ -91,8 +91,10 @@ pub fn run(args: &UpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let (lines, mut output) = Output::begin(names, terminal.take());
     let mut tasks = Vec::new();
     for (index, (task, _)) in spec.tasks().enumerate() {
-        let metrics = metrics_of(loaded.config.metrics.as_ref(), index)?;
-        match spawn(args, &task, metrics.as_ref(), secret.as_ref()) {
+        let metrics = metrics_of(loaded.config.metrics.as_ref(), index);
+        let started =
+            metrics.and_then(|metrics| spawn(args, &task, metrics.as_ref(), secret.as_ref()));
+        match started {
             Ok(mut child) => {
                 listen(index, child.stdout.take(), &lines);
                 listen(index, child.stderr.take(), &lines);
