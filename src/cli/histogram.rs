@@ -3,13 +3,15 @@
 //! Knows nothing of what was measured or how it is printed. Recording allocates nothing: a histogram has its full range
 //! from the start (about 200 KiB at three digits).
 
+pub(crate) mod packed;
+
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
-use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer, V2Serializer};
+use hdrhistogram::serialization::{Serializer, V2DeflateSerializer, V2Serializer};
 
 use super::error::CliError;
 use rendez::files::Output;
@@ -144,7 +146,7 @@ impl Recorder {
     }
 
     fn filled(mut self, bytes: &[u8]) -> Option<Self> {
-        let other: Histogram<u64> = Deserializer::new().deserialize(&mut &bytes[..]).ok()?;
+        let other = packed::histogram_of(bytes).ok()?;
         self.histogram.add(&other).ok()?;
         Some(self)
     }

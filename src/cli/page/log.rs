@@ -3,15 +3,18 @@
 //! Knows the format, version 1.3, by the crate `hdrhistogram`; a log is untrusted, and is refused if it is none.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use base64::Engine as _;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::Deserializer;
-use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use hdrhistogram::serialization::interval_log::{
+    IntervalLogHistogram, IntervalLogIterator, LogEntry,
+};
 
 use super::super::error::CliError;
-use super::super::histogram::PICOS_MARK;
+use super::super::histogram::{PICOS_MARK, packed};
 
 /// Bytes of a log at most: half a day of intervals of 100 ms.
 const LOG_MAX: u64 = 1 << 30;
@@ -49,11 +52,15 @@ impl Log {
             let message = format!("cannot read '{}': {error}", path.display());
             CliError::failure("FILE_UNREADABLE", message)
         };
-        let size = std::fs::metadata(path).map_err(unreadable)?.len();
-        if size > LOG_MAX {
+        // A device or a pipe has no length that could be asked for.
+        let file = File::open(path).map_err(unreadable)?;
+        let mut bytes = Vec::new();
+        file.take(LOG_MAX + 1)
+            .read_to_end(&mut bytes)
+            .map_err(unreadable)?;
+        if bytes.len() as u64 > LOG_MAX {
             return Err(malformed(path, "it is longer than a gigabyte"));
         }
-        let bytes = std::fs::read(path).map_err(unreadable)?;
         let name = path
             .file_name()
             .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -66,58 +73,80 @@ impl Log {
             about: about(bytes),
             series: BTreeMap::new(),
         };
-        let (mut first, mut counters) = (None, 0);
-        for entry in IntervalLogIterator::new(bytes) {
-            let entry = entry.map_err(|error| format!("an entry cannot be read ({error:?})"))?;
-            let LogEntry::Interval(interval) = entry else {
-                continue;
-            };
-            let packed = base64::engine::general_purpose::STANDARD
-                .decode(interval.encoded_histogram())
-                .map_err(|error| format!("an interval is no base64: {error}"))?;
-            let histogram: Histogram<u64> = Deserializer::new()
-                .deserialize(&mut packed.as_slice())
-                .map_err(|error| format!("an interval holds no histogram: {error}"))?;
-            let start = interval.start_timestamp().as_secs_f64();
-            let since = start - *first.get_or_insert(start);
-            let tag = interval.tag().map_or("", |tag| tag.as_str());
-            let (tag, per_nano) = match tag.strip_suffix(PICOS_MARK) {
-                Some(tag) => (tag, 1e3),
-                None => (tag, 1.0),
-            };
-            let quantiles = (!histogram.is_empty())
-                .then(|| OVER_TIME.map(|(_, quantile)| at(&histogram, quantile) / per_nano));
-            let series = match log.series.get_mut(tag) {
-                Some(series) => {
-                    // No valid log changes range or precision within one tag.
-                    series
-                        .whole
-                        .add(&histogram)
-                        .map_err(|error| format!("intervals of '{tag}' differ: {error}"))?;
-                    series
-                }
-                None => {
-                    counters = histogram.distinct_values().saturating_add(counters);
-                    if counters > COUNTERS_MAX {
-                        return Err("its tags hold more than half a gigabyte of counters".into());
-                    }
-                    let series = Series {
-                        intervals: Vec::new(),
-                        whole: histogram,
-                        per_nano,
-                    };
-                    log.series.entry(tag.to_owned()).or_insert(series)
-                }
-            };
-            series
-                .intervals
-                .extend(quantiles.map(|quantiles| (since, quantiles)));
+        let mut before = Before::default();
+        for (at, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+            // A line is an entry or none.
+            for entry in IntervalLogIterator::new(line) {
+                let read = match entry {
+                    Ok(LogEntry::Interval(interval)) => log.take_in(&interval, &mut before),
+                    Ok(_) => Ok(()),
+                    Err(_) => Err("it is neither an interval nor a comment".into()),
+                };
+                read.map_err(|what| format!("line {}: {what}", at + 1))?;
+            }
         }
         if log.series.is_empty() {
             return Err("it holds no interval".into());
         }
         Ok(log)
     }
+
+    fn take_in(
+        &mut self,
+        interval: &IntervalLogHistogram<'_>,
+        before: &mut Before,
+    ) -> Result<(), String> {
+        let packed = base64::engine::general_purpose::STANDARD
+            .decode(interval.encoded_histogram())
+            .map_err(|error| format!("an interval is no base64: {error}"))?;
+        let histogram = packed::histogram_of(&packed)
+            .map_err(|error| format!("an interval holds no histogram: {error}"))?;
+        let start = interval.start_timestamp().as_secs_f64();
+        let since = start - *before.first.get_or_insert(start);
+        let tag = interval.tag().map_or("", |tag| tag.as_str());
+        let (tag, per_nano) = match tag.strip_suffix(PICOS_MARK) {
+            Some(tag) => (tag, 1e3),
+            None => (tag, 1.0),
+        };
+        let quantiles = (!histogram.is_empty())
+            .then(|| OVER_TIME.map(|(_, quantile)| at(&histogram, quantile) / per_nano));
+        let series = match self.series.get_mut(tag) {
+            Some(series) => {
+                // No valid log changes range or precision within one tag.
+                series
+                    .whole
+                    .add(&histogram)
+                    .map_err(|error| format!("intervals of '{tag}' differ: {error}"))?;
+                packed::check_count(&series.whole)?;
+                series
+            }
+            None => {
+                before.counters = histogram.distinct_values().saturating_add(before.counters);
+                if before.counters > COUNTERS_MAX {
+                    return Err("the tags hold more than half a gigabyte of counters".into());
+                }
+                let series = Series {
+                    intervals: Vec::new(),
+                    whole: histogram,
+                    per_nano,
+                };
+                self.series.entry(tag.to_owned()).or_insert(series)
+            }
+        };
+        series
+            .intervals
+            .extend(quantiles.map(|quantiles| (since, quantiles)));
+        Ok(())
+    }
+}
+
+/// What is known of the lines before.
+#[derive(Default)]
+struct Before {
+    /// When the first interval began.
+    first: Option<f64>,
+    /// Counters of all tags.
+    counters: usize,
 }
 
 /// What comments like `#[rendez machine: …]` and the start time say.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use base64::Engine as _;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
 use super::super::histogram::{HdrLog, Interval, Recorder};
@@ -113,6 +114,74 @@ fn a_log_whose_tags_take_too_much_memory_is_refused() {
     }
     let refused = Log::of(&log, String::new()).expect_err("it takes too much");
     assert!(refused.contains("half a gigabyte"), "{refused}");
+}
+
+/// A line with a histogram of these counters, whose head claims that they are so many bytes.
+fn line_of(claimed: u32, counters: &[u8], is_compressed: bool) -> String {
+    let mut plain = Vec::from(0x1c84_9313_u32.to_be_bytes());
+    plain.extend(claimed.to_be_bytes());
+    // No offset, five digits.
+    plain.extend([0, 0, 0, 0, 0, 0, 0, 5]);
+    for word in [1, u64::MAX / 2, 1_f64.to_bits()] {
+        plain.extend(word.to_be_bytes());
+    }
+    plain.extend(counters);
+    let mut packed = plain.clone();
+    if is_compressed {
+        let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+        packer.write_all(&plain).expect("a vector takes it");
+        let body = packer.finish().expect("a vector takes it");
+        packed = Vec::from(0x1c84_9314_u32.to_be_bytes());
+        packed.extend((body.len() as u32).to_be_bytes());
+        packed.extend(body);
+    }
+    let text = base64::engine::general_purpose::STANDARD.encode(packed);
+    format!("0.000,1.000,1.0,{text}\n")
+}
+
+#[test]
+fn an_interval_that_unpacks_to_more_than_a_histogram_is_refused_by_its_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("run.hlog");
+    let zeros = vec![0; 65 << 20];
+    let good = line_of(3, &[2, 2, 2], true);
+    for (line, what) in [
+        (
+            line_of(u32::MAX, &[2, 2, 2], true),
+            "claims 4294967295 bytes",
+        ),
+        (
+            line_of(u32::MAX, &[2, 2, 2], false),
+            "claims 4294967295 bytes",
+        ),
+        (line_of(65 << 20, &zeros, true), "claims 68157440 bytes"),
+        (line_of(1 << 20, &[2, 2, 2], true), "holds no histogram"),
+        ("0.000,1.000,1.0,HISTEwAA\n".into(), "holds no histogram"),
+        ("0.000,1.000,1.0,HISTFAAA\n".into(), "cut off"),
+        ("what is this\n".into(), "neither an interval nor a comment"),
+    ] {
+        std::fs::write(&path, format!("#a comment\n{good}{line}{good}")).expect("written");
+        let refused =
+            make(std::slice::from_ref(&path), &folder.path().join("x.html")).expect_err("too much");
+        assert_eq!(refused.reason(), "HDR_LOG_MALFORMED");
+        let text = refused.message();
+        let place = format!("'{}' is no interval log: line 3: ", path.display());
+        assert!(text.starts_with(&place), "{text}");
+        assert!(text.contains(what), "{text}");
+    }
+    std::fs::write(&path, good).expect("written");
+    assert_eq!(Log::read(&path).expect("it is one").series[""].count(), 3);
+}
+
+/// Their sums would overflow.
+#[test]
+fn counters_that_were_never_counted_are_refused() {
+    let most = [0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f];
+    let line = line_of(36, &most.repeat(4), true);
+    let refused = Log::of(line.as_bytes(), String::new()).map(drop);
+    let refused = refused.expect_err("too many");
+    assert!(refused.contains("line 1: "), "{refused}");
+    assert!(refused.contains("values"), "{refused}");
 }
 
 #[test]
