@@ -12,19 +12,21 @@ mod rdma;
 mod shm;
 mod tcp;
 #[cfg(test)]
+mod tests;
+#[cfg(test)]
 mod toy;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::Inner;
 use super::config::Config;
 use super::links::Links;
-use crate::control::{Offers, Path, PathWish, PeerUp};
+use crate::control::{Offers, Path, PathWish, PeerId, PeerUp};
 use crate::fabric::shm::LinkMapping;
-use crate::fabric::{AnyPort, LoopbackPort};
+use crate::fabric::{AnyPort, LoopbackPort, QpId};
 use crate::ground::Status;
-use crate::mail::call::PeerSegment;
+use crate::mail::call::{Attach, PeerSegment};
 use crate::memory::Segment;
 
 /// A transport of one engine.
@@ -168,6 +170,46 @@ impl Transports {
         self.0.iter().for_each(|transport| transport.stop());
     }
 }
+
+/// How shards take the links with one peer.
+#[derive(Clone)]
+pub(super) struct Taking {
+    engine: Weak<Inner>,
+    peer: PeerId,
+    task: String,
+}
+
+impl Taking {
+    pub(super) fn of(engine: &Arc<Inner>, up: &PeerUp) -> Self {
+        Self {
+            engine: Arc::downgrade(engine),
+            peer: up.peer,
+            task: up.task.clone(),
+        }
+    }
+
+    /// A link that `take` makes, or says why it cannot: then no link will tell of its end, and the connection ends.
+    pub(super) fn by(
+        &self,
+        take: impl FnOnce(&mut [AnyPort]) -> Result<(usize, QpId), String> + Send + 'static,
+    ) -> Attach {
+        let taking = self.clone();
+        Box::new(move |ports| take(ports).map_err(|why| taking.lost_early(&why)).ok())
+    }
+
+    fn lost_early(&self, why: &str) {
+        tracing::warn!(task = %self.task, why, "a shard cannot take a link with a peer: the connection ends");
+        if let Some(engine) = self.engine.upgrade()
+            && let Some(control) = engine.control.get()
+        {
+            // Refused only by a control plane that ends.
+            let _ = control.hang_up_soon(self.peer, why);
+        }
+    }
+}
+
+/// Why a link is not taken by a port that is not there.
+pub(super) const NO_PORT: &str = "the shard has no port for it";
 
 /// The first of a shard's ports that is of a kind, and where it stands.
 macro_rules! port_of {

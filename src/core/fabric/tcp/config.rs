@@ -40,6 +40,9 @@ pub enum TcpError {
     #[error("the socket is not connected")]
     NotConnected,
     /// The port has [`QUEUE_PAIRS_MAX`](crate::fabric::QUEUE_PAIRS_MAX) already.
-    #[error("the port has as many connections as it can")]
+    #[error(
+        "the port is full; the limit QUEUE_PAIRS_MAX is {}",
+        crate::fabric::QUEUE_PAIRS_MAX
+    )]
     Full,
 }

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{Registered, Transport, Wired, port_of};
+use super::{NO_PORT, Registered, Taking, Transport, Wired, port_of};
 use crate::channel::Rule;
 use crate::control::{DoorbellOffer, Path, PeerUp, PollPolicy};
 use crate::engine::Inner;
 use crate::engine::links::{Links, gone, import, link_config, link_status, ordered_pairs, pairs};
 use crate::fabric::doorbell::PeerWake;
 use crate::fabric::shm::{LinkMapping, Side};
-use crate::fabric::{AnyPort, Caps, ShmPort};
+use crate::fabric::{AnyPort, Caps, QUEUE_PAIRS_MAX, ShmPort};
 use crate::ground::{Code, Status, catalogue, limits};
-use crate::mail::call::Attach;
 
 /// Its line in the list.
 pub(super) const REGISTERED: Registered = Registered {
@@ -39,6 +38,7 @@ impl Transport for Shm {
         made: Option<LinkMapping>,
     ) -> Result<Wired, Status> {
         let shards = engine.mailboxes.len();
+        let taking = Taking::of(engine, &up);
         let (mut link, side) = match made {
             Some(link) if up.dialler => (link, Side::Maker),
             _ => {
@@ -75,9 +75,11 @@ impl Transport for Shm {
         {
             let endpoint = link.endpoint(channel as u32, side).ok_or_else(gone)?;
             let wake = wakes[theirs].clone();
-            let attach: Attach = Box::new(move |ports| {
-                let (at, port) = port_of!(ports, Shm)?;
-                Some((at, port.attach(endpoint, wake, caps).ok()?))
+            let attach = taking.by(move |ports| {
+                let (at, port) = port_of!(ports, Shm).ok_or(NO_PORT)?;
+                let full =
+                    |_| format!("the port is full; the limit QUEUE_PAIRS_MAX is {QUEUE_PAIRS_MAX}");
+                Ok((at, port.attach(endpoint, wake, caps).map_err(full)?))
             });
             links[ours].push((theirs as u16, attach));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Registered, Transport, Wired, port_of};
+use super::{NO_PORT, Registered, Taking, Transport, Wired, port_of};
 use crate::control::{Path, PeerUp};
 use crate::engine::Inner;
 use crate::engine::config::Config;
@@ -11,7 +11,6 @@ use crate::fabric::shm::LinkMapping;
 use crate::fabric::tcp::{TcpConfig, TcpPort};
 use crate::fabric::{AnyPort, Caps};
 use crate::ground::{Code, Status, catalogue, limits};
-use crate::mail::call::Attach;
 
 /// Its line in the list.
 pub(super) const REGISTERED: Registered = Registered {
@@ -58,12 +57,13 @@ impl Transport for Tcp {
             read_domain: false,
         };
         let mut links: Links = engine.mailboxes.iter().map(|_| Vec::new()).collect();
+        let taking = Taking::of(engine, &up);
         let channels = ordered_pairs(shards, usize::from(up.hello.shards), side_of(&up));
         for ((ours, theirs), socket) in channels.zip(up.descriptors.sockets) {
-            let attach: Attach = Box::new(move |ports| {
-                let (at, port) = port_of!(ports, Tcp)?;
-                let qp = port.attach_secured(socket.fd, socket.secured, caps).ok()?;
-                Some((at, qp))
+            let attach = taking.by(move |ports| {
+                let (at, port) = port_of!(ports, Tcp).ok_or(NO_PORT)?;
+                let qp = port.attach_secured(socket.fd, socket.secured, caps);
+                Ok((at, qp.map_err(|error| error.to_string())?))
             });
             links[ours].push((theirs as u16, attach));
         }

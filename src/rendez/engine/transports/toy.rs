@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Registered, Transport, Wired, port_of, transports};
+use super::{NO_PORT, Registered, Taking, Transport, Wired, port_of, transports};
 use crate::control::{Ends, Lack, Offers, Path, PathWish, PeerHello, PeerUp};
 use crate::engine::links::{Links, gone, ordered_pairs, pairs, side_of};
 use crate::engine::metrics::{Page, Pages as _};
@@ -20,7 +20,6 @@ use crate::fabric::shm::LinkMapping;
 use crate::fabric::tcp::{TcpConfig, TcpPort};
 use crate::fabric::{AnyPort, Caps};
 use crate::ground::{DType, Key, Status, StepId, catalogue, limits};
-use crate::mail::call::Attach;
 
 /// Its name and number.
 const TOY: Path = Path::new(
@@ -89,7 +88,7 @@ impl Transport for Toy {
             self.habit
                 .map_or(Ok(()), |habit| habit.fails(Habit::CannotWire))?;
         }
-        let side = side_of(&up);
+        let (side, taking) = (side_of(&up), Taking::of(engine, &up));
         let ends = up.descriptors.ends.ok_or_else(gone)?.into_any();
         let ends = ends.downcast::<Sockets>().map_err(|_| gone())?;
         let caps = Caps {
@@ -100,10 +99,11 @@ impl Transport for Toy {
         let mut links: Links = engine.mailboxes.iter().map(|_| Vec::new()).collect();
         let channels = ordered_pairs(self.shards, usize::from(up.hello.shards), side);
         for ((ours, theirs), socket) in channels.zip(ends.connected) {
-            let attach: Attach = Box::new(move |ports| {
+            let attach = taking.by(move |ports| {
                 // The first: the toy stands before TCP in the list. A fallback to TCP uses it too.
-                let (at, port) = port_of!(ports, Tcp)?;
-                Some((at, port.attach_secured(socket.into(), None, caps).ok()?))
+                let (at, port) = port_of!(ports, Tcp).ok_or(NO_PORT)?;
+                let qp = port.attach_secured(socket.into(), None, caps);
+                Ok((at, qp.map_err(|error| error.to_string())?))
             });
             links[ours].push((theirs as u16, attach));
         }
@@ -222,7 +222,7 @@ fn broken(why: &dyn std::fmt::Display) -> Status {
 
 // What must come of it.
 
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Two engines on two machines, by their boots, whose toys have these habits.
 fn apart(test: &str, habits: [Habit; 2], require: PathWish) -> [Engine; 2] {
@@ -246,7 +246,7 @@ fn apart(test: &str, habits: [Habit; 2], require: PathWish) -> [Engine; 2] {
     engines
 }
 
-fn hand_over([a, b]: &[Engine; 2], len: usize) {
+pub(super) fn hand_over([a, b]: &[Engine; 2], len: usize) {
     let key = Key::between(
         &a.task().to_string(),
         &b.task().to_string(),
@@ -264,7 +264,7 @@ fn hand_over([a, b]: &[Engine; 2], len: usize) {
     assert_eq!(got.unwrap().tensor.host().unwrap(), want, "{len}");
 }
 
-fn stop(engines: [Engine; 2]) {
+pub(super) fn stop(engines: [Engine; 2]) {
     for engine in engines {
         engine.shutdown(PATIENCE);
     }

@@ -12,16 +12,15 @@ use prost::Message;
 use rendez_proto as proto;
 
 use super::{Rdma, Shared, status_of};
-use crate::control::{Ends, Lack, Offers, Path, PeerHello, PeerId, PeerUp};
+use crate::control::{Ends, Lack, Offers, Path, PeerHello, PeerUp};
 use crate::engine::Inner;
 use crate::engine::links::{Links, gone, ordered_pairs};
-use crate::engine::transports::port_of;
+use crate::engine::transports::{NO_PORT, Taking, port_of};
 use crate::fabric::shm::Side;
 use crate::fabric::verbs::{Proof, QpEndpoint, VerbsError, VerbsPort};
 use crate::fabric::{Port, QpId};
 use crate::ground::limits::RDMA_ENDS_MAX;
 use crate::ground::{Status, catalogue};
-use crate::mail::call::Attach;
 use crate::shard::{Call, Mailbox};
 
 /// Between two looks at the proofs.
@@ -277,33 +276,23 @@ fn from_wire(bytes: &[u8]) -> Option<QpEndpoint> {
 
 /// A proved queue pair for each channel.
 pub(super) fn links(engine: &Arc<Inner>, up: PeerUp) -> Result<Links, Status> {
+    let taking = Taking::of(engine, &up);
     let ends = up.descriptors.ends.ok_or_else(gone)?.into_any();
     let mut ends = ends.downcast::<QueuePairs>().map_err(|_| gone())?;
     let mut links: Links = engine.mailboxes.iter().map(|_| Vec::new()).collect();
     let held = std::mem::take(&mut ends.held);
     for ((ours, theirs), held) in ends.pairs.iter().zip(held) {
-        let (engine, peer) = (Arc::downgrade(engine), up.peer);
-        let attach: Attach = Box::new(move |ports| {
+        let attach = taking.by(move |ports| {
             let qp = held.take();
-            let port = port_of!(ports, Verbs);
-            let adopted = port.and_then(|(at, port)| port.adopt(qp).then_some((at, qp)));
-            if adopted.is_none() {
-                lost_early(&engine, peer);
-            }
-            adopted
+            let (at, port) = port_of!(ports, Verbs).ok_or(NO_PORT)?;
+            let is_up = port.adopt(qp);
+            Ok(is_up
+                .then_some((at, qp))
+                .ok_or("its queue pair went down before it was taken")?)
         });
         links[*ours].push((*theirs as u16, attach));
     }
     Ok(links)
-}
-
-/// A queue pair went down before its shard took it: no link will tell of its end.
-fn lost_early(engine: &Weak<Inner>, peer: PeerId) {
-    if let Some(engine) = engine.upgrade()
-        && let Some(control) = engine.control.get()
-    {
-        let _ = control.hang_up(peer, "a queue pair went down before it was taken");
-    }
 }
 
 #[cfg(test)]
