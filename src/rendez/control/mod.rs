@@ -39,6 +39,7 @@ mod config;
 mod conversation;
 mod credentials;
 mod data;
+mod departed;
 mod descriptors;
 mod dial;
 mod errand;

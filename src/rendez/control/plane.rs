@@ -18,8 +18,6 @@ use futures_lite::io::{AsyncRead, AsyncWrite};
 
 use tracing::Instrument;
 
-use crate::ground::Incarnation;
-use crate::ground::limits::DEPARTED_MAX;
 use crate::ground::rng::Rng;
 
 use super::address::Address;
@@ -30,6 +28,7 @@ use super::config::ControlConfig;
 use super::conversation::{Conversation, ConversationOpening};
 use super::credentials::Credentials;
 use super::data::Carrier;
+use super::departed::Departed;
 use super::dial::{Dialled, Route};
 use super::errand::Errands;
 use super::exchange::Seals;
@@ -92,8 +91,8 @@ pub(crate) struct Plane {
     began: Instant,
     pub(super) registry: RefCell<Registry>,
     pub(super) peers: RefCell<BTreeMap<PeerId, Rc<Conversation>>>,
-    /// Peers whose connection is over and whose process is still followed, and their lives.
-    pub(super) departed: RefCell<BTreeMap<PeerId, (String, Incarnation)>>,
+    /// Peers whose connection is over and whose process is still followed.
+    departed: RefCell<Departed>,
     /// Tasks that are being dialled, as was asked last.
     pub(super) dials: RefCell<BTreeMap<String, Dialled>>,
     pub(super) next_peer: Cell<u32>,
@@ -236,8 +235,8 @@ impl Plane {
         match conversation {
             Some(conversation) => conversation.exited.set(),
             None => {
-                let is_followed = self.departed.borrow_mut().remove(&peer);
-                if is_followed.is_some() {
+                let is_followed = self.departed.borrow_mut().exit(peer);
+                if is_followed {
                     let now = Instant::now();
                     self.handler.peer_gone(peer, PeerGone::ProcessExited, now);
                 }
@@ -476,28 +475,22 @@ impl Plane {
 
     /// Keeps a peer followed whose connection is over; beyond the bound the longest gone is given up.
     fn keep_following(&self, peer: PeerId, hello: &PeerHello) {
-        let life = (hello.task.clone(), hello.incarnation);
-        let oldest = {
+        let given_up = {
             let mut departed = self.departed.borrow_mut();
-            departed.insert(peer, life);
-            let is_over = departed.len() > DEPARTED_MAX;
-            is_over.then(|| departed.pop_first()).flatten()
+            departed.leave(peer, &hello.task, hello.incarnation)
         };
-        if let Some((oldest, _)) = oldest {
-            self.watch.forget(oldest);
-            self.handler.peer_forgotten(oldest);
+        if let Some(given_up) = given_up {
+            self.watch.forget(given_up);
+            self.handler.peer_forgotten(given_up);
         }
     }
 
     /// A life that is up again is followed by its new connection: those before tell no more.
     fn forget_former(&self, hello: &PeerHello) {
-        self.departed.borrow_mut().retain(|former, (task, life)| {
-            let is_same = *task == hello.task && *life == hello.incarnation;
-            if is_same {
-                self.watch.forget(*former);
-            }
-            !is_same
-        });
+        let mut departed = self.departed.borrow_mut();
+        for former in departed.rejoin(&hello.task, hello.incarnation) {
+            self.watch.forget(former);
+        }
     }
 
     /// Offers what was announced while the peer was being greeted.
