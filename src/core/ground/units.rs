@@ -296,21 +296,25 @@ fn split(text: &str) -> (&str, &str) {
     (&text[..end], text[end..].trim_start())
 }
 
-/// `number` times `scale`, exactly; `None` unless that is a whole number. Decimal, so that 1.1ms is 1,100,000 ns.
+/// `number` times `scale`, exactly; `None` unless that is a whole number. Decimal, so that 1.1ms is 1,100,000 ns. More
+/// than this counts is `u128::MAX`: out of any range.
 fn scaled(number: &str, scale: u64) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    // 18 digits and 9 keep `digits` below 10²⁸; the product with the scale is checked.
-    if whole.is_empty() || whole.len() > 18 || fraction.len() > 9 {
+    let has_digits = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit());
+    if whole.is_empty() || !has_digits(whole) || !has_digits(fraction) || fraction.len() > 9 {
         return None;
     }
+    let parsed = |digits: &str| match digits.trim_start_matches('0') {
+        "" => Some(0),
+        digits => digits.parse::<u128>().ok(),
+    };
     let unit = 10u128.pow(fraction.len() as u32);
-    let digits = whole.parse::<u128>().ok()? * unit
-        + if fraction.is_empty() {
-            0
-        } else {
-            fraction.parse().ok()?
-        };
-    let product = digits.checked_mul(u128::from(scale))?;
+    let digits = parsed(whole)
+        .and_then(|whole| whole.checked_mul(unit)?.checked_add(parsed(fraction)?))
+        .and_then(|digits| digits.checked_mul(u128::from(scale)));
+    let Some(product) = digits else {
+        return Some(u128::MAX);
+    };
     product.is_multiple_of(unit).then_some(product / unit)
 }
 
