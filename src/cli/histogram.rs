@@ -273,7 +273,7 @@ impl HdrLog {
     /// # Errors
     /// `FILE_UNWRITABLE`.
     pub fn create(path: &Path, comment: &str) -> Result<Self, CliError> {
-        let file = Output::live(path).map_err(|error| unwritable(path, &error))?;
+        let file = Output::live(path).map_err(|error| CliError::unwritable(path, &error))?;
         let header = Some(vec![comment.to_owned()]);
         Ok(Self {
             path: path.to_owned(),
@@ -343,16 +343,8 @@ impl HdrLog {
             });
         written
             .and_then(|()| self.file.flush())
-            .map_err(|error| unwritable(&self.path, &error))
+            .map_err(|error| CliError::unwritable(&self.path, &error))
     }
-}
-
-fn unwritable(path: &Path, error: &std::io::Error) -> CliError {
-    let message = format!(
-        "cannot write '{}': {error}; name a file in a folder you may write to",
-        path.display()
-    );
-    CliError::failure("FILE_UNWRITABLE", message)
 }
 
 #[cfg(test)]

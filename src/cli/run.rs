@@ -21,7 +21,7 @@ use rendez::engine::{Config, Origin, Setting};
 use rendez::files::Output;
 use rendez::ground::limits::GRAPH_BYTES_MAX;
 use rendez::ground::traceparent::NoTraceparent;
-use rendez::ground::{Status, Traceparent};
+use rendez::ground::{Status, Traceparent, catalogue};
 use rendez::memory::Tensor;
 use rendez_dataflow::graph::decode;
 use rendez_dataflow::server::{Server, Session, StepOptions};
@@ -172,10 +172,19 @@ fn read_graph(path: &Path) -> Result<GraphDef, CliError> {
         )));
     }
     let bytes = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
-    decode(&bytes).map_err(|status| {
+    let graph = decode(&bytes).map_err(|status| {
         let message = format!("'{}': {}", path.display(), status.message());
         CliError::failure(status.reason(), message)
-    })
+    })?;
+    // As an empty file is.
+    if graph.node.is_empty() {
+        let message = format!(
+            "'{}' is no graph that can run: it has no nodes",
+            path.display()
+        );
+        return Err(CliError::failure(catalogue::GRAPH_MALFORMED, message));
+    }
+    Ok(graph)
 }
 
 /// The session, and the server whose master it has where that is in this process.

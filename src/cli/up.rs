@@ -84,6 +84,10 @@ pub fn run(args: &UpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     settings.file = Some(args.file.clone());
     let loaded = settings.load()?;
     let spec = spec(&loaded)?;
+    if spec.is_empty() {
+        let message = format!("{} names no task in its [cluster]", args.file.display());
+        return Err(Status::of(catalogue::CLUSTER_UNRESOLVED, message).into());
+    }
     let secret = Inherited::for_tasks_of(&loaded.config)?;
     let drain = loaded.config.drain_timeout + FAREWELL;
     let signals = serve::signals()?;

@@ -159,7 +159,14 @@ impl Workload for Engines {
                 Far::Elsewhere(visit)
             }
             (None, Transport::Loopback) => Far::Here(far::start(&near, &pair, case, job)?),
-            (None, _) => Far::There(Peer::start(&near, &pair, case)?),
+            (None, _) => {
+                // What does not fit here does not fit there, and is told once.
+                drop(
+                    near.tensor(DType::U8, &[job.bytes])
+                        .map_err(|status| failed(&status))?,
+                );
+                Far::There(Peer::start(&near, &pair, case)?)
+            }
         };
         let measured = match case.from {
             From::Shard => near::measure(&near, job, keys),

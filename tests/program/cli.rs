@@ -566,6 +566,62 @@ fn a_far_side_beyond_this_machine_wants_proof_or_consent() {
     assert!(text.contains("insecure"), "{text}");
 }
 
+/// Whatever is wrong with it, it is told once, and by what was given.
+#[test]
+fn input_that_cannot_be_is_one_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.to_str().expect("a text").to_owned()
+    };
+    let (empty, there) = (file("empty", ""), folder.path().to_str().expect("a text"));
+    let (bare, jobless) = (file("a", "[cluster]\n"), file("b", "[cluster]\na = []\n"));
+    for (arguments, reason, what) in [
+        (
+            vec!["run", &empty, "--fetch", "x"],
+            "GRAPH_MALFORMED",
+            "it has no nodes",
+        ),
+        (
+            vec!["up", &bare, "--", "true"],
+            "CLUSTER_UNRESOLVED",
+            "names no task",
+        ),
+        (vec!["up", &jobless], "CLUSTER_UNRESOLVED", "names no task"),
+        (
+            vec!["bench", "--size", "64GiB"],
+            "ARENA_UNFIT",
+            "68719476736 bytes",
+        ),
+        (
+            vec!["bench", "--hdr-log", there],
+            "FILE_UNWRITABLE",
+            "directory; name a file\n",
+        ),
+        (
+            vec!["train", "digits", "--checkpoint", &empty],
+            "FILE_UNWRITABLE",
+            "is no folder",
+        ),
+        (
+            vec!["bench", "--compare", "/dev/zero"],
+            "BENCH_ROWS_MALFORMED",
+            "is longer than",
+        ),
+    ] {
+        let output = rendez(&arguments);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
+        assert!(
+            text.starts_with(&format!("error[{reason}]: ")),
+            "{arguments:?}: {text}"
+        );
+        assert!(text.contains(what), "{arguments:?}: {text}");
+        assert_eq!(text.lines().count(), 1, "{arguments:?}: {text}");
+    }
+}
+
 #[test]
 fn the_hidden_side_refuses_to_run_alone() {
     let output = rendez(&["baseline-peer", "--core", "0", "--parent", "1"]);

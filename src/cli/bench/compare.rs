@@ -2,6 +2,8 @@
 //!
 //! Knows rows as they are printed, and nothing of how they came about.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -11,6 +13,9 @@ use super::super::error::CliError;
 use super::super::report::{Row, lay_out};
 use super::super::terminal::Terminal;
 use super::super::units::{show_bytes, show_nanos, show_rate};
+
+/// Bytes of a file of rows at most: ten thousand runs of all sizes.
+const ROWS_MAX: u64 = 64 << 20;
 
 /// What is compared of a row.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -57,10 +62,19 @@ fn figure_of(row: &Row) -> Option<Figure> {
 
 /// The rows of a file, one JSON object a line.
 pub(super) fn rows_of(path: &Path) -> Result<Vec<Former>, CliError> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let unreadable = |error: std::io::Error| {
         let message = format!("cannot read '{}': {error}", path.display());
         CliError::failure("FILE_UNREADABLE", message)
-    })?;
+    };
+    let file = File::open(path).map_err(unreadable)?;
+    let mut text = String::new();
+    file.take(ROWS_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(unreadable)?;
+    if text.len() as u64 > ROWS_MAX {
+        let what = format!("'{}' is longer than {ROWS_MAX} bytes", path.display());
+        return Err(malformed(&what));
+    }
     let mut rows = Vec::new();
     for (index, line) in text
         .lines()

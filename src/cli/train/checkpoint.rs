@@ -81,7 +81,11 @@ pub(super) fn open(folder: &Path) -> Result<Output, CliError> {
     let path = folder.join(FILE);
     let opened = std::fs::create_dir_all(folder).and_then(|()| Output::open(&path));
     opened.map_err(|error| {
-        let message = format!("cannot write the checkpoint {}: {error}", path.display());
+        let what = match folder.exists() && !folder.is_dir() {
+            true => format!("'{}' is no folder", folder.display()),
+            false => error.to_string(),
+        };
+        let message = format!("cannot write the checkpoint {}: {what}", path.display());
         CliError::failure("FILE_UNWRITABLE", message)
     })
 }
