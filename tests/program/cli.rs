@@ -558,6 +558,14 @@ fn a_far_side_with_a_secret_serves_nobody_without_it() {
     assert_eq!(rows(&with(&ours)).len(), 1);
 }
 
+/// Takes as long as a far side may take to start, and no processor time.
+#[test]
+fn a_far_side_that_is_not_there_is_unavailable() {
+    let none = ["bench", "--connect", "127.0.0.1:1", "--insecure"];
+    let refused = rendez(&[&none, &SHORT[..]].concat());
+    assert_eq!(refused.status.code(), Some(10), "{}", stderr(&refused));
+}
+
 #[test]
 fn a_far_side_beyond_this_machine_wants_proof_or_consent() {
     let output = rendez_in(&[], &["bench", "--listen", "0.0.0.0:0"]);

@@ -91,7 +91,11 @@ impl FarHost {
         let lobby = Lobby::new()?;
         let step = StepId(near.incarnation().0);
         let keys = Keys::new(step)?;
-        near.add_peer(keys.there.destination_task().clone(), self.address.clone());
+        let far = keys.there.destination_task();
+        near.add_peer(far.clone(), self.address.clone());
+        // Else a wait for what it sends would end in no more than that time is over.
+        near.reach(far, PATIENCE)
+            .map_err(|status| failed(&status))?;
         let errand = Errand {
             step: step.0,
             boot: boot(),
