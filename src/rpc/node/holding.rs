@@ -30,19 +30,29 @@ impl<P, T> Node<P, T> {
 
     /// Tells a worker something of a reference, as soon as it is there.
     fn tell(&mut self, to: WorkerId, control: Control) {
+        let may_come = self.may_come(to);
+        match self.peers.get_mut(&to) {
+            Some(peer) if peer.state.life().is_some() => self.control(to, control),
+            Some(peer) if may_come => peer.early.push(control),
+            _ => self.references.peer_lost(to),
+        }
+    }
+
+    /// Whether a worker that another has named is there, or has not been met yet.
+    pub(super) fn may_come(&mut self, worker: WorkerId) -> bool {
         let awaits = self.rules.on(Rule::UnmetAwaited);
-        if awaits && self.group.is_dynamic && !self.peers.contains_key(&to) {
+        if awaits && self.group.is_dynamic && !self.peers.contains_key(&worker) {
             // Another worker knows it already; or it is gone for good. The group does not wait for it.
             let mut stranger = Peer::new(PeerState::Unmet);
             stranger.is_member = false;
-            self.peers.insert(to, stranger);
+            self.peers.insert(worker, stranger);
             let patience = self.now.after(self.limits.retry_max);
-            self.timers.insert((patience, Timer::Unmet(to)));
+            self.timers.insert((patience, Timer::Unmet(worker)));
         }
-        match self.peers.get_mut(&to) {
-            Some(peer) if peer.state == PeerState::Unmet && awaits => peer.early.push(control),
-            Some(peer) if peer.state.life().is_some() => self.control(to, control),
-            _ => self.references.peer_lost(to),
+        match self.peers.get(&worker).map(|peer| &peer.state) {
+            Some(PeerState::Up { .. }) => true,
+            Some(PeerState::Unmet) => awaits,
+            Some(PeerState::Lost(_)) | None => false,
         }
     }
 
@@ -58,7 +68,7 @@ impl<P, T> Node<P, T> {
     pub(super) fn look_for_creators(&mut self, references: &[Reference]) {
         let is_early = |one: &Reference| matches!(one.standing, Standing::Early(_));
         for one in references {
-            if is_early(one) && one.owner == self.me && !self.is_up(one.rref.on) {
+            if is_early(one) && one.owner == self.me && !self.may_come(one.rref.on) {
                 self.references.creator_lost(one.rref);
             }
         }

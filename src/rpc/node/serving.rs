@@ -383,7 +383,7 @@ impl<P, T> Node<P, T> {
             Control::Fork { rref, fork, early } => {
                 let names = (rref, fork);
                 let is_known = self.references.fork_asked(from, names, early, is_new);
-                if early.is_some() && !self.is_up(rref.on) {
+                if early.is_some() && !self.may_come(rref.on) {
                     self.references.creator_lost(rref);
                 }
                 match is_known {

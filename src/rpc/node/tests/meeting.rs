@@ -172,6 +172,32 @@ fn a_worker_that_only_a_reference_names_is_not_waited_for() {
     assert!(script.ended.contains_key(&job));
 }
 
+/// Its creator is on its way as well: that it has not been heard does not mean that it is gone.
+#[test]
+fn a_value_that_is_used_before_its_creator_is_met_is_made() {
+    let mut script = Script::of(3, true);
+    let now = script.now;
+    script.nodes[2].peers.remove(&WorkerId(0));
+    script.nodes[2].add_peer(now, WorkerId(0));
+    assert!(script.nodes[0].is_up(WorkerId(2)) && !script.nodes[2].is_up(WorkerId(0)));
+    let share = script.create(0, 2);
+    let job = script.call(0, 1, &[share]);
+    script.deliver_if(|mail| (mail.from, mail.to) != (0, 2));
+    assert_eq!(
+        script.count("fork", 1, 2),
+        1,
+        "its user asks before its creator"
+    );
+    let fetch = script.fetch(0, share, None);
+    script.deliver();
+    script.finish_all();
+    script.deliver();
+    script.finish_all();
+    script.deliver();
+    assert!(script.is_answered(job), "{:?}", script.ended.get(&job));
+    assert!(script.is_answered(fetch), "{:?}", script.ended.get(&fetch));
+}
+
 /// A guest says that to worker 0.
 fn say(script: &mut Script, guest: WorkerId, life: u32, body: Body<u64>) {
     let message = Message {
