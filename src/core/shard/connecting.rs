@@ -120,6 +120,9 @@ impl Core {
             let Some(entry) = self.links.at_mut(link) else {
                 continue;
             };
+            if mutant!("parked_stay_at_left_links") {
+                continue;
+            }
             let parked = std::mem::take(&mut entry.parked);
             self.peers[at].parked.append(parked);
         }

@@ -103,6 +103,7 @@ impl Shard {
         for (at, neighbour) in neighbours.iter_mut().enumerate() {
             if let Some(Neighbour { to, wake, .. }) = neighbour
                 && core.neighbour_queues.send(at, |note| to.push(note).err())
+                && !mutant!("neighbours_not_rung")
             {
                 wake.ring();
             }

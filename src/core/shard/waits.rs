@@ -150,6 +150,7 @@ impl Waits {
     /// The life of the source that its key names. A task of ours at a neighbour is there by that one's own ticket.
     pub(super) fn expected(&self, ticket: Ticket) -> Option<Incarnation> {
         match self.slab.at(ticket)? {
+            Wait::Neighbour { .. } if mutant!("neighbours_of_any_life") => None,
             Wait::Outside { expected, .. } | Wait::Neighbour { expected, .. } => Some(*expected),
             Wait::Away { .. } => None,
         }
