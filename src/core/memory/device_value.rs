@@ -209,7 +209,7 @@ pub fn await_bytes(
             std::thread::sleep(std::time::Duration::from_micros(20));
         }
     }
-    check_bytes(tensor)
+    lost_if(is_lost(tensor))
 }
 
 /// True if the tensor's bytes are not there, and never will be: who was to write them is gone.
@@ -220,13 +220,17 @@ fn is_lost(tensor: &Tensor) -> bool {
     }
 }
 
-/// Whether what was read behind [`await_bytes`] is what was written. A stream that waits for a peer's work goes on when
-/// the peer is gone, so a reader asks again when its copy is over.
+/// Whether what was read behind [`await_bytes`] is what was written. A stream that waits goes on when the peer whose
+/// work it waits for is gone, and when `keeper` has ended, so a reader asks again when its copy is over.
 ///
 /// # Errors
 /// [`MemoryError::Lost`] if the bytes were never there.
-pub(super) fn check_bytes(tensor: &Tensor) -> Result<(), MemoryError> {
-    if is_lost(tensor) && !mutant!("device_bytes_unchecked") {
+pub(super) fn check_bytes(tensor: &Tensor, keeper: &Keeper) -> Result<(), MemoryError> {
+    lost_if(is_lost(tensor) || keeper.has_ended() && !tensor.readiness().is_ready())
+}
+
+fn lost_if(is_lost: bool) -> Result<(), MemoryError> {
+    if is_lost && !mutant!("device_bytes_unchecked") {
         return Err(MemoryError::Lost);
     }
     Ok(())

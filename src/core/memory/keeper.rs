@@ -113,6 +113,11 @@ impl Keeper {
         self.is_closed.load(Ordering::Acquire)
     }
 
+    /// True if no thread turns it any more: gates that were closed then are open, whatever waited at them.
+    pub(super) fn has_ended(&self) -> bool {
+        self.count.load(Ordering::SeqCst) & ENDED != 0
+    }
+
     /// How much is kept: blocks, tensors and gates.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -159,7 +164,7 @@ impl Keeper {
         self.count.fetch_add(1, Ordering::SeqCst);
         self.arriving.push(kept);
         // SeqCst, as in `end`: that finds what was pushed, or its end is seen here.
-        if self.count.load(Ordering::SeqCst) & ENDED != 0 {
+        if self.has_ended() {
             self.sweep();
             return false;
         }
@@ -219,7 +224,7 @@ impl Keeper {
 
     /// Once no thread turns it any more: lets go what is over, and opens gates.
     pub fn sweep(&self) {
-        if self.count.load(Ordering::SeqCst) & ENDED == 0 {
+        if !self.has_ended() {
             return;
         }
         // Each once: what is not over goes back.

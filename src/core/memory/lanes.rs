@@ -204,7 +204,7 @@ impl Lane {
             Err(error) => Err(error),
         };
         match done {
-            Ok(()) => check_bytes(source).map(|()| out.finish()),
+            Ok(()) => check_bytes(source, keeper).map(|()| out.finish()),
             Err(error) => {
                 // The device may still read the one and write the other.
                 self.is_spoilt = true;

@@ -103,7 +103,7 @@ impl Staging {
         if done.is_err() {
             self.settle();
         }
-        done.and_then(|()| check_bytes(tensor))
+        done.and_then(|()| check_bytes(tensor, keeper))
     }
 
     /// Queues copies of all of `bytes` to memory of its device. The copies may be under way when it returns: the tensor

@@ -157,12 +157,13 @@ fn no_stream_waits_for_a_process_that_is_gone() {
     alone.assert_clean();
 }
 
-/// The owner dies while the reader's stream waits for its work: the stream goes on, and what it copies was never
-/// written.
+/// The owner dies while the reader's stream waits for its work, or the keeper that watches for it ends: the stream goes
+/// on, and what it copies was never written.
 #[test]
 fn who_reads_while_the_owner_dies_is_told_that_the_bytes_never_came() {
     let alone = alone();
-    let outcomes = [false, true].map(|is_pinned| {
+    let ways = [(false, false), (false, true), (true, false), (true, true)];
+    let outcomes = ways.map(|(is_pinned, has_ended)| {
         let (mut side, writer) = held_side(&alone);
         let view = imported(&side.accelerator, &side.pool).unwrap();
         let mut leases = Leases::new(1);
@@ -187,9 +188,13 @@ fn who_reads_while_the_owner_dies_is_told_that_the_bytes_never_came() {
                 std::thread::yield_now();
             }
             assert_eq!(keeper.turn(&mut watch, Nanos::ZERO), 0);
-            view.1.orphan();
-            while keeper.turn(&mut watch, Nanos::ZERO) == 0 {
-                std::thread::yield_now();
+            if has_ended {
+                assert!(keeper.end(&mut watch, true));
+            } else {
+                view.1.orphan();
+                while keeper.turn(&mut watch, Nanos::ZERO) == 0 {
+                    std::thread::yield_now();
+                }
             }
             reader.join().unwrap()
         });
@@ -201,7 +206,7 @@ fn who_reads_while_the_owner_dies_is_told_that_the_bytes_never_came() {
         drop(side);
         read
     });
-    assert_eq!(outcomes, [Err(MemoryError::Lost); 2]);
+    assert_eq!(outcomes, [Err(MemoryError::Lost); 4]);
     alone.assert_clean();
 }
 
