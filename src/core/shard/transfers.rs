@@ -228,8 +228,8 @@ impl Transfers {
             ticket: offer.offer,
             ..*former
         };
-        let known = self.offers.at_mut(id.0);
-        let Some(incoming) = known.filter(|incoming| incoming.offer.ticket == former.ticket) else {
+        let is_of = self.is_of(id, link, former);
+        let Some(incoming) = self.offers.at_mut(id.0).filter(|_| is_of) else {
             // Its lines went back when it was given up.
             return Next::Decline(link, Accepted { lines: 0, ..again });
         };
