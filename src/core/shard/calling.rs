@@ -192,7 +192,10 @@ impl Shard {
         self.core.neighbour_queues.say_drained(self.core.index);
         self.transmit();
         let mut neighbours = self.neighbours.iter().flatten();
-        self.core.neighbour_queues.are_drained() && !neighbours.any(|one| one.from.is_ready())
+        let has_told = self.core.neighbour_queues.is_empty();
+        has_told
+            && self.core.neighbour_queues.are_drained()
+            && !neighbours.any(|one| one.from.is_ready())
     }
 }
 
