@@ -124,7 +124,10 @@ impl Core {
                 continue;
             }
             let parked = std::mem::take(&mut entry.parked);
+            entry.seen.clear();
             self.peers[at].parked.append(parked);
+            // No honest peer has another number of shards in the same life: what it still says there is not heard.
+            self.end_link(link);
         }
         self.links.spare(former);
     }

@@ -93,6 +93,8 @@ pub(crate) struct Links {
     rows: Rows<LinkId, Link>,
     /// Those that belong to no peer.
     spare: Vec<LinkId>,
+    /// Those that their peer has left, and of which something is still kept.
+    left: Vec<LinkId>,
     /// No link that went to another peer was in a later epoch then. A peer that is met again, and was forgotten
     /// meanwhile, remembers the epoch of the link that it had.
     spared_epoch: u64,
@@ -108,6 +110,7 @@ impl Links {
         Self {
             rows: Rows::default(),
             spare: Vec::new(),
+            left: Vec::new(),
             spared_epoch: 0,
             by_qp: vec![Vec::new(); ports],
             dirty: Vec::new(),
@@ -140,7 +143,7 @@ impl Links {
     /// A link for that peer: a spare one, or one with the channel that `make` gives. It begins in an epoch that no
     /// link of an earlier peer has had.
     pub(super) fn assign(&mut self, peer: PeerId, make: impl FnOnce() -> Channel<Value>) -> LinkId {
-        if let Some(link) = self.spare.pop() {
+        if let Some(link) = self.spare.pop().or_else(|| self.take_left()) {
             let entry = &mut self.rows[link];
             (entry.peer, entry.is_awaited, entry.has_asked) = (peer, false, false);
             entry.leased = 0;
@@ -175,8 +178,19 @@ impl Links {
             self.spared_epoch = self.spared_epoch.max(entry.channel.epoch());
             if entry.is_empty() {
                 self.spare.push(link);
+            } else {
+                self.left.push(link);
             }
         }
+    }
+
+    /// A link of which something was kept when its peer left it, and nothing is any more.
+    fn take_left(&mut self) -> Option<LinkId> {
+        let rows = &mut self.rows;
+        let at = self.left.iter().position(|&link| rows[link].is_empty())?;
+        let link = self.left.swap_remove(at);
+        self.spared_epoch = self.spared_epoch.max(rows[link].channel.epoch());
+        Some(link)
     }
 
     // ─────────────────────────────────────────────── queue pairs ────────────────────────────────────────────────

@@ -55,6 +55,20 @@ fn a_spare_link_begins_behind_the_epoch_that_it_had() {
 }
 
 #[test]
+fn a_link_that_is_left_with_something_goes_to_another_when_nothing_is_left() {
+    let mut links = Links::new(1);
+    let first = links.assign(peer(0), channel);
+    links[first].qp = Some((0, QpId(1)));
+    links.spare(vec![first]);
+    let second = links.assign(peer(1), channel);
+    assert_ne!(second, first);
+    links[first].qp = None;
+    let third = links.assign(peer(2), || unreachable!("there is a spare one"));
+    assert_eq!(third, first);
+    assert_eq!(links.assign(peer(3), channel).row(), 2, "it is spare once");
+}
+
+#[test]
 fn a_link_is_due_once_and_again_when_it_was_posted_to() {
     let mut links = Links::new(1);
     let [one, other] = [0, 1].map(|row| links.assign(peer(row), channel));

@@ -164,6 +164,51 @@ fn parked_values_follow_a_peer_to_another_number_of_shards() {
     assert_eq!(a.solos[0].stats().parked, 0);
 }
 
+/// The task `b` in that life, of so many shards, sends the task `a` a value that travels by a landing.
+fn offer(a: &mut Shards, life: u64, shards: u16, now: &Arc<AtomicU64>) -> Shards {
+    let mut b = Shards::new('b', life, shards, now);
+    connect(a, &mut b);
+    settle(&mut [a, &mut b]);
+    let key = Key::between("b", "a", "large").unwrap();
+    let step = StepId(life * 100 + u64::from(shards));
+    let sent = b.owner(&key).enter(|context| {
+        let key = context.prepare(&key)?;
+        context.send(step, key, tensor(1, 8192))
+    });
+    sent.unwrap();
+    let received = a.solos[0].recv(step, &key, Nanos::NEVER);
+    settle(&mut [a, &mut b]);
+    let received = received.take().expect("it has come").unwrap();
+    assert_eq!(received.tensor.size(), 8192);
+    b
+}
+
+/// What its former links knew of its keys kept them from others: each return left some behind.
+#[test]
+fn a_peer_that_returns_with_other_numbers_of_shards_leaves_no_links_behind() {
+    let now = Arc::new(AtomicU64::new(1));
+    let mut a = Shards::new('a', 1, 1, &now);
+    let mut returned = None;
+    for (life, shards) in (2..).zip([1, 3, 1, 2, 1, 3, 2]) {
+        let before = returned.take();
+        returned = Some(offer(&mut a, life, shards, &now));
+        drop(before);
+    }
+    assert!(a.solos[0].core_mut().links.iter().count() <= 2 * 3);
+}
+
+/// No honest peer does: its former connections would outlive what is known of it.
+#[test]
+fn a_peer_that_changes_its_number_of_shards_in_one_life_keeps_no_connection() {
+    let now = Arc::new(AtomicU64::new(1));
+    let mut a = Shards::new('a', 1, 1, &now);
+    let first = offer(&mut a, 2, 3, &now);
+    let again = offer(&mut a, 2, 2, &now);
+    let links = &a.solos[0].core_mut().links;
+    assert_eq!(links.iter().filter(|link| link.qp.is_some()).count(), 2);
+    drop((first, again));
+}
+
 /// A receive with a deadline of its own keeps a peer wanted that does not come; values for it are given up each time.
 #[test]
 fn values_that_are_given_up_leave_no_slots_behind() {
