@@ -50,6 +50,15 @@ mutants=(
     "neighbours_of_any_life          testing::tests::teams::a_receive_at_a_neighbour_ends_if_another_life_comes a receive at a neighbour takes values of any life"
     "landings_of_any_offer           shard::transfers::tests::a_number_that_went_round_is_of_another_offer a landing of one offer is taken for that of another"
     "kernels_made_for_each_plan      server::session::tests::a_seeded_stream_goes_on_over_all_kinds_of_steps a seeded stream begins again for each kind of step"
+    "leases_of_former_lives_released testing::tests::leases::a_lease_of_an_ended_epoch_is_never_one_of_this a lease that came back after 4096 lives is taken for one of this"
+    "ended_sockets_leave_twice       fabric::tcp::tests::a_socket_that_ends_takes_only_itself_off_the_hot_list a socket that ends takes another off the hot list"
+    "unsendable_sockets_stay_open    fabric::tcp::tests::a_connection_whose_keys_are_used_up_ends_behind_what_the_peer_sent a connection on which nothing can be sent stays"
+    "second_shutdown_returns         engine::ending::tests::a_second_shutdown_waits_for_the_end_that_the_first_began a second shutdown returns before the end"
+    "verbs_busy_pairs_kept           verbs::faults::a_queue_pair_ends_while_another_keeps_the_port_busy a queue pair never ends while the port is busy"
+    "given_up_slots_kept             testing::tests::teams::values_that_are_given_up_leave_no_slots_behind values that are given up leave their slots behind"
+    "stopped_receives_owe_on         testing::tests::teams::a_receive_that_has_asked_holds_no_shutdown_up what was asked for is owed though none waits for it"
+    "left_links_stay_up              testing::tests::teams::a_peer_that_changes_its_number_of_shards_in_one_life_keeps_no_connection links that a peer has left stay connected"
+    "device_gates_of_ended_keepers_trusted memory::cuda::tests::time::who_reads_while_the_owner_dies_is_told_that_the_bytes_never_came bytes behind a gate that was opened early are taken for written"
     "landing_generation_unchecked landings::a_write_ends_with_its_landing a write goes on in the landing that came next"
     "busy_keys_forgotten             seeds           keys leave though values, requests or frames of them are under way"
     "verbs_send_errors_ignored       verbs::faults::every_completion_status_ends_its_queue_pair_and_no_other a request that failed is taken for done"
@@ -177,7 +186,7 @@ export RUSTC_WORKSPACE_WRAPPER="$made/rustc"
 # Which program holds a check: those of the libraries' own tests, that of RDMA's faults, or the simulation's.
 holder() {
     case "$1" in
-        channel::* | memory::* | trace::* | mail::* | shard::* | testing::*) of=rendez_core ;;
+        channel::* | fabric::* | memory::* | trace::* | mail::* | shard::* | testing::*) of=rendez_core ;;
         engine::*) of=rendez ;;
         server::*) of=rendez_dataflow ;;
         verbs::*) of=verbs ;;

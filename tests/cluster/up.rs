@@ -240,6 +240,7 @@ fn output_that_is_not_read_makes_tasks_wait_and_a_request_to_end_ends_all() {
         std::thread::sleep(Duration::from_millis(10));
     }
     let _ = up.kill();
+    let _ = up.wait();
     let ended = ended.expect("it ends, though its output is not read");
     assert!(ended.success(), "{ended}");
     assert_eq!(all, "", "more was taken than there is room for");

@@ -127,7 +127,9 @@ impl Core {
             entry.seen.clear();
             self.peers[at].parked.append(parked);
             // No honest peer has another number of shards in the same life: what it still says there is not heard.
-            self.end_link(link);
+            if !mutant!("left_links_stay_up") {
+                self.end_link(link);
+            }
         }
         self.links.spare(former);
     }

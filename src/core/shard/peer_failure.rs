@@ -65,7 +65,9 @@ impl Core {
         }
         self.peers[at].parked.clear();
         for &link in &self.peers[at].links {
-            if let Some(entry) = self.links.at_mut(link) {
+            if let Some(entry) = self.links.at_mut(link)
+                && !mutant!("given_up_slots_kept")
+            {
                 entry.parked.clear();
             }
         }

@@ -55,6 +55,9 @@ impl Inner {
             return;
         }
         let Some(crew) = self.begin_stop(deadline) else {
+            if mutant!("second_shutdown_returns") {
+                return;
+            }
             return self.ended.wait(deadline.saturating_add(GRACE));
         };
         finish(crew, &self.drives, self.control.get(), &self.wiring);

@@ -171,6 +171,9 @@ fn who_reads_while_the_owner_dies_is_told_that_the_bytes_never_came() {
         let leased = lease(&mut leases, &view, &tensor, 1).unwrap();
         let mut other = Side::new(Arc::clone(&side.accelerator)).unwrap();
         let (keeper, mut watch) = (Arc::clone(&other.keeper), Watch::default());
+        let is_woken = Arc::new(AtomicBool::new(false));
+        let woken = Arc::clone(&is_woken);
+        keeper.set_wake(move || woken.store(true, Ordering::Release));
         let read = std::thread::scope(|scope| {
             let (leased, other) = (&leased, &mut other);
             let reader = scope.spawn(move || {
@@ -184,7 +187,7 @@ fn who_reads_while_the_owner_dies_is_told_that_the_bytes_never_came() {
                 read.map(drop)
             });
             // Its stream waits: the keeper watches for the owner's word.
-            while keeper.count() == 0 {
+            while !is_woken.load(Ordering::Acquire) {
                 std::thread::yield_now();
             }
             assert_eq!(keeper.turn(&mut watch, Nanos::ZERO), 0);
