@@ -233,6 +233,7 @@ impl Presence {
         };
         config.known.clear();
         config.metrics = None;
+        config.recorder_dir = None;
         for (other, address) in spec.tasks() {
             let name = other.to_string();
             config.peers.entry(name).or_insert_with(|| dialled(address));

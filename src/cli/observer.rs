@@ -90,6 +90,8 @@ impl Observer {
         (config.closed, config.epoch) = (false, None);
         // The task that is asked may run with these settings, and have the address.
         config.metrics = None;
+        // Its recorder would lie beside those of tasks, under a name that does not come again.
+        config.recorder_dir = None;
         let engine = Engine::start(config)?;
         for target in &targets {
             if let Some(task) = target.task.get() {

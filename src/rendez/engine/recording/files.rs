@@ -3,6 +3,7 @@
 //! Each life of a task has its own, so that no life takes the last words of another.
 
 use std::fs::{self, File, Permissions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
@@ -13,6 +14,7 @@ use crate::engine::config::Config;
 use crate::ground::device::TaskName;
 use crate::ground::limits::RECORDINGS_LEFT;
 use crate::ground::{Incarnation, Status, catalogue};
+use crate::trace::recorder::words_for;
 use crate::trace::stages::RecorderPlace;
 
 /// Recordings are for their owner alone: they tell what a task does, with all its keys.
@@ -46,16 +48,15 @@ fn name(task: &TaskName, life: Incarnation, shard: u16) -> String {
     format!("{prefix}{process}-{:016x}-{shard}.rdz", life.0)
 }
 
-/// True for the recorder's file of that shard, of any life of the task.
-fn is_of(file: &str, task: &TaskName, shard: u16) -> bool {
-    let end = format!("-{shard}.rdz");
-    let rest = file.strip_prefix(&prefix(task));
-    let middle = rest.and_then(|rest| rest.strip_suffix(&end)?.split_once('-'));
-    middle.is_some_and(|(process, life)| {
-        process.parse::<u32>().is_ok()
-            && life.len() == 16
-            && life.bytes().all(|byte| byte.is_ascii_hexdigit())
-    })
+/// The shard that a file is the recorder of, in any life of the task; `None` if it is none.
+fn shard_of(file: &str, task: &TaskName) -> Option<u16> {
+    let rest = file.strip_prefix(&prefix(task))?.strip_suffix(".rdz")?;
+    let (process, rest) = rest.split_once('-')?;
+    let (life, shard) = rest.split_once('-')?;
+    let is_one = process.parse::<u32>().is_ok()
+        && life.len() == 16
+        && life.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_one.then(|| shard.parse().ok())?
 }
 
 /// Where the recorder of a shard is to lie.
@@ -73,6 +74,15 @@ pub(in crate::engine) fn place(
         // As long as it is locked, its life goes on. Where files cannot be locked, one is taken for dead too early.
         let _ = file.try_lock();
         thin_out(folder, task, shard as u16);
+        let reserved = reserve(&file, &path, config.recorder_bytes as usize, || {
+            let left = left(folder, task, None);
+            left.first()
+                .is_some_and(|(_, oldest)| fs::remove_file(oldest).is_ok())
+        });
+        reserved.map_err(|error| {
+            let _ = fs::remove_file(&path);
+            unwritable(&path, &error)
+        })?;
         Ok::<_, Status>(file)
     };
     let file = config
@@ -98,24 +108,59 @@ fn make(path: &Path) -> std::io::Result<File> {
     Ok(file)
 }
 
+/// Takes the blocks of a recorder. Where the folder is full, what `spare` can remove makes room: the last words of
+/// earlier lives are no reason not to begin another.
+fn reserve(
+    file: &File,
+    path: &Path,
+    ring_bytes: usize,
+    spare: impl Fn() -> bool,
+) -> std::io::Result<()> {
+    let len = (words_for(ring_bytes) * size_of::<u64>()) as u64;
+    let take = || {
+        #[cfg(test)]
+        tests::has_room(path)?;
+        let _ = path;
+        rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, len)?;
+        Ok(())
+    };
+    loop {
+        match take() {
+            Err(error) if is_full(&error) && spare() => {}
+            taken => return taken,
+        }
+    }
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+    )
+}
+
 /// Of the lives that left a recorder, by a crash or a missed deadline, the last ones keep it.
 fn thin_out(folder: &Path, task: &TaskName, shard: u16) {
-    let Ok(entries) = fs::read_dir(folder) else {
-        return;
-    };
-    let mut left: Vec<((i64, i64), PathBuf)> = entries
-        .flatten()
-        .filter(|entry| {
-            let name = entry.file_name();
-            name.to_str().is_some_and(|name| is_of(name, task, shard))
-        })
-        .filter_map(|entry| Some((left_at(&entry.path())?, entry.path())))
-        .collect();
-    left.sort();
+    let left = left(folder, task, Some(shard));
     let spare = left.len().saturating_sub(RECORDINGS_LEFT);
     for (_, path) in &left[..spare] {
         let _ = fs::remove_file(path);
     }
+}
+
+/// The recorders that other lives of the task have left, of that shard or of all, the oldest first.
+fn left(folder: &Path, task: &TaskName, shard: Option<u16>) -> Vec<((i64, i64), PathBuf)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let found = entries.filter(|entry| {
+        let name = entry.file_name();
+        let of = name.to_str().and_then(|name| shard_of(name, task));
+        of.is_some() && (shard.is_none() || of == shard)
+    });
+    let mut left: Vec<_> = found
+        .filter_map(|entry| Some((left_at(&entry.path())?, entry.path())))
+        .collect();
+    left.sort();
+    left
 }
 
 /// When a recorder was written last whose life is over; `None` while it goes on, and for what is none of ours.
@@ -124,6 +169,9 @@ fn left_at(path: &Path) -> Option<(i64, i64)> {
     let file = File::options().read(true).custom_flags(flags).open(path);
     let file = file.ok()?;
     let found = file.metadata().ok().filter(fs::Metadata::is_file)?;
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return None;
+    }
     file.try_lock().ok()?;
     Some((found.mtime(), found.mtime_nsec()))
 }

@@ -17,6 +17,18 @@ pub(super) fn fail(path: &Path, shard: usize) -> std::io::Result<()> {
     }
 }
 
+/// Where this lies, there is room for three recorders.
+const FULL: &str = "full";
+
+/// What happens when a recorder takes its blocks in a test.
+pub(super) fn has_room(path: &Path) -> std::io::Result<()> {
+    let entries = fs::read_dir(path.parent().expect("a folder")).expect("a folder");
+    match path.with_file_name(FULL).exists() && entries.count() > 1 + 3 {
+        true => Err(rustix::io::Errno::NOSPC.into()),
+        false => Ok(()),
+    }
+}
+
 /// The recorders of a folder.
 fn recorders(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("a folder").flatten();
@@ -84,6 +96,41 @@ fn the_last_lives_that_crashed_keep_their_recorders() {
         engine.shutdown(Duration::ZERO);
         assert_eq!(recorders(folder.path()), left);
     }
+}
+
+/// As in a container whose folder has room for one life: each restart would fail for what the crash before it left.
+#[test]
+fn what_crashes_left_makes_room_where_there_is_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let task = TaskName::parse("/job:a/task:0").expect("a name");
+    fs::write(folder.path().join(FULL), "").expect("written");
+    let left = [(1, 0), (2, 3), (3, 1)].map(|(life, shard): (u64, u16)| {
+        let path = folder.path().join(name(&task, Incarnation(life), shard));
+        let file = File::create_new(&path).expect("made");
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(life);
+        file.set_modified(at).expect("set");
+        path
+    });
+    let engine = Engine::start(config(folder.path())).expect("it starts");
+    assert!(!left[0].exists(), "the oldest made room");
+    assert!(left[1].exists() && left[2].exists());
+    // Of those that run none makes room, nor does what is not of this task.
+    let mut another = config(folder.path());
+    another.control = false;
+    let engines: Vec<_> = (0..3)
+        .map_while(|_| Engine::start(another.clone()).ok())
+        .collect();
+    assert_eq!(engines.len(), 2);
+    let found = recorders(folder.path());
+    assert_eq!(
+        found.len(),
+        1 + 3,
+        "a start that failed leaves nothing: {found:?}"
+    );
+    for engine in engines.iter().chain([&engine]) {
+        engine.shutdown(Duration::ZERO);
+    }
+    assert_eq!(recorders(folder.path()).len(), 1);
 }
 
 /// A recorder of `folder` is open or mapped in this process.
