@@ -20,6 +20,9 @@ use crate::trace::stages::RecorderPlace;
 /// Recordings are for their owner alone: they tell what a task does, with all its keys.
 const RECORDING_MODE: u32 = 0o600;
 
+/// How often a new file is tried to be locked.
+const LOCK_TRIES: u32 = 100;
+
 /// What a task's files begin with: its name, as a file's.
 fn prefix(task: &TaskName) -> String {
     let task: String = task
@@ -71,8 +74,12 @@ pub(in crate::engine) fn place(
         #[cfg(test)]
         tests::fail(&path, shard).map_err(|error| unwritable(&path, &error))?;
         let file = make(&path).map_err(|error| unwritable(&path, &error))?;
-        // As long as it is locked, its life goes on. Where files cannot be locked, one is taken for dead too early.
-        let _ = file.try_lock();
+        // As long as it is locked, its life goes on. Another that begins may hold it for the moment of a look. Where
+        // files cannot be locked, one is taken for dead too early.
+        let _ = (0..LOCK_TRIES).any(|_| {
+            std::thread::yield_now();
+            file.try_lock().is_ok()
+        });
         thin_out(folder, task, shard as u16);
         let reserved = reserve(&file, &path, config.recorder_bytes as usize, || {
             let left = left(folder, task, None);
