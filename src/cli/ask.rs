@@ -13,6 +13,7 @@ use super::observer::{AskArgs, Observer, Target, Unanswered};
 use super::report::lay_out;
 use super::terminal::Terminal;
 use super::units::{show_bytes, show_nanos};
+use super::weights::printable;
 use rendez::control::Path;
 use rendez::engine::{services, transports};
 use rendez::ground::limits::CLUSTER_TASKS_MAX;
@@ -144,6 +145,7 @@ pub fn explain(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliEr
     // A task of an older version says nothing of it.
     let known = drivers.iter().filter(|(driver, _)| !driver.is_empty());
     for (driver, tasks) in known.filter(|_| !args.ask.json) {
+        let driver = printable(driver);
         terminal.line(format!("drive: {driver} at {}", tasks.join(", ")))?;
     }
     unanswered.end()
@@ -260,12 +262,12 @@ fn explained(
             explained.why,
             explained.not,
         ];
-        lines.push(texts.map(str::to_owned).to_vec());
+        lines.push(texts.map(printable).to_vec());
     }
     for absent in &reply.absent {
         let texts = [task, absent, "none", "", "", "", "not connected (yet)"];
         if !json {
-            lines.push(texts.map(str::to_owned).to_vec());
+            lines.push(texts.map(printable).to_vec());
         }
     }
     Ok(())

@@ -13,6 +13,7 @@ use super::report::wrapped;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units;
+use super::weights::printable;
 use rendez::cluster::{ClusterSpec, Membership, Surroundings, resolve};
 use rendez::control::Address;
 use rendez::engine::{Connected, Engine, Loaded, OBSERVER_JOB};
@@ -269,7 +270,8 @@ fn why(status: &Status) -> String {
         catalogue::CALL_DEADLINE => {
             "it is connected, and did not answer in time: the process is stopped, or has no processor time".into()
         }
-        _ => status.message().to_owned(),
+        // It may be the peer's own word.
+        _ => printable(status.message()),
     }
 }
 

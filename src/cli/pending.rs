@@ -10,6 +10,7 @@ use super::observer::{Observer, Unanswered};
 use super::report::lay_out;
 use super::terminal::Terminal;
 use super::units::{show_bytes, show_nanos};
+use super::weights::printable;
 use rendez_proto::methods::engine_service::GetPending;
 use rendez_proto::services::{PendingItem, PendingRequest};
 
@@ -63,11 +64,14 @@ fn what_of(item: &PendingItem) -> &str {
     }
 }
 
-/// A paragraph for each task that is waited for, that of the oldest first; `items` are sorted by age.
+/// A paragraph for each task that is waited for, that of the oldest first, and a line for each task that had more to
+/// tell than its answer had room for; `items` are sorted by age.
 fn for_people(items: &[(String, PendingItem)], width: Option<usize>) -> String {
     let mut groups: BTreeMap<&str, Vec<&(String, PendingItem)>> = BTreeMap::new();
     let mut order: Vec<&str> = Vec::new();
-    for item in items {
+    // What was left out waits for tasks that are not named.
+    let (told, more): (Vec<_>, Vec<_>) = items.iter().partition(|(_, item)| !item.on.is_empty());
+    for item in told {
         let on = item.1.on.as_str();
         if !groups.contains_key(on) {
             order.push(on);
@@ -81,7 +85,8 @@ fn for_people(items: &[(String, PendingItem)], width: Option<usize>) -> String {
         let oldest = group.first().map_or(0, |(_, item)| item.age_ns);
         let count: u64 = group.iter().map(|(_, item)| u64::from(item.count)).sum();
         text.push_str(&format!(
-            "waits for {on}{}: {count}, the oldest since {}\n",
+            "waits for {}{}: {count}, the oldest since {}\n",
+            printable(on),
             if is_connected { "" } else { " (not connected)" },
             show_nanos(oldest as f64)
         ));
@@ -91,8 +96,8 @@ fn for_people(items: &[(String, PendingItem)], width: Option<usize>) -> String {
             lines.push(vec![
                 String::new(),
                 show_nanos(item.age_ns as f64),
-                what_of(item).into(),
-                edge_of(&item.key, width.is_none()).into(),
+                printable(what_of(item)),
+                printable(edge_of(&item.key, width.is_none())),
                 item.step.to_string(),
                 item.count.to_string(),
                 show_bytes(item.bytes),
@@ -104,6 +109,13 @@ fn for_people(items: &[(String, PendingItem)], width: Option<usize>) -> String {
         for line in lay_out(&lines, &[2, 3, 7], &[6, 5, 2], width).lines() {
             text.push_str(&format!("  {line}\n"));
         }
+    }
+    for (task, item) in more {
+        let oldest = show_nanos(item.age_ns as f64);
+        text.push_str(&format!(
+            "{} more at {task}, the oldest since {oldest}: its answer had no room for them\n",
+            item.count
+        ));
     }
     text.trim_end().to_owned()
 }
@@ -145,6 +157,31 @@ mod tests {
         let line = text.lines().nth(2).unwrap_or_default();
         assert!(line.contains("call") && line.contains("scale"), "{text}");
         assert!(!line.contains("receive"), "{text}");
+    }
+
+    #[test]
+    fn what_an_answer_had_no_room_for_is_counted_apart() {
+        let (task, mut more) = item("", 4_000, true);
+        (more.what, more.count) = ("more".into(), 1600);
+        let items = [item("/job:x", 5_000, false), (task, more)];
+        let text = for_people(&items, None);
+        assert!(
+            text.starts_with("waits for /job:x (not connected): 1, "),
+            "{text}"
+        );
+        let last = text.lines().last().unwrap_or_default();
+        assert!(
+            last.starts_with("1600 more at /job:b, the oldest since "),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_a_task_says_reaches_no_terminal_as_a_command() {
+        let (task, mut one) = item("/job:\x1b[2J", 5, true);
+        (one.what, one.key) = ("call\x07".into(), "\x1b]0;title".into());
+        let text = for_people(&[(task, one)], None);
+        assert!(!text.contains(['\x1b', '\x07']), "{text}");
     }
 
     #[test]

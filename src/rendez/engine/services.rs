@@ -389,18 +389,17 @@ pub(super) fn what_waits(engine: &Engine) -> PendingReply {
     });
     let mut items: Vec<PendingItem> = items.chain(above).chain(kept).collect();
     items.sort_by_key(|item| std::cmp::Reverse(item.age_ns));
-    fit(&mut items, engine.task());
+    fit(&mut items);
     PendingReply { items }
 }
 
 /// Leaves as many as an answer has room for, the oldest, and says in a last one how many more there are.
-fn fit(items: &mut Vec<PendingItem>, own: &TaskName) {
+fn fit(items: &mut Vec<PendingItem>) {
     let mut more = PendingItem {
         what: "more".into(),
         key: "left out for want of room".into(),
         age_ns: u64::MAX,
         count: u32::MAX,
-        on: own.to_string(),
         is_connected: true,
         ..PendingItem::default()
     };
