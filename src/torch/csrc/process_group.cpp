@@ -1,6 +1,7 @@
 // The process group backend `rendez`: see process_group.hpp.
 #include "process_group.hpp"
 
+#include <algorithm>
 #include <set>
 #include <type_traits>
 
@@ -9,6 +10,7 @@
 
 #include "coalesced.hpp"
 #include "devices.hpp"
+#include "gil.hpp"
 #include "tensors.hpp"
 
 namespace rendez_torch {
@@ -71,13 +73,13 @@ ProcessGroupRendez::ProcessGroupRendez(const c10::intrusive_ptr<c10d::Store> &st
                                        Milliseconds timeout, std::string name)
     : Backend(rank, size), options_of_gloo_(c10::make_intrusive<GlooOptions>(name, timeout)), name_(std::move(name)),
       timeout_(timeout), group_(Group::meet(store, rank, size)), inbox_(std::make_shared<Inbox>(group_)),
-      queue_(std::make_unique<Queue>()) {
+      queue_(std::make_unique<Queue>()), callbacks_(std::make_shared<CallbackQueue>()) {
     init();
 }
 
 ProcessGroupRendez::~ProcessGroupRendez() {
     try {
-        shutdown();
+        leave(kLeaving);
     } catch (const std::exception &error) {
         TORCH_WARN("rendez: a group did not shut down well: ", error.what());
     }
@@ -89,8 +91,24 @@ c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupRendez::getBackendOptions
 
 void ProcessGroupRendez::abort() { group_->abort(c10::str("rendez: rank ", rank_, " aborted the group")); }
 
+// Callbacks may begin operations, and those have callbacks.
 void ProcessGroupRendez::shutdown() {
-    if (!queue_->drain(kLeaving)) {
+    WithoutGil released;
+    auto until = std::chrono::steady_clock::now() + kLeaving;
+    auto left = [&] {
+        auto left = std::chrono::duration_cast<Milliseconds>(until - std::chrono::steady_clock::now());
+        return std::max(Milliseconds(0), left);
+    };
+    while (queue_->drain(left()) && callbacks_->drain(left()) && !queue_->drain(Milliseconds(0))) {
+    }
+    if (!callbacks_->drain(Milliseconds(0))) {
+        TORCH_WARN("rendez: rank ", rank_, " shut the group down while a callback of a future ran");
+    }
+    leave(left());
+}
+
+void ProcessGroupRendez::leave(Milliseconds patience) {
+    if (!queue_->drain(patience)) {
         group_->abort(c10::str("rendez: rank ", rank_, " shut the group down while a collective was under way"));
     }
     group_->leave(kLeaving);
@@ -134,7 +152,7 @@ WorkPtr ProcessGroupRendez::run(Call call, const Tensors &inputs, Tensors output
     group_->check_usable();
     ++sequence_;
     auto work = c10::make_intrusive<RendezWork>(rank_, call.type, title(call.what), inputs, std::move(outputs),
-                                                Milliseconds(0));
+                                                Milliseconds(0), callbacks_);
     // Tensors of GPUs are copied to the host and back, behind what the caller's streams have queued.
     Tensors all = inputs;
     all.insert(all.end(), work->outputs().begin(), work->outputs().end());
@@ -163,8 +181,8 @@ WorkPtr ProcessGroupRendez::send(Tensors &tensors, int to, int tag) {
     check_root(to, size_, "send");
     TORCH_CHECK(to != rank_, "rendez: send to this rank itself");
     group_->check_usable();
-    auto work =
-        c10::make_intrusive<RendezWork>(rank_, c10d::OpType::SEND, title("send"), tensors, tensors, Milliseconds(0));
+    auto work = c10::make_intrusive<RendezWork>(rank_, c10d::OpType::SEND, title("send"), tensors, tensors,
+                                                Milliseconds(0), callbacks_);
     at::Tensor own = dense(tensors[0]);
     try {
         Room room = group_->room(own.nbytes());
@@ -184,7 +202,8 @@ WorkPtr ProcessGroupRendez::receive(Tensors &tensors, std::vector<int> sources, 
     check_dense(tensors, "recv");
     group_->check_usable();
     auto work = c10::make_intrusive<RendezWork>(
-        rank_, type, title(type == c10d::OpType::RECV ? "recv" : "recvAnySource"), tensors, tensors, timeout_);
+        rank_, type, title(type == c10d::OpType::RECV ? "recv" : "recvAnySource"), tensors, tensors, timeout_,
+        callbacks_);
     at::Tensor given = tensors[0];
     at::Tensor into = given.device().is_cpu() && given.is_contiguous() ? given : host_like(given);
     std::function<void()> done;

@@ -79,6 +79,7 @@ private:
     // Runs `body` in its turn. `inputs` and `outputs` are those of the profile and of the future.
     WorkPtr run(Call call, const Tensors &inputs, Tensors outputs, std::function<void(Collective &)> body);
     WorkPtr receive(Tensors &tensors, std::vector<int> sources, int tag, c10d::OpType type);
+    void leave(Milliseconds patience);
     void monitor(Milliseconds timeout, bool wait_all_ranks);
     Milliseconds bound(Milliseconds timeout) const { return timeout.count() > 0 ? timeout : timeout_; }
     WorkPtr remember(WorkPtr work);
@@ -99,6 +100,7 @@ private:
     std::shared_ptr<Group> group_;
     std::shared_ptr<Inbox> inbox_;
     std::unique_ptr<Queue> queue_;
+    std::shared_ptr<CallbackQueue> callbacks_;
     std::atomic<uint64_t> sequence_{0}, barriers_{0};
     std::mutex coalescing_lock_;
     bool is_coalescing_ = false;

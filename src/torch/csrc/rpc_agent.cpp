@@ -1,11 +1,14 @@
 // The RPC backend RENDEZ: see rpc_agent.hpp.
 #include "rpc_agent.hpp"
 
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/distributed/rpc/agent_utils.h>
 #include <torch/csrc/distributed/rpc/request_callback_impl.h>
 #include <torch/csrc/distributed/rpc/utils.h>
 
+#include "callbacks.hpp"
 #include "devices.hpp"
+#include "gil.hpp"
 #include "group.hpp"
 
 namespace rendez_torch {
@@ -90,6 +93,7 @@ void RendezAgent::startImpl() {
 }
 
 void RendezAgent::shutdownImpl() {
+    WithoutGil released;
     {
         std::lock_guard<std::mutex> guard(calls_lock_);
         timer_.notify_all();
@@ -106,6 +110,10 @@ void RendezAgent::shutdownImpl() {
     }
     fail_all(nullptr, "RPC agent was shut down");
     pool_.waitWorkComplete();
+    {
+        std::unique_lock<std::mutex> guard(count_lock_);
+        counted_.wait(guard, [this] { return client_calls_ == 0 && responses_ == 0; });
+    }
     if (step_ != 0) {
         rendez::api().status_free(rendez::api().step_finish(node_->engine(), step_));
     }
@@ -128,6 +136,7 @@ c10::intrusive_ptr<JitFuture> RendezAgent::send(const WorkerInfo &to, c10::intru
     // Throws for what cannot travel, before anything is counted.
     const rpc::DeviceMap map = device_map.empty() ? getDeviceMap(to) : device_map;
     Outgoing out = pack(node_->engine(), *message, id, {map, missing("Request", to)});
+    count(client_calls_, 1);
     std::string lost;
     {
         std::lock_guard<std::mutex> guard(calls_lock_);
@@ -139,7 +148,6 @@ c10::intrusive_ptr<JitFuture> RendezAgent::send(const WorkerInfo &to, c10::intru
             timer_.notify_one();
         }
     }
-    count(client_calls_, 1);
     try {
         TORCH_CHECK(lost.empty(), lost);
         before_post(type);
@@ -272,24 +280,34 @@ void RendezAgent::on_part(Peer &peer, const std::shared_ptr<Arriving> &message, 
     }
 }
 
-void RendezAgent::arrived(Peer &peer, const std::shared_ptr<Arriving> &arriving) {
-    pool_.run([this, &peer, arriving] {
-        Incoming incoming;
-        try {
-            incoming = unpack(node_->engine(), arriving->head, std::move(arriving->parts));
-        } catch (const c10::Error &error) {
-            return unreadable(peer, arriving->head, error.what_without_backtrace());
-        } catch (const std::exception &error) {
-            return unreadable(peer, arriving->head, error.what());
-        }
-        arriving->head = Bytes();
-        if (incoming.message->isRequest()) {
-            request(peer, std::move(incoming));
-        } else if (auto call = take(incoming.message->id())) {
-            // Without a call its time was up.
-            response(call, std::move(incoming));
-        }
+// A response runs behind no request: those may wait for it, all that the pool has threads for.
+void RendezAgent::arrived(Peer &peer, const std::shared_ptr<Arriving> &message) {
+    if (named_by(message->head).second) {
+        return pool_.run([this, &peer, message] { take_in(peer, *message); });
+    }
+    count(responses_, 1);
+    run_callbacks([this, &peer, message] {
+        auto counted = c10::make_scope_exit([this] { count(responses_, -1); });
+        take_in(peer, *message);
     });
+}
+
+void RendezAgent::take_in(Peer &peer, Arriving &arriving) {
+    Incoming incoming;
+    try {
+        incoming = unpack(node_->engine(), arriving.head, std::move(arriving.parts));
+    } catch (const c10::Error &error) {
+        return unreadable(peer, arriving.head, error.what_without_backtrace());
+    } catch (const std::exception &error) {
+        return unreadable(peer, arriving.head, error.what());
+    }
+    arriving.head = Bytes();
+    if (incoming.message->isRequest()) {
+        request(peer, std::move(incoming));
+    } else if (auto call = take(incoming.message->id())) {
+        // Without a call its time was up.
+        response(call, std::move(incoming));
+    }
 }
 
 // Its tensors have no room here, say: the one who waits for it is told.
@@ -375,6 +393,7 @@ void RendezAgent::respond_with(Peer &peer, const std::string &why, int64_t id) {
 }
 
 void RendezAgent::response(const CallPtr &call, Incoming incoming) {
+    auto counted = c10::make_scope_exit([this] { count(client_calls_, -1); });
     auto &message = incoming.message;
     if (message->type() == rpc::MessageType::EXCEPTION) {
         auto why = std::string(message->payload().begin(), message->payload().end());
@@ -385,7 +404,6 @@ void RendezAgent::response(const CallPtr &call, Incoming incoming) {
         auto storages = message->getStorages();
         call->future->markCompleted(std::move(message), std::move(storages));
     }
-    count(client_calls_, -1);
 }
 
 RendezAgent::CallPtr RendezAgent::take(int64_t id) {
@@ -405,10 +423,11 @@ RendezAgent::Calls::iterator RendezAgent::drop(Calls::iterator call) {
     return calls_.erase(call);
 }
 
+// Behind nothing that the pool runs: that may wait for this very call.
 void RendezAgent::fail(const CallPtr &call, const std::string &why) {
-    pool_.run([this, call, why] {
+    run_callbacks([this, call, why] {
+        auto counted = c10::make_scope_exit([this] { count(client_calls_, -1); });
         call->future->setError(std::make_exception_ptr(std::runtime_error(why)));
-        count(client_calls_, -1);
     });
 }
 
@@ -490,10 +509,9 @@ void RendezAgent::join(bool shutdown, float timeout) {
 }
 
 void RendezAgent::count(int &counter, int change) {
-    {
-        std::lock_guard<std::mutex> guard(count_lock_);
-        counter += change;
-    }
+    // The agent may end once it is told.
+    std::lock_guard<std::mutex> guard(count_lock_);
+    counter += change;
     counted_.notify_all();
 }
 

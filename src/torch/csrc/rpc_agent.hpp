@@ -116,6 +116,7 @@ private:
     void left(const WorkerInfo &worker);
     void listen(Peer &peer);
     void arrived(Peer &peer, const std::shared_ptr<Arriving> &message);
+    void take_in(Peer &peer, Arriving &message);
     void lost(Peer &peer, const char *reason);
     void begin(const rendez::Key &key, Peer &peer, std::function<void(Bytes)> told);
     void on_head(Peer &peer, Bytes head);
@@ -166,7 +167,8 @@ private:
 
     std::mutex count_lock_;
     std::condition_variable counted_;
-    int client_calls_ = 0, server_calls_ = 0, server_async_ = 0;
+    // The last: that have arrived, and are being taken in.
+    int client_calls_ = 0, server_calls_ = 0, server_async_ = 0, responses_ = 0;
     std::atomic<uint64_t> gil_wait_{0}, gil_waits_{0};
 };
 

@@ -1,13 +1,16 @@
 // Operations of a process group, and the order they run in: see work.hpp.
 #include "work.hpp"
 
+#include <system_error>
+#include <utility>
+
 #include <pthread.h>
 
 #include <ATen/ThreadLocalState.h>
 #include <c10/util/Exception.h>
 
-#include "callbacks.hpp"
 #include "devices.hpp"
+#include "gil.hpp"
 
 namespace rendez_torch {
 namespace {
@@ -18,8 +21,10 @@ constexpr std::chrono::seconds kEnding{10};
 } // namespace
 
 RendezWork::RendezWork(int rank, c10d::OpType type, const char *title, const std::vector<at::Tensor> &inputs,
-                       std::vector<at::Tensor> outputs, std::chrono::milliseconds timeout)
-    : Work(rank, type, title, inputs), outputs_(std::move(outputs)), timeout_(timeout) {}
+                       std::vector<at::Tensor> outputs, std::chrono::milliseconds timeout,
+                       std::shared_ptr<CallbackQueue> callbacks)
+    : Work(rank, type, title, inputs), outputs_(std::move(outputs)), timeout_(timeout),
+      callbacks_(std::move(callbacks)) {}
 
 bool RendezWork::wait(std::chrono::milliseconds timeout) {
     auto bound = timeout > kNoTimeout ? timeout : timeout_;
@@ -51,23 +56,32 @@ bool RendezWork::wait(std::chrono::milliseconds timeout) {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> RendezWork::getFuture() {
-    bool is_done = false;
+    const bool is_callback = callbacks_->is_here();
+    const bool is_receive = opType_ == c10d::OpType::RECV || opType_ == c10d::OpType::RECVANYSOURCE;
+    bool is_now = false;
     {
         std::lock_guard<std::mutex> guard(state_);
-        if (future_ != nullptr) {
-            return future_;
+        // Without a future so far, none waits for its turn.
+        is_now = is_done_ && (future_ == nullptr || is_callback);
+        if (future_ == nullptr) {
+            future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices_of(outputs_));
         }
-        future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices_of(outputs_));
-        is_done = is_done_;
+        is_apart_ = is_apart_ || (is_callback && is_receive);
     }
-    if (is_done) {
-        mark(*future_, error_, outputs_);
+    if (is_callback && !is_receive && !is_now) {
+        WithoutGil released;
+        std::unique_lock<std::mutex> guard(mutex_);
+        cv_.wait(guard, [this] { return completed_; });
+        is_now = true;
+    }
+    if (is_now) {
+        mark();
     }
     return future_;
 }
 
 bool RendezWork::complete(std::exception_ptr error, int source) {
-    c10::intrusive_ptr<Future> future;
+    bool is_asked = false, is_apart = false;
     {
         std::lock_guard<std::mutex> guard(state_);
         if (is_done_) {
@@ -76,20 +90,29 @@ bool RendezWork::complete(std::exception_ptr error, int source) {
         is_done_ = true;
         error_ = error;
         source_ = source;
-        future = future_;
+        is_asked = future_ != nullptr;
+        is_apart = is_apart_;
     }
     finish(error);
-    if (future != nullptr) {
-        run_callbacks([future, error, outputs = outputs_] { mark(*future, error, outputs); });
+    if (is_asked) {
+        auto work = c10::intrusive_ptr<RendezWork>::unsafe_reclaim_from_nonowning(this);
+        auto job = [work] { work->mark(); };
+        is_apart ? run_callbacks(job) : callbacks_->run(job);
     }
     return true;
 }
 
-void RendezWork::mark(Future &future, const std::exception_ptr &error, const std::vector<at::Tensor> &outputs) {
-    if (error) {
-        future.setError(error);
+void RendezWork::mark() {
+    {
+        std::lock_guard<std::mutex> guard(state_);
+        if (std::exchange(is_marked_, true)) {
+            return;
+        }
+    }
+    if (error_) {
+        future_->setError(error_);
     } else {
-        future.markCompleted(c10::IValue(outputs));
+        future_->markCompleted(c10::IValue(outputs_));
     }
 }
 
@@ -112,11 +135,8 @@ Queue::~Queue() {
 void Queue::run(bool is_waited_for, std::function<void()> job) {
     {
         std::unique_lock<std::mutex> guard(state_->lock);
-        if (!is_waited_for || state_->is_busy || !state_->jobs.empty()) {
-            if (!thread_.joinable()) {
-                thread_ = std::thread([state = state_] { serve(*state); });
-                pthread_setname_np(thread_.native_handle(), "rendez-group");
-            }
+        bool is_later = (!is_waited_for || state_->is_busy || !state_->jobs.empty()) && begin();
+        if (is_later) {
             // Another thread does it as this one would: in its mode of inference, say.
             state_->jobs.push_back([job = std::move(job), state = at::ThreadLocalState()] {
                 at::ThreadLocalStateGuard guard(state);
@@ -126,6 +146,7 @@ void Queue::run(bool is_waited_for, std::function<void()> job) {
             state_->changed.notify_all();
             return;
         }
+        state_->changed.wait(guard, [this] { return !state_->is_busy; });
         state_->is_busy = true;
     }
     job();
@@ -134,6 +155,20 @@ void Queue::run(bool is_waited_for, std::function<void()> job) {
         state_->is_busy = false;
     }
     state_->changed.notify_all();
+}
+
+// Whether it has its thread. Without one nothing is queued, and each thread runs what it calls.
+bool Queue::begin() {
+    if (!thread_.joinable()) {
+        try {
+            thread_ = std::thread([state = state_] { serve(*state); });
+        } catch (const std::system_error &error) {
+            TORCH_WARN("rendez: a group has no thread, and runs its operations in those that call them: ", error.what());
+            return false;
+        }
+        pthread_setname_np(thread_.native_handle(), "rendez-group");
+    }
+    return true;
 }
 
 bool Queue::drain(std::chrono::milliseconds patience) {

@@ -10,18 +10,24 @@
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "callbacks.hpp"
+
 namespace rendez_torch {
 
 class RendezWork : public c10d::Work {
 public:
-    // `timeout` bounds a wait that names no bound; 0 where the operation ends in time by itself.
+    // `timeout` bounds a wait that names no bound; 0 where the operation ends in time by itself. The callbacks of its
+    // future run in `callbacks`.
     RendezWork(int rank, c10d::OpType type, const char *title, const std::vector<at::Tensor> &inputs,
-               std::vector<at::Tensor> outputs, std::chrono::milliseconds timeout);
+               std::vector<at::Tensor> outputs, std::chrono::milliseconds timeout,
+               std::shared_ptr<CallbackQueue> callbacks);
 
     bool wait(std::chrono::milliseconds timeout) override;
     void synchronize() override { wait(kNoTimeout); }
     std::vector<at::Tensor> result() override { return outputs_; }
     const std::vector<at::Tensor> &outputs() const { return outputs_; }
+    // A callback that asks for the future of a collective of its group waits here until that is over. The future is
+    // completed in turn, and so behind this callback, which could not wait for it.
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
     int sourceRank() const override { return source_; }
     // Newer versions of PyTorch, 2.15 among them, ask for it, and it overrides theirs; 2.12 has none.
@@ -35,14 +41,18 @@ public:
 
 private:
     using Future = c10::ivalue::Future;
-    static void mark(Future &future, const std::exception_ptr &error, const std::vector<at::Tensor> &outputs);
+    // Completes the future, once, and runs its callbacks.
+    void mark();
 
     std::vector<at::Tensor> outputs_;
     const std::chrono::milliseconds timeout_;
     std::mutex state_;
-    bool is_done_ = false;
+    bool is_done_ = false, is_marked_ = false;
+    // Asked for in a callback of the group, and of an operation that ends when a peer sends: it is completed out of turn.
+    bool is_apart_ = false;
     std::exception_ptr error_;
     c10::intrusive_ptr<Future> future_;
+    const std::shared_ptr<CallbackQueue> callbacks_;
     int source_ = -1;
 };
 
@@ -64,6 +74,7 @@ private:
         bool is_busy = false, is_over = false;
     };
     static void serve(State &state);
+    bool begin();
 
     const std::shared_ptr<State> state_ = std::make_shared<State>();
     std::thread thread_;

@@ -311,7 +311,9 @@ def test_tensors_of_inference_with_gaps(world):
     "begin, wait, tags",
     [
         ("dist.all_reduce(x, async_op=True)", "dist.all_reduce(y, async_op=True).get_future().wait()", ()),
+        ("dist.all_reduce(x, async_op=True)", "dist.all_reduce(y, async_op=True).get_future().then(str).wait()", ()),
         ("dist.irecv(x, other, tag=1)", "dist.recv(y, other, tag=2)", (1, 2)),
+        ("dist.irecv(x, other, tag=1)", "dist.irecv(y, other, tag=2).get_future().wait()", (1, 2)),
     ],
 )
 def test_a_callback_may_wait_for_its_group(world, begin, wait, tags):
@@ -329,6 +331,79 @@ def test_a_callback_may_wait_for_its_group(world, begin, wait, tags):
         for tag in {tags}: [dist.send(torch.ones(4), other, tag=tag) for _ in range(3)]
         [future.wait() for future in futures]
         dist.barrier(); dist.destroy_process_group()
+        """,
+        timeout=60,
+    )
+
+
+def test_callbacks_run_in_the_order_of_their_operations(world):
+    """So what they begin pairs with what those of the other ranks begin, however long each takes."""
+    world.run(
+        """
+        count = 12
+        x, y, works, order = torch.ones(count, 4), torch.arange(float(count)), {}, []
+        def begin(i):
+            time.sleep(0.02 * ((i + rank) % 3))
+            order.append(i)
+            works[i] = dist.all_reduce(y[i:i + 1], async_op=True)
+        futures = [dist.all_reduce(x[i], async_op=True).get_future() for i in range(count)]
+        for i, future in enumerate(futures): futures[i] = future.then(lambda done, i=i: begin(i))
+        [future.wait() for future in futures]
+        [work.wait() for work in works.values()]
+        assert order == list(range(count)), order
+        assert torch.equal(y, torch.arange(float(count)) * size), y
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        size=3,
+        timeout=60,
+    )
+
+
+def test_a_callback_may_wait_for_the_next(world):
+    """That begins though its turn has not come, since the one before it stands still."""
+    world.run(
+        """
+        store = dist.PrefixStore("test", dist.distributed_c10d._get_default_store())
+        x, y, order = torch.ones(4), torch.ones(4), []
+        def first(done):
+            second.wait()
+            order.append(1)
+        if rank == 0:
+            futures = [dist.all_reduce(x, async_op=True).get_future(), dist.all_reduce(y, async_op=True).get_future()]
+            second = futures[1].then(lambda done: order.append(2))
+            futures[0] = futures[0].then(first)
+            store.set("go", "1")
+            [future.wait() for future in futures]
+            assert order == [2, 1], order
+        else:
+            store.wait(["go"])
+            dist.all_reduce(x); dist.all_reduce(y)
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        timeout=60,
+    )
+
+
+def test_a_group_that_is_destroyed_waits_for_its_callbacks(world):
+    world.run(
+        """
+        store = dist.PrefixStore("test", dist.distributed_c10d._get_default_store())
+        x, y, ended = torch.ones(4), torch.ones(4), []
+        def first(done):
+            time.sleep(0.3)
+            dist.all_reduce(y, async_op=True).get_future().then(second)
+        def second(done):
+            time.sleep(0.3)
+            ended.append(y[0].item())
+        if rank == 0:
+            dist.all_reduce(x, async_op=True).get_future().then(first)
+            store.set("go", "1")
+            dist.destroy_process_group()
+            assert ended == [size], ended
+        else:
+            store.wait(["go"])
+            dist.all_reduce(x); dist.all_reduce(y)
+            dist.destroy_process_group()
         """,
         timeout=60,
     )

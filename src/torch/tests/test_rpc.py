@@ -181,6 +181,33 @@ rpc.shutdown(graceful=False)
     world.told_in_time(outputs, killed=1)
 
 
+@pytest.mark.parametrize("end", ["time.sleep(0.5)", "os.kill(os.getpid(), 9)"])
+def test_functions_that_wait_keep_no_response_from_another(world, end):
+    """All threads of the pool run functions that wait for a response, or for the loss of who owes it."""
+    dies = "kill" in end
+    world.run(
+        f"""
+import torch.distributed.rpc as rpc
+def slow(): {end}; return 1
+def nested():
+    try: return rpc.rpc_sync("w2", slow)
+    except RuntimeError as error: assert "connection to w2" in str(error), error; return -1
+options = rendez.torch.RendezRpcBackendOptions(num_worker_threads=2)
+rpc.init_rpc(f"w{{rank}}", rank=rank, world_size=size, rpc_backend_options=options)
+if rank == 1:
+    said = [call.wait() for call in [rpc.rpc_async("w0", nested) for _ in range(4)]]
+    assert said == [{-1 if dies else 1}] * 4, said
+if {dies}: time.sleep(3); os._exit(0)
+rpc.shutdown()
+""",
+        size=3,
+        group=False,
+        expect=[0, 0, -9 if dies else 0],
+        timeout=60,
+        **world.DETECTION,
+    )
+
+
 def test_backend_by_its_options_and_tensorpipe_beside_it(world):
     world.run(
         """
