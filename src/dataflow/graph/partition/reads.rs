@@ -26,28 +26,25 @@ pub(super) fn add(graph: &mut Graph, ops: &Ops) -> Result<(), Status> {
             continue;
         }
         let after = waits_for(graph, id);
-        if after.is_empty() {
-            continue;
-        }
         for input in 0..graph.node(id).inputs().len() {
-            if is_read_elsewhere(graph, id, input) {
-                read(graph, identity, (id, input), after.clone())?;
+            let from = graph.node(id).inputs()[input].node;
+            // What it reads from comes before it anyway.
+            let others: Vec<_> = after.iter().copied().filter(|node| *node != from).collect();
+            if !others.is_empty() && is_read_elsewhere(graph, id, input) {
+                read(graph, identity, (id, input), others)?;
             }
         }
     }
     Ok(())
 }
 
-/// All that a node waits for except variables.
+/// All that a node waits for except variables: those are there from the start. A write, whose output is its variable
+/// too, is waited for.
 fn waits_for(graph: &Graph, id: NodeId) -> Vec<NodeId> {
     let node = graph.node(id);
-    let values = node.inputs().iter().filter(|from| !is_ref(graph, **from));
-    let values = values.map(|from| from.node);
+    let values = node.inputs().iter().map(|from| from.node);
+    let values = values.filter(|from| graph.node(*from).role() != Role::Variable);
     values.chain(node.controls().iter().copied()).collect()
-}
-
-fn is_ref(graph: &Graph, from: Output) -> bool {
-    graph.port(from).is_some_and(|port| port.what.is_ref())
 }
 
 /// True if the input reads a variable whose content has to cross.

@@ -417,6 +417,25 @@ fn reads_of_a_variable_are_not_shared_and_wait_for_what_the_reader_waits_for() {
 }
 
 #[test]
+fn a_read_waits_for_a_write_that_the_reader_waits_for() {
+    let mut bench = Bench::new();
+    let v = bench.put(0, "VariableV2", "v", &[], &[]);
+    let w = bench.put(0, "VariableV2", "w", &[], &[]);
+    let x = bench.put(0, "Placeholder", "x", &[], &[]);
+    let written = bench.put(0, "AssignAdd", "written", &[w, x], &[]);
+    bench.put(1, "Add", "sum", &[v, written], &[]);
+    let parts = bench.cut(&devices(2), Options::default()).expect("parts");
+    let reads = of_op(&parts, "Identity");
+    let [read] = &reads[..] else {
+        panic!("{reads:?}");
+    };
+    assert_eq!(read.input, ["v", "^written"]);
+    let sends = of_op(&parts, "_Send");
+    let sent: Vec<_> = sends.iter().map(|send| send.input[0].as_str()).collect();
+    assert!(sent.contains(&"written") && sent.contains(&read.name.as_str()));
+}
+
+#[test]
 fn a_merge_reads_a_variable_when_it_may() {
     let mut bench = Bench::new();
     let v = bench.put(0, "VariableV2", "v", &[], &[]);
