@@ -19,6 +19,8 @@ use crate::wakes::Wakes;
 struct Ending {
     outcome: Option<PyResult<Py<PyAny>>>,
     waker: Option<Waker>,
+    /// An outcome would keep this alive, if it is an error: its traceback holds who tells it.
+    is_given_up: bool,
 }
 
 /// What the loop tells how the coroutine ended.
@@ -42,10 +44,22 @@ impl Settled {
     fn end(&self, outcome: PyResult<Py<PyAny>>) {
         let waker = {
             let mut ending = self.lock();
+            if ending.is_given_up {
+                return;
+            }
             ending.outcome = Some(outcome);
             ending.waker.take()
         };
         waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// No outcome is wanted any more.
+    fn give_up(&self) {
+        let _untold = {
+            let mut ending = self.lock();
+            ending.is_given_up = true;
+            ending.outcome.take()
+        };
     }
 }
 
@@ -80,6 +94,7 @@ pub(super) fn wait<'py>(
             return outcome.map(|value| value.into_bound(py));
         }
         if waited.is_err() || !is_wanted(context) {
+            settled.give_up();
             Arc::clone(&wakes.get().queue).ring(number);
             return Err(unwanted());
         }

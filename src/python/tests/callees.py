@@ -4,6 +4,7 @@ import asyncio
 import gc
 import threading
 import time
+import weakref
 from typing import Annotated
 
 import numpy as np
@@ -41,6 +42,17 @@ async def wait_for(name):
         STATES[name] = "cancelled"
         raise
     return (name, rpc.current().caller)
+
+
+class Local:
+    pass
+
+
+@rpc.function
+async def hold_and_wait(name):
+    local = Local()
+    LOCALS[name] = weakref.ref(local)
+    return await wait_for(name)
 
 
 @rpc.function
@@ -129,7 +141,7 @@ def plain_function(value):
     return (value, "plain")
 
 
-EVENTS, STATES, EVIL = {}, {}, []
+EVENTS, STATES, LOCALS, EVIL = {}, {}, {}, []
 
 
 def make_evil_now():

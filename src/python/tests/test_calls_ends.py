@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextvars
+import gc
 import inspect
 import math
 import signal
@@ -25,7 +26,9 @@ from callees import (
     echo,
     end,
     fail,
+    hold_and_wait,
     leave,
+    LOCALS,
     nap,
     release,
     released_later,
@@ -139,6 +142,17 @@ def test_a_coroutine_whose_result_stays_holds_no_thread():
         time.sleep(0.01)
     with pytest.raises(rendez.RendezError):
         given_up.to_here(timeout=20)
+    callees.end(engines, agents)
+
+
+def test_a_coroutine_that_is_given_up_keeps_nothing():
+    engines, agents = callees.begin(["one", "two"], threads=1)
+    agents[0].remote("two", hold_and_wait, "held", timeout=0.2)
+    until = time.monotonic() + 20
+    while STATES.get("held") != "cancelled" or LOCALS["held"]() is not None:
+        assert time.monotonic() < until, (STATES.get("held"), gc.get_referrers(LOCALS["held"]()))
+        gc.collect()
+        time.sleep(0.01)
     callees.end(engines, agents)
 
 
