@@ -12,6 +12,7 @@ use super::scope::{Kind, SLOT_NS, Scope, WATCH_SLOT};
 use super::story::{Outcome, Receive, Story};
 
 mod calls;
+mod calm;
 mod devices;
 mod lessons;
 mod shares;
@@ -82,6 +83,7 @@ pub(super) fn judge(story: &Story, bounds: &Bounds) -> Verdict {
         story,
         bounds,
         troubles: BTreeMap::new(),
+        calms: calm::calms(story, bounds.settle_ns),
         taken: taken(story),
         met: met(story),
         lost: lost(story),
@@ -110,6 +112,8 @@ struct Judge<'a> {
     bounds: &'a Bounds,
     /// When a pair is not calm, as far as it was asked for.
     troubles: BTreeMap<(u32, u32), Vec<(u64, u64)>>,
+    /// When all pairs are.
+    calms: Vec<(u64, u64)>,
     /// Of each flood (step, sender, receiver): which values the engine took, in turn, and when.
     taken: BTreeMap<(u64, u32, u32), Vec<(u32, u64)>>,
     /// When values came, by pair, in order.
@@ -383,35 +387,6 @@ impl Judge<'_> {
             format!("lives: {}", self.story.lives.len()),
         ];
         self.verdict.summary.extend(lines);
-    }
-
-    /// True if nothing between the two was broken, or being mended, at any time from then to then.
-    fn is_calm(&mut self, one: u32, other: u32, from_ns: u64, until_ns: u64) -> bool {
-        let pair = (one.min(other), one.max(other));
-        let (story, settle_ns) = (self.story, self.bounds.settle_ns);
-        let troubles = self.troubles.entry(pair).or_insert_with(|| {
-            let faults = story.faults.iter();
-            let faults = faults
-                .filter(|fault| story.strikes(fault, one, other))
-                .map(|fault| (fault.from_ns, fault.until_ns));
-            // A task that just began is being met by the others.
-            let begins = story.lives.iter();
-            let begins = begins
-                .filter(|((task, _), _)| *task == one || *task == other)
-                .map(|(_, life)| (life.began_ns.saturating_sub(settle_ns), life.began_ns));
-            faults
-                .chain(begins)
-                .map(|(from, until)| {
-                    (
-                        from.saturating_sub(SCRIPT_NS),
-                        until.saturating_add(settle_ns),
-                    )
-                })
-                .collect()
-        });
-        !troubles
-            .iter()
-            .any(|trouble| trouble.0 <= until_ns && from_ns <= trouble.1)
     }
 
     /// By when a task can do what is due then: not while it is stopped.

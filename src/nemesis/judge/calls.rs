@@ -194,15 +194,13 @@ impl Judge<'_> {
             let remote = &self.story.remote;
             let joined = remote.joined.get(by).copied();
             let death_ns = self.story.death_ns(*by).unwrap_or(u64::MAX);
-            let from_ns = self.calm_since(life.began_ns);
-            let due_ns = from_ns.saturating_add(JOINS_NS);
             let until_ns = joined.unwrap_or_else(|| death_ns.min(self.story.over_ns()));
-            if until_ns > due_ns
-                && until_ns < u64::MAX
-                && self.is_calm_everywhere(from_ns, due_ns)
-                && self.late_anywhere(from_ns, due_ns) < JOINS_NS / 2
+            if until_ns < u64::MAX
+                && let Some(calm_ns) = self.calm_within(life.began_ns, until_ns, JOINS_NS)
             {
-                let what = format!("worker: life {by:?} did not join from {from_ns} to {until_ns}");
+                let what = format!(
+                    "worker: life {by:?} did not join until {until_ns}, and nothing was broken at {calm_ns}"
+                );
                 self.verdict.findings.push(what);
             }
             if life.ended_ns.is_none() || joined.is_none() {
@@ -242,16 +240,13 @@ impl Judge<'_> {
                 times.sort_unstable();
                 let mut last_ns = *joined_ns;
                 for end_ns in times.into_iter().filter(|end_ns| *end_ns <= until_ns) {
-                    let from_ns = self.calm_since(last_ns);
-                    let due_ns = from_ns.saturating_add(FLOWS_NS);
                     if end_ns < u64::MAX
-                        && due_ns < end_ns
-                        && self.is_calm_everywhere(from_ns, due_ns)
-                        && self.late_anywhere(from_ns, due_ns) < FLOWS_NS / 2
+                        && let Some(calm_ns) = self.calm_within(last_ns, end_ns, FLOWS_NS)
                     {
                         let what = format!(
-                            "call: life {by:?} had no answer of {to} for {} from {from_ns}",
-                            show_ns(end_ns - from_ns)
+                            "call: life {by:?} had no answer of {to} from {last_ns} for {}, \
+                             and nothing was broken at {calm_ns}",
+                            show_ns(end_ns - last_ns)
                         );
                         self.verdict.findings.push(what);
                     }

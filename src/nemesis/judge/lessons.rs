@@ -119,15 +119,10 @@ impl Judge<'_> {
             .chain((until_ns < u64::MAX).then_some(until_ns))
             .collect();
         for end_ns in ends {
-            let from_ns = self.calm_since(last_ns);
-            let due_ns = from_ns.saturating_add(FLOWS_NS);
-            if due_ns < end_ns
-                && self.is_calm_everywhere(from_ns, due_ns)
-                && self.late_anywhere(from_ns, due_ns) < FLOWS_NS / 2
-            {
+            if let Some(calm_ns) = self.calm_within(last_ns, end_ns, FLOWS_NS) {
                 let what = format!(
-                    "lesson: life {by:?} did no step for {} from {from_ns}",
-                    show_ns(end_ns - from_ns)
+                    "lesson: life {by:?} did no step for {} from {last_ns}, and nothing was broken at {calm_ns}",
+                    show_ns(end_ns - last_ns)
                 );
                 self.verdict.findings.push(what);
             }

@@ -164,13 +164,6 @@ impl Judge<'_> {
         }
     }
 
-    /// The most that any task says it was not let run in that time.
-    pub(super) fn late_anywhere(&self, from_ns: u64, until_ns: u64) -> u64 {
-        let lives = self.story.lives.keys();
-        let lates = lives.map(|by| self.story.late_ns(*by, from_ns, until_ns));
-        lates.max().unwrap_or(0)
-    }
-
     /// While nothing is broken every task has answers.
     fn steps_flow(&mut self) {
         let lives: Vec<_> = self
@@ -196,60 +189,19 @@ impl Judge<'_> {
             ends.sort_unstable();
             for end_ns in ends {
                 // Within a time without an answer there is one in which nothing was broken.
-                let from_ns = self.calm_since(last_ns);
-                if from_ns.saturating_add(FLOWS_NS) < end_ns
-                    && self.is_calm_everywhere(from_ns, from_ns + FLOWS_NS)
-                    && self.late_anywhere(from_ns, from_ns + FLOWS_NS) < FLOWS_NS / 2
-                {
+                if let Some(calm_ns) = self.calm_within(last_ns, end_ns, FLOWS_NS) {
                     let what = format!(
-                        "step: task {} life {} had no answer for {} from {from_ns}, and nothing was broken",
+                        "step: task {} life {} had no answer from {last_ns} for {}, \
+                         and nothing was broken at {calm_ns}",
                         by.0,
                         by.1,
-                        show_ns(end_ns - from_ns)
+                        show_ns(end_ns - last_ns)
                     );
                     self.verdict.findings.push(what);
                 }
                 last_ns = end_ns;
             }
         }
-    }
-
-    /// The first time from then on at which nothing is broken or being mended.
-    pub(super) fn calm_since(&mut self, from_ns: u64) -> u64 {
-        let settle_ns = self.bounds.settle_ns;
-        let mut at_ns = from_ns;
-        let faults = self
-            .story
-            .faults
-            .iter()
-            .filter(|fault| fault.what != "clock");
-        let faults = faults.map(|fault| (fault.from_ns, fault.until_ns));
-        let begins = self
-            .story
-            .lives
-            .values()
-            .map(|life| (life.began_ns, life.began_ns));
-        let mut troubles: Vec<_> = faults.chain(begins).collect();
-        troubles.sort_unstable();
-        for (from, until) in troubles {
-            let until = until.saturating_add(settle_ns);
-            if from.saturating_sub(super::SCRIPT_NS) <= at_ns && at_ns <= until {
-                at_ns = until.saturating_add(1);
-            }
-        }
-        at_ns
-    }
-
-    pub(super) fn is_calm_everywhere(&mut self, from_ns: u64, until_ns: u64) -> bool {
-        let tasks: std::collections::BTreeSet<u32> =
-            self.story.lives.keys().map(|life| life.0).collect();
-        let tasks: Vec<u32> = tasks.into_iter().collect();
-        tasks.iter().enumerate().all(|(at, &one)| {
-            let others = &tasks[at + 1..];
-            others
-                .iter()
-                .all(|&other| self.is_calm(one, other, from_ns, until_ns))
-        })
     }
 }
 

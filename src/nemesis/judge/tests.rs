@@ -743,6 +743,15 @@ fn a_step_that_ends_late_or_never_is_found() {
     ran_on(None).finds("it never ended");
     ran(None).finds("it never ended");
     ran(Some((3_510, "answer 900 true"))).finds("too late");
+    // What the machine did excuses it, and not what the script did to a task.
+    let late = || ran(Some((3_510, "answer 900 true"))).late(0, START + 3_000, 500);
+    late().finds_nothing();
+    let stopped = |until| ran(Some((5_910, "answer 900 true"))).late(0, START + until, 2_000);
+    let stop = [
+        (START - 100, "fault stop 0"),
+        (START + 2_000, "healed stop 0"),
+    ];
+    stopped(2_000).and(&stop).finds("too late");
 }
 
 #[test]
@@ -759,6 +768,10 @@ fn steps_come_back_and_leave_nothing() {
     };
     run.histories[1].retain(|line| !is_gap(line));
     run.finds("had no answer");
+    // What is broken for a moment does not: the time before is too short, and that after it is not.
+    let cut = [(60_500, "fault cut 0"), (60_600, "healed cut 0")];
+    let run = run.and(&cut);
+    run.finds("had no answer");
     // Whatever is broken all the time excuses it.
     run.and(&[(59_000, "fault cut 0"), (70_000, "healed cut 0")])
         .finds_nothing();
@@ -767,4 +780,21 @@ fn steps_come_back_and_leave_nothing() {
     let mut run = Run::good();
     run.histories[1].retain(|line| !line.contains("left"));
     run.finds("did not say what is left");
+}
+
+#[test]
+fn a_long_run_that_shows_nothing_of_a_promise_is_found() {
+    let over = |at_ms| Run::good().and(&[(at_ms, "fault over 0 1")]);
+    let findings = over(300_900).findings();
+    assert!(
+        findings
+            .iter()
+            .all(|found| !found.starts_with("unmeasured")),
+        "{findings:#?}"
+    );
+    let findings = over(301_100).findings();
+    let unmeasured = findings
+        .iter()
+        .filter(|found| found.starts_with("unmeasured"));
+    assert_eq!(unmeasured.count(), 3, "{findings:#?}");
 }

@@ -17,6 +17,9 @@ const FLOWS_NS: u64 = 1_000_000_000;
 /// How soon a task sees that the clock of the day was moved.
 const JUMP_SEEN_NS: u64 = 1_000_000_000;
 
+/// A run so long shows something of each promise.
+const LONG_NS: u64 = 300_000_000_000;
+
 /// A task and its life.
 type Life = (u32, u32);
 
@@ -43,8 +46,7 @@ impl Judge<'_> {
                         // and that is what any of the tasks noted.
                         let mut late_ns = self.story.late_ns(receive.by, from_ns, *end_ns);
                         if is_near {
-                            let of = |by: &(u32, u32)| self.story.late_ns(*by, from_ns, *end_ns);
-                            late_ns = self.story.lives.keys().map(of).max().unwrap_or(late_ns);
+                            late_ns = late_ns.max(self.late_anywhere(from_ns, *end_ns));
                         }
                         let took_ns = end_ns.saturating_sub(from_ns + late_ns);
                         let is_told = matches!(outcome, Outcome::Failed(reason)
@@ -71,6 +73,9 @@ impl Judge<'_> {
                 );
                 self.verdict.findings.push(what);
             }
+        }
+        if worst.is_empty() {
+            self.unmeasured("how soon a loss is told");
         }
         let detection_ns = self.bounds.failure_detection_ns as f64;
         for (name, (took_ns, late_ns, bound_ns)) in worst {
@@ -183,6 +188,9 @@ impl Judge<'_> {
             fault.what == "stop" && others.any(|task| self.story.are_near(task, fault.tasks[0]))
         };
         let stops = self.story.faults.iter().filter(is_near).count();
+        if stops == 0 {
+            self.unmeasured("whether a neighbour that is stopped is given up");
+        }
         let seen = format!("{given_up} of {stops} stops");
         self.row("living neighbours given up", seen, "0".to_owned());
     }
@@ -246,6 +254,9 @@ impl Judge<'_> {
                 }
             }
         }
+        if worst.is_none() {
+            self.unmeasured("how soon values flow after a restart");
+        }
         if let Some((took_ns, late_ns)) = worst {
             let seen = match late_ns {
                 0 => show_ns(took_ns),
@@ -265,11 +276,25 @@ impl Judge<'_> {
         }
     }
 
+    /// A long run that shows nothing of a promise is no proof of it.
+    fn unmeasured(&mut self, what: &str) {
+        let began_ns = self.story.lives.values().map(|life| life.began_ns).min();
+        let over_ns = self.story.over_ns();
+        let lasted_ns = began_ns.map_or(0, |began_ns| over_ns.saturating_sub(began_ns));
+        if over_ns < u64::MAX && lasted_ns >= LONG_NS {
+            let what = format!(
+                "unmeasured: in {} nothing showed {what}",
+                show_ns(lasted_ns)
+            );
+            self.verdict.findings.push(what);
+        }
+    }
+
     /// True if nothing but the kill that ended its former life is broken between a life and another task.
     fn is_whole(&self, one: (u32, u32), other: u32, from_ns: u64, until_ns: u64) -> bool {
         let mut strikes = self.story.faults.iter().filter(|fault| {
             let is_its_kill = fault.what == "kill"
-                && fault.tasks == [one.0]
+                && fault.tasks.contains(&one.0)
                 && fault.from_ns <= from_ns
                 && fault.until_ns >= from_ns;
             !is_its_kill && self.story.strikes(fault, one.0, other)
@@ -287,6 +312,7 @@ impl Judge<'_> {
             .faults
             .iter()
             .filter(|fault| fault.what == "clock");
+        let are_moved = moves.clone().next().is_some();
         let (mut count, mut unseen) = (0_u64, 0_u64);
         for fault in moves {
             for (by, _) in
@@ -313,6 +339,9 @@ impl Judge<'_> {
                     self.verdict.findings.push(what);
                 }
             }
+        }
+        if are_moved && count == 0 {
+            self.unmeasured("whether a task sees that a clock was moved");
         }
         if count > 0 {
             let seen = format!("{unseen} of {count}");
