@@ -100,9 +100,9 @@ pub fn run(args: &DumpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         return unanswered.end();
     }
     let mut all: Vec<(usize, Event)> = Vec::new();
-    for (at, recording) in recordings.iter().enumerate() {
+    let clocks = timeline::Aligned::of(&recordings);
+    for ((at, recording), clock) in recordings.iter().enumerate().zip(&clocks) {
         let is_wanted = |event: &Event| args.step.is_none_or(|step| event.step == step);
-        let clock = timeline::Aligned::of(&recordings, at);
         let wanted = recording.events().into_iter().filter(is_wanted);
         all.extend(wanted.map(|event| {
             (
@@ -116,7 +116,7 @@ pub fn run(args: &DumpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     }
     all.sort_by_key(|(_, event)| event.at);
     if let (Some(path), Some(mut output)) = (&args.trace, trace) {
-        let text = timeline::render(&recordings, &all);
+        let text = timeline::render(&recordings, &clocks, &all);
         let written = output.write_all(text.as_bytes());
         written
             .and_then(|()| output.finish())
@@ -136,18 +136,16 @@ pub fn run(args: &DumpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         }
     }
     if !args.ask.json {
-        let mut told: Vec<&str> = Vec::new();
-        for (at, recording) in recordings.iter().enumerate() {
-            let task = &*recording.head.task;
-            if let Some(error) =
-                timeline::error_of(&recordings, at).filter(|_| !told.contains(&task))
-            {
-                told.push(task);
+        let mut told: Vec<String> = Vec::new();
+        for (at, clock) in clocks.iter().enumerate() {
+            let life = timeline::life_of(&recordings, at);
+            if let Some(error) = clock.error().filter(|_| !told.contains(&life)) {
                 terminal.line(format_args!(
                     "{}: times {error}, beside those of {}",
-                    printable(task),
-                    printable(&recordings[0].head.task)
+                    printable(&life),
+                    printable(&timeline::life_of(&recordings, 0))
                 ))?;
+                told.push(life);
             }
         }
     }
@@ -186,7 +184,8 @@ fn list(
         let edge = key.split(';').nth(3).or(edge).unwrap_or_default();
         if is_json {
             let object = serde_json::json!({
-                "task": recording.head.task, "shard": recording.head.shard, "at_ns": event.at,
+                "task": recording.head.task, "incarnation": format!("{:016x}", recording.head.incarnation),
+                "shard": recording.head.shard, "at_ns": event.at,
                 "what": event.what.name(), "step": event.step, "key": key, "ordinal": event.ordinal,
                 "way": event.way.name(), "a": event.a, "b": event.b, "c": event.c,
                 "traceparent": event.traceparent().map(|trace| trace.to_string()),
@@ -196,7 +195,7 @@ fn list(
         }
         lines.push(vec![
             format!("-{}", show_nanos(last.saturating_sub(event.at) as f64)),
-            printable(&recording.head.task),
+            printable(&timeline::life_of(recordings, *at)),
             recording.head.shard.to_string(),
             event.what.name().into(),
             event.step.to_string(),

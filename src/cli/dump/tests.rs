@@ -115,14 +115,15 @@ fn a_day_later_events_of_one_machine_are_where_they_were() {
             times.iter().all(|at| at.abs_diff(times[0]) <= 2),
             "{moment}: {times:?}"
         );
-        assert!((0..3).all(|at| timeline::error_of(&all, at).is_none()));
+        let clocks = timeline::Aligned::of(&all);
+        assert!(clocks.iter().all(|clock| clock.error().is_none()));
     }
 }
 
 fn aligned(all: &[Recording]) -> Vec<(usize, Event)> {
     let mut found = Vec::new();
-    for (at, recording) in all.iter().enumerate() {
-        let clock = timeline::Aligned::of(all, at);
+    let clocks = timeline::Aligned::of(all);
+    for ((at, recording), clock) in all.iter().enumerate().zip(clocks) {
         found.extend(recording.events().into_iter().map(|event| {
             (
                 at,
@@ -141,7 +142,7 @@ fn recordings_of_one_boot_share_their_time() {
     let all = pair([9, 9]);
     let events = aligned(&all);
     assert_eq!(events[1].1.at, 10_400);
-    let text = timeline::render(&all, &events);
+    let text = timeline::render(&all, &timeline::Aligned::of(&all), &events);
     let value: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
     let events = value["traceEvents"].as_array().expect("a list");
     let slice = |name: &str| {
@@ -173,13 +174,11 @@ fn recordings_of_two_machines_are_aligned_by_their_values() {
         "the only pair is taken to have taken no time"
     );
     let all = pair([9, 8]);
-    assert_eq!(
-        timeline::error_of(&all, 0),
-        None,
-        "it is the first's own time"
-    );
-    assert!(timeline::error_of(&all, 1).is_some_and(|text| text.contains("unknown")));
-    assert!(timeline::render(&all, &events).contains("process_labels"));
+    let clocks = timeline::Aligned::of(&all);
+    assert_eq!(clocks[0].error(), None, "it is the first's own time");
+    let error = clocks[1].error();
+    assert!(error.is_some_and(|text| text.contains("unknown")));
+    assert!(timeline::render(&all, &clocks, &events).contains("process_labels"));
 }
 
 #[test]
@@ -204,10 +203,10 @@ fn two_machines_that_talk_both_ways_are_aligned_within_what_the_quickest_took() 
         ],
     );
     let all = [one, other].map(|bytes| recording(&bytes, "x").expect("it is one"));
-    let clock = timeline::Aligned::of(&all, 1);
+    let clock = timeline::Aligned::of(&all)[1];
     assert_eq!(clock.error_ns, Some(400), "half of what both took together");
     assert_eq!(clock.nanos(5_300), 10_400, "100 off");
-    let label = timeline::error_of(&all, 1).expect("it is another's");
+    let label = clock.error().expect("it is another's");
     assert!(label.starts_with("± 400"), "{label}");
 }
 
@@ -232,7 +231,7 @@ fn a_day_later_events_of_two_machines_are_within_the_stated_error() {
             recorded("/job:b", 1, 8, &other),
         ]
         .map(|bytes| recording(&bytes, "x").expect("it is one"));
-        let clock = timeline::Aligned::of(&all, 1);
+        let clock = timeline::Aligned::of(&all)[1];
         let error = clock.error_ns.expect("they talked both ways");
         // When each happened by the first's clock, and where it is shown.
         for (event, at) in other.iter().zip([10_300, DAY + 10_000]) {
@@ -240,6 +239,52 @@ fn a_day_later_events_of_two_machines_are_within_the_stated_error() {
             assert!(off <= error, "{off} off, said to be within {error}");
         }
     }
+}
+
+/// Of the other machine only one task talked to the first; the times of its neighbour stay with that one's.
+#[test]
+fn recordings_of_one_boot_stay_together() {
+    let sent = event(What::Sent, 10_000, 5, [0; 3]);
+    let took = event(What::Took, 6_000, 5, [0; 3]);
+    let alone = event(What::Missed, 5_500, 6, [0; 3]);
+    let all = [
+        recorded("/job:a", 1, 9, &[sent]),
+        recorded("/job:b", 1, 8, &[took]),
+        // Its counter began 1000 ticks later.
+        recorded("/job:c", 1_001, 8, &[alone]),
+    ];
+    let all = all.map(|bytes| recording(&bytes, "x").expect("it is one"));
+    let times: Vec<u64> = aligned(&all).iter().map(|(_, event)| event.at).collect();
+    assert_eq!(times, [10_000, 10_000, 10_500]);
+}
+
+#[test]
+fn lives_of_one_task_have_tracks_of_their_own() {
+    let of_life = |incarnation: u64, task: &str| {
+        let mut bytes = recorded(task, 1, 9, &[event(What::Missed, 1, 1, [0; 3])]);
+        bytes[4 * 8..5 * 8].copy_from_slice(&incarnation.to_le_bytes());
+        recording(&bytes, "x").expect("it is one")
+    };
+    let all = [
+        of_life(1, "/job:a"),
+        of_life(2, "/job:a"),
+        of_life(3, "/job:b"),
+    ];
+    let text = timeline::render(&all, &timeline::Aligned::of(&all), &aligned(&all));
+    let value: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    let events = value["traceEvents"].as_array().expect("a list");
+    let names = events
+        .iter()
+        .filter(|event| event["name"] == "process_name");
+    let names: Vec<_> = names
+        .map(|event| (event["pid"].as_u64(), event["args"]["name"].as_str()))
+        .collect();
+    let expected = [
+        (Some(1), Some("/job:a life 0000000000000001")),
+        (Some(2), Some("/job:a life 0000000000000002")),
+        (Some(3), Some("/job:b")),
+    ];
+    assert_eq!(names, expected);
 }
 
 #[test]
@@ -255,7 +300,7 @@ fn a_step_that_is_traced_shows_its_trace() {
     assert_eq!(events[0].traceparent(), Some(trace));
     assert_eq!(events[1].traceparent(), None);
     assert_eq!(took(&events[0]), text);
-    let rendered = timeline::render(&all, &aligned(&all));
+    let rendered = timeline::render(&all, &timeline::Aligned::of(&all), &aligned(&all));
     let value: serde_json::Value = serde_json::from_str(&rendered).expect("it is JSON");
     for event in value["traceEvents"].as_array().expect("a list") {
         let args = &event["args"];

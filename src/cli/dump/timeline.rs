@@ -1,5 +1,5 @@
 //! A timeline of recordings, as the JSON that Chrome's and Perfetto's viewers read: a track for each shard of each
-//! task, a slice for each stage, an arrow from where a value was sent to where it was taken.
+//! life of a task, a slice for each stage, an arrow from where a value was sent to where it was taken.
 //!
 //! Knows events. Times of recordings of one boot are put side by side by the counter they share, all at one rate: each
 //! process measured the counter's rate by itself, and by the day two of them are seconds apart. Those of another
@@ -12,53 +12,95 @@ use serde_json::{Value, json};
 use crate::units::show_nanos;
 use rendez::ground::limits::COUNTER_DRIFT_PPM;
 use rendez::trace::clock::Scale;
-use rendez::trace::recorder::{CLASSES, Event, Recording, What};
+use rendez::trace::recorder::{CLASSES, Event, Head, Recording, What};
 
 /// How the times of one recording become those of the first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Aligned {
-    /// How the recording's process made times of ticks, and how that of the first did.
+    /// How the recording's process made times of ticks, and how the first of its boot did.
     own: Scale,
-    first: Scale,
-    /// For recordings that share no counter.
+    lead: Scale,
+    /// From the times of that one to those of the first of all.
     shift: i64,
-    shares: bool,
     /// By how much times may be wrong, beside those of the first; `None` if unknown.
     pub(super) error_ns: Option<u64>,
 }
 
 impl Aligned {
-    pub(super) fn of(all: &[Recording], at: usize) -> Self {
-        let (first, own) = (&all[0], &all[at]);
-        let shares = at == 0 || (own.head.boot == first.head.boot && own.head.boot != 0);
-        let (shift, error_ns) = if shares {
-            (0, Some(0))
-        } else {
-            shift_by_values(first, own)
+    /// Of each recording. Those of one boot stay together, wherever their values put them.
+    pub(super) fn of(all: &[Recording]) -> Vec<Self> {
+        let lead = |own: &Recording| {
+            let is_same = |other: &Recording| other.head.boot == own.head.boot;
+            all.iter()
+                .position(|other| own.head.boot != 0 && is_same(other))
         };
-        Self {
+        let leads: Vec<usize> = all
+            .iter()
+            .enumerate()
+            .map(|(at, own)| lead(own).unwrap_or(at))
+            .collect();
+        let clocks = leads.iter().zip(all).map(|(lead, own)| Self {
             own: own.head.scale,
-            first: first.head.scale,
-            shift,
-            shares,
-            error_ns,
+            lead: all[*lead].head.scale,
+            shift: 0,
+            error_ns: Some(0),
+        });
+        let mut clocks: Vec<_> = clocks.collect();
+        let events_of = |lead: usize, clocks: &[Self]| -> Vec<Event> {
+            let members = (0..all.len()).filter(|at| leads[*at] == lead);
+            let events = members.flat_map(|at| {
+                let clock = clocks[at];
+                let events = all[at].events().into_iter();
+                events.map(move |event| Event {
+                    at: clock.nanos(event.at),
+                    ..event
+                })
+            });
+            events.collect()
+        };
+        for other in (1..all.len()).filter(|at| leads[*at] == *at) {
+            let (first, others) = (events_of(0, &clocks), events_of(other, &clocks));
+            let (shift, error_ns) = shift_by_values(&first, &others);
+            for at in (0..all.len()).filter(|at| leads[*at] == other) {
+                clocks[at].shift = shift;
+                clocks[at].error_ns = error_ns;
+            }
         }
+        clocks
     }
 
     pub(super) fn nanos(&self, nanos: u64) -> u64 {
-        if !self.shares {
-            return nanos.saturating_add_signed(self.shift);
-        }
-        // Both origins are moments of one counter, and one rate is taken for it: the first's.
-        let (own, first) = (self.own, self.first);
-        let rate = i128::from(first.rate);
+        // Both origins are moments of one counter, and one rate is taken for it: the lead's.
+        let (own, lead) = (self.own, self.lead);
+        let rate = i128::from(lead.rate);
         let since = i128::from(nanos) - i128::from(own.nanos);
         let since = (since * rate)
             .checked_div(i128::from(own.rate))
             .unwrap_or(since);
-        let between = own.ticks.wrapping_sub(first.ticks).cast_signed();
+        let between = own.ticks.wrapping_sub(lead.ticks).cast_signed();
         let moved = (i128::from(between) * rate) >> 32;
-        u64::try_from(i128::from(first.nanos) + since + moved).unwrap_or(0)
+        let shared = i128::from(lead.nanos) + since + moved;
+        u64::try_from(shared + i128::from(self.shift)).unwrap_or(0)
+    }
+
+    /// What to say of times that share no counter with the first, beside those of which they stand.
+    pub(super) fn error(&self) -> Option<String> {
+        match self.error_ns {
+            Some(0) => None,
+            Some(error) => Some(format!("± {}", show_nanos(error as f64))),
+            None => Some("of another clock, by an unknown error".into()),
+        }
+    }
+}
+
+/// What to call the life that a recording is of: its task, and which life where there are several.
+pub(super) fn life_of(recordings: &[Recording], at: usize) -> String {
+    let head = &recordings[at].head;
+    let mut others = recordings.iter().map(|other| &other.head);
+    let is_other = |other: &Head| other.task == head.task && other.incarnation != head.incarnation;
+    match others.any(is_other) {
+        true => format!("{} life {:016x}", head.task, head.incarnation),
+        false => head.task.clone(),
     }
 }
 
@@ -72,9 +114,8 @@ fn name(event: &Event) -> Name {
 
 /// By how much the times of `other` must be moved so that no value of the first arrives there before it was sent, and
 /// the quickest takes no time; and by how much that may be wrong.
-fn shift_by_values(first: &Recording, other: &Recording) -> (i64, Option<u64>) {
-    let of = |recording: &Recording, what: What| -> BTreeMap<_, u64> {
-        let events = recording.events();
+fn shift_by_values(first: &[Event], other: &[Event]) -> (i64, Option<u64>) {
+    let of = |events: &[Event], what: What| -> BTreeMap<_, u64> {
         events
             .iter()
             .filter(|event| event.what == what)
@@ -112,10 +153,10 @@ fn shift_by_values(first: &Recording, other: &Recording) -> (i64, Option<u64>) {
     }
 }
 
-/// By how much two counters may have drifted apart between the first and the last event of two recordings.
-fn drift(first: &Recording, other: &Recording, shift: i64) -> u64 {
-    let ours = first.events().into_iter().map(|event| event.at);
-    let theirs = other.events().into_iter();
+/// By how much two counters may have drifted apart between the first and the last event of two machines.
+fn drift(first: &[Event], other: &[Event], shift: i64) -> u64 {
+    let ours = first.iter().map(|event| event.at);
+    let theirs = other.iter();
     let theirs = theirs.map(|event| event.at.saturating_add_signed(shift));
     let (least, most) = ours.chain(theirs).fold((u64::MAX, 0), |(least, most), at| {
         (at.min(least), at.max(most))
@@ -124,35 +165,33 @@ fn drift(first: &Recording, other: &Recording, shift: i64) -> u64 {
     u64::try_from(span * u128::from(COUNTER_DRIFT_PPM) / 1_000_000).unwrap_or(u64::MAX)
 }
 
-/// What to say of the times of a recording that shares no counter with the first, beside those of which they stand.
-pub(super) fn error_of(recordings: &[Recording], at: usize) -> Option<String> {
-    match Aligned::of(recordings, at).error_ns {
-        Some(0) => None,
-        Some(error) => Some(format!("± {}", show_nanos(error as f64))),
-        None => Some("of another clock, by an unknown error".into()),
-    }
-}
-
-/// The timeline. Times of `events` are aligned already.
-pub(super) fn render(recordings: &[Recording], events: &[(usize, Event)]) -> String {
+/// The timeline. Times of `events` are aligned already, by `clocks`.
+pub(super) fn render(
+    recordings: &[Recording],
+    clocks: &[Aligned],
+    events: &[(usize, Event)],
+) -> String {
     let mut out: Vec<Value> = Vec::new();
-    let mut tasks: Vec<&str> = Vec::new();
+    let mut lives: Vec<(&str, u64)> = Vec::new();
     for recording in recordings {
-        if !tasks.contains(&recording.head.task.as_str()) {
-            tasks.push(&recording.head.task);
+        let life = (&*recording.head.task, recording.head.incarnation);
+        if !lives.contains(&life) {
+            lives.push(life);
         }
     }
     let track = |recording: &Recording| {
-        let task = tasks.iter().position(|task| *task == recording.head.task);
-        (task.unwrap_or(0) + 1, u32::from(recording.head.shard) + 1)
+        let own = (&*recording.head.task, recording.head.incarnation);
+        let at = lives.iter().position(|life| *life == own);
+        (at.unwrap_or(0) + 1, u32::from(recording.head.shard) + 1)
     };
     for (at, recording) in recordings.iter().enumerate() {
         let (pid, tid) = track(recording);
-        if let Some(error) = error_of(recordings, at) {
+        if let Some(error) = clocks.get(at).and_then(Aligned::error) {
             let labels = json!({"labels": format!("times {error}")});
             out.push(json!({"ph": "M", "name": "process_labels", "pid": pid, "args": labels}));
         }
-        out.push(json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": recording.head.task}}));
+        let life = life_of(recordings, at);
+        out.push(json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": life}}));
         let shard = format!("shard {}", recording.head.shard);
         out.push(json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": shard}}));
     }
