@@ -269,8 +269,8 @@ fn an_address_is_enough_and_so_are_peers() {
 #[test]
 fn who_did_not_answer_is_named_beside_those_who_did() {
     let place = Place::new();
-    let [port, dead] = free_ports();
-    let spec = format!("a=127.0.0.1:{port};b=127.0.0.1:{dead};c=127.0.0.1:{dead}");
+    let [port, dead, gone] = free_ports();
+    let spec = format!("a=127.0.0.1:{port};b=127.0.0.1:{dead};c=127.0.0.1:{gone}");
     let task = serve(&place, &spec, &[]);
     let pending = ask(&place, &["pending"], &["--cluster", &spec]);
     let texts = ["/job:b/replica:0/task:0", "nor can 1 more"];

@@ -399,7 +399,7 @@ fn a_configuration_is_checked_for_what_cannot_work() {
     let name = format!("unix:@rendez-nobody-{}", std::process::id());
     let bad = format!(
         "{base}listen = \"{here}\"\n[peers]\n\"/job:b/task:0\" = \"localhost:{}\"\n\"/job:c/task:0\" = \"{gone}\"\n\
-         \"/job:d/task:0\" = \"{name}\"\n[cluster]\nw = [\"127.0.0.1:7\", \"127.0.0.1:7\"]\nb = [\"127.0.0.1:8\"]\n",
+         \"/job:d/task:0\" = \"{name}\"\n\"/job:e/task:0\" = \"127.0.0.1:8\"\n[cluster]\nb = [\"127.0.0.1:8\"]\n",
         here.port()
     );
     let output = rendez(&bad, &["config", "check", "--json"]);
@@ -410,7 +410,7 @@ fn a_configuration_is_checked_for_what_cannot_work() {
         "Connection refused",
         "/job:d/replica:0/task:0 is not reached",
         "have one address",
-        "/job:w/replica:0/task:1 and /job:w/replica:0/task:0",
+        "/job:b/replica:0/task:0 and /job:e/replica:0/task:0 (peers)",
     ] {
         assert!(said.contains(part), "{part} in {said}");
     }

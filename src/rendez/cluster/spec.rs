@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of where it came from, nor which of the tasks this process is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::address::HostPort;
@@ -14,6 +14,8 @@ use crate::ground::{Status, TaskName, catalogue};
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ClusterSpec {
     jobs: BTreeMap<String, BTreeMap<u32, HostPort>>,
+    /// Where a task listens, on a port that is said.
+    taken: BTreeSet<HostPort>,
 }
 
 impl ClusterSpec {
@@ -22,6 +24,7 @@ impl ClusterSpec {
     pub const fn new() -> Self {
         Self {
             jobs: BTreeMap::new(),
+            taken: BTreeSet::new(),
         }
     }
 
@@ -111,7 +114,7 @@ impl ClusterSpec {
     ///
     /// # Errors
     /// `CLUSTER_DUPLICATE_JOB` if there is one of that name, `CLUSTER_SPEC` if `job` is no name of a job, a number
-    /// comes twice, or there are more than [`CLUSTER_TASKS_MAX`] tasks.
+    /// comes twice, two tasks listen at one address, or there are more than [`CLUSTER_TASKS_MAX`] tasks.
     pub fn add_job(
         &mut self,
         job: &str,
@@ -130,6 +133,7 @@ impl ClusterSpec {
         }
         let room = CLUSTER_TASKS_MAX - self.len();
         let mut added = BTreeMap::new();
+        let mut taken = BTreeSet::new();
         for (index, address) in tasks {
             if added.len() == room {
                 let message = format!(
@@ -137,13 +141,38 @@ impl ClusterSpec {
                 );
                 return Err(Status::of(catalogue::CLUSTER_SPEC, message));
             }
+            if address.port() != 0
+                && (self.taken.contains(&address) || !taken.insert(address.clone()))
+            {
+                return Err(self.twice(&added, (job, index), &address));
+            }
             if added.insert(index, address).is_some() {
                 let message = format!("Duplicate task {index} in job '{job}'");
                 return Err(Status::of(catalogue::CLUSTER_SPEC, message));
             }
         }
         self.jobs.insert(job.to_owned(), added);
+        self.taken.append(&mut taken);
         Ok(())
+    }
+
+    /// Of a task that is to listen where another does, here or among those `added` to its own job.
+    fn twice(
+        &self,
+        added: &BTreeMap<u32, HostPort>,
+        (job, index): (&str, u32),
+        address: &HostPort,
+    ) -> Status {
+        let others = self.jobs().chain([(job, added)]);
+        let mut others = others.flat_map(|(job, tasks)| tasks.iter().map(move |task| (job, task)));
+        let other = others.find(|(_, (_, theirs))| *theirs == address);
+        let other = other.map_or_else(String::new, |(job, (index, _))| {
+            format!("task {index} of job '{job}' listens there")
+        });
+        let message = format!(
+            "task {index} of job '{job}' cannot listen at {address}: {other}; give each task an address of its own"
+        );
+        Status::of(catalogue::CLUSTER_SPEC, message)
     }
 
     /// The jobs in order of name, each with its tasks in order of number.

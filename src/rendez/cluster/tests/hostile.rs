@@ -68,6 +68,16 @@ fn a_malformed_tf_config_says_where() {
             "Duplicate task 0",
         ),
         (
+            r#"{"cluster": {"ps": ["a:0", "a:0", "c:1"], "w": ["a:1", "b:2", "b:2"]}}"#.into(),
+            "CLUSTER_SPEC",
+            "task 2 of job 'w' cannot listen at b:2: task 1 of job 'w' listens there",
+        ),
+        (
+            r#"{"cluster": {"ps": ["a:1"], "w": ["c:1", "a:1"]}}"#.into(),
+            "CLUSTER_SPEC",
+            "task 1 of job 'w' cannot listen at a:1: task 0 of job 'ps' listens there",
+        ),
+        (
             format!(r#"{{"cluster": {{"w": ["{}:1"]}}}}"#, "a".repeat(300)),
             "CLUSTER_ADDRESS",
             "… (302 bytes)",
