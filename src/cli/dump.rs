@@ -4,11 +4,12 @@
 
 mod timeline;
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::bounded::read_bounded;
 use super::error::CliError;
 use super::observer::{AskArgs, Observer, Target, Unanswered};
 use super::report::lay_out;
@@ -254,16 +255,12 @@ fn took(event: &Event) -> String {
 }
 
 fn read(path: &Path) -> Result<Recording, CliError> {
-    let unreadable = |error: std::io::Error| {
-        let message = format!("cannot read '{}': {error}", path.display());
-        CliError::failure("FILE_UNREADABLE", message)
-    };
-    let file = std::fs::File::open(path).map_err(unreadable)?;
-    let mut bytes = Vec::new();
-    file.take(RECORDING_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
-    recording(&bytes, &path.display().to_string())
+    let name = path.display().to_string();
+    let bytes = read_bounded(path, RECORDING_MAX)?.ok_or_else(|| {
+        let message = format!("'{name}' is no recording: it is longer than {RECORDING_MAX} bytes");
+        CliError::failure("RECORDING_MALFORMED", message)
+    })?;
+    recording(&bytes, &name)
 }
 
 fn recording(bytes: &[u8], whose: &str) -> Result<Recording, CliError> {

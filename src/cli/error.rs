@@ -42,6 +42,12 @@ impl CliError {
         Self::failure("FILE_UNWRITABLE", message)
     }
 
+    /// That the file at `path` cannot be read.
+    pub fn unreadable(path: &Path, why: &dyn fmt::Display) -> Self {
+        let message = format!("cannot read '{}': {why}", path.display());
+        Self::failure("FILE_UNREADABLE", message)
+    }
+
     /// The catalogue's code, in capitals.
     #[must_use]
     pub const fn reason(&self) -> &'static str {

@@ -22,6 +22,7 @@ pub mod args;
 pub mod ask;
 pub mod baseline;
 pub mod bench;
+mod bounded;
 pub mod call;
 pub mod cluster;
 pub mod completions;

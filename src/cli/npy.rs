@@ -33,15 +33,13 @@ const HEADER_BYTES_MAX: usize = 1 << 16;
 /// `FILE_UNREADABLE`; `NPY_MALFORMED` if it is no such file or one of a kind that is not read, and which.
 pub fn read(path: &Path) -> Result<Tensor, CliError> {
     let name = path.display();
-    let unreadable = |what: String| {
-        CliError::failure("FILE_UNREADABLE", format!("cannot read '{name}': {what}"))
-    };
+    let unreadable = |what: &dyn std::fmt::Display| CliError::unreadable(path, what);
     // A named pipe would block us until it has a writer.
-    let found = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
+    let found = std::fs::metadata(path).map_err(|error| unreadable(&error))?;
     if !found.is_file() {
-        return Err(unreadable("it is no regular file; name a .npy file".into()));
+        return Err(unreadable(&"it is no regular file; name a .npy file"));
     }
-    let bytes = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+    let bytes = std::fs::read(path).map_err(|error| unreadable(&error))?;
     parse(bytes).map_err(|what| {
         let message = format!("'{name}' gives no tensor: {what}; write it with numpy.save");
         CliError::failure("NPY_MALFORMED", message)

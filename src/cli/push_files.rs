@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use rendez::memory::Tensor;
 use serde::Deserialize;
 
+use super::bounded::read_bounded;
 use super::error::CliError;
 use super::weights::Weights;
 
@@ -229,18 +230,16 @@ pub(super) fn is_plain(name: &str) -> bool {
 /// An index, and the files that it names.
 fn index(path: &Path) -> Result<(PushFile, BTreeSet<String>), CliError> {
     let unreadable = |what: &dyn std::fmt::Display| {
-        let message = format!("cannot read '{}': {what}; check the path", path.display());
-        CliError::failure("FILE_UNREADABLE", message)
+        CliError::unreadable(path, &format!("{what}; check the path"))
     };
     let found = std::fs::metadata(path).map_err(|error| unreadable(&error))?;
     if !found.is_file() {
         return Err(unreadable(&"it is not a regular file"));
     }
-    if found.len() > INDEX_BYTES_MAX {
+    let text = read_bounded(path, INDEX_BYTES_MAX)?.ok_or_else(|| {
         let what = format!("it has {} bytes, over {INDEX_BYTES_MAX}", found.len());
-        return Err(malformed(path, &what));
-    }
-    let text = std::fs::read(path).map_err(|error| unreadable(&error))?;
+        malformed(path, &what)
+    })?;
     let parsed: Index =
         serde_json::from_slice(&text).map_err(|error| malformed(path, &error.to_string()))?;
     let shards: BTreeSet<String> = parsed.weight_map.into_values().collect();

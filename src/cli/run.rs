@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use self::show::{Shown, values};
+use super::bounded::read_bounded;
 use super::error::CliError;
 use super::histogram::Recorder;
 use super::npy;
@@ -155,23 +156,19 @@ pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Result<(), CliError> {
 }
 
 fn read_graph(path: &Path) -> Result<GraphDef, CliError> {
-    let unreadable = |what: String| {
-        let message = format!("cannot read '{}': {what}", path.display());
-        CliError::failure("FILE_UNREADABLE", message)
-    };
-    let found = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
+    let unreadable = |what: &dyn std::fmt::Display| CliError::unreadable(path, what);
+    let found = std::fs::metadata(path).map_err(|error| unreadable(&error))?;
     if !found.is_file() {
         return Err(unreadable(
-            "it is no regular file; name a .pb or .pbtxt file".into(),
+            &"it is no regular file; name a .pb or .pbtxt file",
         ));
     }
-    if found.len() > GRAPH_BYTES_MAX as u64 {
+    let bytes = read_bounded(path, GRAPH_BYTES_MAX as u64)?.ok_or_else(|| {
         let (len, most) = (found.len(), GRAPH_BYTES_MAX);
-        return Err(unreadable(format!(
+        unreadable(&format!(
             "it has {len} bytes, over {most} (GRAPH_BYTES_MAX)"
-        )));
-    }
-    let bytes = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+        ))
+    })?;
     let graph = decode(&bytes).map_err(|status| {
         let message = format!("'{}': {}", path.display(), status.message());
         CliError::failure(status.reason(), message)

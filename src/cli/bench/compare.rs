@@ -2,13 +2,12 @@
 //!
 //! Knows rows as they are printed, and nothing of how they came about.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use serde::Deserialize;
 
 use super::super::args::BenchArgs;
+use super::super::bounded::read_bounded;
 use super::super::error::CliError;
 use super::super::report::{Row, lay_out};
 use super::super::terminal::Terminal;
@@ -62,19 +61,11 @@ fn figure_of(row: &Row) -> Option<Figure> {
 
 /// The rows of a file, one JSON object a line.
 pub(super) fn rows_of(path: &Path) -> Result<Vec<Former>, CliError> {
-    let unreadable = |error: std::io::Error| {
-        let message = format!("cannot read '{}': {error}", path.display());
-        CliError::failure("FILE_UNREADABLE", message)
-    };
-    let file = File::open(path).map_err(unreadable)?;
-    let mut text = String::new();
-    file.take(ROWS_MAX + 1)
-        .read_to_string(&mut text)
-        .map_err(unreadable)?;
-    if text.len() as u64 > ROWS_MAX {
+    let text = read_bounded(path, ROWS_MAX)?.ok_or_else(|| {
         let what = format!("'{}' is longer than {ROWS_MAX} bytes", path.display());
-        return Err(malformed(&what));
-    }
+        malformed(&what)
+    })?;
+    let text = String::from_utf8(text).map_err(|error| CliError::unreadable(path, &error))?;
     let mut rows = Vec::new();
     for (index, line) in text
         .lines()

@@ -3,8 +3,6 @@
 //! Knows the format, version 1.3, by the crate `hdrhistogram`; a log is untrusted, and is refused if it is none.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use base64::Engine as _;
@@ -13,6 +11,7 @@ use hdrhistogram::serialization::interval_log::{
     IntervalLogHistogram, IntervalLogIterator, LogEntry,
 };
 
+use super::super::bounded::read_bounded;
 use super::super::error::CliError;
 use super::super::histogram::{PICOS_MARK, packed};
 
@@ -48,19 +47,8 @@ pub(super) struct Series {
 
 impl Log {
     pub(super) fn read(path: &Path) -> Result<Self, CliError> {
-        let unreadable = |error: std::io::Error| {
-            let message = format!("cannot read '{}': {error}", path.display());
-            CliError::failure("FILE_UNREADABLE", message)
-        };
-        // A device or a pipe has no length that could be asked for.
-        let file = File::open(path).map_err(unreadable)?;
-        let mut bytes = Vec::new();
-        file.take(LOG_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(unreadable)?;
-        if bytes.len() as u64 > LOG_MAX {
-            return Err(malformed(path, "it is longer than a gigabyte"));
-        }
+        let bytes = read_bounded(path, LOG_MAX)?
+            .ok_or_else(|| malformed(path, "it is longer than a gigabyte"))?;
         let name = path
             .file_name()
             .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
