@@ -16,24 +16,46 @@
 
 namespace rendez_torch {
 
-// Runs it soon in a thread of its own kind, behind no other that waits, and with this thread's modes. Without a thread to
-// be had from the system it runs in this one.
-void run_callbacks(std::function<void()> callbacks);
+// Runs it soon in a thread of its own kind, behind no other that waits, and with this thread's modes. False if the system
+// has no thread for it: then it does not run.
+bool run_callbacks(std::function<void()> callbacks);
 
 // The callbacks of one group, one after the other in the order in which operations ended, so that what they begin is
-// begun in one order by all ranks. One that stands still may wait for one behind it: after a second that begins too.
+// begun in one order by all ranks. One that stands still may wait for one behind it: after a second that begins too,
+// unless it says that it waits for an operation, which ends by itself.
 class CallbackQueue : public std::enable_shared_from_this<CallbackQueue> {
 public:
+    // Of an operation that is about to end: its callbacks will come. They are waited for from here on.
+    void expect();
+    // Those of an operation that was expected, in their turn; or now, in a thread of their own.
     void run(std::function<void()> callbacks);
-    // Waits until none runs and none waits; false if that takes longer than `patience`. True in one of them.
+    void run_apart(std::function<void()> callbacks);
+    // Waits until none runs, waits or is expected; false if that takes longer than `patience`. True in one of them.
     bool drain(std::chrono::milliseconds patience);
-    // Whether this thread runs one of them.
+    // Whether none runs and none waits.
+    bool is_idle();
+    // Whether this thread runs one of them; and whether that runs in so many others that it had better begin no more.
     bool is_here() const;
+    bool is_deep() const;
+
+    // Says that the callback which this thread runs, if it runs one, waits for an operation: of its group or another.
+    class Waits {
+    public:
+        Waits();
+        Waits(const Waits &) = delete;
+        Waits &operator=(const Waits &) = delete;
+        ~Waits() { add(-1); }
+
+    private:
+        void add(int change);
+        CallbackQueue *const queue_;
+    };
 
 private:
     void serve(std::unique_lock<std::mutex> &guard);
     void stand_by(std::unique_lock<std::mutex> &guard);
     void call_stand_by(std::unique_lock<std::mutex> &guard);
+    void end();
 
     std::mutex lock_;
     std::condition_variable changed_;
@@ -42,8 +64,11 @@ private:
     bool is_served_ = false;
     std::optional<pthread_t> server_;
     uint64_t begun_ = 0;
-    // With those that stood still, and whose turn is over.
-    size_t running_ = 0;
+    // How many of its waits for operations are under way, and how many there were.
+    int waits_ = 0;
+    uint64_t waited_ = 0;
+    // That are expected, wait or run, also those that stood still and those apart.
+    size_t unfinished_ = 0;
     // Whether another thread watches the one whose turn it is.
     bool is_stood_by_ = false;
 };

@@ -12,6 +12,7 @@ namespace {
 
 // Codes of statuses, as gRPC numbers them.
 constexpr uint32_t kDeadlineExceeded = 4;
+constexpr uint32_t kResourceExhausted = 8;
 constexpr uint32_t kUnavailable = 14;
 
 const char *lane_edge(size_t lane) { return lane == 0 ? "c" : "r"; }
@@ -46,6 +47,8 @@ void tell(void *context, rendez_status *status, rendez_value value) {
 }
 
 } // namespace
+
+bool is_full(const rendez::Error &error) { return error.code() == kResourceExhausted; }
 
 void begin_recv(rendez_engine *engine, uint64_t step, const rendez::Key &key,
                 std::function<void(rendez_status *, rendez_tensor *)> told) {
@@ -106,12 +109,13 @@ void Group::make_keys(Peer &peer, const Task &task) const {
 }
 
 void Group::send(int to, Lane lane, rendez_tensor *value, const Until &until) {
+    rendez::TensorHandle owned(value);
     Peer &peer = this->peer(to);
     const rendez::Key &key = *peer.to[static_cast<size_t>(lane)];
     check_there(to, until);
     // At once if there is room; waiting for room costs a little more.
     peer.sent.fetch_add(1, std::memory_order_relaxed);
-    if (auto *status = rendez::api().send(engine(), step_, key.get(), value, until.patience())) {
+    if (auto *status = rendez::api().send(engine(), step_, key.get(), owned.release(), until.patience())) {
         std::rethrow_exception(failure(status, to, until));
     }
 }
@@ -135,6 +139,7 @@ Bytes Group::recv(int from, Lane lane, size_t size, const Until &until) {
 }
 
 void Group::send_tagged(int to, int tag, rendez_tensor *value, const Until &until) {
+    rendez::TensorHandle owned(value);
     Peer &peer = this->peer(to);
     const rendez::Key *key = nullptr;
     check_there(to, until);
@@ -147,7 +152,7 @@ void Group::send_tagged(int to, int tag, rendez_tensor *value, const Until &unti
         key = known.get();
     }
     peer.sent.fetch_add(1, std::memory_order_relaxed);
-    if (auto *status = rendez::api().send(engine(), step_, key->get(), value, until.patience())) {
+    if (auto *status = rendez::api().send(engine(), step_, key->get(), owned.release(), until.patience())) {
         std::rethrow_exception(failure(status, to, until));
     }
 }
@@ -286,11 +291,17 @@ void Group::answer(Peer &peer) {
 }
 
 void Group::tell(Peer &peer) {
-    if (!peer.is_told.exchange(true)) {
+    if (peer.is_told.exchange(true)) {
+        return;
+    }
+    try {
         auto *status =
             rendez::api().send(engine(), step_, peer.answer->get(), small_value(engine(), peer.received.load()), 0);
         // The peer has gone, and needs no answer.
         rendez::api().status_free(status);
+    } catch (const std::exception &error) {
+        // The engine has ended, say. Those who are told of a failure come here too, and have to hear of that one.
+        TORCH_WARN("rendez: a rank could not be told what was received of it: ", error.what());
     }
 }
 

@@ -55,8 +55,7 @@ extern "C" __attribute__((visibility("hidden"))) const rendez_api *rendez_get_ap
 namespace rendez_torch {
 
 void use_table(const rendez_api *table) {
-    if (table == nullptr || table->version != RENDEZ_API_VERSION ||
-        table->size < offsetof(rendez_api, tensor_free_after) + sizeof(table->tensor_free_after)) {
+    if (table == nullptr || table->version != RENDEZ_API_VERSION || table->size < sizeof(rendez_api)) {
         throw std::runtime_error("the installed rendez is older than rendez-torch: install the newest of both");
     }
     given_table.store(table);

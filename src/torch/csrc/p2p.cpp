@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include <c10/util/Exception.h>
@@ -83,10 +84,34 @@ void Inbox::begin(int source, int tag, Line &line) {
                        rendez::api().status_free(status);
                        rendez::api().tensor_free(value);
                    });
-    } catch (...) {
+    } catch (const rendez::Error &error) {
         line.is_under_way = false;
-        line.lost = std::current_exception();
+        if (!is_full(error) || !begin_later(source, tag, line)) {
+            line.lost = std::current_exception();
+        }
     }
+}
+
+// False if there is no thread that waits.
+bool Inbox::begin_later(int source, int tag, Line &line) {
+    line.is_under_way = run_callbacks([weak = weak_from_this(), source, tag] {
+        std::this_thread::sleep_for(kBetweenTries);
+        auto inbox = weak.lock();
+        if (inbox == nullptr) {
+            return;
+        }
+        std::unique_lock<std::mutex> guard(inbox->lock_);
+        Line &line = inbox->line(source, tag);
+        line.is_under_way = false;
+        if (!line.waiters.empty()) {
+            inbox->begin(source, tag, line);
+        }
+        if (auto lost = line.lost) {
+            guard.unlock();
+            inbox->fail(source, line, lost);
+        }
+    });
+    return line.is_under_way;
 }
 
 void Inbox::arrived(int source, int tag, rendez_status *status, rendez_tensor *value) {

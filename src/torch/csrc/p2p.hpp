@@ -43,6 +43,7 @@ private:
 
     Line &line(int source, int tag);
     void begin(int source, int tag, Line &line);
+    bool begin_later(int source, int tag, Line &line);
     void arrived(int source, int tag, rendez_status *status, rendez_tensor *value);
     void fail(int source, Line &line, const std::exception_ptr &error);
     void expire(const std::shared_ptr<Waiter> &waiter, std::chrono::milliseconds bound);

@@ -170,6 +170,7 @@ WorkPtr ProcessGroupRendez::run(Call call, const Tensors &inputs, Tensors output
             work->complete(std::current_exception());
         }
     };
+    CallbackQueue::Waits waits;
     queue_->run(call.is_waited_for, std::move(job));
     return remember(work);
 }
@@ -184,6 +185,7 @@ WorkPtr ProcessGroupRendez::send(Tensors &tensors, int to, int tag) {
     auto work = c10::make_intrusive<RendezWork>(rank_, c10d::OpType::SEND, title("send"), tensors, tensors,
                                                 Milliseconds(0), callbacks_);
     at::Tensor own = dense(tensors[0]);
+    CallbackQueue::Waits waits;
     try {
         Room room = group_->room(own.nbytes());
         if (own.nbytes() != 0) {

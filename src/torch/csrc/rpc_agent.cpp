@@ -23,10 +23,6 @@ constexpr uint64_t kPatienceForRoom = 10'000'000'000;
 // How many parts of messages are asked of a worker at a time: the engine bounds the receives of a key, and what waits
 // in its mailbox, to some thousands.
 constexpr size_t kAsked = 256;
-// How long after that an engine without room for a receive is asked again.
-constexpr std::chrono::milliseconds kBetweenTries{5};
-// A code of statuses, as gRPC numbers it.
-constexpr uint32_t kResourceExhausted = 8;
 
 // The engine of this process, which looks for devices if they are wanted and it has not begun.
 std::shared_ptr<Node> node_with(bool devices) {
@@ -72,7 +68,19 @@ RendezAgent::RendezAgent(const c10::intrusive_ptr<c10d::Store> &store, std::stri
     add(std::make_unique<Peer>(workerInfo_));
 }
 
-RendezAgent::~RendezAgent() { shutdown(); }
+RendezAgent::~RendezAgent() {
+    shutdown();
+    WithoutGil released;
+    settle_calls();
+}
+
+// Those who wait for calls have been told, and no response is being taken in.
+void RendezAgent::settle_calls() {
+    std::unique_lock<std::mutex> guard(count_lock_);
+    auto is_over = [this] { return client_calls_ == 0 && responses_ == 0; };
+    while (!counted_.wait_for(guard, std::chrono::seconds(1), is_over) && !python_ends()) {
+    }
+}
 
 void RendezAgent::startImpl() {
     meet();
@@ -95,7 +103,9 @@ void RendezAgent::startImpl() {
 void RendezAgent::shutdownImpl() {
     WithoutGil released;
     {
+        // A call that comes later fails at once.
         std::lock_guard<std::mutex> guard(calls_lock_);
+        is_over_ = true;
         timer_.notify_all();
     }
     if (timer_thread_.joinable()) {
@@ -110,10 +120,7 @@ void RendezAgent::shutdownImpl() {
     }
     fail_all(nullptr, "RPC agent was shut down");
     pool_.waitWorkComplete();
-    {
-        std::unique_lock<std::mutex> guard(count_lock_);
-        counted_.wait(guard, [this] { return client_calls_ == 0 && responses_ == 0; });
-    }
+    settle_calls();
     if (step_ != 0) {
         rendez::api().status_free(rendez::api().step_finish(node_->engine(), step_));
     }
@@ -140,7 +147,7 @@ c10::intrusive_ptr<JitFuture> RendezAgent::send(const WorkerInfo &to, c10::intru
     std::string lost;
     {
         std::lock_guard<std::mutex> guard(calls_lock_);
-        lost = peer.lost;
+        lost = is_over_ ? "the RPC agent is shut down" : peer.lost;
         calls_[id] = call;
         if (call->timeout.count() != 0) {
             call->until = std::chrono::steady_clock::now() + call->timeout;
@@ -246,25 +253,25 @@ void RendezAgent::ask(Peer &peer) {
         listen(peer);
         peer.coming = nullptr;
     } catch (const rendez::Error &error) {
-        if (error.code() != kResourceExhausted) {
+        if (!is_full(error)) {
             throw;
         }
         ask_later(peer);
     }
 }
 
-// Its mailbox is full, say. It is emptied by this thread, perhaps, so another one waits.
 void RendezAgent::ask_later(Peer &peer) {
-    pool_.run([this, &peer] {
+    run_apart([gate = gate_, &peer] {
         std::this_thread::sleep_for(kBetweenTries);
-        std::lock_guard<std::mutex> guard(gate_->lock);
-        if (gate_->agent == nullptr || peer.coming == nullptr) {
+        std::lock_guard<std::mutex> guard(gate->lock);
+        auto *agent = gate->agent;
+        if (agent == nullptr || peer.coming == nullptr) {
             return;
         }
         try {
-            ask(peer);
+            agent->ask(peer);
         } catch (const std::exception &error) {
-            lost(peer, error.what());
+            agent->lost(peer, error.what());
         }
     });
 }
@@ -286,10 +293,17 @@ void RendezAgent::arrived(Peer &peer, const std::shared_ptr<Arriving> &message) 
         return pool_.run([this, &peer, message] { take_in(peer, *message); });
     }
     count(responses_, 1);
-    run_callbacks([this, &peer, message] {
+    run_apart([this, &peer, message] {
         auto counted = c10::make_scope_exit([this] { count(responses_, -1); });
         take_in(peer, *message);
     });
+}
+
+// Behind nothing that the pool runs, if the system has a thread for it.
+void RendezAgent::run_apart(const std::function<void()> &job) {
+    if (!run_callbacks(job)) {
+        pool_.run(job);
+    }
 }
 
 void RendezAgent::take_in(Peer &peer, Arriving &arriving) {
@@ -304,7 +318,7 @@ void RendezAgent::take_in(Peer &peer, Arriving &arriving) {
     arriving.head = Bytes();
     if (incoming.message->isRequest()) {
         request(peer, std::move(incoming));
-    } else if (auto call = take(incoming.message->id())) {
+    } else if (auto call = take(incoming.message->id(), &peer)) {
         // Without a call its time was up.
         response(call, std::move(incoming));
     }
@@ -318,7 +332,7 @@ void RendezAgent::unreadable(Peer &peer, const Bytes &head, const std::string &w
     auto [id, is_request] = named_by(head);
     if (is_request) {
         respond_with(peer, said, id);
-    } else if (auto call = take(id)) {
+    } else if (auto call = take(id, &peer)) {
         fail(call, said);
     }
 }
@@ -406,10 +420,11 @@ void RendezAgent::response(const CallPtr &call, Incoming incoming) {
     }
 }
 
-RendezAgent::CallPtr RendezAgent::take(int64_t id) {
+// The call that is under way, and of that peer if one is named.
+RendezAgent::CallPtr RendezAgent::take(int64_t id, const Peer *peer) {
     std::lock_guard<std::mutex> guard(calls_lock_);
     auto found = calls_.find(id);
-    if (found == calls_.end()) {
+    if (found == calls_.end() || (peer != nullptr && found->second->to != peer)) {
         return nullptr;
     }
     auto call = found->second;
@@ -423,9 +438,9 @@ RendezAgent::Calls::iterator RendezAgent::drop(Calls::iterator call) {
     return calls_.erase(call);
 }
 
-// Behind nothing that the pool runs: that may wait for this very call.
+// Functions that the pool runs may wait for this very call.
 void RendezAgent::fail(const CallPtr &call, const std::string &why) {
-    run_callbacks([this, call, why] {
+    run_apart([this, call, why] {
         auto counted = c10::make_scope_exit([this] { count(client_calls_, -1); });
         call->future->setError(std::make_exception_ptr(std::runtime_error(why)));
     });

@@ -117,6 +117,8 @@ private:
     void listen(Peer &peer);
     void arrived(Peer &peer, const std::shared_ptr<Arriving> &message);
     void take_in(Peer &peer, Arriving &message);
+    void settle_calls();
+    void run_apart(const std::function<void()> &job);
     void lost(Peer &peer, const char *reason);
     void begin(const rendez::Key &key, Peer &peer, std::function<void(Bytes)> told);
     void on_head(Peer &peer, Bytes head);
@@ -131,7 +133,7 @@ private:
     void respond_with(Peer &peer, const std::string &why, int64_t id);
     void response(const CallPtr &call, Incoming incoming);
     void unreadable(Peer &peer, const Bytes &head, const std::string &why);
-    CallPtr take(int64_t id);
+    CallPtr take(int64_t id, const Peer *peer = nullptr);
     Calls::iterator drop(Calls::iterator call);
     void fail(const CallPtr &call, const std::string &why);
     void fail_all(const Peer *peer, const std::string &why);
@@ -160,6 +162,7 @@ private:
     std::atomic<int64_t> next_id_{1};
     std::mutex calls_lock_;
     Calls calls_;
+    bool is_over_ = false;
     // Of each call that has a bound, as long as it is under way.
     std::set<std::pair<When, int64_t>> timers_;
     std::condition_variable timer_;

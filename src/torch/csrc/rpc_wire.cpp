@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <unordered_map>
 #include <unordered_set>
 
 #include <torch/csrc/distributed/rpc/utils.h>
@@ -219,6 +220,24 @@ std::pair<int64_t, bool> named_by(const Bytes &bytes) {
     return {head.id, (head.type & rpc::MessageTypeFlags::REQUEST_TYPE) != 0};
 }
 
+// The pickle says by itself how much memory a tensor has.
+static void check_inside(const at::Tensor &tensor, const std::unordered_map<const void *, uint64_t> &sizes) {
+    if (tensor.layout() == at::kSparse) {
+        check_inside(tensor._indices(), sizes);
+        return check_inside(tensor._values(), sizes);
+    }
+    if (tensor.layout() == at::kSparseCsr) {
+        check_inside(tensor.crow_indices(), sizes);
+        check_inside(tensor.col_indices(), sizes);
+        return check_inside(tensor.values(), sizes);
+    }
+    if (tensor.has_storage() && tensor.storage().nbytes() != 0) {
+        auto found = sizes.find(tensor.storage().data());
+        TORCH_CHECK(found != sizes.end() && tensor.storage().nbytes() <= found->second,
+                    "rendez: a malformed message of RPC: a tensor is larger than its storage");
+    }
+}
+
 Incoming unpack(rendez_engine *engine, const Bytes &bytes, std::vector<Bytes> values) {
     Parsed parsed = parse(bytes);
     std::vector<c10::Device> devices;
@@ -231,11 +250,13 @@ Incoming unpack(rendez_engine *engine, const Bytes &bytes, std::vector<Bytes> va
     Incoming incoming{nullptr, own_streams(devices)};
     c10::MultiStreamGuard guard(incoming.streams);
     std::vector<at::DataPtr> data;
+    std::unordered_map<const void *, uint64_t> sizes;
     const char *inlined = parsed.inlined;
     size_t next = 0;
     for (const Travelling &storage : parsed.storages) {
         if (storage.is_inline != 0 && storage.device < 0) {
             data.push_back(copy_of(inlined, storage.size));
+            sizes[data.back().get()] = storage.size;
             inlined += storage.size;
             continue;
         }
@@ -250,6 +271,7 @@ Incoming unpack(rendez_engine *engine, const Bytes &bytes, std::vector<Bytes> va
         }
         data.push_back(storage.device < 0 ? writable(on_host(engine, std::move(value)))
                                           : on_device(engine, std::move(value), device_of(storage)));
+        sizes[data.back().get()] = storage.size;
     }
     const char *at = parsed.pickle;
     const char *end = parsed.pickle + parsed.head.pickle;
@@ -265,6 +287,7 @@ Incoming unpack(rendez_engine *engine, const Bytes &bytes, std::vector<Bytes> va
     std::vector<at::Tensor> tensors;
     for (auto &&tensor : unpickler.parse_ivalue().toList()) {
         tensors.push_back(static_cast<c10::IValue>(tensor).toTensor());
+        check_inside(tensors.back(), sizes);
     }
     for (size_t i = 0; i < std::min(tensors.size(), parsed.places.size()); ++i) {
         if (tensors[i].numel() == 0 && parsed.places[i] >= 0 && tensors[i].device().is_cpu()) {

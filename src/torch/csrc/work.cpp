@@ -1,6 +1,7 @@
 // Operations of a process group, and the order they run in: see work.hpp.
 #include "work.hpp"
 
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -28,6 +29,10 @@ RendezWork::RendezWork(int rank, c10d::OpType type, const char *title, const std
 
 bool RendezWork::wait(std::chrono::milliseconds timeout) {
     auto bound = timeout > kNoTimeout ? timeout : timeout_;
+    std::optional<CallbackQueue::Waits> waits;
+    if (!is_receive()) {
+        waits.emplace();
+    }
     std::unique_lock<std::mutex> guard(mutex_);
     auto is_over = [this] { return completed_; };
     if (bound <= kNoTimeout) {
@@ -56,26 +61,32 @@ bool RendezWork::wait(std::chrono::milliseconds timeout) {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> RendezWork::getFuture() {
-    const bool is_callback = callbacks_->is_here();
-    const bool is_receive = opType_ == c10d::OpType::RECV || opType_ == c10d::OpType::RECVANYSOURCE;
-    bool is_now = false;
+    // Deep in a chain of callbacks each would run in the one before: there it takes its turn.
+    const bool is_callback = callbacks_->is_here() && !callbacks_->is_deep();
+    bool is_done = false, is_new = false;
     {
         std::lock_guard<std::mutex> guard(state_);
-        // Without a future so far, none waits for its turn.
-        is_now = is_done_ && (future_ == nullptr || is_callback);
-        if (future_ == nullptr) {
+        is_done = is_done_;
+        is_new = future_ == nullptr;
+        if (is_new) {
             future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices_of(outputs_));
         }
-        is_apart_ = is_apart_ || (is_callback && is_receive);
+        is_apart_ = is_apart_ || (is_callback && is_receive());
     }
-    if (is_callback && !is_receive && !is_now) {
+    if (is_callback && !is_receive() && !is_done) {
         WithoutGil released;
+        CallbackQueue::Waits waits;
         std::unique_lock<std::mutex> guard(mutex_);
         cv_.wait(guard, [this] { return completed_; });
-        is_now = true;
+        is_done = true;
     }
-    if (is_now) {
+    if (is_done && (is_callback || (is_new && callbacks_->is_idle()))) {
+        WithoutGil released;
         mark();
+    } else if (is_done && is_new) {
+        // Callbacks of what ended before have not run.
+        callbacks_->expect();
+        callbacks_->run([work = c10::intrusive_ptr<RendezWork>::unsafe_reclaim_from_nonowning(this)] { work->mark(); });
     }
     return future_;
 }
@@ -93,11 +104,13 @@ bool RendezWork::complete(std::exception_ptr error, int source) {
         is_asked = future_ != nullptr;
         is_apart = is_apart_;
     }
+    if (is_asked) {
+        callbacks_->expect();
+    }
     finish(error);
     if (is_asked) {
-        auto work = c10::intrusive_ptr<RendezWork>::unsafe_reclaim_from_nonowning(this);
-        auto job = [work] { work->mark(); };
-        is_apart ? run_callbacks(job) : callbacks_->run(job);
+        auto job = [work = c10::intrusive_ptr<RendezWork>::unsafe_reclaim_from_nonowning(this)] { work->mark(); };
+        is_apart ? callbacks_->run_apart(job) : callbacks_->run(job);
     }
     return true;
 }

@@ -41,6 +41,7 @@ public:
 
 private:
     using Future = c10::ivalue::Future;
+    bool is_receive() const { return opType_ == c10d::OpType::RECV || opType_ == c10d::OpType::RECVANYSOURCE; }
     // Completes the future, once, and runs its callbacks.
     void mark();
 

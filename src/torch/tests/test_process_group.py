@@ -359,6 +359,93 @@ def test_callbacks_run_in_the_order_of_their_operations(world):
     )
 
 
+def test_callbacks_stay_in_order_while_one_waits_for_a_rank_that_is_late(world):
+    world.run(
+        """
+        a, b, c = (torch.full((1,), value) for value in (1., 10., 100.))
+        def first(done):
+            until = time.monotonic() + 3.5 * rank
+            while time.monotonic() < until: pass
+            dist.all_reduce(a); dist.all_reduce(b)
+        def second(done): dist.all_reduce(c)
+        futures = [dist.all_reduce(torch.ones(1), async_op=True).get_future().then(then) for then in (first, second)]
+        [future.wait() for future in futures]
+        assert (a.item(), b.item(), c.item()) == (2, 20, 200), (a, b, c)
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        timeout=60,
+    )
+
+
+def test_a_future_that_is_asked_for_late_takes_its_turn(world):
+    world.run(
+        """
+        b, c = torch.full((1,), 10.), torch.full((1,), 100.)
+        def first(done): time.sleep(0.5); dist.all_reduce(b)
+        def second(done): dist.all_reduce(c)
+        one = dist.all_reduce(torch.ones(1), async_op=True).get_future().then(first)
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+        if rank == 0: time.sleep(0.2)
+        other = work.get_future().then(second)
+        one.wait(); other.wait()
+        assert (b.item(), c.item()) == (20, 200), (b, c)
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        timeout=60,
+    )
+
+
+def test_a_chain_of_callbacks_may_be_long(world):
+    world.run(
+        """
+        import threading
+        x, left, over = torch.ones(1), 3000, threading.Event()
+        def step(done):
+            global left
+            left -= 1
+            if left: dist.all_reduce(x, async_op=True).get_future().then(step)
+            else: over.set()
+        dist.all_reduce(x, async_op=True).get_future().then(step)
+        assert over.wait(50), left
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        timeout=60,
+    )
+
+
+def test_sends_to_a_rank_that_is_lost_keep_nothing(world):
+    world.run(
+        """
+        if rank == 1: dist.barrier(group=None); os._exit(0)
+        dist.barrier()
+        try: dist.recv(torch.ones(1), 1); raise SystemExit("no error")
+        except RuntimeError as error: assert "rank 1" in str(error), error
+        for _ in range(300):
+            try: dist.send(torch.ones(1 << 20), 1); raise SystemExit("no error")
+            except RuntimeError as error: assert "rank 1 is lost" in str(error), error
+        os._exit(0)
+        """,
+        RENDEZ_ARENA_BYTES="256MiB",
+        **world.DETECTION,
+    )
+
+
+def test_a_full_mailbox_loses_no_receive(world):
+    world.run(
+        """
+        if rank == 0:
+            tensors = [torch.zeros(1) for _ in range(300)]
+            works = [dist.irecv(tensor, 1, tag=tag) for tag, tensor in enumerate(tensors)]
+            [work.wait() for work in works]
+            assert [tensor.item() for tensor in tensors] == list(range(300))
+        else: [dist.send(torch.full((1,), float(tag)), 0, tag=tag) for tag in range(300)]
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        RENDEZ_MAILBOX="2",
+        timeout=60,
+    )
+
+
 def test_a_callback_may_wait_for_the_next(world):
     """That begins though its turn has not come, since the one before it stands still."""
     world.run(
