@@ -55,8 +55,8 @@ pub struct Api {
         take: Option<unsafe extern "C" fn(context: *mut c_void, text: *const c_char, size: usize)>,
         context: *mut c_void,
     ) -> *mut CStatus,
-    /// Ends the task: what is under way has so long to arrive, and what waits then fails. Other functions fail from
-    /// here on.
+    /// Ends the task: what is under way has so long to arrive, and what waits then fails. Sends, receives and new
+    /// tensors fail from here on.
     pub engine_shutdown:
         unsafe extern "C" fn(engine: *const CEngine, patience_ns: u64) -> *mut CStatus,
     /// Frees an engine, and ends it if nothing else has. Receives that wait for a callback are cancelled, and have
@@ -84,8 +84,10 @@ pub struct Api {
         tensor: *mut *mut CTensor,
         data: *mut *mut c_void,
     ) -> *mut CStatus,
-    /// A tensor over memory of the caller's, which is not copied. `release` is called once, on any thread, when nothing
-    /// reads the memory any more; also if this fails. Until then it must not be changed. `release` may be NULL.
+    /// A tensor over memory of the caller's, which is read in place; some 1000 bytes or fewer are copied instead, and
+    /// released before this returns. `release` is called once, on any thread, when nothing reads the memory any more;
+    /// also if this fails. Until then it must not be changed. `release` may be NULL. It must not throw, nor wait for
+    /// another thread, nor free the engine: it may run where the engine moves values.
     pub tensor_lend: unsafe extern "C" fn(
         meta: *const Meta,
         data: *const c_void,

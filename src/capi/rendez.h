@@ -101,8 +101,8 @@ typedef struct rendez_api {
   struct rendez_status *(*engine_metrics)(const struct rendez_engine *engine,
                                           void (*take)(void *context, const char *text, size_t size),
                                           void *context);
-  // Ends the task: what is under way has so long to arrive, and what waits then fails. Other functions fail from
-  // here on.
+  // Ends the task: what is under way has so long to arrive, and what waits then fails. Sends, receives and new
+  // tensors fail from here on.
   struct rendez_status *(*engine_shutdown)(const struct rendez_engine *engine, uint64_t patience_ns);
   // Frees an engine, and ends it if nothing else has. Receives that wait for a callback are cancelled, and have
   // been called when this returns, unless a callback calls this.
@@ -123,8 +123,10 @@ typedef struct rendez_api {
                                       const struct rendez_meta *meta,
                                       struct rendez_tensor **tensor,
                                       void **data);
-  // A tensor over memory of the caller's, which is not copied. `release` is called once, on any thread, when nothing
-  // reads the memory any more; also if this fails. Until then it must not be changed. `release` may be NULL.
+  // A tensor over memory of the caller's, which is read in place; some 1000 bytes or fewer are copied instead, and
+  // released before this returns. `release` is called once, on any thread, when nothing reads the memory any more;
+  // also if this fails. Until then it must not be changed. `release` may be NULL. It must not throw, nor wait for
+  // another thread, nor free the engine: it may run where the engine moves values.
   struct rendez_status *(*tensor_lend)(const struct rendez_meta *meta,
                                        const void *data,
                                        size_t size,
