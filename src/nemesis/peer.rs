@@ -262,6 +262,12 @@ impl Shared {
                 other.finish_if(&self.engine, |step| {
                     Scope::of(step.0).life_of(other.index) != life
                 });
+                // It may have sent in slots of which this task used the steps of its former life: what is not taken
+                // there would stay until those steps are unclaimed.
+                let now = now_ns() / SLOT_NS;
+                for slot in now.saturating_sub(SLOTS_KEPT)..=now {
+                    drop(self.use_step(other, &self.scope(other, slot)));
+                }
             }
         }
     }
