@@ -3,6 +3,9 @@
 //! Knows both ways, and nothing of what is run. A worker that is in this process is called; its arguments and results
 //! never become messages.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -141,12 +144,14 @@ impl Link {
     }
 
     /// Runs a part in a step. `done` is called once; this does not block. Only a worker of this process takes
-    /// arguments and gives results: what is fed and fetched stands there.
+    /// arguments and gives results: what is fed and fetched stands there. A part that begins after this has returned
+    /// may have missed [`Link::cancel`]: `stopping` gives what that said.
     pub(super) fn run(
         &self,
         graph: &str,
         (step, trace): (StepId, Option<Traceparent>),
         args: Vec<Value>,
+        stopping: impl Fn() -> Option<Status> + Send + 'static,
         done: Done,
     ) {
         let there = match self {
@@ -170,9 +175,19 @@ impl Link {
         };
         let there = Arc::clone(there);
         let done = Once::new(done);
-        place.go(move || match there.living_line() {
-            Ok(line) => ask_to_run(&line, &asked, Box::new(|outcome| done.tell(outcome))),
-            Err(status) => done.tell(Err(status)),
+        place.go(move || {
+            let line = match there.living_line() {
+                Ok(line) => line,
+                Err(status) => return done.tell(Err(status)),
+            };
+            // Until now a cancel was told over the line that was lost.
+            if let Some(status) = stopping() {
+                return done.tell(Err(status));
+            }
+            ask_to_run(&line, &asked, Box::new(|outcome| done.tell(outcome)));
+            if let Some(status) = stopping() {
+                tell_cancel(&line, step, &status);
+            }
         });
     }
 
@@ -180,13 +195,7 @@ impl Link {
     pub(super) fn cancel(&self, step: StepId, status: &Status) {
         match self {
             Self::Here(_, session) => session.cancel(step, status),
-            Self::There(there) => {
-                let asked = CancelStepRequest {
-                    step: step.0,
-                    why: Some(of_status(status)),
-                };
-                quiet(there.line().tell::<CancelStep>(&asked));
-            }
+            Self::There(there) => tell_cancel(&there.line(), step, status),
         }
     }
 
@@ -319,6 +328,14 @@ pub(super) fn open_line_by(
 
 fn ask_to_run(line: &RpcStream, asked: &RunGraphRequest, done: Done) {
     line.ask::<RunGraph>(asked, vec![], move |outcome| done(outcome.map(|_| vec![])));
+}
+
+fn tell_cancel(line: &RpcStream, step: StepId, status: &Status) {
+    let asked = CancelStepRequest {
+        step: step.0,
+        why: Some(of_status(status)),
+    };
+    quiet(line.tell::<CancelStep>(&asked));
 }
 
 /// Tells an outcome once, also if it is dropped before.

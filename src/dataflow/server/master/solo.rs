@@ -40,12 +40,12 @@ pub struct Site {
 #[derive(Debug)]
 pub struct SoloSession {
     engine: Engine,
-    session: Arc<MasterSession>,
+    pub(super) session: Arc<MasterSession>,
 }
 
 /// A kind of step, registered at its workers.
 #[derive(Clone, Debug)]
-pub struct Prepared(Arc<StepPlan>);
+pub struct Prepared(pub(super) Arc<StepPlan>);
 
 /// A step that was begun.
 #[derive(Clone, Debug)]

@@ -78,9 +78,11 @@ impl RunningStep {
         for (index, part) in plan.parts.iter().enumerate() {
             let is_here = part.link.is_here();
             let args = args.take_if(|_| is_here).unwrap_or_default();
-            let told = Arc::clone(&step);
+            let (asked, told) = (Arc::clone(&step), Arc::clone(&step));
+            let stopping = move || asked.state().stopping.clone();
             let done = Box::new(move |outcome| told.part_done(index, outcome));
-            part.link.run(&part.graph, (id, trace), args, done);
+            let graph = &part.graph;
+            part.link.run(graph, (id, trace), args, stopping, done);
         }
         drop(in_span);
         let mut state = step.state();

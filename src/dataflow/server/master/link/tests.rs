@@ -1,0 +1,171 @@
+//! Parts that wait for a line of their own, and steps that are stopped meanwhile.
+
+use std::time::Instant;
+
+use super::*;
+use crate::graph::{Builder, ints};
+use crate::operations::Operations;
+use crate::server::solo::{Prepared, Run, Site, SoloSession};
+use rendez::engine::Config;
+use rendez::memory::Tensor;
+use rendez_proto::tensorflow::DataType;
+use rendez_proto::tensorflow::TensorShapeProto;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A master at `a`, whose other worker is `b`.
+struct World {
+    engines: [Engine; 2],
+    sites: [Site; 2],
+    session: SoloSession,
+}
+
+impl World {
+    fn new() -> Self {
+        let engines = ["/job:a/task:0", "/job:b/task:0"].map(|task| {
+            let mut config = Config::new(task);
+            (config.shards, config.share_cores, config.control) = (1, true, false);
+            config.arena.segment_bytes = 4 << 20;
+            Engine::start(config).unwrap()
+        });
+        engines[0].connect_local(&engines[1]).unwrap();
+        let sites = [&engines[0], &engines[1]].map(|engine| Site::new(engine).unwrap());
+        let others = [(&sites[1], StepId(1))];
+        let session = sites[0].begin("s", graph(), &others).unwrap();
+        Self {
+            engines,
+            sites,
+            session,
+        }
+    }
+
+    fn prepare(&self, feeds: &[&str], fetch: &str) -> Prepared {
+        let [a, b] = &self.sites;
+        self.session.prepare(feeds, &[fetch], &[a, b]).unwrap()
+    }
+
+    fn there(&self) -> Arc<There> {
+        let there = self.session.session.links().find_map(|link| match link {
+            Link::There(there) => Some(Arc::clone(there)),
+            Link::Here(..) => None,
+        });
+        there.expect("another worker")
+    }
+
+    /// Runs a step to its end, and gives what it fetched.
+    fn run(&self, prepared: &Prepared, id: u64) -> Result<Vec<i32>, Status> {
+        let (_, told) = self.start(prepared, id);
+        let outcome = told.wait(Some(Instant::now() + PATIENCE));
+        let values = outcome.expect("an end")?;
+        Ok(values[0].as_slice::<i32>().unwrap().to_vec())
+    }
+
+    fn start(&self, prepared: &Prepared, id: u64) -> (Run, Told) {
+        let waiter = Waiter::new();
+        let told = waiter.clone();
+        let done = move |outcome| told.tell(outcome);
+        let run = self.session.run(prepared, StepId(id), vec![], done);
+        (run.unwrap(), waiter)
+    }
+
+    /// Has the worker speak over another line, which the master finds as soon as it looks for one. Until then it has
+    /// the one that is lost.
+    fn lose_line(&self) -> Arc<RpcStream> {
+        let there = self.there();
+        let former = there.line();
+        self.session.reopen(&self.sites[1], StepId(2)).unwrap();
+        let until = Instant::now() + PATIENCE;
+        while former.lost_with().is_none() {
+            assert!(Instant::now() < until, "the former line ends");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let line = there.line();
+        there.goes_over(former);
+        line
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let engines = self.engines.iter();
+        engines.for_each(|engine| engine.shutdown(Duration::ZERO));
+    }
+}
+
+type Told = Waiter<Result<Vec<Tensor>, Status>>;
+
+/// A counter at `b`, which can be set to zero and added to; and `double`, made there of what `a` is fed.
+fn graph() -> GraphDef {
+    let mut graph = Builder::new(Operations::standard().ops());
+    graph.on("/job:b");
+    let counter = graph.node("VariableV2").name("counter");
+    let counter = counter.attr("dtype", DataType::DtInt32);
+    let counter = counter.attr("shape", TensorShapeProto::default());
+    let counter = counter.build().unwrap();
+    for (op, name, value) in [("Assign", "set", 0), ("AssignAdd", "add", 1)] {
+        let value = graph.constant(name, ints(&[], &[value])).unwrap();
+        let node = graph.node(op).name(&format!("{name}_it"));
+        node.input(counter).input(value).build().unwrap();
+    }
+    graph.on("/job:a");
+    let x = graph.node("Placeholder").name("x");
+    let x = x.attr("dtype", DataType::DtInt32).build().unwrap();
+    graph.on("/job:b");
+    let double = graph.node("AddV2").name("double").input(x).input(x);
+    double.build().unwrap();
+    graph.finish().unwrap().to_def()
+}
+
+#[test]
+fn a_part_is_not_begun_if_its_step_was_cancelled_while_the_line_was_lost() {
+    let world = World::new();
+    let [set, add, read] = ["set_it", "add_it", "counter"].map(|fetch| world.prepare(&[], fetch));
+    assert_eq!(world.run(&set, 10).unwrap(), [0]);
+    let line = world.lose_line();
+    let there = world.there();
+    // A thread that wants another line waits for this.
+    let reopening = there.reopening.lock().unwrap();
+    let (run, told) = world.start(&add, 11);
+    let why = Status::of(catalogue::STEP_CANCELLED, "enough");
+    run.cancel(why.clone());
+    there.goes_over(line);
+    drop(reopening);
+    let outcome = told.wait(Some(Instant::now() + PATIENCE));
+    assert_eq!(outcome.expect("an end").unwrap_err(), why);
+    assert_eq!(world.session.steps(), 0);
+    assert_eq!(world.run(&read, 12).unwrap(), [0]);
+}
+
+#[test]
+fn a_part_that_is_begun_late_hears_a_cancel_that_went_before_it() {
+    let world = World::new();
+    let double = world.prepare(&["x"], "double");
+    let line = world.lose_line();
+    let there = world.there();
+    let link = Link::There(Arc::clone(&there));
+    let mut parts = double.0.parts.iter();
+    let part = parts.find(|part| !part.link.is_here()).unwrap();
+    let reopening = there.reopening.lock().unwrap();
+    let (waiter, looks) = (Waiter::new(), Mutex::new(0));
+    let (told, why) = (
+        waiter.clone(),
+        Status::of(catalogue::STEP_CANCELLED, "enough"),
+    );
+    let stopping = {
+        let why = why.clone();
+        // It is stopped between the two looks.
+        move || {
+            let mut looks = looks.lock().unwrap();
+            *looks += 1;
+            (*looks > 1).then(|| why.clone())
+        }
+    };
+    let done = Box::new(move |outcome: Outcome| told.tell(outcome.map(drop)));
+    link.run(&part.graph, (StepId(20), None), vec![], stopping, done);
+    there.goes_over(line);
+    drop(reopening);
+    // Nothing is ever sent to it.
+    let outcome = waiter.wait(Some(Instant::now() + PATIENCE));
+    let status = outcome.expect("an end").unwrap_err();
+    assert_eq!(status.reason(), why.reason(), "{status}");
+}
