@@ -172,12 +172,7 @@ impl Call<'_> {
     /// The next output: strings, on the heap.
     pub(crate) fn output_strings<S: AsRef<[u8]>>(&mut self, shape: Shape, items: &[S]) -> Done {
         let bytes: usize = items.iter().map(|item| item.as_ref().len() + 8).sum();
-        if bytes > STRING_TENSOR_BYTES_MAX {
-            return Err(Fault(Status::of(
-                catalogue::GRAPH_LIMIT,
-                format!("{bytes} bytes of strings are over STRING_TENSOR_BYTES_MAX"),
-            )));
-        }
+        check_string_bytes(bytes)?;
         self.push(Tensor::from_strings(items, shape)?);
         Ok(())
     }
@@ -186,6 +181,15 @@ impl Call<'_> {
     pub(crate) fn push(&mut self, tensor: Tensor) {
         self.outputs.push(Value::Tensor(tensor));
     }
+}
+
+/// Refuses strings that take more bytes, each with an entry of eight, than a tensor of them may have.
+pub(crate) fn check_string_bytes(bytes: usize) -> Done {
+    if bytes <= STRING_TENSOR_BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!("{bytes} bytes of strings are over STRING_TENSOR_BYTES_MAX");
+    Err(Status::of(catalogue::GRAPH_LIMIT, message).into())
 }
 
 /// The elements of a tensor. Not inlined: it is compiled once for each type, not for each kernel.

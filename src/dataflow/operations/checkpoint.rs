@@ -7,7 +7,7 @@ use super::row::{Row, row};
 use crate::graph::infer::{nothing, scalar, unknown};
 use crate::graph::{attr, types};
 use crate::kernel::Call;
-use crate::kernel::call::{Done, Fault};
+use crate::kernel::call::{Done, Fault, check_string_bytes};
 use crate::kernel::files::FilePlace;
 use crate::kernel::make::{Cost, made};
 use rendez::ground::{DType, Shape, Status, catalogue};
@@ -233,21 +233,27 @@ fn join(call: &mut Call<'_>, separator: &[u8]) -> Done {
         }
         shape = input.shape();
     }
-    let columns = inputs
-        .iter()
-        .map(strings)
-        .collect::<Result<Vec<_>, Fault>>()?;
+    let columns = inputs.iter().map(Tensor::strings);
+    let columns = columns.collect::<Result<Vec<_>, _>>()?;
     let rows = usize::try_from(shape.elements()).unwrap_or(0);
+    // What many inputs make together is bounded before any of it is copied.
+    let separators = separator
+        .len()
+        .saturating_mul(columns.len().saturating_sub(1));
+    let fixed = rows.saturating_mul(separators.saturating_add(8));
+    let bytes = columns.iter().fold(fixed, |all, column| {
+        let times = if column.len() == 1 { rows } else { 1 };
+        let once: usize = column.iter().map(<[u8]>::len).sum();
+        all.saturating_add(once.saturating_mul(times))
+    });
+    check_string_bytes(bytes)?;
     let mut joined = Vec::with_capacity(rows);
     for row in 0..rows {
-        let cell = |column: &Vec<Vec<u8>>| {
-            column
-                .get(row)
-                .or_else(|| column.first())
-                .cloned()
-                .unwrap_or_default()
-        };
-        joined.push(columns.iter().map(cell).collect::<Vec<_>>().join(separator));
+        let cells = columns.iter().map(|column| {
+            let cell = column.at(row).or_else(|| column.at(0));
+            cell.unwrap_or_default()
+        });
+        joined.push(cells.collect::<Vec<_>>().join(separator));
     }
     call.output_strings(shape, &joined)
 }

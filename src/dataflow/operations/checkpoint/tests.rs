@@ -237,3 +237,55 @@ fn hostile_files_are_refused() {
         Some(empty.meta())
     );
 }
+
+fn join(inputs: &[Tensor], separator: &str) -> Result<Tensor, Status> {
+    let mut graph = Builder::new(Operations::standard().ops());
+    let input = graph.node("Placeholder").attr("dtype", DtString);
+    let input = input.build().expect("a placeholder");
+    let node = graph.node("StringJoin").inputs(vec![input; inputs.len()]);
+    let node = node.attr("N", inputs.len() as i64);
+    let node = node.attr("separator", separator).name("n");
+    let node = node.build().expect("a node");
+    let kernel = Operations::standard().kernel(graph.graph().node(node.node))?;
+    let inputs: Vec<_> = inputs.iter().cloned().map(Value::Tensor).collect();
+    call(&*kernel, &home(), &inputs)?[0].tensor()
+}
+
+/// Kilobytes that this process had at most.
+fn peak() -> usize {
+    let status = fs::read_to_string("/proc/self/status").expect("a status");
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let number = line.and_then(|line| line.split_whitespace().nth(1));
+    number
+        .and_then(|number| number.parse().ok())
+        .expect("a peak")
+}
+
+#[test]
+fn strings_are_joined_row_by_row_and_a_scalar_goes_with_all() {
+    let scalar = Tensor::from_strings(&["x"], Shape::SCALAR).expect("a string");
+    let joined = join(&[strings(&["a", "", "c"]), scalar.clone()], "-").expect("strings");
+    let rows: Vec<_> = joined.strings().expect("strings").iter().collect();
+    assert_eq!(rows, [&b"a-x"[..], b"-x", b"c-x"]);
+    let joined = join(&[scalar.clone(), scalar], "").expect("a string");
+    assert_eq!(joined.shape(), Shape::SCALAR);
+    assert_eq!(joined.strings().expect("strings").at(0), Some(&b"xx"[..]));
+}
+
+#[test]
+fn what_is_joined_to_too_much_is_refused_before_it_is_copied() {
+    let one = |bytes| {
+        let text = "x".repeat(bytes);
+        Tensor::from_strings(&[text], Shape::SCALAR).expect("a string")
+    };
+    let before = peak();
+    let refused = |inputs: &[Tensor]| {
+        let status = join(inputs, "").expect_err("more than a tensor may have");
+        assert_eq!(status.reason(), catalogue::GRAPH_LIMIT, "{status}");
+    };
+    // A node that is read many times, and a scalar that goes with many rows.
+    refused(&vec![one(4 << 20); 300]);
+    refused(&[one(1 << 20), strings(&vec![""; 1100])]);
+    let more = peak() - before;
+    assert!(more < 512 << 10, "{more} kB more than before");
+}
