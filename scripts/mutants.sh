@@ -74,6 +74,7 @@ mutants=(
     "verbs_claims_unchecked          verbs::faults::a_peers_claims_are_judged_before_the_device_is_asked what a peer says of its queue pair is believed"
     "verbs_regions_unchecked         verbs::faults::a_peers_region_is_judged_before_it_is_written what a peer says of its landing is believed"
     "verbs_quarantine_unkept         verbs::faults::what_cannot_be_proved_quiet_is_kept_and_counted memory comes back though its queue pair lives"
+    "stragglers_awaited server::master::link::tests::a_step_that_is_cancelled_waits_for_no_part_that_does_not_answer a failed step waits for a stopped worker"
     "steps_not_cleaned_up graphs::graphs a step of a session that is over stays at its workers"
     "lost_masters_ignored graphs::graphs sessions outlive the master that began them"
     "failed_runs_wait_on server::executor::tests::engines::a_failing_kernel_ends_the_step_with_its_own_failure_and_for_others_as_a_consequence what a part that failed waits for does not end with it"

@@ -23,6 +23,7 @@ mod service;
 mod session;
 pub mod solo;
 mod step;
+mod stragglers;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

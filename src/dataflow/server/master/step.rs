@@ -1,12 +1,13 @@
 //! A step that runs: its parts at the workers, what they say, and its end.
 //!
 //! Knows parts and outcomes. The first failure ends all other parts; the step is over when every part has answered, or
-//! its worker is known to be gone. Then it is cleaned up wherever it ran.
+//! its worker is known to be gone, or does not answer (see `stragglers.rs`). Then it is cleaned up wherever it ran.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::plan::{StepPlan, from_worker};
 use super::session::MasterSession;
+use super::stragglers;
 use crate::kernel::Value;
 use crate::server::runner::Outcome;
 use rendez::ground::{Status, StatusGroup, StepId, Traceparent, catalogue};
@@ -104,7 +105,7 @@ impl RunningStep {
     }
 
     /// Ends the step with `status`. Nothing happens if it is over.
-    pub(crate) fn cancel(&self, status: Status) {
+    pub(crate) fn cancel(self: &Arc<Self>, status: Status) {
         let mut state = self.state();
         if state.left == 0 || state.cancelled.is_some() {
             return;
@@ -114,6 +115,20 @@ impl RunningStep {
         state.stopping.get_or_insert_with(|| stopping.clone());
         drop(state);
         self.stop(&stopping);
+        stragglers::watch(self);
+    }
+
+    /// It has failed, and parts that should have answered by now have not.
+    pub(super) fn give_parts_up(&self) {
+        let mut state = self.state();
+        if state.left == 0 || state.done.is_none() {
+            return;
+        }
+        if let Some(why) = state.stopping.clone() {
+            state.group.add(Err(why));
+        }
+        drop(state);
+        self.finish();
     }
 
     /// The step is over: what is left of it goes, wherever it ran.
@@ -134,7 +149,7 @@ impl RunningStep {
             .for_each(|part| part.link.cancel(self.id, status));
     }
 
-    fn part_done(&self, index: usize, outcome: Outcome) {
+    fn part_done(self: &Arc<Self>, index: usize, outcome: Outcome) {
         let Some(part) = self.plan.parts.get(index) else {
             return;
         };
@@ -170,10 +185,11 @@ impl RunningStep {
             self.finish();
         } else if let Some(status) = stopping {
             self.stop(&status);
+            stragglers::watch(self);
         }
     }
 
-    /// All parts have ended.
+    /// All parts have ended, or are given up.
     fn finish(&self) {
         let mut state = self.state();
         let Some(done) = state.done.take() else {

@@ -169,3 +169,21 @@ fn a_part_that_is_begun_late_hears_a_cancel_that_went_before_it() {
     let status = outcome.expect("an end").unwrap_err();
     assert_eq!(status.reason(), why.reason(), "{status}");
 }
+
+#[test]
+fn a_step_that_is_cancelled_waits_for_no_part_that_does_not_answer() {
+    let world = World::new();
+    let add = world.prepare(&[], "add_it");
+    let line = world.lose_line();
+    let there = world.there();
+    // The part waits for this, as one does whose worker is stopped.
+    let reopening = there.reopening.lock().unwrap();
+    let (run, told) = world.start(&add, 31);
+    let why = Status::of(catalogue::STEP_CANCELLED, "enough");
+    run.cancel(why.clone());
+    let outcome = told.wait(Some(Instant::now() + PATIENCE));
+    assert_eq!(outcome.expect("an end").unwrap_err(), why);
+    assert_eq!(world.session.steps(), 0);
+    there.goes_over(line);
+    drop(reopening);
+}
