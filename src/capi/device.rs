@@ -10,7 +10,7 @@ use rendez::{DeviceMemory, DevicePtr, Status, Tensor};
 
 use super::engine::CEngine;
 use super::status::{CStatus, answer, argument, put, put_new, read, write};
-use super::tensor::{CTensor, Meta};
+use super::tensor::{CTensor, Meta, finished};
 
 /// Memory of C's on a device, read by a copy that the owner's stream is ordered around.
 #[derive(Debug)]
@@ -101,12 +101,19 @@ pub(crate) unsafe extern "C" fn tensor_copy_device(
 
 /// The number of a device, or -1; an address; and how many bytes. One that is being written stays so: its bytes may lie
 /// in the handle, and would move.
-fn place_of(tensor: &mut CTensor) -> Result<(i32, u64, usize), Status> {
+///
+/// # Safety
+/// As [`finished`].
+unsafe fn place_of(tensor: *mut CTensor) -> Result<(i32, u64, usize), Status> {
     let here = |bytes: &[u8]| (-1, bytes.as_ptr().addr() as u64, bytes.len());
-    if let Some(bytes) = tensor.writable() {
+    // SAFETY: by the caller's contract nothing frees it, and what is done is changed by no function.
+    let is_done = matches!(unsafe { read(tensor, "tensor") }?, CTensor::Done(_));
+    // SAFETY: it is still written, so by the caller's contract this call alone uses it.
+    if !is_done && let Some(bytes) = unsafe { write(tensor, "tensor") }?.writable() {
         return Ok(here(bytes));
     }
-    Ok(match tensor.finish()?.bytes() {
+    // SAFETY: the caller's contract is that of `finished`.
+    Ok(match unsafe { finished(tensor) }?.bytes() {
         TensorBytes::Host(bytes) => here(bytes),
         TensorBytes::Device(place) => (
             i32::try_from(place.device).unwrap_or(i32::MAX),
@@ -123,8 +130,8 @@ pub(crate) unsafe extern "C" fn tensor_place(
     size: *mut usize,
 ) -> *mut CStatus {
     answer(|| {
-        // SAFETY: the header's contract is that of `write`.
-        let (number, start, len) = place_of(unsafe { write(tensor, "tensor") }?)?;
+        // SAFETY: the header's contract is that of `place_of`.
+        let (number, start, len) = unsafe { place_of(tensor) }?;
         // SAFETY: the header's contract is that of `put`.
         unsafe { put(device, number, "device") }?;
         // SAFETY: as above.
@@ -143,8 +150,8 @@ pub(crate) unsafe extern "C" fn tensor_to_device(
     answer(|| {
         // SAFETY: the header's contract is that of `read`.
         let devices = unsafe { read(engine, "engine") }?.engine().devices()?;
-        // SAFETY: the header's contract is that of `write`.
-        let tensor = unsafe { write(tensor, "tensor") }?.finish()?;
+        // SAFETY: the header's contract is that of `finished`.
+        let tensor = unsafe { finished(tensor) }?;
         let made = devices.to_device(tensor, device)?;
         // SAFETY: the header's contract is that of `put_new`.
         unsafe { put_new(copy, CTensor::Done(made), "copy") }
@@ -159,8 +166,8 @@ pub(crate) unsafe extern "C" fn tensor_to_host(
     answer(|| {
         // SAFETY: the header's contract is that of `read`.
         let engine = unsafe { read(engine, "engine") }?.engine();
-        // SAFETY: the header's contract is that of `write`.
-        let tensor = unsafe { write(tensor, "tensor") }?.finish()?;
+        // SAFETY: the header's contract is that of `finished`.
+        let tensor = unsafe { finished(tensor) }?;
         let made = match tensor.is_device() {
             true => engine.devices()?.to_host(tensor)?,
             false => tensor.clone(),
@@ -179,8 +186,8 @@ pub(crate) unsafe extern "C" fn tensor_order(
     answer(|| {
         // SAFETY: the header's contract is that of `read`.
         let devices = unsafe { read(engine, "engine") }?.engine().devices()?;
-        // SAFETY: the header's contract is that of `write`.
-        let tensor = unsafe { write(tensor, "tensor") }?.finish()?;
+        // SAFETY: the header's contract is that of `finished`.
+        let tensor = unsafe { finished(tensor) }?;
         // SAFETY: the header says that the driver knows the stream until this returns.
         let stream = unsafe { borrowed(&devices, device, stream) }?;
         devices.order(tensor, &stream)

@@ -92,6 +92,19 @@ impl Small {
     }
 }
 
+/// The tensor, which is written no more. Threads may share one that was not written any more before.
+///
+/// # Safety
+/// `tensor` is null, or points to one that nothing frees before the call ends, nor uses at all if it is still written.
+pub(crate) unsafe fn finished<'a>(tensor: *mut CTensor) -> Result<&'a Tensor, Status> {
+    // SAFETY: by the caller's contract nothing frees it, and what is done is changed by no function.
+    if let CTensor::Done(tensor) = unsafe { read(tensor, "tensor") }? {
+        return Ok(tensor);
+    }
+    // SAFETY: it is still written, so by the caller's contract this call alone uses it.
+    unsafe { write(tensor, "tensor") }?.finish()
+}
+
 impl CTensor {
     fn written(mut builder: TensorBuilder) -> Self {
         let within = ptr::from_ref(&builder).addr();
@@ -275,10 +288,8 @@ pub(crate) unsafe extern "C" fn tensor_map(
         if mapping.is_null() || data.is_null() || size.is_null() {
             return Err(argument("`mapping`, `data` or `size` is NULL"));
         }
-        // SAFETY: the header's contract is that of `write`.
-        let mut mapped = unsafe { write(tensor, "tensor") }?
-            .finish()?
-            .map_private()?;
+        // SAFETY: the header's contract is that of `finished`.
+        let mut mapped = unsafe { finished(tensor) }?.map_private()?;
         let bytes = mapped.bytes_mut();
         let (start, len) = (bytes.as_mut_ptr(), bytes.len());
         // SAFETY: the header's contract is that of `put`.
@@ -332,8 +343,8 @@ pub(crate) unsafe extern "C" fn tensor_clone(
     clone: *mut *mut CTensor,
 ) -> *mut CStatus {
     answer(|| {
-        // SAFETY: the header's contract is that of `write`.
-        let tensor = unsafe { write(tensor, "tensor") }?.finish()?.clone();
+        // SAFETY: the header's contract is that of `finished`.
+        let tensor = unsafe { finished(tensor) }?.clone();
         // SAFETY: the header's contract is that of `put_new`.
         unsafe { put_new(clone, CTensor::Done(tensor), "clone") }
     })
