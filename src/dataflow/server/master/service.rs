@@ -109,6 +109,11 @@ impl Service for Client {
                 master.abandon(&session, &asked.partial_run_handle);
                 Ok(Nothing {})
             }),
+            ReleaseCallable::NUMBER => question.serve::<ReleaseCallable>(|asked, _| {
+                let session = master.session(&asked.session_handle)?;
+                master.release_callable(&session, asked.handle)?;
+                Ok(ReleaseCallableResponse {})
+            }),
             CloseSession::NUMBER if self.begins_to_close(&question) => {
                 let place = master.errands.place_anyway();
                 place.go(move || self.serve(&master, question));
@@ -187,11 +192,6 @@ impl Client {
                 };
                 let handle = master.make_callable(&session, &signature)?;
                 Ok(MakeCallableResponse { handle })
-            }),
-            ReleaseCallable::NUMBER => question.serve::<ReleaseCallable>(|asked, _| {
-                let session = master.session(&asked.session_handle)?;
-                master.release_callable(&session, asked.handle)?;
-                Ok(ReleaseCallableResponse {})
             }),
             CloseSession::NUMBER => question.serve::<CloseSession>(|asked, _| {
                 let closed = master.close_session(&asked.session_handle);

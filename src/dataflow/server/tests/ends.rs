@@ -1,6 +1,7 @@
 //! Ends: of waiting, of sessions and of servers, while steps and plans take longer than that.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use super::*;
@@ -9,7 +10,7 @@ use crate::kernel::{Call, Kernel};
 use crate::operations::Operations;
 use crate::server::wait::Waiter;
 use crate::server::{PartialRun, Session};
-use rendez::ground::limits::ERRANDS_OF_SESSIONS_MAX;
+use rendez::ground::limits::{ERRANDS_OF_SESSIONS_MAX, SESSION_CALLABLES_MAX};
 use rendez::ground::{Status, catalogue};
 use rendez_proto::tensorflow::{DataType, GraphDef};
 
@@ -147,19 +148,14 @@ fn a_step_does_not_wait_beyond_its_deadline_for_a_plan() {
     assert_eq!(again.unwrap().len(), 1);
 }
 
-#[test]
-fn pieces_that_wait_keep_no_place_from_giving_up_and_closing() {
-    let gate = Gate::default();
-    let _opened = Opened(gate.clone());
-    let operations = slow_to_compute(&gate);
-    let server = master(&operations);
-    let session = Session::connect(&server.target().unwrap()).unwrap();
-    session.create(graph(&operations)).unwrap();
-    let session = Arc::new(session);
-    let begin = || session.partial_run(&["x"], &["y"], &[]).unwrap();
-    let mut runs: Vec<PartialRun> = (0..=ERRANDS_OF_SESSIONS_MAX).map(|_| begin()).collect();
-    let given_up = runs.pop();
-    let pieces: Vec<_> = runs
+/// Pieces of as many partial runs as may wait at once, when all do.
+fn waiting_pieces(
+    server: &Server,
+    begin: impl Fn() -> PartialRun,
+    gate: &Gate,
+) -> Vec<JoinHandle<Result<Vec<Tensor>, Status>>> {
+    let runs: Vec<PartialRun> = (0..ERRANDS_OF_SESSIONS_MAX).map(|_| begin()).collect();
+    let pieces = runs
         .into_iter()
         .map(|run| std::thread::spawn(move || run.run(&fed(), &["y"])))
         .collect();
@@ -175,6 +171,22 @@ fn pieces_that_wait_keep_no_place_from_giving_up_and_closing() {
         assert!(Instant::now() < until, "{} pieces wait", waiting());
         std::thread::sleep(Duration::from_millis(5));
     }
+    pieces
+}
+
+#[test]
+fn pieces_that_wait_keep_no_place_from_giving_up_and_closing() {
+    let gate = Gate::default();
+    let _opened = Opened(gate.clone());
+    let operations = slow_to_compute(&gate);
+    let server = master(&operations);
+    let session = Session::connect(&server.target().unwrap()).unwrap();
+    session.create(graph(&operations)).unwrap();
+    let session = Arc::new(session);
+    let begin = || session.partial_run(&["x"], &["y"], &[]).unwrap();
+    let given_up = begin();
+    let until = Instant::now() + PATIENCE;
+    let pieces = waiting_pieces(&server, begin, &gate);
     let steps = || server.load().unwrap().steps;
     assert_eq!(steps(), ERRANDS_OF_SESSIONS_MAX + 1);
     drop(given_up);
@@ -191,6 +203,31 @@ fn pieces_that_wait_keep_no_place_from_giving_up_and_closing() {
     gate.open();
     closing.join().unwrap().unwrap();
     assert_eq!(server.load().unwrap().sessions, 0);
+    server.stop(None);
+}
+
+#[test]
+fn a_callable_that_is_dropped_while_pieces_wait_makes_room_for_another() {
+    let gate = Gate::default();
+    let _opened = Opened(gate.clone());
+    let operations = slow_to_compute(&gate);
+    let server = master(&operations);
+    let session = Session::connect(&server.target().unwrap()).unwrap();
+    session.create(graph(&operations)).unwrap();
+    let callable = || session.callable(&[], &["one"], &[]);
+    let mut callables: Vec<_> = (0..SESSION_CALLABLES_MAX)
+        .map(|_| callable().unwrap())
+        .collect();
+    assert_eq!(callable().unwrap_err().reason(), catalogue::SESSION_LIMIT);
+    let begin = || session.partial_run(&["x"], &["y"], &[]).unwrap();
+    let pieces = waiting_pieces(&server, begin, &gate);
+    drop(callables.pop());
+    gate.open();
+    for piece in pieces {
+        assert_eq!(piece.join().unwrap().unwrap().len(), 1);
+    }
+    callable().unwrap();
+    session.close().unwrap();
     server.stop(None);
 }
 
