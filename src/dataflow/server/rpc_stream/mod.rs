@@ -25,7 +25,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use prost::Message;
@@ -84,6 +84,8 @@ struct Waiting {
 pub(crate) struct ServerEnd {
     out: Arc<Sender>,
     service: Weak<dyn Service>,
+    /// Why nothing comes any more.
+    lost: OnceLock<Status>,
 }
 
 /// The answering side. Called by a shard: nothing in it may block.
@@ -291,6 +293,7 @@ impl ServerEnd {
         let served = Arc::new(Self {
             out: Arc::new(Sender::new(engine, id, peer, ANSWER)?),
             service,
+            lost: OnceLock::new(),
         });
         let handler: Weak<Self> = Arc::downgrade(&served);
         let keys = keys_of((peer, life), engine.task(), ASK)?;
@@ -301,6 +304,12 @@ impl ServerEnd {
     /// Ends the line with `why`, for its caller as well.
     pub(crate) fn fail(&self, why: &Status) {
         self.out.step.abort(why.clone());
+    }
+
+    /// Why nothing comes any more, if that is so: set before the service hears of it, which may be before
+    /// [`ServerEnd::open`] has returned.
+    pub(crate) fn lost_with(&self) -> Option<&Status> {
+        self.lost.get()
     }
 
     /// Which line it is.
@@ -331,6 +340,7 @@ impl Handler for ServerEnd {
 
     fn lost(self: Arc<Self>, status: Status) {
         let id = self.id();
+        let _ = self.lost.set(status.clone());
         if let Some(service) = self.service.upgrade() {
             service.lost(id, status);
         }

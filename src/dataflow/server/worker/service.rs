@@ -89,13 +89,8 @@ pub(in crate::server) fn create_session(
     };
     let service: Weak<WorkerSession> = Arc::downgrade(&session);
     let line = StepId(asked.line);
-    match ServerEnd::open(&worker.engine, line, (&caller, incarnation), service) {
-        Ok(line) => session.hear(line),
-        Err(status) => {
-            worker.delete_session(&asked.session_handle);
-            return Err(status);
-        }
-    }
+    let served = ServerEnd::open(&worker.engine, line, (&caller, incarnation), service);
+    session.hear(served.inspect_err(|_| worker.delete_session(&asked.session_handle))?)?;
     let incarnation = worker.engine.incarnation().0.cast_signed();
     Ok(CreateWorkerSessionResponse { incarnation })
 }

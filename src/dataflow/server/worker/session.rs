@@ -100,9 +100,19 @@ impl WorkerSession {
 
     /// Takes the line its master speaks over; a former one ends. What was asked on that is over for the master, and
     /// what it said of its end may not have come: so those steps are over here as well.
-    pub(super) fn hear(&self, line: Arc<ServerEnd>) {
+    ///
+    /// # Errors
+    /// Why that line is lost already: no one tells of it again. The session is over, unless its master speaks over
+    /// another line by now.
+    pub(super) fn hear(&self, line: Arc<ServerEnd>) -> Result<(), Status> {
         let mut book = self.book();
-        let former = book.line.replace(line);
+        let is_alive = |line: &Arc<ServerEnd>| line.lost_with().is_none();
+        if let Some(lost) = line.lost_with()
+            && book.line.as_ref().is_some_and(is_alive)
+        {
+            return Err(lost.clone());
+        }
+        let former = book.line.replace(Arc::clone(&line));
         let steps = std::mem::take(&mut book.steps);
         drop(book);
         let message = "the master speaks over another line";
@@ -111,6 +121,11 @@ impl WorkerSession {
             &Status::of(catalogue::LINE_CLOSED, message).derived(),
         );
         drop(former);
+        let Some(lost) = line.lost_with() else {
+            return Ok(());
+        };
+        self.worker()?.lose_session(&self.handle, lost);
+        Err(lost.clone())
     }
 
     /// True if that line is the one its master speaks over.

@@ -1,5 +1,6 @@
 //! A worker's sessions, with parts that end when a test says so.
 
+use std::sync::Weak;
 use std::time::Duration;
 
 use super::*;
@@ -7,6 +8,7 @@ use crate::graph::Graph;
 use crate::kernel::Value;
 use crate::kernel::kept::KeptKernels;
 use crate::operations::Operations;
+use crate::server::rpc_stream::ServerEnd;
 use crate::server::runner::{Done, Outcome, Part, Running};
 use crate::server::wait::Waiter;
 use rendez::engine::Config;
@@ -102,6 +104,13 @@ impl World {
             incarnation: Incarnation(incarnation),
         };
         self.worker.create_session(handle, master, false).unwrap()
+    }
+
+    fn line(&self, session: &Arc<WorkerSession>, id: u64) -> Arc<ServerEnd> {
+        let service: Weak<WorkerSession> = Arc::downgrade(session);
+        let master = TaskName::parse(&session.master().task).unwrap();
+        let caller = (&master, session.master().incarnation);
+        ServerEnd::open(&self.engine, StepId(id), caller, service).unwrap()
     }
 
     fn run(&self, session: &Arc<WorkerSession>, graph: &str, step: u64) -> Waiter<Outcome> {
@@ -292,6 +301,33 @@ fn a_master_that_was_lost_and_comes_back_is_told_why_its_session_is_over() {
         let message = unknown(handle);
         assert!(message.contains("just restarted"), "{message}");
     }
+}
+
+#[test]
+fn a_session_whose_line_is_lost_before_it_is_heard_is_over() {
+    let world = World::new();
+    let session = world.session("s", 1);
+    let why = Status::of(catalogue::LINE_CLOSED, "its caller gave it up");
+    let lost = |line| {
+        world.engine.step(StepId(line)).abort(why.clone());
+        let served = world.line(&session, line);
+        let until = Instant::now() + Duration::from_secs(20);
+        while served.lost_with().is_none() {
+            assert!(Instant::now() < until, "the line is lost");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        served
+    };
+    // One that comes late takes no other's place.
+    session.hear(world.line(&session, 70)).unwrap();
+    let late = session.hear(lost(71)).unwrap_err();
+    assert_eq!(late.reason(), why.reason(), "{late}");
+    assert!(session.hears(StepId(70)));
+    let other = world.session("other", 1);
+    let status = other.hear(lost(72)).unwrap_err();
+    assert_eq!(status.reason(), why.reason(), "{status}");
+    assert_eq!(world.worker.load(), (1, 0));
+    assert!(world.worker.session("other").is_err());
 }
 
 #[test]
