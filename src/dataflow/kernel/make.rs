@@ -4,9 +4,10 @@
 
 use std::fmt;
 
-use super::call::{Done, Fault};
+use super::call::{self, Done, Fault};
 use super::{Call, Kernel, Value, elementwise};
 use crate::graph::{Node, Type, attr, types};
+use rendez::ground::shape::RANK_MAX;
 use rendez::ground::{DType, Status, catalogue};
 use rendez_proto::tensorflow::DataType;
 use rendez_proto::tensorflow::attr_value::Value as AttrKind;
@@ -27,7 +28,7 @@ pub(crate) type Estimate = Box<dyn Fn(&[Value]) -> usize + Send + Sync>;
 
 /// How long a call takes.
 pub(crate) enum Cost {
-    /// Next to nothing, whatever the inputs.
+    /// Next to nothing, whatever the inputs: what they say, too.
     Light,
     /// So many picoseconds for each byte of the inputs.
     PerByte(usize),
@@ -56,6 +57,24 @@ impl Simple {
         let run: Run = Box::new(move |call| if first(call)? { Ok(()) } else { run(call) });
         Self { run, cost }
     }
+}
+
+/// So many picoseconds for each element of a shape that comes as input `index`.
+pub(crate) fn for_each_said(index: usize, picoseconds: usize) -> Cost {
+    Cost::Picoseconds(Box::new(move |inputs| {
+        product(inputs, index).saturating_mul(picoseconds)
+    }))
+}
+
+/// The product of the integers of input `index`; none where a kernel refuses them.
+pub(crate) fn product(inputs: &[Value], index: usize) -> usize {
+    let tensor = inputs.get(index).and_then(|value| value.tensor().ok());
+    let tensor = tensor.filter(|tensor| tensor.shape().elements() <= RANK_MAX as u64);
+    let Some(integers) = tensor.and_then(|tensor| call::integers(&tensor).ok()) else {
+        return 0;
+    };
+    let size = |&integer: &i64| usize::try_from(integer).unwrap_or(0);
+    integers.iter().map(size).fold(1, usize::saturating_mul)
 }
 
 /// What computes, and costs so much.

@@ -17,6 +17,8 @@ mod files;
 #[cfg(test)]
 mod tests;
 
+/// Picoseconds for each byte of text, with the entry of eight that each string has.
+const TEXT: usize = 1000;
 /// The operation that makes one checkpoint of several.
 const MERGE: &str = "MergeV2Checkpoints";
 
@@ -48,7 +50,7 @@ pub(super) const ROWS: &[Row] = &[
         scalar,
     )
     .kernel(|_| {
-        made(Cost::Light, |call| {
+        made(Cost::PerByte(TEXT), |call| {
             let (shard, shards) = (call.integer(1)?, call.integer(2)?);
             let mut name = string(call, 0)?;
             name.extend_from_slice(format!("-{shard:05}-of-{shards:05}").as_bytes());
@@ -77,7 +79,7 @@ pub(super) const ROWS: &[Row] = &[
         let separator = attr::text(&node.attrs, "separator")
             .unwrap_or("")
             .to_owned();
-        made(Cost::Light, move |call| join(call, separator.as_bytes()))
+        made(join_cost(), move |call| join(call, separator.as_bytes()))
     }),
 ];
 
@@ -213,6 +215,20 @@ fn merge(call: &mut Call<'_>, delete: bool, allow_missing: bool) -> Done {
         }
     }
     Ok(())
+}
+
+fn join_cost() -> Cost {
+    Cost::Picoseconds(Box::new(|inputs| {
+        let tensors = inputs.iter().filter_map(|input| input.tensor().ok());
+        let tensors: Vec<_> = tensors.collect();
+        let elements = |tensor: &Tensor| tensor.shape().elements() as usize;
+        let rows = tensors.iter().map(elements).max().unwrap_or(0);
+        let bytes = tensors.iter().fold(0usize, |all, tensor| {
+            let times = if elements(tensor) == 1 { rows } else { 1 };
+            all.saturating_add(tensor.size().saturating_mul(times))
+        });
+        bytes.saturating_mul(TEXT)
+    }))
 }
 
 /// Strings joined element by element; those of one element go with all.

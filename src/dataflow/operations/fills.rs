@@ -9,7 +9,7 @@ use crate::graph::{Node, Output, PartialShape, attr};
 use crate::kernel::arrange::{Arrange, Strided, arranged};
 use crate::kernel::broadcast::{Walk, broadcast};
 use crate::kernel::call::{Done, axis_of, integers, shape_of};
-use crate::kernel::make::{Cost, Made, dtype, made, typed};
+use crate::kernel::make::{Cost, Made, dtype, for_each_said, made, product, typed};
 use crate::kernel::numbers::Number;
 use crate::kernel::{Call, Value};
 use rendez::ground::shape::RANK_MAX;
@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Row] = &[
         unknown,
     )
     .gradient(tile_gradient)
-    .kernel(|_| made(Cost::PerByte(4 * WRITE), tile)),
+    .kernel(|_| made(tile_cost(), tile)),
     row("ZerosLike", "x: T -> y: T", "T: type", same)
         .gradient(none)
         .kernel(|_| made(Cost::PerByte(WRITE), zeros_like)),
@@ -68,7 +68,7 @@ pub(super) const ROWS: &[Row] = &[
         range_shape,
     )
     .gradient(none)
-    .kernel(|node| typed!(node, "Tidx", T: numbers => made(Cost::Light, range::<T>))),
+    .kernel(|node| typed!(node, "Tidx", T: numbers => made(range_cost::<T>(), range::<T>))),
     row(
         "OneHot",
         "indices: TI, depth: int32@, on_value: T, off_value: T -> output: T",
@@ -77,7 +77,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .kernel(|node| {
         let axis = attr::int(&node.attrs, "axis").unwrap_or(-1);
-        made(Cost::PerByte(4 * WRITE), move |call| one_hot(call, axis))
+        made(one_hot_cost(), move |call| one_hot(call, axis))
     }),
 ];
 
@@ -124,16 +124,7 @@ fn broadcast_to(call: &mut Call<'_>) -> Done {
 
 /// The cost of writing a shape that comes as input `index`.
 fn written(index: usize) -> Cost {
-    Cost::Picoseconds(Box::new(move |inputs| {
-        let Some(Value::Tensor(dims)) = inputs.get(index) else {
-            return 0;
-        };
-        let dims = integers(dims).unwrap_or_default();
-        let elements = dims.iter().fold(1usize, |all, &dim| {
-            all.saturating_mul(usize::try_from(dim).unwrap_or(0))
-        });
-        elements.saturating_mul(4 * WRITE)
-    }))
+    for_each_said(index, 4 * WRITE)
 }
 
 /// The next output: `input` broadcast to `shape`, of whatever type.
@@ -191,6 +182,14 @@ fn tile_placed(at: &mut Back<'_>) -> Result<Output, Status> {
     let sums = at.op("UnsortedSegmentSum", &[g, places, size])?;
     let sums = at.cast(sums, base)?;
     at.op("Reshape", &[sums, shape])
+}
+
+fn tile_cost() -> Cost {
+    Cost::Picoseconds(Box::new(|inputs| {
+        let bytes = inputs.first().map_or(0, Value::bytes);
+        let written = bytes.saturating_mul(product(inputs, 1));
+        written.saturating_mul(4 * WRITE)
+    }))
 }
 
 fn tile(call: &mut Call<'_>) -> Done {
@@ -278,6 +277,37 @@ fn range_shape(known: Known<'_>) -> Inferred {
     Ok(vec![PartialShape::of(vec![u64::try_from(steps).ok()])])
 }
 
+fn range_cost<T: Number>() -> Cost {
+    Cost::Picoseconds(Box::new(|inputs| {
+        let mut bounds = [T::default(); 3];
+        for (bound, input) in bounds.iter_mut().zip(inputs) {
+            let tensor = input.tensor().ok();
+            let one = tensor.as_ref().and_then(|one| one.as_slice::<T>().ok());
+            *bound = one.and_then(<[T]>::first).copied().unwrap_or_default();
+        }
+        let count = steps(bounds).and_then(|count| usize::try_from(count).ok());
+        count.unwrap_or(0).saturating_mul(4 * WRITE)
+    }))
+}
+
+/// How often `delta` fits between the bounds, counting one that does not as a whole. `None` if that has no end.
+fn steps<T: Number>([start, limit, delta]: [T; 3]) -> Option<u64> {
+    if delta == T::default() {
+        return None;
+    }
+    // Integers of 64 bits are counted in 128: their distance may have a bit more than they have.
+    if let (Some(start), Some(limit), Some(delta)) =
+        (start.to_i128(), limit.to_i128(), delta.to_i128())
+    {
+        let (distance, step) = ((limit - start).unsigned_abs(), delta.unsigned_abs());
+        return u64::try_from(distance.div_ceil(step)).ok();
+    }
+    // In the type itself, as TensorFlow: in 64 bits 0.3 is more than three times 0.1.
+    let steps = limit.minus(start).over(delta).absolute();
+    let count = steps.to_f64().ceil();
+    (count < 1e18).then_some(count as u64)
+}
+
 fn range<T: Number>(call: &mut Call<'_>) -> Done {
     let mut bounds = [T::default(); 3];
     for (index, (bound, name)) in bounds
@@ -306,20 +336,7 @@ fn range<T: Number>(call: &mut Call<'_>) -> Done {
     if delta < zero && start < limit {
         return Err(format!("Requires start >= limit when delta < 0: {start:?}/{limit:?}").into());
     }
-    // Integers of 64 bits are counted in 128: their distance may have a bit more than they have.
-    let count = match (start.to_i128(), limit.to_i128(), delta.to_i128()) {
-        (Some(start), Some(limit), Some(delta)) => {
-            let (distance, step) = ((limit - start).unsigned_abs(), delta.unsigned_abs());
-            u64::try_from(distance.div_ceil(step)).ok()
-        }
-        _ => {
-            // In the type itself, as TensorFlow: in 64 bits 0.3 is more than three times 0.1.
-            let steps = limit.minus(start).over(delta).absolute();
-            let count = steps.to_f64().ceil();
-            (count < 1e18).then_some(count as u64)
-        }
-    };
-    let count = count.ok_or("the range has no end")?;
+    let count = steps(bounds).ok_or("the range has no end")?;
     call.output::<T>(Shape::new(&[count])?, |out| {
         // Each by itself: a sum that goes on drifts, and in few bits it stands still.
         for (at, out) in (0..).zip(out) {
@@ -341,6 +358,18 @@ fn one_hot_shape(known: Known<'_>) -> Inferred {
     let mut dims = dims.to_vec();
     dims.insert(axis, depth);
     Ok(vec![PartialShape::of(dims)])
+}
+
+fn one_hot_cost() -> Cost {
+    Cost::Picoseconds(Box::new(|inputs| {
+        let [indices, _, on, _] = inputs else {
+            return 0;
+        };
+        // Indices have a byte at least.
+        let written = indices.bytes().saturating_mul(on.bytes());
+        let written = written.saturating_mul(product(inputs, 1));
+        written.saturating_mul(4 * WRITE)
+    }))
 }
 
 fn one_hot(call: &mut Call<'_>, axis: i64) -> Done {

@@ -9,7 +9,7 @@ use crate::graph::{Output, PartialShape, attr};
 use crate::kernel::Call;
 use crate::kernel::arrange::{Arrange, arranged, strides};
 use crate::kernel::call::{Done, axis_of, integers};
-use crate::kernel::make::{Cost, made, typed};
+use crate::kernel::make::{Cost, made, product, typed};
 use crate::kernel::numbers::Number;
 use rendez::ground::{Shape, Status};
 use rendez::memory::Tensor;
@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Row] = &[
         "T: num; Tindices: {int16, int32, int64}; Tnumsegments: index = int32",
         unknown,
     )
-    .kernel(|node| typed!(node, T: numbers => made(Cost::PerByte(PICK), segment_sum::<T>))),
+    .kernel(|node| typed!(node, T: numbers => made(segment_cost(), segment_sum::<T>))),
 ];
 
 fn gather_v2_shape(known: Known<'_>) -> Inferred {
@@ -230,6 +230,24 @@ fn position(shape: Shape, mut at: usize) -> String {
 }
 
 /// Slices added up by where their index says; a negative index drops its slice.
+fn segment_cost() -> Cost {
+    Cost::Picoseconds(Box::new(|inputs| {
+        let [data, ids, _] = inputs else {
+            return 0;
+        };
+        let (Ok(data), Ok(ids)) = (data.tensor(), ids.tensor()) else {
+            return 0;
+        };
+        let (shape, by) = (data.shape(), ids.shape());
+        let inner = shape.dims().skip(by.rank());
+        let inner = inner.fold(1usize, |all, dim| all.saturating_mul(dim as usize));
+        let written = product(inputs, 2).saturating_mul(inner);
+        let written = written.saturating_mul(data.dtype().size().unwrap_or(1));
+        let bytes = written.saturating_add(data.size() + ids.size());
+        bytes.saturating_mul(PICK)
+    }))
+}
+
 fn segment_sum<T: Number>(call: &mut Call<'_>) -> Done {
     let (data, ids): (Tensor, Tensor) = (call.tensor(0)?, call.tensor(1)?);
     let count = call.integer(2)?;

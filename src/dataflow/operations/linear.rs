@@ -103,10 +103,13 @@ fn steps(inputs: &[Value], turned: Turned) -> usize {
         }
         Value::Variable(variable) => variable.bytes().isqrt(),
     };
+    let (rows, columns) = (columns(left, !turned.left), columns(right, turned.right));
     let depth_and_rows = left.bytes() / 4;
     depth_and_rows
-        .saturating_mul(columns(right, turned.right).max(1))
-        .max((right.bytes() / 4).saturating_mul(columns(left, !turned.left).max(1)))
+        .saturating_mul(columns.max(1))
+        .max((right.bytes() / 4).saturating_mul(rows.max(1)))
+        // Sums of nothing are written too.
+        .max(rows.saturating_mul(columns))
 }
 
 /// The matrices, untransposed, and the shape of their product.

@@ -10,9 +10,9 @@ use half::{bf16, f16};
 use super::row::{Row, row};
 use crate::graph::infer::{Inferred, Known, said};
 use crate::graph::{Node, attr};
-use crate::kernel::call::{Done, Fault, integers, shape_of};
-use crate::kernel::make::{Cost, Made, dtype, made};
-use crate::kernel::{Call, Value};
+use crate::kernel::Call;
+use crate::kernel::call::{Done, Fault, shape_of};
+use crate::kernel::make::{Cost, Made, dtype, for_each_said, made};
 use rendez::ground::{DType, Shape};
 use rendez::memory::Element;
 
@@ -62,15 +62,7 @@ struct Source {
 }
 
 fn cost() -> Cost {
-    Cost::Picoseconds(Box::new(|inputs| {
-        let Some(Value::Tensor(dims)) = inputs.first() else {
-            return 0;
-        };
-        let dims = integers(dims).unwrap_or_default();
-        let size = |dim: i64| usize::try_from(dim).unwrap_or(0);
-        dims.iter()
-            .fold(EACH, |all, &dim| all.saturating_mul(size(dim)))
-    }))
+    for_each_said(0, EACH)
 }
 
 fn uniform(node: &Node) -> Made {

@@ -2,7 +2,7 @@
 //!
 //! What is handed on is the same tensor; nothing here copies but a constant, once.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::row::{Row, row};
 use crate::graph::gradients::{none, passed};
@@ -11,6 +11,7 @@ use crate::graph::{Node, PartialShape, Role, attr, integers, types};
 use crate::kernel::call::{Done, Fault};
 use crate::kernel::make::{Cost, Made, made};
 use crate::kernel::{Call, Value, protos};
+use rendez::ground::TensorMeta;
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::{DataType, TensorProto};
 
@@ -18,6 +19,9 @@ use rendez_proto::tensorflow::{DataType, TensorProto};
 mod tests;
 
 const ANY: &str = "T: type";
+
+/// Picoseconds for each byte of a constant that is made of its message.
+const MAKE: usize = 150;
 
 pub(super) const ROWS: &[Row] = &[
     row(
@@ -157,16 +161,35 @@ fn constant(node: &Node) -> Made {
         )
         .into());
     }
-    protos::meta(message)?;
-    let constant = Constant {
+    let first = first_cost(message, protos::meta(message)?);
+    let constant = Arc::new(Constant {
         message: Mutex::new(Some(message.clone())),
         tensor: OnceLock::new(),
-    };
-    made(Cost::Light, move |call| {
+    });
+    let known = Arc::clone(&constant);
+    let cost = Cost::Picoseconds(Box::new(move |_| {
+        if known.tensor.get().is_some() {
+            0
+        } else {
+            first
+        }
+    }));
+    made(cost, move |call| {
         let tensor = constant.tensor(call)?;
         call.push(tensor);
         Ok(())
     })
+}
+
+/// Picoseconds that it takes to make a message's tensor.
+fn first_cost(message: &TensorProto, meta: TensorMeta) -> usize {
+    let elements = usize::try_from(meta.shape.elements()).unwrap_or(usize::MAX);
+    // Of strings the last that is given stands for all that follow.
+    let given = message.string_val.iter().map(|text| text.len());
+    let size = meta.dtype.size().or_else(|| given.max()).unwrap_or(0);
+    elements
+        .saturating_mul(size.saturating_add(8))
+        .saturating_mul(MAKE)
 }
 
 impl Constant {

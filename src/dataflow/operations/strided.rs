@@ -7,11 +7,11 @@ use super::row::{Row, row};
 use crate::graph::gradients::{Back, Flows};
 use crate::graph::infer::unknown;
 use crate::graph::{Node, attr};
-use crate::kernel::Call;
 use crate::kernel::arrange::{Arrange, Strided, arranged, strides};
 use crate::kernel::broadcast::Walk;
 use crate::kernel::call::{Done, Fault, shape_of};
-use crate::kernel::make::{Cost, Made, made};
+use crate::kernel::make::{Cost, Made, made, product};
+use crate::kernel::{Call, Value};
 use rendez::ground::Shape;
 use rendez::ground::shape::RANK_MAX;
 use rendez_proto::tensorflow::DataType;
@@ -82,7 +82,15 @@ fn strided_slice(node: &Node) -> Made {
 
 fn strided_slice_grad(node: &Node) -> Made {
     let masks = Masks::of(node);
-    made(Cost::PerByte(4 * MOVE), move |call| {
+    let cost = Cost::Picoseconds(Box::new(|inputs| {
+        let Some(Ok(gradient)) = inputs.get(4).map(Value::tensor) else {
+            return 0;
+        };
+        let size = gradient.dtype().size().unwrap_or(1);
+        let written = product(inputs, 0).saturating_mul(size);
+        written.saturating_mul(4 * MOVE)
+    }));
+    made(cost, move |call| {
         let whole = shape_of(&call.dims(0)?)?;
         let gradient = call.tensor(4)?;
         let Piece { base, walk, shape } = piece(call, whole, masks)?;

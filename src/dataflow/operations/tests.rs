@@ -5,6 +5,7 @@ use crate::graph::attr::{Attrs, IntoAttr, Kind};
 use crate::graph::{Builder, Role, floats};
 use rendez_proto::tensorflow::{DataType, TensorShapeProto};
 
+mod costs;
 mod shapes;
 
 #[test]
