@@ -4,6 +4,7 @@
 
 use std::sync::{Arc, Weak};
 
+use super::session::other_line;
 use super::{MasterLife, Worker, WorkerSession};
 use crate::graph::decode;
 use crate::server::rpc_stream::{Question, ServerEnd, Service, status_of};
@@ -125,9 +126,7 @@ impl Service for WorkerSession {
     fn asked(self: Arc<Self>, question: Question) {
         if !self.hears(question.line()) {
             // It was under way when its master began to speak over another line, and has been forgotten there.
-            let message = "the master speaks over another line";
-            let over = Status::of(catalogue::LINE_CLOSED, message).derived();
-            return question.answer.refuse(over);
+            return question.answer.refuse(other_line());
         }
         match question.method {
             RunGraph::NUMBER => self.run_asked(question),
@@ -167,7 +166,7 @@ impl Service for WorkerSession {
 
 impl WorkerSession {
     fn run_asked(self: Arc<Self>, question: Question) {
-        let asked = question.read::<RunGraph>();
+        let (asked, line) = (question.read::<RunGraph>(), question.line());
         let answer = question.answer;
         match asked {
             Ok(asked) => {
@@ -180,7 +179,8 @@ impl WorkerSession {
                         .engine
                         .heard_traceparent(&asked.traceparent, &self.handle())
                 });
-                self.run(&asked.graph_handle, (step, trace), vec![], Box::new(done));
+                let (graph, step) = (&asked.graph_handle, (step, trace));
+                self.run_over(Some(line), graph, step, vec![], Box::new(done));
             }
             Err(status) => answer.refuse(status),
         }

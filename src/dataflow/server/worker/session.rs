@@ -115,11 +115,7 @@ impl WorkerSession {
         let former = book.line.replace(Arc::clone(&line));
         let steps = std::mem::take(&mut book.steps);
         drop(book);
-        let message = "the master speaks over another line";
-        self.end_steps(
-            steps,
-            &Status::of(catalogue::LINE_CLOSED, message).derived(),
-        );
+        self.end_steps(steps, &other_line());
         drop(former);
         let Some(lost) = line.lost_with() else {
             return Ok(());
@@ -130,8 +126,7 @@ impl WorkerSession {
 
     /// True if that line is the one its master speaks over.
     pub(super) fn hears(&self, line: StepId) -> bool {
-        let book = self.book();
-        book.line.as_ref().is_some_and(|served| served.id() == line)
+        self.book().hears(line)
     }
 
     /// Prepares a part. Gives the handle it is run by.
@@ -173,11 +168,23 @@ impl WorkerSession {
     pub(crate) fn run(
         self: &Arc<Self>,
         graph: &str,
+        step: (StepId, Option<Traceparent>),
+        args: Vec<Value>,
+        done: Done,
+    ) {
+        self.run_over(None, graph, step, args, done);
+    }
+
+    /// The same for a master that asks over a line.
+    pub(super) fn run_over(
+        self: &Arc<Self>,
+        line: Option<StepId>,
+        graph: &str,
         (step, trace): (StepId, Option<Traceparent>),
         args: Vec<Value>,
         done: Done,
     ) {
-        let (part, worker) = match self.begin(graph, step) {
+        let (part, worker) = match self.begin(line, graph, step) {
             Ok(begun) => begun,
             Err(status) => return done(Err(status)),
         };
@@ -214,11 +221,19 @@ impl WorkerSession {
         self.started(step, graph, running);
     }
 
-    fn begin(&self, graph: &str, step: StepId) -> Result<(Arc<dyn Part>, Arc<Worker>), Status> {
+    fn begin(
+        &self,
+        line: Option<StepId>,
+        graph: &str,
+        step: StepId,
+    ) -> Result<(Arc<dyn Part>, Arc<Worker>), Status> {
         let worker = self.worker()?;
         let mut book = self.book();
         if book.is_over {
             return Err(self.over());
+        }
+        if line.is_some_and(|line| !book.hears(line)) {
+            return Err(other_line());
         }
         let part = book.graphs.get(graph).cloned();
         let part = part.ok_or_else(|| unknown_graph(graph))?;
@@ -244,7 +259,10 @@ impl WorkerSession {
         let mut book = self.book();
         let known = book.steps.get_mut(&step);
         let Some(state) = known.and_then(|step| step.parts.get_mut(graph)) else {
-            return;
+            drop(book);
+            // Its step ended while it was being started.
+            let status = Status::of(catalogue::STEP_FINISHED, format!("Step {step} is over"));
+            return running.cancel(status.derived());
         };
         match state {
             State::Starting => *state = State::Runs(running),
@@ -267,7 +285,7 @@ impl WorkerSession {
         {
             *state = State::Done;
         }
-        let is_over = book.is_over;
+        let is_over = book.is_over || !book.steps.contains_key(&step);
         drop(book);
         if is_over {
             worker.engine.step(step).finish();
@@ -377,6 +395,13 @@ impl WorkerSession {
     }
 }
 
+impl Book {
+    fn hears(&self, line: StepId) -> bool {
+        let served = self.line.as_ref();
+        served.is_some_and(|served| served.id() == line)
+    }
+}
+
 impl Step {
     /// Marks all parts; gives those that have to be told.
     fn cancel(&mut self, status: &Status) -> Vec<Box<dyn Running>> {
@@ -390,6 +415,12 @@ impl Step {
         }
         told
     }
+}
+
+/// What was asked or ran over a line, after its master has begun to speak over another.
+pub(super) fn other_line() -> Status {
+    let message = "the master speaks over another line";
+    Status::of(catalogue::LINE_CLOSED, message).derived()
 }
 
 fn unknown_graph(graph: &str) -> Status {

@@ -21,9 +21,13 @@ struct Hands {
     held: Arc<Mutex<Held>>,
 }
 
+/// What happens while a part is being started.
+type Meanwhile = Box<dyn FnOnce() + Send>;
+
 /// What the parts were told, in order, and their waiters.
 #[derive(Default)]
 struct Held {
+    meanwhile: Option<Meanwhile>,
     waiting: BTreeMap<StepId, Done>,
     cancelled: Vec<(StepId, Status)>,
 }
@@ -45,7 +49,13 @@ struct Hand(Arc<Mutex<Held>>);
 
 impl Part for Hand {
     fn run(&self, step: StepId, _: Vec<Value>, done: Done) -> Box<dyn Running> {
-        self.0.lock().unwrap().waiting.insert(step, done);
+        let mut held = self.0.lock().unwrap();
+        held.waiting.insert(step, done);
+        let meanwhile = held.meanwhile.take();
+        drop(held);
+        if let Some(meanwhile) = meanwhile {
+            meanwhile();
+        }
         Box::new(Held1(Arc::clone(&self.0), step))
     }
 }
@@ -239,6 +249,41 @@ fn a_cancelled_step_ends_with_what_it_was_told() {
     session.cancel(StepId(6), &why);
     assert_eq!(told(&run), Some(Err(why.clone())));
     assert_eq!(world.held.lock().unwrap().cancelled, [(StepId(5), why)]);
+}
+
+#[test]
+fn a_part_whose_step_ends_while_it_is_started_is_cancelled() {
+    let world = World::new();
+    let session = world.session("s", 1);
+    let graph = session.register(GraphDef::default()).unwrap();
+    let ends: [fn(&WorkerSession, Arc<ServerEnd>); 3] = [
+        |session, _| session.cleanup(StepId(1)),
+        |session, line| session.hear(line).unwrap(),
+        |session, _| session.end(),
+    ];
+    for (step, end) in (1..).zip(ends) {
+        let (of_end, line) = (Arc::clone(&session), world.line(&session, 70 + step));
+        let meanwhile = Box::new(move || end(&of_end, line));
+        world.held.lock().unwrap().meanwhile = Some(meanwhile);
+        let run = world.run(&session, &graph, step);
+        told(&run).expect("it is cancelled").unwrap_err();
+        assert_eq!(world.worker.load(), (1, 0));
+    }
+}
+
+#[test]
+fn nothing_is_run_for_a_line_that_is_not_heard_any_more() {
+    let world = World::new();
+    let session = world.session("s", 1);
+    let graph = session.register(GraphDef::default()).unwrap();
+    session.hear(world.line(&session, 70)).unwrap();
+    let waiter = Waiter::new();
+    let tell = waiter.clone();
+    let done = Box::new(move |outcome: Outcome| tell.tell(outcome));
+    session.run_over(Some(StepId(71)), &graph, (StepId(1), None), vec![], done);
+    let status = told(&waiter).unwrap().unwrap_err();
+    assert_eq!(status.reason(), catalogue::LINE_CLOSED, "{status}");
+    assert_eq!(world.worker.load(), (1, 0));
 }
 
 #[test]
