@@ -189,7 +189,7 @@ impl References {
     /// another's or is taken: then nothing is made.
     pub fn creation_asked(&mut self, from: WorkerId, rref: RRefId, fork: ForkId) -> bool {
         if from == self.me {
-            // Its handle was counted when it asked; it may be gone by now.
+            // Its handle was counted when it asked; it may be gone by now, and then only the call kept it.
             if !self.owned.contains_key(&rref) {
                 return false;
             }
@@ -207,6 +207,9 @@ impl References {
             && let Some(owned) = self.owned.get_mut(&rref)
         {
             owned.wanted.extend(early);
+        }
+        if from == self.me {
+            self.unpin_owned(rref);
         }
         true
     }
@@ -253,14 +256,27 @@ impl References {
     /// References are about to set out: their parents stay until [`References::unpin`].
     pub fn pin(&mut self, references: &[Reference]) {
         for reference in references {
-            if reference.owner != self.me {
-                if let Some(user) = self.users.get_mut(&reference.parent) {
-                    user.pins += 1;
-                }
-            } else if let Some(owned) = self.owned.get_mut(&reference.rref) {
-                owned.pins += 1;
+            if reference.owner == self.me {
+                self.pin_owned(reference.rref);
+            } else if let Some(user) = self.users.get_mut(&reference.parent) {
+                user.pins += 1;
             }
         }
+    }
+
+    /// A value of ours stays until [`References::unpin_owned`], or until the call of ours that makes it has come.
+    pub fn pin_owned(&mut self, rref: RRefId) {
+        if let Some(owned) = self.owned.get_mut(&rref) {
+            owned.pins += 1;
+        }
+    }
+
+    /// It need not stay any more, for one of those who pinned it.
+    pub fn unpin_owned(&mut self, rref: RRefId) {
+        if let Some(owned) = self.owned.get_mut(&rref) {
+            owned.pins = owned.pins.saturating_sub(1);
+        }
+        self.sweep_owned(rref);
     }
 
     /// They have set out, and are carried; or they never will.
@@ -272,10 +288,7 @@ impl References {
                 }
                 self.sweep_user(reference.parent);
             } else {
-                if let Some(owned) = self.owned.get_mut(&reference.rref) {
-                    owned.pins = owned.pins.saturating_sub(1);
-                }
-                self.sweep_owned(reference.rref);
+                self.unpin_owned(reference.rref);
             }
         }
     }

@@ -107,6 +107,9 @@ impl<P, T> Node<P, T> {
             });
             return None;
         }
+        if let Some(rref) = self.makes_own(to, &target) {
+            self.references.pin_owned(rref);
+        }
         let (window, waiting) = (self.limits.window, self.limits.waiting);
         let peer = self.peers.get_mut(&to)?;
         self.waited += 1;
@@ -124,6 +127,9 @@ impl<P, T> Node<P, T> {
             return self.start(to, call);
         }
         if peer.waiting.len() >= waiting {
+            if let Some(rref) = self.makes_own(to, &call.target) {
+                self.references.unpin_owned(rref);
+            }
             if let Target::Remote { rref, fork, .. } = call.target {
                 self.references.creation_refused(rref, fork);
             }
@@ -144,9 +150,20 @@ impl<P, T> Node<P, T> {
         None
     }
 
+    /// The value here that a call from here makes: it stays until the call has come, whatever becomes of its handle.
+    fn makes_own(&self, to: WorkerId, target: &Target) -> Option<RRefId> {
+        match target {
+            Target::Remote { rref, .. } if to == self.me => Some(*rref),
+            _ => None,
+        }
+    }
+
     /// A call that waited for the window ends without having been made.
     fn end_waiting(&mut self, to: WorkerId, waiting: Waiting<P, T>, ending: Ending<P>) {
         self.references.unpin(&waiting.references);
+        if let Some(rref) = self.makes_own(to, &waiting.target) {
+            self.references.unpin_owned(rref);
+        }
         self.timers
             .remove(&(waiting.deadline, Timer::Waiting(to, waiting.serial)));
         if let Target::Remote { rref, fork, .. } = waiting.target {

@@ -133,6 +133,22 @@ fn calls_beyond_the_window_wait_and_go_in_order() {
 }
 
 #[test]
+fn a_value_of_ones_own_is_made_though_its_handle_is_dropped_while_the_call_waits() {
+    let mut world = World::new(29, 2, QUIET);
+    let held: Vec<_> = (0..=super::world::limits().window)
+        .map(|_| world.create(0, 0, None))
+        .collect();
+    let many = held.len();
+    held.into_iter().for_each(|share| world.release(0, share));
+    world.settle();
+    assert_eq!(world.ended.len(), many);
+    for (_, ending) in world.ended.values() {
+        let is_made = matches!(ending, Ending::Answered(Outcome::Value { .. }));
+        assert!(is_made, "{ending:?}");
+    }
+}
+
+#[test]
 fn a_call_that_waits_for_the_window_has_its_deadline_too() {
     let mut world = World::new(27, 2, QUIET);
     for _ in 0..8 {
