@@ -171,16 +171,25 @@ pub fn output_name(node: &str, port: u32) -> String {
     }
 }
 
+/// Bytes that pruning and cutting add to a client's names, as in `_arg_<name>_<port>_<index>/ctrl/_<number>`.
+const NAME_BYTES_ADDED: usize = 40;
+
 fn check_name(name: &str, import: Import) -> Result<(), Status> {
     let first = |byte: u8| {
         byte.is_ascii_alphanumeric() || byte == b'.' || (byte == b'_' && import == Import::Part)
     };
     let later = |byte: u8| byte.is_ascii_alphanumeric() || b"_.\\-/>".contains(&byte);
     let valid = name.bytes().next().is_some_and(first) && name.bytes().skip(1).all(later);
+    let most = match import {
+        Import::Client => NODE_NAME_BYTES_MAX - NAME_BYTES_ADDED,
+        Import::Part => NODE_NAME_BYTES_MAX,
+    };
     let what = if !valid {
-        "Node name contains invalid characters"
-    } else if name.len() > NODE_NAME_BYTES_MAX {
-        "Node name is longer than NODE_NAME_BYTES_MAX"
+        "Node name contains invalid characters".to_owned()
+    } else if name.len() > most {
+        format!(
+            "Node name is longer than {most} bytes: NODE_NAME_BYTES_MAX, less what names made of it need"
+        )
     } else {
         return Ok(());
     };

@@ -84,7 +84,7 @@ fn what_is_wrong_is_named_as_the_original_names_it() {
         "Node name contains invalid characters",
     );
     refused(
-        vec![node(&"y".repeat(2000), "NoOp", &[], &[])],
+        vec![node(&"y".repeat(960), "NoOp", &[], &[])],
         malformed,
         "NODE_NAME_BYTES_MAX",
     );

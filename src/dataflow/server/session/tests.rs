@@ -421,3 +421,19 @@ fn a_session_that_nobody_uses_is_closed() {
     runtime.stop(Duration::ZERO);
     engine.shutdown(Duration::from_millis(100));
 }
+
+#[test]
+fn a_node_with_the_longest_name_is_fed_and_fetched() {
+    let mut graph = builder();
+    let name = "n".repeat(958);
+    let x = placeholder(&mut graph, &name);
+    binary(&mut graph, "AddV2", &"m".repeat(958), x, x);
+    let session = session(def(graph));
+    let feeds = [(name.as_str(), row(&[2.0]))];
+    let got = session.run(&feeds, &[&"m".repeat(958)], &[]).unwrap();
+    assert_eq!(values(&got[0]), [4.0]);
+    let mut graph = builder();
+    placeholder(&mut graph, &"n".repeat(959));
+    let status = Session::local().unwrap().create(def(graph)).unwrap_err();
+    assert!(status.message().contains("NODE_NAME_BYTES_MAX"), "{status}");
+}

@@ -521,3 +521,20 @@ fn what_an_executor_is_given_must_fit() {
     finish(&sites, 1);
     is_clean(&sites);
 }
+
+#[test]
+fn what_is_cut_has_names_that_a_worker_takes() {
+    let sites = sites();
+    let mut sketch = Sketch::new();
+    // As the longest name of a client's node is fed.
+    let name = format!("_arg_{}_16383_65535", "n".repeat(958));
+    let x = sketch.arg(A, 0, DataType::DtInt32);
+    let x = sketch.after(A, "Identity", &name, &[x], &[]);
+    let y = sketch.after(B, "Identity", "y", &[x], &[]);
+    sketch.after(B, "NoOp", "after", &[], &[x.node]);
+    sketch.retval(A, 0, y);
+    sketch.plans(&sites);
+    for site in sites {
+        site.engine.shutdown(Duration::ZERO);
+    }
+}
