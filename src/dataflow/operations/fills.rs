@@ -15,7 +15,6 @@ use crate::kernel::{Call, Value};
 use rendez::ground::shape::RANK_MAX;
 use rendez::ground::{DType, Shape, Status};
 use rendez::memory::{Bool8, Tensor};
-use rendez_proto::tensorflow::DataType;
 
 /// Picoseconds for each byte that is written.
 const WRITE: usize = 150;
@@ -171,16 +170,8 @@ fn tile_placed(at: &mut Back<'_>) -> Result<Output, Status> {
     let places = at.op("Reshape", &[places, shape])?;
     let places = at.op("Tile", &[places, times])?;
     let places = at.op("Reshape", &[places, row])?;
-    let base = at.base(g);
-    // Halves are added up in more bits, as Sum does.
-    let wide = match base {
-        DataType::DtDouble => base,
-        _ => DataType::DtFloat,
-    };
     let g = at.op("Reshape", &[g, row])?;
-    let g = at.cast(g, wide)?;
     let sums = at.op("UnsortedSegmentSum", &[g, places, size])?;
-    let sums = at.cast(sums, base)?;
     at.op("Reshape", &[sums, shape])
 }
 

@@ -12,7 +12,7 @@ use crate::kernel::call::{Done, axis_of, integers};
 use crate::kernel::make::{Cost, made, product, typed};
 use crate::kernel::numbers::Number;
 use rendez::ground::{Shape, Status};
-use rendez::memory::Tensor;
+use rendez::memory::{Element, Tensor};
 use rendez_proto::tensorflow::DataType;
 
 /// Picoseconds for each byte.
@@ -275,15 +275,27 @@ fn segment_sum<T: Number>(call: &mut Call<'_>) -> Done {
     }
     let elements = data.as_slice::<T>()?;
     let out_shape = Shape::new(&[&[count], rest].concat())?;
-    call.output::<T>(out_shape, |out| {
-        out.fill(T::default());
+    // Halves are added up in more bits, as Sum does: in their own a sum of many stands still.
+    let sums = call.written::<T::Wide>(out_shape, |out| {
+        out.fill(T::Wide::default());
         for (&id, slice) in ids.iter().zip(elements.chunks_exact(inner.max(1))) {
             let place = usize::try_from(id)
                 .ok()
                 .and_then(|id| out.get_mut(id * inner..(id + 1) * inner));
             for (sum, &element) in place.into_iter().flatten().zip(slice) {
-                *sum = sum.plus(element);
+                *sum = sum.plus(element.wide());
             }
+        }
+        Ok(())
+    })?;
+    if T::DTYPE == T::Wide::DTYPE {
+        call.push(sums);
+        return Ok(());
+    }
+    let sums = sums.as_slice::<T::Wide>()?;
+    call.output::<T>(out_shape, |out| {
+        for (out, &sum) in out.iter_mut().zip(sums) {
+            *out = T::narrow(sum);
         }
     })
 }

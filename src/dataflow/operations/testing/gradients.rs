@@ -6,6 +6,7 @@ use super::{call, home, is_close, tensor};
 use crate::graph::{Builder, Graph, Output, floats, gradients, ints};
 use crate::kernel::{Home, Value};
 use crate::operations::Operations;
+use half::bf16;
 use rendez::ground::{Shape, Status};
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::DataType;
@@ -466,6 +467,28 @@ fn of_what_arranges() {
         let times = graph.node("Shape").input(x[0]).build()?;
         graph.node("Tile").inputs([x[0], times]).build()
     });
+}
+
+#[test]
+fn of_halves_that_are_picked_often() {
+    let mut graph = Builder::new(Operations::standard().ops());
+    let x = graph
+        .node("Placeholder")
+        .attr("dtype", DataType::DtBfloat16)
+        .build()
+        .expect("a placeholder");
+    let picks = graph
+        .constant("picks", ints(&[1000], &[0; 1000]))
+        .expect("a constant");
+    let y = graph.node("Gather").inputs([x, picks]);
+    let y = y.build().expect("a node");
+    let grads = gradients(&mut graph, &[y], &[x], &[]).expect("a gradient");
+    let graph = graph.finish().expect("a graph");
+    let fed = BTreeMap::from([(x, tensor(&[2, 1], &[bf16::ONE; 2]))]);
+    let wanted = [grads[0].expect("it depends on x")];
+    let actual = evaluate(&graph, &home(), &fed, &wanted).expect("a value");
+    let sums = actual[0].as_slice::<bf16>().expect("halves");
+    assert_eq!(sums, [bf16::from_f32(1000.0), bf16::ZERO]);
 }
 
 #[test]
