@@ -139,8 +139,9 @@ fn tile_gradient(at: &mut Back<'_>) -> Flows {
     let (x, times) = (at.known_shape(0), at.known_shape(1));
     let rank = x.rank().map(|rank| rank as u64).or_else(|| times.dim(0));
     let flow = match rank {
-        Some(rank) if 2 * rank > RANK_MAX as u64 => tile_placed(at),
-        _ => tile_folded(at),
+        Some(rank) if 2 * rank <= RANK_MAX as u64 => tile_folded(at),
+        // Also where nothing is known of it.
+        _ => tile_placed(at),
     }?;
     Ok(vec![Some(flow), None])
 }

@@ -463,10 +463,13 @@ fn of_what_arranges() {
         let times = graph.constant("times", ints(&[5], &[2, 1, 1, 3, 1]))?;
         graph.node("Tile").inputs([x[0], times]).build()
     });
-    check("Tile", &[&[2, 1, 3]], false, |graph, x| {
-        let times = graph.node("Shape").input(x[0]).build()?;
-        graph.node("Tile").inputs([x[0], times]).build()
-    });
+    // Of these nothing is known beforehand.
+    for dims in [&[2, 1, 3][..], &[1, 2, 1, 1, 2]] {
+        check("Tile", &[dims], false, |graph, x| {
+            let times = graph.node("Shape").input(x[0]).build()?;
+            graph.node("Tile").inputs([x[0], times]).build()
+        });
+    }
 }
 
 #[test]
