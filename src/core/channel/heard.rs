@@ -207,7 +207,9 @@ pub enum Violation {
     #[error("more keys were interned than agreed")]
     Intern,
     /// A request beyond the bound, or one that makes no sense.
-    #[error("a request is beyond the bound, or accepts an offer without a landing")]
+    #[error(
+        "a request is beyond the bound, has the number of another that waits, or accepts an offer without a landing"
+    )]
     Requests,
     /// Bytes of ours sent back that were not lent to this peer, or other bytes than were lent.
     #[error("an offer sends memory back that this peer holds no lease of")]

@@ -356,7 +356,8 @@ impl<V: Payload> Channel<V> {
             .learned
             .key(request.subject.key)
             .ok_or(Violation::UnknownKey)?;
-        if request.request.index as usize >= PARKED_REQUESTS {
+        let is_beyond = request.request.index as usize >= PARKED_REQUESTS;
+        if is_beyond || self.served.is_taken(request.request) {
             return Err(Violation::Requests);
         }
         let heard = RequestHeard {

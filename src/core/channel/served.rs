@@ -54,6 +54,12 @@ impl Served {
         (generation == request.generation).then_some(tag)
     }
 
+    /// True if another request of the same number waits: a number is given anew only when that one has had its end.
+    pub(super) fn is_taken(&self, request: Ticket) -> bool {
+        let parked = self.parked.get(request.index as usize).copied().flatten();
+        parked.is_some_and(|(generation, _)| generation != request.generation)
+    }
+
     /// It waits no more.
     pub(super) fn unpark(&mut self, request: Ticket) -> Option<u64> {
         let tag = self.tag(request)?;

@@ -50,6 +50,19 @@ pub(crate) fn waiters_exhausted(limit: usize) -> Status {
     )
 }
 
+pub(crate) fn requests_exhausted(limit: usize) -> Status {
+    let whose = match limit {
+        limits::ASKED => "peers",
+        _ => "one peer",
+    };
+    Status::of(
+        reason::WAITERS,
+        format!(
+            "{limit} requests of {whose} wait on a shard of this task, the limit; ask for fewer at once"
+        ),
+    )
+}
+
 /// The shard's mailbox has as many commands as it may.
 pub fn mailbox_full(limit: usize) -> Status {
     Status::new(

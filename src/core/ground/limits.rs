@@ -292,6 +292,15 @@ pub const INTERNED_KEYS: usize = 1 << 16;
 /// Requests of one peer shard that may wait here: the most a ticket index names at the peer.
 pub const PARKED_REQUESTS: usize = 1 << 16;
 
+/// Requests of all peers that may wait in one shard: half of `TABLE_WAITERS`, so that its own receives have the other.
+pub(crate) const ASKED: usize = TABLE_WAITERS as usize / 2;
+
+/// Of them, those of one peer: half, so that no peer can lock out all others. Four of its shards may ask for all they
+/// can.
+pub(crate) const ASKED_OF_PEER: usize = ASKED / 2;
+
+const _: () = assert!(ASKED_OF_PEER >= 4 * PARKED_REQUESTS);
+
 /// Shards of one task.
 pub const SHARDS: usize = 64;
 

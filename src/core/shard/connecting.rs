@@ -208,7 +208,7 @@ impl Core {
         let peer = &self.peers[entry.peer];
         let (task, connection) = (peer.task.clone(), peer.connection);
         if self.settings.rules.on(Rule::WriteSpendsGrant) {
-            for ticket in self.asked.picked(|asked| asked.link == link) {
+            for ticket in self.asked.of_link(link) {
                 // Landings are a connection's.
                 if let Some(asked) = self.asked.at_mut(ticket) {
                     asked.landing = None;
@@ -310,7 +310,7 @@ impl Core {
         self.drop_early(|of, _| of == link);
         self.partings.forget_link(link);
         self.transfers.end_epoch(link);
-        for ticket in self.asked.picked(|asked| asked.link == link) {
+        for ticket in self.asked.of_link(link) {
             if let Some(id) = self.asked.remove(ticket).and_then(|asked| asked.id) {
                 self.table.cancel(id);
             }

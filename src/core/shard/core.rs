@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::asked::Requests;
 use super::budget::LandingPlace;
 use super::deadlines::StepDeadlines;
 use super::events::{EventHead, Events};
@@ -21,16 +22,15 @@ use super::transfers::{ToOpen, Transfers};
 use super::value::{Arriving, Value, Waiter};
 use super::waits::{Wait, Waits};
 use super::{Observer, Settings, TaskEvent};
-use crate::channel::slab::Slab;
 use crate::fabric::{QpId, Write};
 use crate::ground::device::TaskName;
 use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, TensorMeta, faults};
 use crate::mail::call::{MessageKey, ShardMessage};
 use crate::mail::{Handed, Received, ShardStats};
 use crate::memory::{Leases, Pool};
-use crate::rendezvous::{Arrived, KeyId, Origin, Slot, Table, WaiterId};
+use crate::rendezvous::{Arrived, KeyId, Origin, Slot, Table};
 use crate::trace::stages::Stages;
-use crate::wire::{Point, Ticket};
+use crate::wire::Point;
 
 /// What a port must be told, once it is not being polled.
 #[derive(Debug)]
@@ -50,17 +50,6 @@ pub(crate) enum PortOp {
     },
     /// A connection that is not wanted any more before it began: the peer at its other end must hear that.
     Discard(NextConnection),
-}
-
-/// A peer's request that waits in the table.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
-    pub(crate) link: LinkId,
-    pub(crate) request: Ticket,
-    pub(crate) id: Option<WaiterId>,
-    /// The ordinal it names: only that value may be written to its landing, which says no other.
-    pub(crate) ordinal: u32,
-    pub(crate) landing: Option<(crate::ground::Region, TensorMeta)>,
 }
 
 /// Where a request wants its value written, and whether it has accepted an offer of it.
@@ -89,7 +78,7 @@ pub(crate) struct Core {
     pub(crate) send_queue: SendQueue,
     pub(crate) deadlines: StepDeadlines,
     pub(crate) waits: Waits,
-    pub(crate) asked: Slab<Asked>,
+    pub(crate) asked: Requests,
     pub(crate) transfers: Transfers,
     pub(crate) events: Events,
     pub(crate) port_ops: Vec<PortOp>,

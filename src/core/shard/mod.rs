@@ -7,6 +7,7 @@
 
 mod admission;
 mod arrivals;
+mod asked;
 mod backlog;
 mod budget;
 mod calling;
@@ -59,6 +60,7 @@ pub use task::{PreparedKey, Task, TaskContext, TaskEvent, TaskWaker};
 
 use self::core::Core;
 pub use self::waits::Led;
+use asked::Requests;
 use deadlines::StepDeadlines;
 use events::Events;
 use ids::{NO_LINK, Rows, TaskId};
@@ -76,7 +78,6 @@ use value::{Value, Waiter};
 use waits::Waits;
 
 use crate::channel::Rule;
-use crate::channel::slab::Slab;
 use crate::fabric::{AnyPort, Port};
 use crate::ground::device::TaskName;
 use crate::ground::{Incarnation, Nanos, Status, faults, limits};
@@ -234,7 +235,7 @@ impl Shard {
             send_queue: SendQueue::default(),
             deadlines: StepDeadlines::default(),
             waits: Waits::new(settings.waiters),
-            asked: Slab::new(limits::PARKED_REQUESTS),
+            asked: Requests::new(),
             transfers: Transfers::new(
                 (settings.rules.on(Rule::LandingBudget)).then_some(settings.landing_bytes),
             ),

@@ -2,6 +2,7 @@
 //!
 //! It may not post; what must go to a peer is left in the link's channel.
 
+use super::asked::Asked;
 use super::core::{Core, PortOp, Target};
 use super::ids::LinkId;
 use super::keys::Route;
@@ -137,19 +138,23 @@ impl Core {
         } else {
             self.now + heard.patience_ns
         };
-        let asked = super::core::Asked {
+        let asked = Asked {
+            peer: self.links[link].peer,
             link,
             request: heard.request,
             id: None,
             ordinal: heard.ordinal,
             landing: heard.landing,
         };
-        let Ok(ticket) = self.asked.insert(asked) else {
-            let status = faults::waiters_exhausted(self.settings.waiters);
-            self.links[link]
-                .channel
-                .fail_request(heard.request, &status);
-            return self.links.touch(link);
+        let ticket = match self.asked.insert(asked) {
+            Ok(ticket) => ticket,
+            Err(limit) => {
+                let status = faults::requests_exhausted(limit);
+                self.links[link]
+                    .channel
+                    .fail_request(heard.request, &status);
+                return self.links.touch(link);
+            }
         };
         let ordinal = if self.settings.rules.on(Rule::Ordinals) {
             heard.ordinal

@@ -371,6 +371,26 @@ fn requests_that_make_no_sense_are_violations() {
     ));
 }
 
+/// A peer gives a number anew when the request that had it has its end, and not before.
+#[test]
+fn two_requests_of_one_number_are_a_violation() {
+    let mut channel = up_knowing_key();
+    let [first, second] = [1, 2].map(|generation| request_of(ticket(4, generation), None, None));
+    assert!(matches!(hear(&mut channel, &first), Ok(Heard::Request(_))));
+    channel.park_request(ticket(4, 1), 55);
+    let again = hear(&mut channel, &first);
+    assert!(
+        matches!(again, Ok(Heard::Request(_))),
+        "on a further connection"
+    );
+    assert!(matches!(
+        hear(&mut channel, &second),
+        Err(Violation::Requests)
+    ));
+    assert_eq!(channel.unpark_request(ticket(4, 1)), Some(55));
+    assert!(matches!(hear(&mut channel, &second), Ok(Heard::Request(_))));
+}
+
 // ── The ends of a demand ────────────────────────────────────────────────────────────────────────────────────────
 
 #[test]

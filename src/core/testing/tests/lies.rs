@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex};
 use super::posting::{Pair, STEP};
 use crate::fabric::DownReason;
 use crate::ground::device::TaskName;
-use crate::ground::{Code, Incarnation, Key, Nanos, Status, StepId, limits};
+use crate::ground::{Code, FrameIter, Incarnation, Key, Nanos, Status, StepId, limits};
 use crate::memory::Segment;
+use crate::rendezvous::Slot;
+use crate::shard::ids::{Id as _, LinkId, PeerId};
 use crate::shard::{Observer, Settings};
 
 /// Keeps what peers are accused of.
@@ -75,4 +77,39 @@ fn an_offer_that_finds_no_place_ends_its_step() {
     assert!(status.message().contains("262144"), "{status}");
     let transfers = &mut pair.solos[1].core_mut().transfers;
     assert!(begun.into_iter().all(|id| transfers.end(id).is_some()));
+}
+
+/// One peer has as many requests here as it may: others are served, and a further one of its own hears of that bound.
+#[test]
+fn the_requests_of_one_peer_leave_room_for_those_of_others() {
+    for is_same in [false, true] {
+        let mut pair = Pair::new(Settings::default());
+        let core = pair.solos[0].core_mut();
+        let link = core.links.ids().next().unwrap();
+        let (peer, full) = (core.links[link].peer, PeerId::of_row(7));
+        core.asked
+            .fill(if is_same { peer } else { full }, LinkId::of_row(7));
+        let key = Key::between("a", "b", "x").unwrap();
+        let waiting = pair.solos[1].recv(STEP, &key, Nanos::NEVER);
+        let core = pair.solos[1].core_mut();
+        let slot = Slot {
+            step: STEP,
+            key: core.keys.find(&key).unwrap(),
+            at: FrameIter::default(),
+        };
+        let link = core.links.ids().next().unwrap();
+        core.ask_for_waiting(link, slot);
+        pair.settle();
+        if is_same {
+            let status = waiting.take().expect("it hears").unwrap_err();
+            assert_eq!(status.code(), Code::ResourceExhausted);
+            let told = format!("{} requests of one peer", limits::ASKED_OF_PEER);
+            assert!(status.message().contains(&told), "{status}");
+        } else {
+            assert_eq!(pair.solos[0].holdings().asked, limits::ASKED_OF_PEER + 1);
+            pair.send(0, &key, 8);
+            pair.settle();
+            assert!(waiting.take().expect("a value").is_ok());
+        }
+    }
 }
