@@ -2,9 +2,10 @@
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rendez::control::{Address, Control, ControlError, PeerGone, RuntimeKind};
-use rendez::ground::{Incarnation, Status};
+use rendez::ground::{Code, Incarnation, Status};
 
 use super::support::{
     Answers, BOTH, Event, PATIENCE, config, contents, memory, offer, segment_text, start,
@@ -114,6 +115,35 @@ fn announced_segments_arrive_in_order_and_once() {
             .expect("announced");
         let (peer, arrived) = b.segment();
         assert_eq!((peer, arrived.arena, arrived.segment), (at_b.peer, 7, 9));
+    }
+}
+
+/// A peer that is offered what lies in a new segment waits for the news of it: no burst of commands may keep it out.
+#[test]
+fn a_segment_is_announced_however_many_commands_wait() {
+    for kind in BOTH {
+        let [a, b, c] = ["a", "b", "c"].map(|task| start(config(task, 1, kind)));
+        a.dial(&b, "b");
+        let (at_a, _) = (a.up(), b.up());
+        let held_up = b.handler.answers.lock().expect("no panic");
+        c.dial(&b, "b");
+        // Of a peer that is connected a dial does nothing.
+        let again = || b.control.dial("a", a.control.address().clone(), PATIENCE);
+        // Full, and nothing is taken out of it any more.
+        loop {
+            let full = std::iter::repeat_with(again).find_map(Result::err);
+            assert_eq!(full.expect("a bound").code(), Code::ResourceExhausted);
+            std::thread::sleep(Duration::from_millis(50));
+            if again().is_err() {
+                break;
+            }
+        }
+        let offer = offer("b", 0, 9);
+        let announced = b.control.announce_segment(0, 9, offer.fd, offer.len);
+        drop(held_up);
+        announced.expect("announced");
+        let (peer, arrived) = a.segment();
+        assert_eq!((peer, arrived.arena, arrived.segment), (at_a.peer, 0, 9));
     }
 }
 

@@ -331,10 +331,11 @@ impl Control {
     }
 
     /// Tells all peers of our read domain of a new segment: `len` bytes in the sealed memory file `fd`. Those being
-    /// greeted hear of it too, once, whether or not [`Handler::local`] has named it to them.
+    /// greeted hear of it too, once, whether or not [`Handler::local`] has named it to them. It is taken however many
+    /// commands wait: a peer that is offered what lies in it waits for this news.
     ///
     /// # Errors
-    /// `ResourceExhausted` if too many commands wait; `FailedPrecondition` after [`Control::stop`].
+    /// `FailedPrecondition` after [`Control::stop`].
     pub fn announce_segment(
         &self,
         arena: u16,
@@ -357,7 +358,10 @@ impl Control {
     /// # Errors
     /// As [`Control::announce_segment`].
     pub fn announce(&self, segment: SegmentOffer) -> Result<(), Status> {
-        self.command(Command::Announce(segment))
+        // Bounded by the segments there are.
+        self.commands
+            .send(Command::Announce(segment))
+            .map_err(refusal_of)
     }
 
     /// Says goodbye to all peers, for `reason`, as long as `deadline` lets, closes everything and waits for both
@@ -401,20 +405,22 @@ impl Control {
     }
 
     fn command(&self, command: Command) -> Result<(), Status> {
-        self.commands
-            .try_send(command)
-            .map_err(|refused| match refused {
-                Refused::Full => Status::new(
-                    Code::ResourceExhausted,
-                    "CONTROL_BUSY",
-                    format!("{CONTROL_COMMANDS_MAX} commands wait, the limit CONTROL_COMMANDS_MAX"),
-                ),
-                Refused::Closed => Status::new(
-                    Code::FailedPrecondition,
-                    "CONTROL_STOPPED",
-                    "the control plane has stopped",
-                ),
-            })
+        self.commands.try_send(command).map_err(refusal_of)
+    }
+}
+
+fn refusal_of(refused: Refused) -> Status {
+    match refused {
+        Refused::Full => Status::new(
+            Code::ResourceExhausted,
+            "CONTROL_BUSY",
+            format!("{CONTROL_COMMANDS_MAX} commands wait, the limit CONTROL_COMMANDS_MAX"),
+        ),
+        Refused::Closed => Status::new(
+            Code::FailedPrecondition,
+            "CONTROL_STOPPED",
+            "the control plane has stopped",
+        ),
     }
 }
 
