@@ -29,7 +29,7 @@ impl Observer for Deaf {
     fn peer_wanted(&self, _: &TaskName) {}
     fn step_ended(&self, _: StepId, _: &Status) {}
     fn link_down(&self, _: &TaskName, _: u32, _: DownReason) {}
-    fn violated(&self, task: &TaskName, status: &Status) {
+    fn violated(&self, task: &TaskName, _: u32, status: &Status) {
         panic!("{task}: {status}");
     }
     fn segment_added(&self, _: Arc<Segment>) {}

@@ -46,7 +46,7 @@ impl Observer for Deaf {
     fn link_down(&self, task: &TaskName, _: u32, reason: DownReason) {
         panic!("{task}: {reason:?}");
     }
-    fn violated(&self, task: &TaskName, status: &Status) {
+    fn violated(&self, task: &TaskName, _: u32, status: &Status) {
         panic!("{task}: {status}");
     }
     fn segment_added(&self, _: Arc<Segment>) {}

@@ -68,7 +68,7 @@ impl Observer for Watch {
                 .push(Seen::Violation(format!("the link to {task} was corrupt")));
         }
     }
-    fn violated(&self, task: &TaskName, status: &Status) {
+    fn violated(&self, task: &TaskName, _: u32, status: &Status) {
         self.seen
             .push(Seen::Violation(format!("{task} is accused: {status}")));
     }

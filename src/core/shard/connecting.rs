@@ -229,12 +229,13 @@ impl Core {
         let Some(entry) = self.links.at_mut(link) else {
             return;
         };
-        let task = self.peers[entry.peer].task.clone();
+        let peer = &self.peers[entry.peer];
+        let (task, connection) = (peer.task.clone(), peer.connection);
         if let Some((port, qp)) = entry.qp {
             self.port_ops.push(PortOp::Close { port, qp });
         }
         let status = faults::frame_malformed(&task, &violation);
-        self.observer.violated(&task, &status);
+        self.observer.violated(&task, connection, &status);
         let peer = entry.peer;
         self.peer_lost(peer, &status);
     }

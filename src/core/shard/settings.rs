@@ -88,8 +88,8 @@ pub trait Observer: Send + Sync {
     fn step_ended(&self, step: StepId, status: &Status);
     /// A queue pair of that connection went down, and no other is there to take its place.
     fn link_down(&self, task: &TaskName, connection: u32, reason: DownReason);
-    /// A peer broke the protocol.
-    fn violated(&self, task: &TaskName, status: &Status);
+    /// A peer broke the protocol on that connection, which is to end: its links here are closed already.
+    fn violated(&self, task: &TaskName, connection: u32, status: &Status);
     /// A task of this shard panicked, and has ended.
     fn task_failed(&self, _status: &Status) {}
     /// This shard panicked, and is gone when this returns. Returns the status that all waiters get: the engine's first.

@@ -264,13 +264,16 @@ impl Control {
     }
 
     /// The same after a pause, for a connection that is of no use: if the next one is no better, it is not made again
-    /// and again without end at once. A goodbye of the peer that is under way comes before.
+    /// and again without end at once. A goodbye of the peer that is under way comes before. It is taken however many
+    /// commands wait: nothing would ask for it again.
     pub(crate) fn hang_up_soon(&self, peer: PeerId, why: &str) -> Result<(), Status> {
-        self.command(Command::HangUp {
+        let hang_up = Command::HangUp {
             peer,
             why: why.to_owned(),
             is_put_off: true,
-        })
+        };
+        // Bounded by the links there are.
+        self.commands.send(hang_up).map_err(refusal_of)
     }
 
     /// Calls service `method` of `task` with `payload`, and gives the call to be waited for. It waits for a connection

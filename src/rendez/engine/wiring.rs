@@ -551,8 +551,12 @@ impl Observer for ShardObserver {
         }
     }
 
-    fn violated(&self, task: &TaskName, status: &Status) {
+    fn violated(&self, task: &TaskName, connection: u32, status: &Status) {
         tracing::error!(shard = self.index, %task, %status, "a peer broke the protocol");
+        // It would end the connection itself, if it kept to the protocol.
+        if let Some(wiring) = self.wiring.upgrade() {
+            wiring.renew(task, connection, DownReason::Corrupt);
+        }
     }
 
     fn task_failed(&self, status: &Status) {

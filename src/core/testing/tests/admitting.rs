@@ -22,7 +22,7 @@ impl Observer for Deaf {
     fn peer_wanted(&self, _: &TaskName) {}
     fn step_ended(&self, _: StepId, _: &Status) {}
     fn link_down(&self, _: &TaskName, _: u32, _: DownReason) {}
-    fn violated(&self, _: &TaskName, _: &Status) {}
+    fn violated(&self, _: &TaskName, _: u32, _: &Status) {}
     fn segment_added(&self, _: Arc<Segment>) {}
 }
 

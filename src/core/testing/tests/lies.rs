@@ -19,7 +19,7 @@ impl Observer for Accusations {
     fn peer_wanted(&self, _: &TaskName) {}
     fn step_ended(&self, _: StepId, _: &Status) {}
     fn link_down(&self, _: &TaskName, _: u32, _: DownReason) {}
-    fn violated(&self, _: &TaskName, status: &Status) {
+    fn violated(&self, _: &TaskName, _: u32, status: &Status) {
         self.0.lock().unwrap().push(status.message().to_owned());
     }
     fn segment_added(&self, _: Arc<Segment>) {}

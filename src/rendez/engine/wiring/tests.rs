@@ -56,6 +56,20 @@ fn peers_meet_again_after_a_segment_that_cannot_be_mapped() {
     }
 }
 
+/// A peer that breaks the protocol may not end the connection as a correct one does: we do, and meet it again.
+#[test]
+fn the_connection_of_a_peer_that_breaks_the_protocol_ends() {
+    let (a, b) = pair(Way::Shm);
+    hands_over(&a, &b);
+    let before = connection(&a).unwrap();
+    let status = Status::of(catalogue::FRAME_MALFORMED, "a frame came before the hello");
+    ShardObserver::new(&a.inner.wiring, 0).violated(b.task(), before.0, &status);
+    until("no other connection", || {
+        connection(&a).is_some_and(|now| now != before)
+    });
+    hands_over(&a, &b);
+}
+
 /// A task is wanted and its address told at one moment, again and again: it is dialled, whichever comes first.
 #[test]
 fn no_dial_is_lost_between_a_want_and_an_address() {
