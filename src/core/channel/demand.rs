@@ -1,4 +1,4 @@
-//! Demands: what we ask the peer for, each a machine of states, and the bounded table of them.
+//! Demand: what we ask the peer for, a machine of states.
 //!
 //! It knows no frames and no fabric. An event is a method, and its outcome says what the channel must do.
 //!
@@ -17,7 +17,8 @@
 //!
 //! An answer to a demand that was asked again may be one to the first time: the outcome says so, once.
 
-use super::keyed::{Keyed, OfKey};
+use super::demands::Demands;
+use super::keyed::OfKey;
 use crate::ground::TensorMeta;
 use crate::rendezvous::KeyId;
 use crate::wire::{Point, Ticket};
@@ -236,8 +237,8 @@ impl OfKey for Demand {
     }
 }
 
-/// The demands that are not gone.
-impl Keyed<Demand> {
+/// What happens to one of them.
+impl Demands {
     /// See [`Demand::ask`]: the demand, if its request goes.
     pub(super) fn ask(&mut self, ticket: Ticket, has_landing: bool) -> Option<&Demand> {
         let demand = self.at_mut(ticket)?;

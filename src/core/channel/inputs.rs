@@ -3,9 +3,9 @@
 //! Every byte of a frame is a peer's claim; what is impossible for an honest peer is a [`Violation`].
 
 use super::credit::{Credit, lines};
+use super::demands::Demands;
 use super::heard::{Heard, OfferHeard, PushHeard, RequestHeard, ReturnedLease};
 use super::intern::{Given, Learned};
-use super::keyed::Keyed;
 use super::offers::Offers;
 use super::served::Served;
 use super::session::{Session, SessionState};
@@ -15,7 +15,7 @@ use crate::ground::limits::{PARKED_REQUESTS, SECOND_ANSWERS, STREAM_FRAMES};
 use crate::ground::{Incarnation, Nanos, StepId};
 use crate::rendezvous::KeyId;
 use crate::wire::message::{Hello, Offer, Push, Request};
-use crate::wire::{Frame, INLINE_BODY_MAX, Kind, Message, Ticket};
+use crate::wire::{Frame, INLINE_BODY_MAX, Kind, Message, Point, Ticket};
 
 /// The life of connections and epochs.
 impl<V: Payload> Channel<V> {
@@ -28,7 +28,7 @@ impl<V: Payload> Channel<V> {
             credit: Credit::new(&settings),
             given: Given::new(settings.interned),
             learned: Learned::new(settings.rules),
-            requests: Keyed::new(settings.requests),
+            requests: Demands::new(settings.requests),
             second_answers: SECOND_ANSWERS,
             offers: Offers::new(&settings),
             served: Served::new(),
@@ -497,6 +497,11 @@ impl<V: Payload> Channel<V> {
     pub fn writes_dead(&self, ticket: Ticket) -> bool {
         let writing = self.served.write(ticket);
         writing.is_some_and(|writing| writing.is_dead)
+    }
+
+    /// Every demand of ours for the values of a key at a point.
+    pub fn demands_of(&self, key: KeyId, point: Point) -> impl Iterator<Item = (Ticket, &Demand)> {
+        self.requests.of_place(key, point)
     }
 
     /// The tag that the peer's request waits under, if it waits here.

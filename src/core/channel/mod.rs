@@ -17,6 +17,7 @@ mod answers;
 mod commands;
 mod credit;
 mod demand;
+mod demands;
 pub mod heard;
 mod inputs;
 pub(crate) mod intern;
@@ -40,8 +41,8 @@ use crate::ground::{Incarnation, Region, TensorMeta};
 use crate::wire::Ticket;
 use crate::wire::message::Hello;
 use credit::Credit;
+use demands::Demands;
 use intern::{Given, Learned};
-use keyed::Keyed;
 use offers::Offers;
 use served::Served;
 use session::Session;
@@ -142,7 +143,7 @@ pub struct Channel<V> {
     credit: Credit,
     given: Given,
     learned: Learned,
-    requests: Keyed<Demand>,
+    requests: Demands,
     /// Values that may still come for requests that have had their answer.
     second_answers: u32,
     offers: Offers<V>,

@@ -82,6 +82,14 @@ impl<T> Slab<T> {
         }
     }
 
+    /// What lies at an index, and its ticket.
+    pub(crate) fn at_index(&self, index: u32) -> Option<(Ticket, &T)> {
+        let entry = self.entries.get(index as usize)?;
+        let generation = entry.generation;
+        let value = entry.value.as_ref()?;
+        Some((Ticket { index, generation }, value))
+    }
+
     pub(crate) fn at_mut(&mut self, ticket: Ticket) -> Option<&mut T> {
         let entry = self.entries.get_mut(ticket.index as usize)?;
         if entry.is_of(ticket) {

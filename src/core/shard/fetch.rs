@@ -287,26 +287,16 @@ impl Core {
         let Some(entry) = self.links.at_mut(link) else {
             return;
         };
-        let mut open = entry.channel.demands(|demand| {
-            demand.key == slot.key
-                && demand.point == point
-                && demand.offer.is_none()
-                && !demand.is_over()
-        });
-        let ordinal_of = |ticket| {
-            entry
-                .channel
-                .demand_at(ticket)
-                .map_or(0, |demand| demand.ordinal)
-        };
-        open.sort_by_key(|&ticket| ordinal_of(ticket));
+        let demands = entry.channel.demands_of(slot.key, point);
+        let mut open: Vec<_> = demands
+            .filter(|(_, demand)| demand.offer.is_none() && !demand.is_over())
+            .map(|(ticket, demand)| (demand.ordinal, ticket))
+            .collect();
+        open.sort_by_key(|&(ordinal, ticket)| (ordinal, ticket.index));
         // Values that have come serve no demand any more; of the others as many stay as receives wait.
-        let moot = open
-            .iter()
-            .filter(|&&ticket| ordinal_of(ticket) < next)
-            .count();
+        let moot = open.iter().filter(|&&(ordinal, _)| ordinal < next).count();
         let surplus = open.split_off(open.len().min(moot + waiting));
-        for ticket in open.into_iter().take(moot).chain(surplus) {
+        for (_, ticket) in open.into_iter().take(moot).chain(surplus) {
             entry.channel.cancel(ticket);
         }
         self.links.touch(link);
@@ -385,13 +375,11 @@ impl Core {
 
     fn ask_once(&mut self, link: LinkId, slot: Slot, ordinal: u32) {
         let point = Self::point_of(slot);
-        let is_same = |demand: &Demand| {
-            demand.key == slot.key
-                && demand.point == point
-                && demand.ordinal == ordinal
-                && !demand.is_over()
-        };
-        if self.links[link].channel.demands(is_same).is_empty() {
+        let channel = &self.links[link].channel;
+        let has_asked = channel
+            .demands_of(slot.key, point)
+            .any(|(_, demand)| demand.ordinal == ordinal && !demand.is_over());
+        if !has_asked {
             self.ask(link, slot, ordinal, Nanos::NEVER);
         }
     }
@@ -443,9 +431,15 @@ impl Core {
         };
         // A demand that accepted it before it was offered again has its answer, and waits for its landing alone.
         let ticket = incoming.offer.ticket;
-        let asked = entry.channel.demands(|demand| {
+        let point = Self::point_of(incoming.slot);
+        let demands = entry.channel.demands_of(incoming.slot.key, point);
+        let is_of_offer = |demand: &Demand| {
             demand.tag == tag && demand.offer.is_some_and(|offer| offer.ticket == ticket)
-        });
+        };
+        let asked: Vec<_> = demands
+            .filter(|(_, demand)| is_of_offer(demand))
+            .map(|(ticket, _)| ticket)
+            .collect();
         if asked.is_empty() {
             self.decline(incoming.link, &incoming.offer);
         } else {

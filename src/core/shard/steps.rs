@@ -6,7 +6,7 @@ use super::core::Core;
 use super::ids::{LinkId, PeerId};
 use super::peers::{Peer, PeerState};
 use super::value::{Value, Waiter};
-use crate::channel::{Demand, Violation};
+use crate::channel::Violation;
 use crate::ground::{Nanos, Status, StepId, catalogue, faults, limits};
 use crate::rendezvous::{self, Refusal, Slot};
 
@@ -182,9 +182,13 @@ impl Core {
             return;
         }
         let point = Self::point_of(slot);
-        let is_of_slot = |demand: &Demand| demand.key == slot.key && demand.point == point;
         let entry = self.links.at(link);
-        if entry.is_none_or(|entry| entry.channel.demands(is_of_slot).is_empty()) {
+        let has_asked = entry
+            .into_iter()
+            .flat_map(|entry| entry.channel.demands_of(slot.key, point))
+            .next()
+            .is_some();
+        if !has_asked {
             return self.fail_waiters(slot, &faults::step_finished(slot.step));
         }
         self.ask_for_waiting(link, slot);

@@ -1,6 +1,6 @@
 //! Every state of a demand and every event: what follows, and which state comes next.
 
-use super::{Accepted, Answer, Cancelled, Demand, Keyed, Landing, State};
+use super::{Accepted, Answer, Cancelled, Demand, Demands, Landing, State};
 use crate::ground::{DType, FrameIter, Shape, StepId, TensorMeta};
 use crate::rendezvous::KeyId;
 use crate::wire::{Point, Ticket};
@@ -50,8 +50,8 @@ fn states() -> Vec<State> {
 }
 
 /// A table with one demand in that state, and its ticket.
-fn with(state: State) -> (Keyed<Demand>, Ticket) {
-    let mut requests = Keyed::new(1);
+fn with(state: State) -> (Demands, Ticket) {
+    let mut requests = Demands::new(1);
     let mut demand = Demand::new(7, KeyId(3), POINT, 0);
     demand.offer = Some(accepted());
     demand.state = state;
@@ -59,7 +59,7 @@ fn with(state: State) -> (Keyed<Demand>, Ticket) {
     (requests, ticket)
 }
 
-fn state_of(requests: &Keyed<Demand>, ticket: Ticket) -> Option<State> {
+fn state_of(requests: &Demands, ticket: Ticket) -> Option<State> {
     requests.at(ticket).map(|demand| demand.state)
 }
 
@@ -154,7 +154,7 @@ fn a_landing_that_comes_home_is_wanted_anew_or_is_the_end() {
         assert_eq!(requests.quiet(ticket), next.is_some(), "{state:?}");
         assert_eq!(state_of(&requests, ticket), next, "{state:?}");
     }
-    assert!(!Keyed::<Demand>::new(1).quiet(Ticket::default()));
+    assert!(!Demands::new(1).quiet(Ticket::default()));
 }
 
 #[test]
