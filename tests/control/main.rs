@@ -2,6 +2,7 @@
 
 mod calls;
 mod children;
+mod floods;
 mod leaks;
 mod pairs;
 mod raw;

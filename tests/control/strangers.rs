@@ -282,6 +282,28 @@ fn a_second_life_is_refused_while_the_first_answers() {
     assert_eq!(a.up().incarnation, Incarnation(3));
 }
 
+/// Offers of a transport that no release knows, each declined: a greeting is not prolonged by them for ever.
+#[test]
+fn offers_without_end_end_a_greeting() {
+    for kind in BOTH {
+        let a = start(open("a", 1, kind));
+        let mut raw = Raw::connect(&address(&a));
+        assert!(matches!(raw.greet("b", 2), Outcome::Accepted(_)));
+        let offer = proto::Offer {
+            transport: 99,
+            ends: vec![Vec::new(); 3],
+            ..proto::Offer::default()
+        };
+        let mut declined = 0;
+        while let Some(Body::OfferReply(reply)) = raw.ask(Body::Offer(offer.clone())) {
+            assert!(!reply.no.is_empty());
+            declined += 1;
+            assert!(declined < 100, "{kind:?}");
+        }
+        assert!(declined > 3, "{kind:?}");
+    }
+}
+
 /// Garbage, silence and floods, while a proper peer is served.
 #[test]
 fn strangers_on_the_port_are_hung_up_on() {

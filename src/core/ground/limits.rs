@@ -70,8 +70,8 @@ pub const DESCRIPTORS_PER_GREETING: usize = 64 + 1 + 4096;
 pub const DESCRIPTOR_WINDOW: usize = 8;
 /// Control requests of one connection that wait for their answers: the window of batches, a ping and a bye, and room.
 pub const CONTROL_REQUESTS_MAX: usize = 16;
-/// Control messages queued to one peer. It answers at most one for each request and we ask at most
-/// [`CONTROL_REQUESTS_MAX`], so a peer that does not read fills it only by flooding.
+/// Answers queued to one peer. It asks at most [`CONTROL_REQUESTS_MAX`] and [`CALL_WINDOW`] before it has read answers,
+/// so a peer fills it only by flooding.
 pub const CONTROL_QUEUE_MAX: usize = 128;
 /// Connections accepted whose greeting is not over: further ones wait in the kernel's backlog.
 pub const GREETINGS_MAX: usize = 64;
@@ -152,13 +152,12 @@ pub const ANSWERS_MAX: usize = 1024;
 /// Bytes of such answers.
 pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-const _: () = assert!(CALL_WINDOW <= CONTROL_QUEUE_MAX / 2);
+const _: () = assert!(CALL_WINDOW + CONTROL_REQUESTS_MAX <= CONTROL_QUEUE_MAX);
 const _: () = assert!(ANSWER_BYTES_MAX >= CALL_WINDOW * CALL_PAYLOAD_MAX);
 const _: () = assert!(DESCRIPTORS_PER_BATCH <= 253);
 const _: () = assert!(DATA_CHANNELS_MAX as usize == SHARDS * SHARDS);
 const _: () = assert!(ERRANDS_MAX * DATA_DIALS_WINDOW <= NEWCOMERS_PER_SOURCE_MAX);
 const _: () = assert!(DESCRIPTOR_WINDOW + 2 <= CONTROL_REQUESTS_MAX);
-const _: () = assert!(2 * CONTROL_REQUESTS_MAX <= CONTROL_QUEUE_MAX);
 const _: () =
     assert!(FEATURES_MAX * (FEATURE_NAME_MAX + 4) + 2 * TASK_NAME_MAX + 512 < CONTROL_MESSAGE_MAX);
 const _: () = assert!(DESCRIPTORS_PER_BATCH * 40 + LINK_NUMBERS_MAX * 10 < CONTROL_MESSAGE_MAX);

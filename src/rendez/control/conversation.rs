@@ -18,7 +18,7 @@ use futures_lite::future::or;
 use futures_lite::io::{AsyncRead, AsyncWrite};
 use rustix::event::PollFlags;
 
-use crate::ground::limits::{CONTROL_QUEUE_MAX, CONTROL_REQUESTS_MAX, DESCRIPTOR_WINDOW};
+use crate::ground::limits::{CALL_WINDOW, CONTROL_QUEUE_MAX, DESCRIPTOR_WINDOW};
 use rendez_proto::envelope::Body;
 use rendez_proto::{self as proto, Envelope};
 
@@ -37,16 +37,10 @@ use super::secret::Seal;
 use super::signal::Signal;
 use super::transport::Path;
 
-/// How much more rarely a peer on this machine is asked whether it runs: among many tasks of one machine the questions
-/// would be most of what they do.
-const PING_EVERY_NEAR: u32 = 4;
-/// Of many peers on this machine one is asked in so long at most: a question and its answer take two tasks from their
-/// cores, and all of them ask.
-const PING_EACH_NEAR: Duration = Duration::from_millis(8);
-/// However many there are.
-const PING_NEAR_MAX: Duration = Duration::from_secs(1);
-/// So that what is due is due when it is looked at.
-const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
+mod asking;
+
+/// Messages read before others have their turn: a socket that is never empty would keep them from it for ever.
+const READ_AT_ONCE: usize = 16;
 
 /// One connected peer.
 #[derive(Debug)]
@@ -178,7 +172,7 @@ impl Conversation {
             PeerGone::ConnectionLost(Refusal::later("PEER_LOST", why).status)
         };
         let Seals { incoming, outgoing } = self.seals.take();
-        let reading = self.read(&mut reader, incoming, handler);
+        let reading = self.read(&mut reader, incoming, runtime, handler);
         let writing = self.write(&mut writer, outgoing);
         let asking = self.ask(runtime, config, handler);
         let gone = or(or(reading, or(exit, hang_up)), or(writing, asking)).await;
@@ -301,9 +295,15 @@ impl Conversation {
         &self,
         reader: &mut R,
         mut seal: Option<Seal>,
+        runtime: &Runtime,
         handler: &dyn Handler,
     ) -> PeerGone {
+        let mut read = 0usize;
         loop {
+            read += 1;
+            if read.is_multiple_of(READ_AT_ONCE) {
+                runtime.rest().await;
+            }
             let envelope = match frame::read(reader, seal.as_mut()).await {
                 Ok(envelope) => envelope,
                 Err(error) => {
@@ -338,6 +338,13 @@ impl Conversation {
     }
 
     fn take_request(&self, id: u64, body: Body, handler: &dyn Handler) -> Result<(), Refusal> {
+        let is_answered = !matches!(body, Body::CallCancel(_) | Body::CallDone(_));
+        if is_answered && self.outbox.unwritten_replies() >= CONTROL_QUEUE_MAX {
+            return Err(protocol_refusal(
+                &self.hello.task,
+                "requests without reading the answers",
+            ));
+        }
         let answer = match body {
             Body::Ping(_) => Body::Pong(proto::Pong {}),
             Body::PendingRequest(_) => Body::PendingReply(proto::PendingReply::default()),
@@ -349,6 +356,10 @@ impl Conversation {
             Body::CallCancel(cancel) => {
                 self.calls.cancel(self, cancel.request);
                 return Ok(());
+            }
+            Body::CallDone(done) if done.requests.len() > CALL_WINDOW => {
+                let what = "more answers acknowledged than can be under way";
+                return Err(protocol_refusal(&self.hello.task, what));
             }
             Body::CallDone(done) => {
                 self.calls.acknowledge(self, &done.requests);
@@ -366,12 +377,6 @@ impl Conversation {
                 ));
             }
         };
-        if self.outbox.unwritten() >= CONTROL_QUEUE_MAX {
-            return Err(protocol_refusal(
-                &self.hello.task,
-                "requests without reading the answers",
-            ));
-        }
         self.outbox.put(Envelope {
             id,
             reply: true,
@@ -502,77 +507,6 @@ impl Conversation {
                         frame_refusal(&self.hello.task, &error).status,
                     );
                 }
-            }
-        }
-    }
-
-    /// Asks every so often whether the peer runs, and says so when it stops or starts to answer. Silence proves
-    /// nothing, so where a process handle will tell of the end it ends no connection; over TCP nothing else tells of a
-    /// machine that is gone, and silence ends it after its time.
-    ///
-    /// Over TCP only an answer counts, and for the moment of its question: what a peer says by itself does not prove
-    /// that it hears. So a way that is broken in one direction is broken for both sides, from one moment on. Where a
-    /// process handle tells of the end, only a pause is left to be seen: a peer heard just now is not asked, and all
-    /// may take longer.
-    async fn ask(
-        &self,
-        runtime: &Runtime,
-        config: &ControlConfig,
-        handler: &dyn Handler,
-    ) -> PeerGone {
-        let is_far = self.path.is_far();
-        // Silence from before this moment may be ours.
-        let mut spared = Instant::now();
-        loop {
-            let every = match is_far {
-                true => config.ping_every,
-                false => {
-                    let crowd = u32::try_from(self.calls.connected()).unwrap_or(u32::MAX);
-                    let in_turn = PING_EACH_NEAR.saturating_mul(crowd).min(PING_NEAR_MAX);
-                    in_turn.max(PING_EVERY_NEAR * config.ping_every)
-                }
-            };
-            let began = Instant::now();
-            let time = match is_far {
-                true if began < spared => every / 4,
-                true => {
-                    let left = config.lost_after;
-                    let left = left.saturating_sub(self.proved.get().elapsed());
-                    every.min(left).max(SHORTEST_SLEEP)
-                }
-                false => every,
-            };
-            runtime.sleep(time).await;
-            if began.elapsed() >= time + every {
-                // This process did not run: what came meanwhile is read first. It answers what was asked before, so the
-                // peer has the time of another question to prove itself.
-                runtime.sleep(every / 4).await;
-                spared = Instant::now() + every + every / 2;
-            }
-            let is_asked = self
-                .requests
-                .borrow()
-                .values()
-                .any(|asked| matches!(asked, Asked::Ping(_)));
-            let is_silent = is_far || self.heard.get().elapsed() >= every / 2;
-            if !is_asked && is_silent && self.requests.borrow().len() < CONTROL_REQUESTS_MAX {
-                let at = Instant::now();
-                let id = self.request(Body::Ping(proto::Ping {}));
-                self.requests.borrow_mut().insert(id, Asked::Ping(at));
-            }
-            if is_asked
-                && self.heard.get().elapsed() >= config.paused_after
-                && !self.is_paused.replace(true)
-            {
-                handler.peer_paused(self.peer, true);
-            }
-            let is_lost = self.proved.get().elapsed() >= config.lost_after;
-            if is_far && is_lost && Instant::now() >= spared {
-                let why = format!(
-                    "nothing was answered by {} for {:?}",
-                    self.hello.task, config.lost_after
-                );
-                return PeerGone::ConnectionLost(Refusal::later("PEER_LOST", why).status);
             }
         }
     }

@@ -104,6 +104,9 @@ impl Passing {
     ) -> Result<(), Refusal> {
         let broken = |what: &str| Err(protocol_refusal(&peer.task, what));
         let count = batch.entries.len();
+        if count == 0 && !batch.last {
+            return broken("a batch of nothing, with more to come");
+        }
         let descriptors = lane
             .receive(batch.batch, count)
             .map_err(|error| lane_refusal(&peer.task, &error))?;

@@ -2,6 +2,7 @@
 //!
 //! Knows messages and their seals; nothing of what is greeted, and no deadline (kept by the caller).
 
+use futures_lite::future::yield_now;
 use futures_lite::io::{AsyncRead, AsyncWrite};
 
 use super::frame;
@@ -45,6 +46,8 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> Result<Outcome, Refusal> {
     machine.begin(side);
     loop {
+        // A peer that is never silent would otherwise keep the deadline from being looked at.
+        yield_now().await;
         for envelope in machine.talk().take() {
             let written = frame::write(stream, &envelope, seals.outgoing.as_mut()).await;
             if let Err(error) = written {

@@ -15,6 +15,8 @@ pub(crate) struct Outbox {
     queue: RefCell<VecDeque<Envelope>>,
     /// Messages put in and not yet written: counts the one in the writer's hands too.
     unwritten: Cell<usize>,
+    /// Of those in the queue, answers to the peer's requests.
+    replies: Cell<usize>,
     writer: RefCell<Option<Waker>>,
     drained: RefCell<Option<Waker>>,
 }
@@ -22,6 +24,8 @@ pub(crate) struct Outbox {
 impl Outbox {
     /// Puts one in.
     pub(crate) fn put(&self, envelope: Envelope) {
+        self.replies
+            .set(self.replies.get() + usize::from(envelope.reply));
         self.queue.borrow_mut().push_back(envelope);
         self.unwritten.set(self.unwritten.get() + 1);
         if let Some(writer) = self.writer.take() {
@@ -32,7 +36,11 @@ impl Outbox {
     /// Takes the next, once there is one.
     pub(crate) async fn take(&self) -> Envelope {
         poll_fn(|context| match self.queue.borrow_mut().pop_front() {
-            Some(envelope) => Poll::Ready(envelope),
+            Some(envelope) => {
+                self.replies
+                    .set(self.replies.get() - usize::from(envelope.reply));
+                Poll::Ready(envelope)
+            }
             None => {
                 *self.writer.borrow_mut() = Some(context.waker().clone());
                 Poll::Pending
@@ -63,8 +71,8 @@ impl Outbox {
         }
     }
 
-    /// How many are not yet written.
-    pub(crate) fn unwritten(&self) -> usize {
-        self.unwritten.get()
+    /// How many answers wait to be written.
+    pub(crate) fn unwritten_replies(&self) -> usize {
+        self.replies.get()
     }
 }

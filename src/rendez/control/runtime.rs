@@ -34,6 +34,9 @@ const PREEMPT_TIMER: Duration = Duration::from_secs(3600);
 /// Registered buffers are for files, which we have none of: the least glommio takes.
 const IO_MEMORY: usize = 64 << 10;
 
+/// A pause that lets all others run: longer than it takes to set its timer, or there is none.
+const REST: Duration = Duration::from_micros(20);
+
 /// What can drive the control plane.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -114,6 +117,12 @@ impl Runtime {
             Inner::Glommio => glommio::timer::sleep(time).await,
             Inner::Poll(_) => drop(async_io::Timer::after(time).await),
         }
+    }
+
+    /// Lets all others run: tasks, timers and sockets. To wake oneself at once would not do: glommio looks at no socket
+    /// as long as a task is ready.
+    pub(crate) async fn rest(&self) {
+        self.sleep(REST).await;
     }
 
     /// What `task` gives, or nothing if `time` is over first; `task` is dropped then.

@@ -13,12 +13,17 @@ use crate::control::refusal::{Refusal, clip};
 use crate::control::transport::Path;
 use crate::ground::{Code, catalogue};
 
+/// Offers that are declined in one greeting: more than there are transports, whatever release the dialler is.
+const OFFERS_MAX: usize = 16;
+
 /// The acceptor.
 #[derive(Debug)]
 pub(crate) struct Acceptor<'a> {
     terms: GreetingTerms<'a>,
     talk: Talk,
     rungs: Rungs,
+    /// Offers that were declined.
+    declined: usize,
     state: State,
 }
 
@@ -64,6 +69,7 @@ impl<'a> Acceptor<'a> {
             terms,
             talk: Talk::new("(unnamed)"),
             rungs: Rungs::new(Vec::new()),
+            declined: 0,
             state: State::Hello,
         }
     }
@@ -254,6 +260,9 @@ impl<'a> Acceptor<'a> {
         if offer.ends.len() != side.channels(&with.peer)? as usize {
             return Err(self.talk.broken("another number of ends than channels"));
         }
+        if self.declined >= OFFERS_MAX {
+            return Err(self.talk.broken("transports without end"));
+        }
         let no = match self.rungs.find(offer.transport) {
             Some((path, None)) => {
                 side.begin(Job::Open(path, with.peer.clone()));
@@ -267,6 +276,7 @@ impl<'a> Acceptor<'a> {
     }
 
     fn decline(&mut self, no: &No) {
+        self.declined += 1;
         self.talk.answer(Body::OfferReply(proto::OfferReply {
             no: no.aloud(),
             ..proto::OfferReply::default()

@@ -1,0 +1,118 @@
+//! Peers that are let in and then never stop: others of the same control plane go on.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use prost::Message;
+use rendez::control::{Incoming, PeerGone, RuntimeKind, Services};
+use rendez_proto::envelope::Body;
+use rendez_proto::{self as proto, Envelope};
+
+use super::refusals::connected_to;
+use super::support::{Answers, BOTH, Event, Task, config, start, start_with};
+
+const ECHO: u32 = 1;
+
+fn serve(task: &str, kind: RuntimeKind) -> Task {
+    let echo = Services::new().on(ECHO, |call: &Incoming| Ok(call.payload.clone()));
+    let answers = Answers {
+        services: echo,
+        ..Answers::default()
+    };
+    start_with(config(task, 1, kind), answers)
+}
+
+fn bytes(id: u64, body: Body) -> Vec<u8> {
+    let envelope = Envelope {
+        id,
+        reply: false,
+        body: Some(body),
+    };
+    let bytes = envelope.encode_to_vec();
+    let len = u32::try_from(bytes.len()).expect("short");
+    [&len.to_le_bytes()[..], &bytes].concat()
+}
+
+/// What is not answered can be said without end: a socket that is never empty holds no other peer up.
+#[test]
+fn a_peer_that_never_stops_holds_no_other_up() {
+    for kind in BOTH {
+        let a = serve("a", kind);
+        let raw = connected_to(a.control.address(), 2);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (mut stream, is_over) = (&raw.stream, &is_over);
+            scope.spawn(move || {
+                let done = proto::CallDone { requests: vec![7] };
+                let flood = bytes(3, Body::CallDone(done)).repeat(4096);
+                while !is_over.load(Ordering::Relaxed) && stream.write_all(&flood).is_ok() {}
+            });
+            std::thread::sleep(Duration::from_millis(200));
+            let c = start(config("c", 3, kind));
+            c.dial(&a, "a");
+            let answers: Vec<_> = (0..3)
+                .map(|_| c.control.call("a", ECHO, b"x", Duration::from_secs(5)))
+                .collect();
+            is_over.store(true, Ordering::Relaxed);
+            // The flood may wait for room.
+            let _ = raw.stream.shutdown(std::net::Shutdown::Both);
+            for answer in answers {
+                assert_eq!(answer.expect("answered"), b"x", "{kind:?}");
+            }
+        });
+    }
+}
+
+/// Answers that come later than their requests are bounded as those that come at once.
+#[test]
+fn calls_whose_answers_are_not_read_end_the_connection() {
+    let a = serve("a", RuntimeKind::Poll);
+    let mut raw = connected_to(a.control.address(), 2);
+    for request in 1..=400 {
+        let call = proto::Call {
+            version: 1,
+            method: ECHO,
+            request,
+            deadline_ms: 10_000,
+            trace: 0,
+            payload: vec![0; 60 << 10],
+        };
+        if raw
+            .stream
+            .write_all(&bytes(2 + request, Body::Call(call)))
+            .is_err()
+        {
+            break;
+        }
+        // Time for it to be carried out: more at once are refused for their number.
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let Event::Up(_) = a.next() else {
+        panic!("no peer")
+    };
+    let Ok(Event::Gone(_, PeerGone::ConnectionLost(status))) =
+        a.events.recv_timeout(Duration::from_secs(5))
+    else {
+        panic!("it stays")
+    };
+    assert_eq!(status.reason(), "PEER_PROTOCOL");
+}
+
+/// No more answers are acknowledged at once than there can be.
+#[test]
+fn an_acknowledgement_has_its_bound() {
+    let a = serve("a", RuntimeKind::Poll);
+    let mut raw = connected_to(a.control.address(), 2);
+    let done = |count| {
+        Body::CallDone(proto::CallDone {
+            requests: vec![7; count],
+        })
+    };
+    raw.say(3, false, done(64));
+    raw.say(4, false, Body::PendingRequest(proto::PendingRequest {}));
+    let began = Instant::now();
+    assert!(raw.hear().is_some() && began.elapsed() < Duration::from_secs(5));
+    raw.say(5, false, done(65));
+    assert!(raw.is_closed());
+}
