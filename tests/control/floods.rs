@@ -9,7 +9,8 @@ use rendez::control::{Incoming, PeerGone, RuntimeKind, Services};
 use rendez_proto::envelope::Body;
 use rendez_proto::{self as proto, Envelope};
 
-use super::refusals::connected_to;
+use super::raw::hello;
+use super::refusals::{connected_as, connected_to};
 use super::support::{Answers, BOTH, Event, Task, config, start, start_with};
 
 const ECHO: u32 = 1;
@@ -115,4 +116,50 @@ fn an_acknowledgement_has_its_bound() {
     assert!(raw.hear().is_some() && began.elapsed() < Duration::from_secs(5));
     raw.say(5, false, done(65));
     assert!(raw.is_closed());
+}
+
+/// A peer that does not run, or does not answer: calls to it are given up, and no more than a window of them waits.
+#[test]
+fn calls_that_were_given_up_are_bounded() {
+    for kind in BOTH {
+        for size in [1, 60 << 10] {
+            let a = serve("a", kind);
+            let takes_calls = proto::Hello {
+                abilities: u64::MAX,
+                ..hello("b", "a", 2)
+            };
+            let mut raw = connected_as(a.control.address(), takes_calls);
+            let Event::Up(_) = a.next() else {
+                panic!("no peer")
+            };
+            let late = Duration::from_millis(1);
+            for _ in 0..200 {
+                let status = a.control.call("b", ECHO, &vec![0; size], late);
+                assert_eq!(status.expect_err("late").reason(), "CALL_DEADLINE");
+            }
+            let last = a
+                .control
+                .begin_call("b", ECHO, b"last", 0, Duration::from_secs(10))
+                .expect("taken");
+            let mut calls = 0;
+            loop {
+                let envelope = raw.hear().expect("the connection stays");
+                let Some(Body::Call(call)) = envelope.body else {
+                    continue;
+                };
+                calls += 1;
+                let is_last = call.payload == b"last";
+                let reply = proto::CallReply {
+                    payload: call.payload,
+                    ..proto::CallReply::default()
+                };
+                raw.say(envelope.id, true, Body::CallReply(reply));
+                if is_last {
+                    break;
+                }
+            }
+            assert_eq!(last.wait().expect("answered"), b"last");
+            assert!(calls <= 65, "{calls} of {size} bytes on {kind:?}");
+        }
+    }
 }

@@ -364,11 +364,13 @@ fn connected(a: &Task, incarnation: u64) -> Raw {
 
 /// Greets task `a` by hand as `b` until the connection counts.
 pub(crate) fn connected_to(address: &Address, incarnation: u64) -> Raw {
+    connected_as(address, hello("b", "a", incarnation))
+}
+
+/// The same with another hello.
+pub(crate) fn connected_as(address: &Address, hello: proto::Hello) -> Raw {
     let mut raw = Raw::connect(address);
-    assert!(matches!(
-        raw.greet(hello("b", "a", incarnation)),
-        Outcome::Accepted(_)
-    ));
+    assert!(matches!(raw.greet(hello), Outcome::Accepted(_)));
     raw.pass(1, &[memory("link b a")]);
     raw.say(2, false, named(vec![link()], 1, true));
     assert!(matches!(

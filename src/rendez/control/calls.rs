@@ -99,7 +99,7 @@ impl Calls {
         };
         let on = waiting.on.and_then(|peer| self.conversation(peer));
         if let Some(conversation) = on {
-            conversation.tell(Body::CallCancel(proto::CallCancel { request }));
+            conversation.give_up(request);
             self.send(&conversation);
         }
     }
@@ -261,11 +261,8 @@ impl Calls {
         let hello = &conversation.hello;
         let peer = conversation.peer;
         let mut asked = self.asked.borrow_mut();
-        let under_way = asked
-            .values()
-            .filter(|waiting| waiting.on == Some(peer))
-            .count();
-        let mut room = CALL_WINDOW.saturating_sub(under_way);
+        // Those that were given up count until they are answered: the peer may have them all still to read.
+        let mut room = CALL_WINDOW.saturating_sub(conversation.unanswered());
         let mut failed = Vec::new();
         for (request, waiting) in asked.iter_mut() {
             if room == 0 || !conversation.is_open() {

@@ -73,7 +73,7 @@ pub(crate) struct Conversation {
     /// Segments that wait for room in the window.
     waiting: RefCell<VecDeque<Rc<SegmentOffer>>>,
     requests: RefCell<BTreeMap<u64, Asked>>,
-    /// Calls of ours on this connection: the number of the envelope, and of the request.
+    /// Calls of ours on this connection without an answer: the number of the envelope, and of the request.
     called: RefCell<BTreeMap<u64, u64>>,
     calls: Rc<Calls>,
     next_id: Cell<u64>,
@@ -199,6 +199,22 @@ impl Conversation {
     pub(crate) fn call(&self, request: u64, call: proto::Call) {
         let id = self.request(Body::Call(call));
         self.called.borrow_mut().insert(id, request);
+    }
+
+    /// Calls of ours that the peer has yet to answer, with those that were given up.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.called.borrow().len()
+    }
+
+    /// Gives a call up: it is not sent if it waits, and otherwise the peer is told.
+    pub(crate) fn give_up(&self, request: u64) {
+        let is_it = |envelope: &Envelope| matches!(&envelope.body, Some(Body::Call(call)) if call.request == request);
+        match self.outbox.withdraw(is_it) {
+            Some(call) => {
+                self.called.borrow_mut().remove(&call.id);
+            }
+            None => self.tell(Body::CallCancel(proto::CallCancel { request })),
+        }
     }
 
     /// Answers a request of the peer's that was not answered at once.
@@ -411,6 +427,14 @@ impl Conversation {
         let request = request.ok_or_else(|| {
             protocol_refusal(&self.hello.task, "an answer to no call that was made")
         })?;
+        if self
+            .outbox
+            .withdraw(|call| !call.reply && call.id == id)
+            .is_some()
+        {
+            let what = "an answer to a call that was not sent yet";
+            return Err(protocol_refusal(&self.hello.task, what));
+        }
         self.calls.answered(self, request, answer);
         Ok(())
     }

@@ -49,6 +49,18 @@ impl Outbox {
         .await
     }
 
+    /// Takes back the first that `is_it`, if it waits.
+    pub(crate) fn withdraw(&self, is_it: impl Fn(&Envelope) -> bool) -> Option<Envelope> {
+        let mut queue = self.queue.borrow_mut();
+        let index = queue.iter().position(is_it)?;
+        let envelope = queue.remove(index)?;
+        self.replies
+            .set(self.replies.get() - usize::from(envelope.reply));
+        drop(queue);
+        self.written();
+        Some(envelope)
+    }
+
     /// Waits until all that was queued is written.
     pub(crate) async fn drained(&self) {
         poll_fn(|context| {
