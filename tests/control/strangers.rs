@@ -397,6 +397,34 @@ fn a_cut_link_is_told_and_mended() {
     }
 }
 
+/// A task whose machine is gone without a word returns at once: it waits until its former life is given up, and is not
+/// refused as a second one.
+#[test]
+fn a_task_returns_before_its_former_life_is_missed() {
+    for kind in BOTH {
+        let quick = |task, incarnation| {
+            let mut config = open(task, incarnation, kind);
+            config.ping_every = Duration::from_millis(100);
+            config.paused_after = Duration::from_secs(1);
+            config.lost_after = Duration::from_secs(2);
+            start(config)
+        };
+        let (a, b) = (quick("a", 1), quick("b", 2));
+        let relay = Relay::to(&address(&b));
+        a.control
+            .dial_by("b", relay.address.clone(), PathWish::Tcp, PATIENCE)
+            .expect("taken");
+        assert_joined(a.up(), b.up());
+        relay.cut(true);
+        let again = quick("b", 3);
+        dial(&again, &a, "a", PathWish::Tcp);
+        assert_eq!(lost(&a).1.reason(), "PEER_LOST");
+        let (at_a, at_b) = (next_up(&a), next_up(&again));
+        assert_eq!(at_a.incarnation, Incarnation(3));
+        assert_joined(at_a, at_b);
+    }
+}
+
 /// A way that is broken in one direction only is broken for both sides from one moment on: what the deaf side still
 /// says to the mute one proves nothing to it.
 #[test]

@@ -18,6 +18,7 @@ use futures_lite::future::or;
 use futures_lite::io::{AsyncRead, AsyncWrite};
 use rustix::event::PollFlags;
 
+use crate::ground::Incarnation;
 use crate::ground::limits::{CALL_WINDOW, CONTROL_QUEUE_MAX, DESCRIPTOR_WINDOW};
 use rendez_proto::envelope::Body;
 use rendez_proto::{self as proto, Envelope};
@@ -80,6 +81,8 @@ pub(crate) struct Conversation {
     heard: Cell<Instant>,
     /// When the last question went out that was answered: then, at the latest, the peer heard us and lived.
     proved: Cell<Instant>,
+    /// Another life of the peer's task that wants to connect, and when the peer was asked for a proof of its own.
+    rival: Cell<Option<(Incarnation, Instant)>>,
     is_paused: Cell<bool>,
 }
 
@@ -146,6 +149,7 @@ impl Conversation {
             next_id: Cell::new(1),
             heard: Cell::new(Instant::now()),
             proved: Cell::new(Instant::now()),
+            rival: Cell::new(None),
             is_paused: Cell::new(false),
         }
     }

@@ -428,7 +428,9 @@ impl Plane {
             // One that counts but has no conversation is just beginning or just over: asked again, the answer is
             // clear.
             self.peers.borrow().get(&peer).is_none_or(|conversation| {
-                conversation.is_ending() || conversation.is_doubtful(&self.config)
+                conversation.is_ending()
+                    || conversation.is_doubtful(&self.config)
+                    || !conversation.outlives(hello.incarnation)
             })
         };
         self.registry

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::ground::Incarnation;
 use crate::ground::limits::CONTROL_REQUESTS_MAX;
 use rendez_proto::{self as proto, envelope::Body};
 
@@ -72,10 +73,8 @@ impl Conversation {
                 .values()
                 .any(|asked| matches!(asked, Asked::Ping(_)));
             let is_silent = is_far || self.heard.get().elapsed() >= every / 2;
-            if !is_asked && is_silent && self.requests.borrow().len() < CONTROL_REQUESTS_MAX {
-                let at = Instant::now();
-                let id = self.request(Body::Ping(proto::Ping {}));
-                self.requests.borrow_mut().insert(id, Asked::Ping(at));
+            if !is_asked && is_silent {
+                self.ping();
             }
             if is_asked
                 && self.heard.get().elapsed() >= config.paused_after
@@ -91,6 +90,28 @@ impl Conversation {
                 );
                 return PeerGone::ConnectionLost(Refusal::later("PEER_LOST", why).status);
             }
+        }
+    }
+
+    /// Another life of the peer's task wants to connect: has the peer proved since then that it lives? Over a network
+    /// it may be gone without a word, so it is asked at once, and when that life comes again the answer is clear.
+    pub(crate) fn outlives(&self, other: Incarnation) -> bool {
+        match self.rival.get() {
+            _ if !self.path.is_far() => true,
+            Some((rival, since)) if rival == other => self.proved.get() >= since,
+            _ => {
+                self.rival.set(Some((other, Instant::now())));
+                self.ping();
+                false
+            }
+        }
+    }
+
+    fn ping(&self) {
+        if self.requests.borrow().len() < CONTROL_REQUESTS_MAX {
+            let at = Instant::now();
+            let id = self.request(Body::Ping(proto::Ping {}));
+            self.requests.borrow_mut().insert(id, Asked::Ping(at));
         }
     }
 }
