@@ -386,6 +386,33 @@ pub(crate) fn connected_as(address: &Address, hello: proto::Hello) -> Raw {
     raw
 }
 
+/// A task that leaves in the middle of a greeting: the peer that counts it already hears why.
+#[test]
+fn who_is_greeted_during_the_end_hears_of_it() {
+    for kind in BOTH {
+        let a = start(config("a", 1, kind));
+        let mut raw = Raw::connect(a.control.address());
+        let outcome = raw.greet(hello("b", "a", 2));
+        assert!(matches!(outcome, Outcome::Accepted(_)));
+        raw.pass(1, &[memory("link b a")]);
+        raw.say(2, false, named(vec![link()], 1, true));
+        let acked = raw.hear().and_then(|envelope| envelope.body);
+        assert!(matches!(acked, Some(Body::Ack(_))));
+        let theirs = raw.hear().expect("their descriptors");
+        std::thread::scope(|scope| {
+            let control = &a.control;
+            scope.spawn(|| control.stop("test over", PATIENCE));
+            std::thread::sleep(Duration::from_millis(20));
+            raw.say(theirs.id, true, Body::Ack(proto::Ack {}));
+            let heard = raw.hear().and_then(|envelope| envelope.body);
+            let Some(Body::Bye(bye)) = heard else {
+                panic!("{kind:?}: {heard:?}")
+            };
+            assert_eq!(bye.reason, "test over");
+        });
+    }
+}
+
 #[test]
 fn a_connected_peer_that_breaks_the_protocol_is_lost() {
     for kind in BOTH {

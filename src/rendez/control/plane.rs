@@ -47,6 +47,11 @@ use super::signal::Signal;
 use super::tickets::Tickets;
 use super::watch::{Sight, Watch};
 
+/// How long a task that leaves waits for the greetings that are under way.
+const MEETING_MAX: Duration = Duration::from_millis(100);
+/// And how often it looks whether they are over.
+const MEETING_PAUSE: Duration = Duration::from_millis(2);
+
 /// What other threads want of the control thread.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -99,6 +104,8 @@ pub(crate) struct Plane {
     /// Counts announcements, so that a greeting sees whether it missed one.
     pub(super) announced: Cell<u64>,
     pub(super) rng: RefCell<Rng>,
+    /// Why this task leaves, once it does.
+    leaving: RefCell<Option<String>>,
     /// Set when all tasks must end.
     closing: Signal,
     tasks: Cell<usize>,
@@ -189,6 +196,7 @@ impl Plane {
             dials: RefCell::default(),
             next_peer: Cell::new(1),
             announced: Cell::new(0),
+            leaving: RefCell::default(),
             closing: Signal::default(),
             tasks: Cell::new(0),
             idle: Signal::default(),
@@ -286,26 +294,44 @@ impl Plane {
 
     /// Says goodbye to all, as long as `deadline` lets, until they know, and waits until every task has ended.
     async fn end(self: Rc<Self>, reason: &str, deadline: Instant) {
-        let conversations = self.conversations();
-        for conversation in &conversations {
+        *self.leaving.borrow_mut() = Some(reason.to_owned());
+        for conversation in self.conversations() {
             conversation.say_bye(reason);
         }
+        // Whom we are greeting may count us already, and must hear the reason too.
+        let all_met = async {
+            let converses = |peer| self.peers.borrow().contains_key(&peer);
+            while self.registry.borrow().is_meeting(converses) {
+                self.runtime.sleep(MEETING_PAUSE).await;
+            }
+        };
         let all_know = async {
-            for conversation in &conversations {
+            self.runtime.within(MEETING_MAX, all_met).await;
+            for conversation in self.conversations() {
                 conversation.parted().await;
             }
         };
         let time = deadline.saturating_duration_since(Instant::now());
         self.runtime.within(time, all_know).await;
-        for conversation in &conversations {
+        for conversation in self.conversations() {
             conversation.shut_down();
         }
-        drop(conversations);
         self.closing.set();
         if self.tasks.get() > 0 {
             self.idle.wait().await;
         }
         self.peers.borrow_mut().clear();
+    }
+
+    /// Refuses what would only be ended at once.
+    fn stays(&self) -> Result<(), Refusal> {
+        match &*self.leaving.borrow() {
+            Some(reason) => {
+                let message = format!("task {} leaves: {reason}", self.config.task);
+                Err(Refusal::later("PEER_BUSY", message))
+            }
+            None => Ok(()),
+        }
     }
 
     /// A greeting succeeded: the handler knows now.
@@ -373,6 +399,9 @@ impl Plane {
         if self.announced.get() != announced {
             self.offer_again(&conversation);
         }
+        if let Some(reason) = &*self.leaving.borrow() {
+            conversation.say_bye(reason);
+        }
         self.calls.up(&conversation);
         Established {
             conversation,
@@ -424,6 +453,7 @@ impl Plane {
 
     /// May a hello be greeted?
     pub(super) fn admit(self: &Rc<Self>, hello: &PeerHello) -> Result<Claim, Refusal> {
+        self.stays()?;
         let is_ending = |peer: PeerId| {
             // One that counts but has no conversation is just beginning or just over: asked again, the answer is
             // clear.
@@ -446,6 +476,10 @@ impl Plane {
         hello: &PeerHello,
         is_dialler: bool,
     ) -> Result<Claim, Refusal> {
+        // The dialler counts first.
+        if is_dialler {
+            self.stays()?;
+        }
         self.registry
             .borrow_mut()
             .up(&hello.task, peer, hello.incarnation, is_dialler)?;

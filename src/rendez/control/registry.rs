@@ -158,6 +158,14 @@ impl Registry {
         self.slots.get(task).is_some_and(|slot| slot.is_accepting)
     }
 
+    /// True while a task is being greeted that dialled us, or one is up that does not converse yet.
+    pub(crate) fn is_meeting(&self, converses: impl Fn(PeerId) -> bool) -> bool {
+        let converses = |slot: &Slot| slot.up.is_none_or(|up| converses(up.peer));
+        self.slots
+            .values()
+            .any(|slot| slot.is_accepting || !converses(slot))
+    }
+
     fn has_room(&self, task: &str) -> Result<(), Refusal> {
         if self.slots.len() < PEERS_MAX || self.slots.contains_key(task) {
             return Ok(());
