@@ -440,6 +440,8 @@ impl Handler for Wiring {
     }
 
     fn dial_failed(&self, task: &str, status: Status, last: Status) {
+        // Of a greeting that came to nothing.
+        self.book().links.remove(task);
         if let (Some(engine), Ok(task)) = (self.engine(), TaskName::parse(task)) {
             self.not_reached(&task, &last);
             engine.call_all(|| Call::PeerUnreachable {

@@ -118,7 +118,15 @@ impl Wiring {
 
     /// A dial came to nothing.
     pub(super) fn not_reached(&self, task: &TaskName, why: &Status) {
-        self.book().unreached.insert(task.clone(), why.clone());
+        let mut book = self.book();
+        // Others named themselves when they dialled us: there may be any number of them.
+        let is_kept = book.addresses.contains_key(&task.to_string())
+            || book.awaited.contains_key(task)
+            || book.unreached.len() < limits::PEERS_MAX;
+        if is_kept {
+            book.unreached.insert(task.clone(), why.clone());
+        }
+        drop(book);
         self.settled.notify_all();
     }
 }

@@ -119,3 +119,41 @@ fn a_peer_is_reached_with_boundless_patience() {
     let address = b.address().unwrap();
     assert_eq!(a.who_listens(address, Duration::MAX).unwrap(), *b.task());
 }
+
+/// Meetings that fail leave nothing behind that grows with them.
+#[test]
+fn failed_meetings_leave_little() {
+    let engine = Engine::start(config("/job:a/task:0")).unwrap();
+    let wiring = &engine.inner.wiring;
+    let status = Status::of(catalogue::PEER_LOST, "it cannot be wired");
+    for index in 0..3_000 {
+        wiring.not_reached(&TaskName::new("visitor", 0, index).unwrap(), &status);
+    }
+    let known = TaskName::new("known", 0, 0).unwrap();
+    wiring.add_peer(
+        known.clone(),
+        "unix:@rendez-no-task-listens-here".parse().unwrap(),
+    );
+    wiring.not_reached(&known, &status);
+    let book = wiring.book();
+    assert!(book.unreached.len() <= crate::ground::limits::PEERS_MAX + 1);
+    assert!(book.unreached.contains_key(&known));
+    drop(book);
+    let hello = PeerHello {
+        task: known.to_string(),
+        incarnation: crate::ground::Incarnation(2),
+        shards: 1,
+        poll_policy: crate::control::PollPolicy::Park,
+        limits: crate::control::PeerLimits::default(),
+        features: Vec::new(),
+        abilities: 0,
+        lacks: Vec::new(),
+        no_shm: String::new(),
+        user: None,
+        process: None,
+    };
+    wiring.make_link(&hello).unwrap();
+    assert_eq!(wiring.book().links.len(), 1);
+    wiring.dial_failed(&hello.task, status.clone(), status);
+    assert!(wiring.book().links.is_empty());
+}
