@@ -75,6 +75,8 @@ pub const CONTROL_REQUESTS_MAX: usize = 16;
 pub const CONTROL_QUEUE_MAX: usize = 128;
 /// Connections accepted whose greeting is not over: further ones wait in the kernel's backlog.
 pub const GREETINGS_MAX: usize = 64;
+/// Of them, those of other users of this machine: half, so that they cannot lock out our own.
+pub const GREETINGS_OF_OTHERS_MAX: usize = GREETINGS_MAX / 2;
 /// Peers connected at once. Each costs five descriptors and under 100 KiB.
 pub const PEERS_MAX: usize = 1024;
 /// Peers whose connection is gone while their process is still watched.

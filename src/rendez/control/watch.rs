@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use crate::ground::limits::GREETINGS_MAX;
+use crate::ground::limits::{GREETINGS_MAX, GREETINGS_OF_OTHERS_MAX};
 
 use super::address::Listening;
 use super::config::greeting_time;
@@ -63,6 +63,8 @@ pub(crate) struct Permit {
     shared: Arc<Shared>,
     /// Of a gate for TCP; those of Unix sockets are counted here.
     pass: Option<Pass>,
+    /// Of a Unix socket whose other end is another user's.
+    is_others: bool,
 }
 
 /// A handle of the watch.
@@ -77,6 +79,9 @@ struct Shared {
     wake: OwnedFd,
     orders: Mutex<Vec<Order>>,
     permits: AtomicUsize,
+    /// Of them, those of other users.
+    others: AtomicUsize,
+    user: u32,
 }
 
 #[derive(Debug)]
@@ -115,6 +120,8 @@ impl Watch {
             wake,
             orders: Mutex::default(),
             permits: AtomicUsize::new(0),
+            others: AtomicUsize::new(0),
+            user: rustix::process::geteuid().as_raw(),
         });
         let mut round = Round {
             shared: Arc::clone(&shared),
@@ -158,14 +165,30 @@ impl Drop for Watch {
 }
 
 impl Permit {
-    fn new(shared: &Arc<Shared>, pass: Option<Pass>) -> Self {
-        if pass.is_none() {
-            shared.permits.fetch_add(1, Ordering::Relaxed);
-        }
+    /// For a connection over TCP that has passed a gate.
+    fn passed(shared: &Arc<Shared>, pass: Pass) -> Self {
         Self {
             shared: Arc::clone(shared),
-            pass,
+            pass: Some(pass),
+            is_others: false,
         }
+    }
+
+    /// For a connection of `user` of this machine, unless there are too many of other users.
+    fn of_user(shared: &Arc<Shared>, user: u32) -> Option<Self> {
+        let is_others = user != shared.user;
+        if is_others && shared.others.load(Ordering::Relaxed) >= GREETINGS_OF_OTHERS_MAX {
+            return None;
+        }
+        shared
+            .others
+            .fetch_add(usize::from(is_others), Ordering::Relaxed);
+        shared.permits.fetch_add(1, Ordering::Relaxed);
+        Some(Self {
+            shared: Arc::clone(shared),
+            pass: None,
+            is_others,
+        })
     }
 }
 
@@ -173,6 +196,9 @@ impl Drop for Permit {
     fn drop(&mut self) {
         if self.pass.take().is_none() {
             self.shared.permits.fetch_sub(1, Ordering::Relaxed);
+            self.shared
+                .others
+                .fetch_sub(usize::from(self.is_others), Ordering::Relaxed);
         }
         // A connection that waited for it has room now.
         self.shared.wake();
@@ -302,13 +328,23 @@ impl<T: Fn(Sight) -> bool> Round<T> {
     }
 
     fn accept(&mut self) {
-        while self.shared.has_room() {
+        // Not for ever: those that are closed at once may be without end.
+        for _ in 0..GREETINGS_MAX {
+            if !self.shared.has_room() {
+                return;
+            }
             match rustix::net::accept_with(
                 &self.listening.socket,
                 rustix::net::SocketFlags::CLOEXEC,
             ) {
                 Ok(socket) => {
-                    let permit = Permit::new(&self.shared, None);
+                    let user = Credentials::of(socket.as_fd()).map(|of| of.user);
+                    let Some(permit) = user
+                        .ok()
+                        .and_then(|user| Permit::of_user(&self.shared, user))
+                    else {
+                        continue;
+                    };
                     let others = self
                         .shared
                         .permits
@@ -353,7 +389,7 @@ impl<T: Fn(Sight) -> bool> Round<T> {
     /// too long.
     fn take_openings(&mut self, ready: &[bool]) -> bool {
         let shared = &self.shared;
-        let permit = |pass| Permit::new(shared, Some(pass));
+        let permit = |pass| Permit::passed(shared, pass);
         self.newcomers.take(ready, permit, &self.tell)
     }
 
@@ -459,3 +495,6 @@ fn to_timespec(time: Duration) -> Timespec {
         tv_nsec: time.subsec_nanos().into(),
     }
 }
+
+#[cfg(test)]
+mod tests;
