@@ -11,10 +11,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::pending;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use futures_lite::future::or;
+use futures_lite::future::{or, poll_once};
 use futures_lite::io::{AsyncRead, AsyncWrite};
 use rustix::event::PollFlags;
 
@@ -40,7 +41,8 @@ use super::transport::Path;
 
 mod asking;
 
-/// Messages read before others have their turn: a socket that is never empty would keep them from it for ever.
+/// Messages that are read without a wait before others have their turn: a socket that is never empty would keep them
+/// from it for ever.
 const READ_AT_ONCE: usize = 16;
 
 /// One connected peer.
@@ -320,11 +322,23 @@ impl Conversation {
     ) -> PeerGone {
         let mut read = 0usize;
         loop {
-            read += 1;
-            if read.is_multiple_of(READ_AT_ONCE) {
+            if read >= READ_AT_ONCE {
+                read = 0;
                 runtime.rest().await;
             }
-            let envelope = match frame::read(reader, seal.as_mut()).await {
+            let mut next = pin!(frame::read(reader, seal.as_mut()));
+            let envelope = match poll_once(&mut next).await {
+                Some(envelope) => {
+                    read += 1;
+                    envelope
+                }
+                // Others run meanwhile.
+                None => {
+                    read = 0;
+                    next.await
+                }
+            };
+            let envelope = match envelope {
                 Ok(envelope) => envelope,
                 Err(error) => {
                     return PeerGone::ConnectionLost(
