@@ -15,7 +15,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use futures_lite::future::{or, poll_once};
+use futures_lite::future::{or, poll_fn};
 use futures_lite::io::{AsyncRead, AsyncWrite};
 use rustix::event::PollFlags;
 
@@ -327,18 +327,16 @@ impl Conversation {
                 runtime.rest().await;
             }
             let mut next = pin!(frame::read(reader, seal.as_mut()));
-            let envelope = match poll_once(&mut next).await {
-                Some(envelope) => {
-                    read += 1;
-                    envelope
-                }
-                // Others run meanwhile.
-                None => {
+            read += 1;
+            let envelope = poll_fn(|context| {
+                let polled = next.as_mut().poll(context);
+                if polled.is_pending() {
+                    // Others run meanwhile.
                     read = 0;
-                    next.await
                 }
-            };
-            let envelope = match envelope {
+                polled
+            });
+            let envelope = match envelope.await {
                 Ok(envelope) => envelope,
                 Err(error) => {
                     return PeerGone::ConnectionLost(

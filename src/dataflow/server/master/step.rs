@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::link::Link;
 use super::plan::{StepPlan, from_worker};
 use super::session::MasterSession;
 use super::stragglers;
@@ -37,6 +38,10 @@ struct State {
     cancelled: Option<Status>,
     /// What the parts that have not ended are told.
     stopping: Option<Status>,
+    /// Parts that were never asked, since too much waits for their worker already: those are told nothing.
+    unasked: Vec<usize>,
+    /// What is left of it was told to go.
+    is_cleaned: bool,
     done: Option<StepDone>,
 }
 
@@ -65,6 +70,8 @@ impl RunningStep {
                 fetched: vec![],
                 cancelled: None,
                 stopping: None,
+                unasked: vec![],
+                is_cleaned: false,
                 done: Some(done),
             }),
         });
@@ -136,17 +143,19 @@ impl RunningStep {
         if mutant!("steps_not_cleaned_up") {
             return;
         }
-        self.plan
-            .parts
-            .iter()
-            .for_each(|part| part.link.cleanup(self.id));
+        self.state().is_cleaned = true;
+        self.each_asked(|link| link.cleanup(self.id));
     }
 
     fn stop(&self, status: &Status) {
-        self.plan
-            .parts
-            .iter()
-            .for_each(|part| part.link.cancel(self.id, status));
+        self.each_asked(|link| link.cancel(self.id, status));
+    }
+
+    fn each_asked(&self, tell: impl Fn(&Link)) {
+        let unasked = self.state().unasked.clone();
+        let parts = self.plan.parts.iter().enumerate();
+        let asked = parts.filter(|(index, _)| !unasked.contains(index));
+        asked.for_each(|(_, part)| tell(&part.link));
     }
 
     fn part_done(self: &Arc<Self>, index: usize, outcome: Outcome) {
@@ -163,6 +172,9 @@ impl RunningStep {
                 }
             }
             Err(status) => {
+                if status.reason() == catalogue::LINE_BUSY {
+                    state.unasked.push(index);
+                }
                 let told = if self.session.is_distributed() {
                     from_worker(&part.link.task().to_string(), &status)
                 } else {
@@ -180,7 +192,12 @@ impl RunningStep {
         }
         state.left -= 1;
         let is_over = state.left == 0;
+        // It was asked after the step was given up, perhaps, and so after what is left of that was told to go.
+        let is_late = state.is_cleaned && !state.unasked.contains(&index);
         drop(state);
+        if is_late {
+            part.link.cleanup(self.id);
+        }
         if is_over {
             self.finish();
         } else if let Some(status) = stopping {

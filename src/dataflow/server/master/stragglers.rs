@@ -29,8 +29,10 @@ pub(super) fn watch(step: &Arc<RunningStep>) {
         let spawned = thread.spawn(move || {
             for (until, step) in failed {
                 std::thread::sleep(until.saturating_duration_since(Instant::now()));
-                if let Some(step) = step.upgrade() {
-                    step.give_parts_up();
+                let Some(step) = step.upgrade() else { continue };
+                let given_up = std::panic::AssertUnwindSafe(|| step.give_parts_up());
+                if std::panic::catch_unwind(given_up).is_err() {
+                    tracing::error!(step = %step.id(), "who was told of a step that failed has panicked");
                 }
             }
         });
