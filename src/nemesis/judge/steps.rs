@@ -115,8 +115,12 @@ impl Judge<'_> {
                 .then(|| "it never ended".to_owned());
         };
         let late_ns = self.late_anywhere(step.began_ns, end_ns);
+        let bound_ns = self.bounds.failure_detection_ns * 3 / 2 + self.bounds.slack_ns;
         for fault in &self.story.faults {
-            if self.is_lasting(fault) && step.began_ns < fault.from_ns && fault.from_ns < end_ns {
+            // Where another fault, or a stop of its own task, gives it more time, that counts.
+            let is_due = latest_ns == fault.struck_ns.saturating_add(bound_ns);
+            let is_met = step.began_ns < fault.from_ns && fault.from_ns < end_ns;
+            if self.is_lasting(fault) && is_due && is_met {
                 let took_ns = end_ns.saturating_sub(fault.struck_ns + late_ns);
                 *worst_ns = took_ns.max(*worst_ns);
             }
