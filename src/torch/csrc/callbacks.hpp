@@ -16,13 +16,13 @@
 
 namespace rendez_torch {
 
-// Runs it soon in a thread of its own kind, behind no other that waits, and with this thread's modes. False if the system
-// has no thread for it: then it does not run.
+// Runs it soon in a thread of its own kind, behind no other that waits, and with this thread's modes. False if the
+// system has no thread for it: then it does not run.
 bool run_callbacks(std::function<void()> callbacks);
 
 // The callbacks of one group, one after the other in the order in which operations ended, so that what they begin is
-// begun in one order by all ranks. One that stands still may wait for one behind it: after a second that begins too,
-// unless it says that it waits for an operation, which ends by itself.
+// begun in one order by all ranks. One that stands still may wait for one behind it: after two seconds that begins
+// too, unless it says that it waits for an operation, which ends by itself. One that polls does not stand still.
 class CallbackQueue : public std::enable_shared_from_this<CallbackQueue> {
 public:
     // Of an operation that is about to end: its callbacks will come. They are waited for from here on.

@@ -89,6 +89,9 @@ void Inbox::begin(int source, int tag, Line &line) {
         if (!is_full(error) || !begin_later(source, tag, line)) {
             line.lost = std::current_exception();
         }
+    } catch (...) {
+        line.is_under_way = false;
+        line.lost = std::current_exception();
     }
 }
 
