@@ -23,6 +23,7 @@ mod inputs;
 pub(crate) mod intern;
 mod keyed;
 mod offers;
+mod outputs;
 mod ring;
 mod rules;
 mod served;
