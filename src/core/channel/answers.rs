@@ -2,14 +2,13 @@
 //!
 //! Knows demands and writes, and nothing of how frames travel.
 
-use super::commands::subject_of;
 use super::demand::Answer;
 use super::heard::Heard;
 use super::served::Writing;
 use super::{Channel, Demand, Payload, Rule, Violation, WriteEnd};
 use crate::ground::StepId;
 use crate::wire::message::StatusText;
-use crate::wire::{Message, Ticket};
+use crate::wire::{Frame, Message, Ticket};
 
 impl<V: Payload> Channel<V> {
     /// A one-sided write into the landing of `ticket` is complete: the demand it served.
@@ -40,8 +39,10 @@ impl<V: Payload> Channel<V> {
         } = writing;
         // There are as many places as offers and writes together may be; a peer that asks on without an end, and
         // releases nothing, takes them all.
-        let offered = self.offer(key, subject_of(key, point, ordinal), value, Some(request));
-        offered.is_err().then_some(point.step)
+        let queue = &mut |_: &Frame, _: [&[u8]; 2]| false;
+        let value = &mut Some(value);
+        let offered = self.offer(key, point, ordinal, value, Some(request), queue);
+        offered.is_none().then_some(point.step)
     }
 
     /// A request of ours was answered by a value: the demand is over, unless its landing still has to come home. A

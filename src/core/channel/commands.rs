@@ -6,6 +6,7 @@
 use super::credit::lines;
 use super::demand::Cancelled;
 use super::offers::Placed;
+use super::outputs::post_value;
 use super::served::Writing;
 use super::session::SessionState;
 use super::stream::Load;
@@ -69,13 +70,12 @@ impl<V: Payload> Channel<V> {
         sending: &mut Option<V>,
         request: Option<Ticket>,
     ) -> Result<(), NoPush> {
-        match self.push_whole(key, point, ordinal, sending, request, &mut |_, _| false) {
-            Err(NoPush::Long) => {
-                let subject = subject_of(key, point, ordinal);
-                self.push_offer(subject, key, sending, request)
-            }
-            pushed => pushed.map(|_| ()),
-        }
+        let post = &mut |_: &Frame, _: [&[u8]; 2]| false;
+        let pushed = match self.push_whole(key, point, ordinal, sending, request, post) {
+            Err(NoPush::Long) => self.push_offer(key, point, ordinal, sending, request, post),
+            pushed => pushed,
+        };
+        pushed.map(|_| ())
     }
 
     /// As [`Channel::push`], of a value that goes whole. A frame that nothing goes before is posted at once, and kept
@@ -121,13 +121,13 @@ impl<V: Payload> Channel<V> {
         let mut frame = push.frame();
         if frame.body_is_inline() {
             // The value is kept no longer than its bytes: they are in the frame.
-            let is_posted = self.post_now(key, frame, None, post);
+            let is_posted = self.post_now(key, frame, |frame| post(frame, [&[], &[]]));
             self.stream.push(frame, None);
             self.mark_posted(is_posted, false);
             return Ok(is_posted);
         }
         frame.words[6] = request.map_or(0, |request| u64::from(request.packed()));
-        let is_posted = self.post_now(key, frame, Some(value), post);
+        let is_posted = self.post_now(key, frame, |frame| post_value(frame, value, post));
         self.stream.push(frame, sending.take().map(Load::Value));
         self.mark_posted(is_posted, true);
         Ok(is_posted)
@@ -139,15 +139,23 @@ impl<V: Payload> Channel<V> {
         request.is_some() && self.settings.rules.on(Rule::RequestedNeedsNoCredit)
     }
 
-    /// A value that is too long for a frame, or that the host cannot read.
-    #[inline(never)]
-    fn push_offer(
+    /// As [`Channel::push_whole`], of a value that is too long for a frame, or that the host cannot read: it is kept
+    /// here, and the peer is told of it.
+    ///
+    /// # Errors
+    /// As [`Channel::push`].
+    pub fn push_offer(
         &mut self,
-        subject: Subject,
         key: KeyId,
+        point: Point,
+        ordinal: u32,
         sending: &mut Option<V>,
         request: Option<Ticket>,
-    ) -> Result<(), NoPush> {
+        post: &mut impl FnMut(&Frame, [&[u8]; 2]) -> bool,
+    ) -> Result<bool, NoPush> {
+        if !self.is_up() && request.is_none() {
+            return Err(NoPush::NotUp);
+        }
         let is_free = self.is_free(request);
         if !is_free && self.credit.open() >= lines(0) && !self.offers.has_room() {
             return Err(NoPush::NoOffer);
@@ -156,13 +164,8 @@ impl<V: Payload> Channel<V> {
             self.counters.no_credit += 1;
             return Err(NoPush::NoCredit);
         }
-        let Some(value) = sending.take() else {
-            return Ok(());
-        };
-        self.offer(key, subject, value, request).map_err(|value| {
-            *sending = Some(value);
-            NoPush::NoOffer
-        })
+        let offered = self.offer(key, point, ordinal, sending, request, post);
+        offered.ok_or(NoPush::NoOffer)
     }
 
     /// Lets the frame that was queued last say when that was, if it is a push or an offer.
@@ -213,20 +216,27 @@ impl<V: Payload> Channel<V> {
         self.settings.read_domain && self.is_up() && value.region().is_none() && is_offered()
     }
 
+    /// Puts a value on offer and tells the peer. True if its frame was posted; `None` if there was no place, and the
+    /// value is where it was.
+    #[inline]
     pub(super) fn offer(
         &mut self,
         key: KeyId,
-        subject: Subject,
-        value: V,
+        point: Point,
+        ordinal: u32,
+        offering: &mut Option<V>,
         request: Option<Ticket>,
-    ) -> Result<(), V> {
+        post: &mut impl FnMut(&Frame, [&[u8]; 2]) -> bool,
+    ) -> Option<bool> {
+        let subject = subject_of(key, point, ordinal);
+        let value = offering.as_ref()?;
         let (meta, is_dead, size) = (value.meta(), value.is_dead(), value.size() as u64);
         let (peer, shows) = (self.session.peer(), self.settings.read_domain);
         let Placed {
             ticket,
             region,
             lent,
-        } = self.offers.put(key, &subject, value, peer, shows)?;
+        } = self.offers.put(key, &subject, offering, peer, shows)?;
         self.counters.sent_back += u64::from(lent.is_some());
         let offer = Offer {
             subject,
@@ -240,9 +250,12 @@ impl<V: Payload> Channel<V> {
             stamp: 0,
         };
         let (frame, body) = offer.emit();
-        let load = (!frame.body_is_inline()).then_some(Load::Fields(body));
-        self.stream.push(frame, load);
-        Ok(())
+        let is_posted = self.post_now(key, frame, |frame| post(frame, [body.as_bytes(), &[]]));
+        let has_load = !frame.body_is_inline();
+        self.stream
+            .push(frame, has_load.then_some(Load::Fields(body)));
+        self.mark_posted(is_posted, has_load);
+        Some(is_posted)
     }
 
     /// Takes a place among our outstanding requests: its ticket names the landing before anything is asked.

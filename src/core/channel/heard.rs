@@ -1,6 +1,6 @@
 //! What a channel heard: the outcomes of a frame, for the shard to act on.
 
-use super::Demand;
+use super::{Accepted, Demand};
 use crate::ground::{Incarnation, Region, StepId, TensorMeta};
 use crate::rendezvous::KeyId;
 use crate::wire::message::StatusText;
@@ -47,22 +47,12 @@ pub struct OfferHeard {
     pub point: Point,
     /// Which value of the key.
     pub ordinal: u32,
-    /// Type and shape.
-    pub meta: TensorMeta,
-    /// True for a dead value.
-    pub is_dead: bool,
-    /// Lines to give back when the value is taken.
-    pub lines: u32,
-    /// Its ticket at the peer.
-    pub offer: Ticket,
-    /// Its length in bytes.
-    pub size: u64,
+    /// What accepting it takes.
+    pub offer: Accepted,
     /// Where it can be read in place: the peer's claim.
     pub region: Option<Region>,
     /// Which bytes of ours it is: see [`Channel::lent`](super::Channel::lent).
     pub lent: Option<ReturnedLease>,
-    /// The demand it answers.
-    pub demand: Option<(Ticket, Demand)>,
     /// When it was posted, on the sender's counter; zero if it does not say.
     pub stamp: u64,
 }
@@ -104,8 +94,8 @@ pub enum Heard<'a, V> {
     },
     /// See [`PushHeard`].
     Push(PushHeard<'a>),
-    /// See [`OfferHeard`].
-    Offer(OfferHeard),
+    /// See [`OfferHeard`]; and the demand that it answers.
+    Offer(OfferHeard, Option<(Ticket, Demand)>),
     /// See [`RequestHeard`].
     Request(RequestHeard),
     /// An offer of ours was accepted: write its value into the landing.

@@ -10,7 +10,7 @@ use super::offers::Offers;
 use super::served::Served;
 use super::session::{Session, SessionState};
 use super::stream::FrameStream;
-use super::{Channel, ChannelSettings, Counters, Demand, Payload, Rule, Violation};
+use super::{Accepted, Channel, ChannelSettings, Counters, Demand, Payload, Rule, Violation};
 use crate::ground::limits::{PARKED_REQUESTS, SECOND_ANSWERS, STREAM_FRAMES};
 use crate::ground::{Incarnation, Nanos, StepId};
 use crate::rendezvous::KeyId;
@@ -152,7 +152,11 @@ impl<V: Payload> Channel<V> {
                 let push = Push::parse(frame, tail, body)?;
                 self.handle_push(now, frame, &push).map(Heard::Push)
             }
-            OFFER => self.handle_offer(now, frame, tail, body).map(Heard::Offer),
+            OFFER => {
+                let mut answered = None;
+                let offer = self.handle_offer(now, frame, tail, body, &mut answered)?;
+                Ok(Heard::Offer(offer, answered))
+            }
             _ => self.handle_other(now, frame, tail, body),
         }
     }
@@ -192,21 +196,24 @@ impl<V: Payload> Channel<V> {
         })
     }
 
-    /// As [`Channel::handle_frame`], for a frame that is known to be an offer.
+    /// As [`Channel::handle_frame`], for a frame that is known to be an offer. `answered` gets the demand that it
+    /// answers, which is long and rare: with the rest it would be moved for each offer.
     ///
     /// # Errors
     /// As [`Channel::handle_frame`].
+    #[inline(always)]
     pub fn handle_offer(
         &mut self,
         now: Nanos,
         frame: &Frame,
         tail: &[u8; INLINE_BODY_MAX],
         body: &[u8],
+        answered: &mut Option<(Ticket, Demand)>,
     ) -> Result<OfferHeard, Violation> {
         let offer = Offer::parse(frame, tail, body)?;
         self.count_frame(now, frame, false)?;
         self.judge_stream()?;
-        self.take_offer(&offer)
+        self.take_offer(&offer, answered)
     }
 
     /// A frame that brings no value.
@@ -309,8 +316,12 @@ impl<V: Payload> Channel<V> {
         Heard::Nothing
     }
 
-    #[inline]
-    fn take_offer(&mut self, offer: &Offer) -> Result<OfferHeard, Violation> {
+    #[inline(always)]
+    fn take_offer(
+        &mut self,
+        offer: &Offer,
+        answered: &mut Option<(Ticket, Demand)>,
+    ) -> Result<OfferHeard, Violation> {
         let key = self
             .learned
             .key(offer.subject.key)
@@ -319,27 +330,27 @@ impl<V: Payload> Channel<V> {
             Some(ticket) => self.judge_lent(ticket, offer.size)?,
             None => None,
         };
-        let mut demand = None;
         let mut cost = 0;
         match offer.request {
             None => {
                 cost = lines(0);
                 self.credit.hold(cost)?;
             }
-            Some(request) => demand = self.answered(request)?,
+            Some(request) => *answered = self.answered(request)?,
         }
         Ok(OfferHeard {
             key,
             point: offer.subject.point,
             ordinal: offer.subject.ordinal,
-            meta: offer.meta,
-            is_dead: offer.is_dead,
-            lines: cost,
-            offer: offer.offer,
-            size: offer.size,
+            offer: Accepted {
+                ticket: offer.offer,
+                meta: offer.meta,
+                size: offer.size,
+                is_dead: offer.is_dead,
+                lines: cost,
+            },
             region: offer.region,
             lent,
-            demand,
             stamp: offer.stamp,
         })
     }
@@ -411,11 +422,19 @@ impl<V: Payload> Channel<V> {
         self.is_up() && self.credit.is_open() && self.offers.has_room()
     }
 
+    /// True if [`Channel::take_weighed`] has something to say.
+    #[inline]
+    #[must_use]
+    pub fn has_weighed(&self) -> bool {
+        self.offers.has_weighed()
+    }
+
     /// Changes in what is on offer since the last call, in order: bytes more or less, and of which step. What is
     /// offered keeps its memory until the peer has let go of it, so it counts as what is parked does; but bytes that
     /// the peer reads in place count for no step: they may have been received long since.
-    pub fn take_weighed(&mut self) -> impl Iterator<Item = (Option<StepId>, i64)> {
-        self.offers.take_weighed()
+    #[inline]
+    pub fn take_weighed(&mut self, weigh: impl FnMut(Option<StepId>, i64)) {
+        self.offers.take_weighed(weigh);
     }
 
     /// True if the peer's arenas are read in place.

@@ -78,6 +78,18 @@ impl<T: OfKey> Keyed<T> {
         Ok(ticket)
     }
 
+    /// Takes in what `make` gives, which is of that key. When the slab is full it is not asked.
+    #[inline]
+    pub(super) fn insert_with(
+        &mut self,
+        key: KeyId,
+        make: impl FnOnce() -> Option<T>,
+    ) -> Option<Ticket> {
+        let ticket = self.slab.insert_with(make)?;
+        self.counts.add(key);
+        Some(ticket)
+    }
+
     pub(super) fn at_mut(&mut self, ticket: Ticket) -> Option<&mut T> {
         self.slab.at_mut(ticket)
     }

@@ -90,40 +90,51 @@ impl<V: Payload> Offers<V> {
         self.all.has(key)
     }
 
-    /// What has changed since it was last asked: see `Channel::take_weighed`.
-    pub(super) fn take_weighed(&mut self) -> impl Iterator<Item = (Option<StepId>, i64)> {
-        self.weighed.drain(..)
+    #[inline]
+    pub(super) fn has_weighed(&self) -> bool {
+        !self.weighed.is_empty()
     }
 
-    /// Puts a value on offer to `reader`, who reads it in place if `shows` and it can be. The value comes back if there
-    /// is no place.
+    /// What has changed since it was last asked: see `Channel::take_weighed`.
+    #[inline]
+    pub(super) fn take_weighed(&mut self, mut weigh: impl FnMut(Option<StepId>, i64)) {
+        for &(step, change) in &self.weighed {
+            weigh(step, change);
+        }
+        self.weighed.clear();
+    }
+
+    /// Puts a value on offer to `reader`, who reads it in place if `shows` and it can be. `None`, and the value is
+    /// where it was, if there is no place.
+    #[inline]
     pub(super) fn put(
         &mut self,
         key: KeyId,
         subject: &Subject,
-        value: V,
+        offering: &mut Option<V>,
         reader: Option<Incarnation>,
         shows: bool,
-    ) -> Result<Placed, V> {
+    ) -> Option<Placed> {
+        let value = offering.as_ref()?;
         let shows = shows && self.readable < self.limit;
         let region = if shows { value.region() } else { None };
         let lent = value.lent().filter(|_| region.is_none());
         let weight = value.weight() as i64;
-        let offered = Offered {
-            value,
-            key,
-            point: subject.point,
-            ordinal: subject.ordinal,
-            is_readable: region.is_some(),
-            is_lent: lent.is_some(),
-            reader,
-            is_kept: false,
-        };
-        let inserted = self.all.insert(offered);
-        let ticket = inserted.map_err(|offered| offered.value)?;
+        let ticket = self.all.insert_with(key, || {
+            Some(Offered {
+                value: offering.take()?,
+                key,
+                point: subject.point,
+                ordinal: subject.ordinal,
+                is_readable: region.is_some(),
+                is_lent: lent.is_some(),
+                reader,
+                is_kept: false,
+            })
+        })?;
         self.readable += usize::from(region.is_some());
         self.weigh(subject.point.step, region.is_some(), weight);
-        Ok(Placed {
+        Some(Placed {
             ticket,
             region,
             lent,

@@ -132,14 +132,13 @@ impl<V: Payload> Channel<V> {
         is_posted
     }
 
-    /// Posts a push that was not queued yet, if nothing goes before it.
+    /// Posts a value's frame that was not queued yet, with what `post` adds to it, if nothing goes before it.
     #[inline(always)]
     pub(super) fn post_now(
         &mut self,
         key: KeyId,
         mut frame: Frame,
-        value: Option<&V>,
-        post: &mut impl FnMut(&Frame, [&[u8]; 2]) -> bool,
+        post: impl FnOnce(&mut Frame) -> bool,
     ) -> bool {
         let is_clear = self.stream.is_clear() || mutant!("posted_before_what_waits");
         if !is_clear || self.session.state() != SessionState::Up {
@@ -150,10 +149,7 @@ impl<V: Payload> Channel<V> {
         };
         frame.set_slot(number.packed());
         self.credit.write(&mut frame);
-        match value {
-            None => post(&frame, [&[], &[]]),
-            Some(value) => post_value(&mut frame, value, post),
-        }
+        post(&mut frame)
     }
 
     #[inline(always)]

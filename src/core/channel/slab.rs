@@ -48,29 +48,50 @@ impl<T> Slab<T> {
         self.entries.len() - self.free.len()
     }
 
+    #[inline]
+    const fn is_full(&self) -> bool {
+        self.free.is_empty() && self.entries.len() >= self.limit
+    }
+
     /// Takes `value` in, or hands it back when the slab is full.
     pub(crate) fn insert(&mut self, value: T) -> Result<Ticket, T> {
+        if self.is_full() {
+            return Err(value);
+        }
+        Ok(self.put(value))
+    }
+
+    /// Takes in what `make` gives, if it gives something. When the slab is full it is not asked.
+    #[inline]
+    pub(crate) fn insert_with(&mut self, make: impl FnOnce() -> Option<T>) -> Option<Ticket> {
+        if self.is_full() {
+            return None;
+        }
+        Some(self.put(make()?))
+    }
+
+    /// There is room.
+    #[inline(always)]
+    fn put(&mut self, value: T) -> Ticket {
         if let Some(index) = self.free.pop()
             && let Some(entry) = self.entries.get_mut(index as usize)
         {
-            entry.value = Some(value);
-            return Ok(Ticket {
+            // It is empty: there is nothing to drop.
+            std::mem::forget(entry.value.replace(value));
+            return Ticket {
                 index,
                 generation: entry.generation,
-            });
-        }
-        if self.entries.len() >= self.limit {
-            return Err(value);
+            };
         }
         let index = self.entries.len() as u32;
         self.entries.push(Entry {
             generation: 0,
             value: Some(value),
         });
-        Ok(Ticket {
+        Ticket {
             index,
             generation: 0,
-        })
+        }
     }
 
     pub(crate) fn at(&self, ticket: Ticket) -> Option<&T> {

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::queue_pair::{ANSWER, DONE, REFUSED, fabric_frame, place_word, sequence_of};
+use super::queue_pair::{ANSWER, DONE, REFUSED, fabric_frame, sequence_of};
 use super::ring::PostError;
 use super::{Arrival, DownReason, LANDINGS_MAX, Landing, QpId, WRITES_MAX};
 use crate::ground::Region;
@@ -209,7 +209,7 @@ impl Inbound {
             let open = buffer.region();
             let start = usize::try_from(frame.words[3].checked_sub(open.offset)?).ok()?;
             let fits = start.checked_add(total)? <= buffer.len();
-            (fits && frame.words[5] == place_word(&open)).then_some(start)
+            (fits && frame.words[5] == open.place()).then_some(start)
         });
         let write = Incoming {
             sequence: sequence_of(frame),

@@ -364,8 +364,3 @@ pub(super) fn fabric_frame(kind: u8, sequence: u32) -> Frame {
 pub(super) const fn sequence_of(frame: &Frame) -> u32 {
     frame.words[1] as u32
 }
-
-/// A region's arena, segment and generation in one word.
-pub(super) const fn place_word(region: &Region) -> u64 {
-    region.arena as u64 | (region.segment as u64) << 16 | (region.generation as u64) << 32
-}

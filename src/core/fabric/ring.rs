@@ -331,13 +331,21 @@ fn with_tail(frame: &Frame, body: [&[u8]; 2]) -> Frame {
         framed.words[7] = u64::from_le_bytes(second);
         return framed;
     }
-    let mut tail = [0; INLINE_BODY_MAX];
-    let middle = body[0].len();
-    tail[..middle].copy_from_slice(body[0]);
-    tail[middle..middle + body[1].len()].copy_from_slice(body[1]);
+    // The fields of an offer lie together.
+    let tail = <[u8; INLINE_BODY_MAX]>::try_from(body[0]).unwrap_or_else(|_| joined(body));
     let tail = u128::from_le_bytes(tail);
     (framed.words[6], framed.words[7]) = (tail as u64, (tail >> 64) as u64);
     framed
+}
+
+/// At most sixteen bytes in two slices, and zeros behind them.
+#[inline(never)]
+fn joined(body: [&[u8]; 2]) -> [u8; INLINE_BODY_MAX] {
+    let mut joined = [0; INLINE_BODY_MAX];
+    let middle = body[0].len();
+    joined[..middle].copy_from_slice(body[0]);
+    joined[middle..middle + body[1].len()].copy_from_slice(body[1]);
+    joined
 }
 
 /// The receiving end.

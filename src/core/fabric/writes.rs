@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use super::lane::MemoryLane;
-use super::queue_pair::{CHUNK, DONE, REFUSED, fabric_frame, place_word, sequence_of};
+use super::queue_pair::{CHUNK, DONE, REFUSED, fabric_frame, sequence_of};
 use super::ring::{PostError, Reserve, RingMemory, RingProducer};
 use super::{Arrival, DownReason, Outcome, QpId, WRITES_MAX, Write};
 use crate::wire::Frame;
@@ -225,7 +225,7 @@ impl Outgoing {
             u64::from(self.write.landing.index) | u64::from(self.write.landing.generation) << 32;
         frame.words[3] = self.write.region.offset;
         frame.words[4] = self.write.source.size() as u64;
-        frame.words[5] = place_word(&self.write.region);
+        frame.words[5] = self.write.region.place();
         frame
     }
 }

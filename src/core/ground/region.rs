@@ -39,6 +39,7 @@ const OWNS_PAGES: u8 = 0x80;
 
 impl Region {
     /// Length, kind and [`Region::owns_pages`] in one word, as they travel: the latter two in the highest eight bits.
+    #[inline]
     #[must_use]
     pub const fn len_and_kind(&self) -> u64 {
         debug_assert!(self.len >> LEN_BITS == 0, "no memory is so long");
@@ -46,7 +47,37 @@ impl Region {
         self.len & ((1 << LEN_BITS) - 1) | ((self.kind as u8 | owns_pages) as u64) << LEN_BITS
     }
 
+    /// Arena, segment and generation in one word.
+    #[inline]
+    pub(crate) const fn place(&self) -> u64 {
+        self.arena as u64 | (self.segment as u64) << 16 | (self.generation as u64) << 32
+    }
+
+    /// As it travels: [`Region::place`], the offset, and [`Region::len_and_kind`].
+    #[inline]
+    pub(crate) const fn words(&self) -> [u64; 3] {
+        [self.place(), self.offset, self.len_and_kind()]
+    }
+
+    /// The region of such words; `None` for a kind of memory that this version does not know.
+    #[inline]
+    pub(crate) const fn of_words([place, offset, len]: [u64; 3]) -> Option<Self> {
+        let Some((len, kind, owns_pages)) = Self::split_len(len) else {
+            return None;
+        };
+        Some(Self {
+            arena: place as u16,
+            segment: (place >> 16) as u16,
+            generation: (place >> 32) as u32,
+            offset,
+            len,
+            kind,
+            owns_pages,
+        })
+    }
+
     /// The three again; `None` for a kind that this version does not know.
+    #[inline]
     #[must_use]
     pub const fn split_len(word: u64) -> Option<(u64, MemoryKind, bool)> {
         let byte = (word >> LEN_BITS) as u8;
@@ -71,6 +102,7 @@ macro_rules! memory_kinds {
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// The kind of this number; `None` if there is none.
+            #[inline]
             #[must_use]
             pub const fn from_wire(number: u8) -> Option<Self> {
                 match number { $($number => Some(Self::$name),)* _ => None }

@@ -82,6 +82,7 @@ impl Leases {
     /// # Errors
     /// [`MemoryError::LeasesOut`] if every entry is taken; [`MemoryError::Outside`] if the claim leaves the segment;
     /// [`MemoryError::Tensor`] if the region's length is not what `meta` takes.
+    #[inline]
     pub fn make(
         &mut self,
         mapped: Arc<MappedSegment>,

@@ -49,11 +49,13 @@ impl Core {
     /// Counts what a link has put on offer, or need not keep any more.
     #[inline]
     pub(crate) fn weigh(&mut self, link: LinkId) {
-        let Some(entry) = self.links.at_mut(link) else {
-            return;
-        };
-        for (step, change) in entry.channel.take_weighed() {
-            self.table.hold(step, change);
+        if let Some(entry) = self.links.at_mut(link)
+            && entry.channel.has_weighed()
+        {
+            let table = &mut self.table;
+            entry
+                .channel
+                .take_weighed(|step, change| table.hold(step, change));
         }
     }
 

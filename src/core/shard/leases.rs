@@ -79,6 +79,7 @@ impl Core {
     ///
     /// # Errors
     /// [`NoLease`] says whether a lease may be had later.
+    #[inline]
     pub(crate) fn lease(
         &mut self,
         link: LinkId,

@@ -20,7 +20,7 @@ use crate::mail::stops::Stops;
 use crate::mail::wait::WaitCell;
 use crate::rendezvous::{self, KeyId, Pass, Refusal, Sent, Slot, WaiterId};
 use crate::trace::recorder::What;
-use crate::wire::{Frame, Ticket};
+use crate::wire::Ticket;
 
 impl Core {
     /// A value of this process. What must keep it takes it out; one whose bytes all lie in a frame, or that is refused,
@@ -128,19 +128,20 @@ impl Core {
                 }
                 let trace = (value.trace, value.tensor.size() as u64);
                 let (point, ordinal) = (Self::point_of(slot), place.ordinal());
-                let qp = entry.qp;
-                // A value that is timed is queued first: its frame says when it was posted.
-                let mut post = |frame: &Frame, body: [&[u8]; 2]| match qp {
-                    Some(qp) if trace.0 == 0 => outlet.post(qp, frame, body),
-                    _ => false,
-                };
-                let pushed = entry
-                    .channel
-                    .push_whole(slot.key, point, ordinal, sending, None, &mut post);
+                let pushed = entry.channel.push_whole(
+                    slot.key,
+                    point,
+                    ordinal,
+                    sending,
+                    None,
+                    &mut outlet.by(entry.qp, trace.0),
+                );
                 match pushed {
                     Ok(true) if !entry.is_awaited && entry.parked.is_empty() => return Ok(NO_LINK),
                     Ok(_) => {}
-                    Err(NoPush::Long) => return self.send_offer(peer, link, slot, place, sending),
+                    Err(NoPush::Long) => {
+                        return self.send_offer(peer, link, slot, place, sending, outlet);
+                    }
                     Err(_) => return self.park(peer, link, slot, place, sending),
                 }
                 if trace.0 != 0 {
@@ -167,34 +168,38 @@ impl Core {
         slot: Slot,
         place: rendezvous::QueuePosition,
         sending: &mut Option<Value>,
+        outlet: &mut Outlet<'_>,
     ) -> Result<LinkId, Status> {
-        let Some(value) = sending.take() else {
+        let Some(value) = sending.as_mut() else {
             return Ok(NO_LINK);
         };
-        if self.may_not_offer(slot, &value) {
+        if self.may_not_offer(slot, value) {
             // Parking it meets the same bound, and gives its ordinal back.
-            *sending = Some(value);
             return self.park(peer, link, slot, place, sending);
         }
-        let value = self.made_readable(link, value);
+        self.make_readable(link, value);
         let trace = (value.trace, value.tensor.size() as u64);
-        *sending = Some(value);
         let Some(entry) = self.links.at_mut(link) else {
             return Ok(NO_LINK);
         };
         let (point, ordinal) = (Self::point_of(slot), place.ordinal());
-        if entry
-            .channel
-            .push(slot.key, point, ordinal, sending, None)
-            .is_err()
-        {
+        let offered = entry.channel.push_offer(
+            slot.key,
+            point,
+            ordinal,
+            sending,
+            None,
+            &mut outlet.by(entry.qp, trace.0),
+        );
+        let Ok(is_posted) = offered else {
             return self.park(peer, link, slot, place, sending);
-        }
+        };
+        let is_done = is_posted && !entry.is_awaited && entry.parked.is_empty();
         if trace.0 != 0 {
             self.pushed(trace, link, slot, ordinal);
         }
         self.weigh(link);
-        Ok(link)
+        Ok(if is_done { NO_LINK } else { link })
     }
 
     /// No connection, no credit, or others wait before it: the value parks here. A lease is copied: its owner's place
@@ -208,17 +213,15 @@ impl Core {
         place: rendezvous::QueuePosition,
         sending: &mut Option<Value>,
     ) -> Result<LinkId, Status> {
-        let Some(value) = sending.take() else {
+        let Some(mut value) = sending.take() else {
             return Ok(NO_LINK);
         };
         if link == NO_LINK && !self.settings.rules.on(Rule::ParksUntilConnected) {
             return Ok(NO_LINK);
         }
-        let value = if value.tensor.is_leased() {
-            self.copied(value)
-        } else {
-            value
-        };
+        if value.tensor.is_leased() {
+            self.copy_out(&mut value);
+        }
         let bytes = value.parked_bytes();
         if value.trace != 0 {
             self.remember(What::Parked, slot, value.tensor.size() as u64, bytes);
@@ -249,11 +252,11 @@ impl Core {
                 return;
             };
             // A value that a request has taken meanwhile leaves its slot here behind.
-            let Some((value, ordinal, _)) = self.table.take_parked(slot) else {
+            let Some((mut value, ordinal, _)) = self.table.take_parked(slot) else {
                 continue;
             };
             let point = Self::point_of(slot);
-            let value = self.made_readable(link, value);
+            self.make_readable(link, &mut value);
             let trace = (value.trace, value.tensor.size() as u64);
             if trace.0 != 0 {
                 self.stages.matched(trace.0);
@@ -278,11 +281,11 @@ impl Core {
         }
     }
 
-    /// A value as the link's peer can read it in place: memory that is not ours to show (another peer's, or from
-    /// outside the engine) is copied into the arena, once. With no room there it stays what it is, and goes by a
-    /// landing. What the peer itself has lent us goes back as it is (`leasing.rs`).
+    /// Makes a value one that the link's peer can read in place: memory that is not ours to show (another peer's, or
+    /// from outside the engine) is copied into the arena, once. With no room there it stays what it is, and goes by a
+    /// landing. What the peer itself has lent us goes back as it is (`leases.rs`).
     #[inline]
-    pub(super) fn made_readable(&mut self, link: LinkId, mut value: Value) -> Value {
+    pub(super) fn make_readable(&mut self, link: LinkId, value: &mut Value) {
         // It may have been parked since it was last to go, and its lease may be of an epoch that has ended.
         value.lent = match value.tensor.house() {
             Some(house) if house != self.pool.house() && !mutant!("arenas_of_any_engine") => {
@@ -290,22 +293,19 @@ impl Core {
             }
             _ => NOT_LENT,
         };
-        match self.links.at(link) {
-            Some(entry) if entry.channel.must_copy(&value) => {
-                match self.lent_by(link, &value.tensor) {
-                    Some(offer) => {
-                        value.lent = offer.packed();
-                        value
-                    }
-                    None => self.copied(value),
-                }
+        if let Some(entry) = self.links.at(link)
+            && entry.channel.must_copy(value)
+        {
+            match self.lent_by(link, &value.tensor) {
+                Some(offer) => value.lent = offer.packed(),
+                None => self.copy_out(value),
             }
-            _ => value,
         }
     }
 
+    /// Copies a value's bytes into our arena, if there is room.
     #[cold]
-    fn copied(&mut self, mut value: Value) -> Value {
+    fn copy_out(&mut self, value: &mut Value) {
         let meta = value.tensor.meta();
         if let Ok(bytes) = value.tensor.host()
             && let Ok(tensor) = self.pool.tensor_from(meta, bytes)
@@ -320,7 +320,6 @@ impl Core {
             value.tensor = tensor;
             value.lent = NOT_LENT;
         }
-        value
     }
 
     /// Puts back what could not be pushed after all, before all others.

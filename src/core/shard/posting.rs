@@ -29,14 +29,23 @@ impl<'a> Outlet<'a> {
         }
     }
 
+    /// What posts a value's frame by that port and queue pair at once. One that is timed is queued first: its frame
+    /// says when it was posted.
+    #[inline(always)]
+    pub(super) fn by(
+        &mut self,
+        qp: Option<(usize, QpId)>,
+        trace: u16,
+    ) -> impl FnMut(&Frame, [&[u8]; 2]) -> bool {
+        move |frame, body| match qp {
+            Some(qp) if trace == 0 => self.post(qp, frame, body),
+            _ => false,
+        }
+    }
+
     /// Posts a frame, if it can be.
     #[inline(always)]
-    pub(super) fn post(
-        &mut self,
-        (port, qp): (usize, QpId),
-        frame: &Frame,
-        body: [&[u8]; 2],
-    ) -> bool {
+    fn post(&mut self, (port, qp): (usize, QpId), frame: &Frame, body: [&[u8]; 2]) -> bool {
         let Some(port) = self.ports.get_mut(port) else {
             return false;
         };

@@ -109,9 +109,11 @@ impl Core {
         };
         let tail = frame.tail();
         if frame.kind() == Kind::Offer as u8 {
-            match entry.channel.handle_offer(self.now, frame, &tail, body) {
-                Ok(offer) => self.heard_offer(link, &offer),
-                Err(violation) => return self.violated(link, violation),
+            let mut answered = None;
+            let heard = (entry.channel).handle_offer(self.now, frame, &tail, body, &mut answered);
+            match &heard {
+                Ok(offer) => self.heard_offer(link, offer, answered.as_ref()),
+                Err(violation) => return self.violated(link, *violation),
             }
         } else {
             match entry.channel.handle_frame(self.now, frame, &tail, body) {
@@ -298,7 +300,7 @@ impl Core {
                 has_dropped,
                 ..
             } => self.heard_up(link, incarnation, former, has_dropped),
-            Heard::Offer(offer) => self.heard_offer(link, &offer),
+            Heard::Offer(offer, answered) => self.heard_offer(link, &offer, answered.as_ref()),
             Heard::Request(request) => {
                 self.claim_step(Slot {
                     step: request.point.step,
@@ -355,34 +357,31 @@ impl Core {
         }
     }
 
-    fn heard_offer(&mut self, link: LinkId, offer: &OfferHeard) {
+    fn heard_offer(
+        &mut self,
+        link: LinkId,
+        offer: &OfferHeard,
+        answered: Option<&(Ticket, Demand)>,
+    ) {
         let slot = Slot {
             step: offer.point.step,
             key: offer.key,
             at: offer.point.at,
         };
         self.claim_step(slot);
-        if let Some((ticket, _)) = offer.demand {
-            self.answered(link, ticket);
-        }
-        if let Some((_, demand)) = offer.demand
-            && let Some(accepted) = demand.offer
-        {
-            let id = TransferId::from_token(demand.tag);
-            let next = self.transfers.offered_again(link, id, &accepted, offer);
-            return self.go_on(id, next);
+        if let Some((ticket, demand)) = answered {
+            self.answered(link, *ticket);
+            if let Some(accepted) = &demand.offer {
+                let id = TransferId::from_token(demand.tag);
+                let next = self.transfers.offered_again(link, id, accepted, offer);
+                return self.go_on(id, next);
+            }
         }
         let entry = &mut self.links[link];
+        let accepted = &offer.offer;
         if !entry.channel.reads_in_place() {
-            entry.seen.insert(offer.key, offer.meta);
+            entry.seen.insert(offer.key, accepted.meta);
         }
-        let accepted = Accepted {
-            ticket: offer.offer,
-            meta: offer.meta,
-            size: offer.size,
-            is_dead: offer.is_dead,
-            lines: offer.lines,
-        };
         let mut region = offer.region;
         let trace = if offer.stamp == 0 {
             0
@@ -393,43 +392,47 @@ impl Core {
                 link,
                 slot,
                 offer.ordinal,
-                offer.size as usize,
+                accepted.size as usize,
                 offer.stamp,
                 path,
             )
         };
-        let leased = region
-            .filter(|_| self.table_takes(slot))
-            .map(|region| self.lease(link, region, &accepted));
-        if matches!(leased, Some(Err(NoLease::Never))) {
-            reached!("no_lease_free");
-            region = None;
-        }
-        if let Some(Ok(tensor)) = leased {
-            let received = Received {
-                tensor,
-                is_dead: offer.is_dead,
-                path: Path::Lease,
-            };
-            self.arrive_whole(link, slot, offer.ordinal, trace, offer.lines, received);
-            // It may have been taken at once, and be kept.
-            return self.ask_when_pressed(link);
+        if let Some(claim) = region
+            && self.table_takes(slot)
+        {
+            match self.lease(link, claim, accepted) {
+                Ok(tensor) => {
+                    let received = Received {
+                        tensor,
+                        is_dead: accepted.is_dead,
+                        path: Path::Lease,
+                    };
+                    self.arrive_whole(link, slot, offer.ordinal, trace, accepted.lines, received);
+                    // It may have been taken at once, and be kept.
+                    return self.ask_when_pressed(link);
+                }
+                Err(NoLease::Unmapped) => {}
+                Err(NoLease::Never) => {
+                    reached!("no_lease_free");
+                    region = None;
+                }
+            }
         }
         let incoming = Incoming {
             link,
             slot,
             ordinal: offer.ordinal,
-            offer: accepted,
+            offer: *accepted,
             region,
             lent: offer.lent,
             is_wanted: false,
             trace,
         };
         if trace != 0 {
-            self.remember(What::Offered, slot, offer.size, offer.size);
+            self.remember(What::Offered, slot, accepted.size, accepted.size);
         }
         let Some(id) = self.transfers.begin(incoming) else {
-            self.decline(link, &accepted);
+            self.decline(link, accepted);
             if self.table_takes(slot) && !mutant!("declined_untold") {
                 self.fail_step(slot.step, &faults::incoming_exhausted());
             }

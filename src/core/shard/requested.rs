@@ -52,7 +52,7 @@ impl Core {
         target: Target,
         slot: Slot,
         ordinal: u32,
-        value: Value,
+        mut value: Value,
     ) {
         let point = Self::point_of(slot);
         let Some(entry) = self.links.at_mut(link) else {
@@ -101,7 +101,7 @@ impl Core {
             self.port_ops.push(PortOp::Write { link, write });
             return;
         }
-        let value = self.made_readable(link, value);
+        self.make_readable(link, &mut value);
         let Some(entry) = self.links.at_mut(link) else {
             return;
         };

@@ -225,7 +225,7 @@ impl Transfers {
         offer: &OfferHeard,
     ) -> Next {
         let again = Accepted {
-            ticket: offer.offer,
+            ticket: offer.offer.ticket,
             ..*former
         };
         let is_of = self.is_of(id, link, former);

@@ -6,7 +6,7 @@
 use super::frame::{Flags, Frame, INLINE_BODY_MAX, Kind};
 use super::message::{Message, Offer, Push, Request, StatusText, Subject, Ticket};
 use crate::ground::limits::STATUS_TEXT_MAX;
-use crate::ground::{Region, Shape, TensorMeta};
+use crate::ground::{Shape, TensorMeta};
 
 /// A body made on the stack: dimensions, tickets, regions.
 #[derive(Clone, Copy, Debug)]
@@ -35,33 +35,29 @@ impl Body {
         self.len += bytes.len();
     }
 
+    /// Words, of eight bytes each.
+    #[inline]
+    fn put_words<const N: usize>(&mut self, words: [u64; N]) {
+        let end = self.len + 8 * N;
+        let places = self.bytes[self.len..end].chunks_exact_mut(8);
+        for (place, word) in places.zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        self.len = end;
+    }
+
     fn put_u32(&mut self, value: u32) {
         self.put(&value.to_le_bytes());
-    }
-
-    #[inline]
-    fn put_u64(&mut self, value: u64) {
-        self.put(&value.to_le_bytes());
-    }
-
-    fn put_region(&mut self, region: &Region) {
-        self.put(&region.arena.to_le_bytes());
-        self.put(&region.segment.to_le_bytes());
-        self.put_u32(region.generation);
-        self.put_u64(region.offset);
-        self.put_u64(region.len_and_kind());
     }
 
     /// Dimensions: eight bytes each up to rank four, four bytes each above.
     #[inline]
     fn put_dims(&mut self, shape: &Shape) {
-        let wide = shape.rank() <= 4;
-        for dim in shape.dims() {
-            if wide {
-                self.put_u64(dim);
-            } else {
-                self.put_u32(dim as u32);
-            }
+        match (shape.rank(), shape.dim(0)) {
+            (0, _) => {}
+            (1, Some(dim)) => self.put_words([dim]),
+            (2..=4, _) => shape.dims().for_each(|dim| self.put_words([dim])),
+            _ => shape.dims().for_each(|dim| self.put_u32(dim as u32)),
         }
     }
 
@@ -97,8 +93,7 @@ impl<'a> Message<'a> {
                 frame
             }
             Self::Hello(hello) => {
-                body.put_u64(hello.peer_epoch);
-                body.put_u64(hello.consumed);
+                body.put_words([hello.peer_epoch, hello.consumed]);
                 body.put(&hello.frame_window.to_le_bytes());
                 body.put(&hello.line_window.to_le_bytes());
                 let mut frame = head(Kind::Hello, 0);
@@ -181,7 +176,7 @@ impl Push<'_> {
         if meta.shape.rank() == 0 {
             frame.words[7] = frame.words[6];
             frame.words[1] += 8 << 32;
-            body.put_u64(stamp);
+            body.put_words([stamp]);
         }
         if frame.body_is_inline() {
             frame.words[6] = stamp;
@@ -198,8 +193,7 @@ impl Push<'_> {
     pub fn lead(meta: &TensorMeta, request: Option<Ticket>) -> Body {
         let mut body = Body::new();
         if let Some(request) = request {
-            body.put_u32(request.packed());
-            body.put_u32(0);
+            body.put_words([u64::from(request.packed())]);
         }
         body.put_dims(&meta.shape);
         body
@@ -274,7 +268,7 @@ impl Body {
     /// Adds the stamp of an offer that was emitted without one.
     pub fn put_offer_stamp(&mut self, frame: &mut Frame, stamp: u64) {
         if self.len + 8 <= Self::MAX {
-            self.put_u64(stamp);
+            self.put_words([stamp]);
             frame.words[1] += 8 << 32;
             frame.words[0] |= u64::from(Flags::STAMPED.0) << 40;
         }
@@ -298,18 +292,19 @@ impl Offer {
 
     #[inline]
     fn head(&self, body: &mut Body) -> Frame {
-        body.put_u32(self.offer.packed());
-        body.put_u32(self.request.map_or(0, Ticket::packed));
-        body.put_u64(self.size);
+        let tickets = tickets(self.offer, self.request);
         if let Some(region) = &self.region {
-            body.put_region(region);
-        } else if let Some(lent) = self.lent {
-            body.put_u32(lent.packed());
-            body.put_u32(0);
+            let [place, offset, len] = region.words();
+            body.put_words([tickets, self.size, place, offset, len]);
+        } else {
+            body.put_words([tickets, self.size]);
+            if let Some(lent) = self.lent {
+                body.put_words([u64::from(lent.packed())]);
+            }
         }
         body.put_dims(&self.meta.shape);
         if self.stamp != 0 {
-            body.put_u64(self.stamp);
+            body.put_words([self.stamp]);
         }
         let flags = Flags::default()
             .with(Flags::DEAD, self.is_dead)
@@ -323,14 +318,12 @@ impl Offer {
 
 impl Request {
     fn head(&self, body: &mut Body) -> Frame {
-        body.put_u32(self.request.packed());
-        body.put_u32(self.offer.map_or(0, Ticket::packed));
-        body.put_u64(self.patience_ns);
+        body.put_words([tickets(self.request, self.offer), self.patience_ns]);
         let flags = Flags::default()
             .with(Flags::OFFER, self.offer.is_some())
             .with(Flags::REGION, self.landing.is_some());
         if let Some((region, meta)) = &self.landing {
-            body.put_region(region);
+            body.put_words(region.words());
             body.put_dims(&meta.shape);
             return subject_head(Kind::Request, flags, meta, &self.subject);
         }
@@ -350,6 +343,12 @@ impl<'a> StatusText<'a> {
         }
         &self.message[..end]
     }
+}
+
+/// Two tickets in one word, as they stand in front of an offer and a request; none is zero.
+#[inline]
+fn tickets(first: Ticket, second: Option<Ticket>) -> u64 {
+    u64::from(first.packed()) | u64::from(second.map_or(0, Ticket::packed)) << 32
 }
 
 #[inline]
@@ -384,6 +383,7 @@ fn put_subject(frame: &mut Frame, subject: &Subject) {
     frame.words[5] |= u64::from(subject.ordinal);
 }
 
+#[inline]
 fn finish(mut frame: Frame, body: &Body, trailing: &[u8]) -> Frame {
     let len = body.len + trailing.len();
     frame.words[1] |= (len as u64) << 32;

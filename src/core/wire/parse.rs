@@ -195,9 +195,8 @@ impl Offer {
 
 #[inline]
 fn parse_offer(frame: &Frame, flags: Flags, reader: &mut Reader<'_>) -> Result<Offer, Malformed> {
-    let offer = reader.ticket()?;
-    let request = reader.ticket()?;
-    let size = reader.u64()?;
+    let [tickets, size] = reader.words()?;
+    let [offer, request] = both(tickets);
     let region = if flags.has(Flags::REGION) {
         Some(reader.region()?)
     } else {
@@ -243,9 +242,8 @@ fn parse_request(
     flags: Flags,
     reader: &mut Reader<'_>,
 ) -> Result<Request, Malformed> {
-    let request = reader.ticket()?;
-    let offer = reader.ticket()?;
-    let patience_ns = reader.u64()?;
+    let [tickets, patience_ns] = reader.words()?;
+    let [request, offer] = both(tickets);
     let landing = if flags.has(Flags::REGION) {
         Some((reader.region()?, reader.meta(frame)?))
     } else {
@@ -272,6 +270,15 @@ fn status_text<'a>(
     })
 }
 
+/// The two tickets of a word.
+#[inline]
+const fn both(word: u64) -> [Ticket; 2] {
+    [
+        Ticket::unpack(word as u32),
+        Ticket::unpack((word >> 32) as u32),
+    ]
+}
+
 /// Reads a body front to back; every read is checked.
 struct Reader<'a>(&'a [u8]);
 
@@ -296,6 +303,19 @@ impl<'a> Reader<'a> {
         Ok(u32::from_le_bytes(le))
     }
 
+    /// Words, of eight bytes each.
+    #[inline]
+    fn words<const N: usize>(&mut self) -> Result<[u64; N], Malformed> {
+        let bytes = self.take(8 * N)?;
+        let mut words = [0; N];
+        for (word, eight) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            let mut le = [0; 8];
+            le.copy_from_slice(eight);
+            *word = u64::from_le_bytes(le);
+        }
+        Ok(words)
+    }
+
     #[inline]
     fn u64(&mut self) -> Result<u64, Malformed> {
         let mut le = [0; 8];
@@ -316,25 +336,18 @@ impl<'a> Reader<'a> {
         Ok(tickets)
     }
 
+    #[inline]
     fn region(&mut self) -> Result<Region, Malformed> {
-        let (arena, segment) = (self.u16()?, self.u16()?);
-        let (generation, offset) = (self.u32()?, self.u64()?);
-        let (len, kind, owns_pages) = Region::split_len(self.u64()?).ok_or(Malformed::Memory)?;
-        Ok(Region {
-            arena,
-            segment,
-            generation,
-            offset,
-            len,
-            kind,
-            owns_pages,
-        })
+        Region::of_words(self.words()?).ok_or(Malformed::Memory)
     }
 
     #[inline]
     fn meta(&mut self, frame: &Frame) -> Result<TensorMeta, Malformed> {
         let dtype = DType::from_wire(frame.dtype()).ok_or(Malformed::DType)?;
-        let shape = self.shape(usize::from(frame.rank()))?;
+        let shape = match frame.rank() {
+            1 => Shape::row(self.u64()?).ok_or(Malformed::Shape)?,
+            rank => self.shape(usize::from(rank))?,
+        };
         TensorMeta::new(dtype, shape).map_err(|_| Malformed::Shape)
     }
 

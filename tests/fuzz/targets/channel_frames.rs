@@ -114,12 +114,12 @@ fuzz_target!(|bytes: &[u8]| {
             Ok(Heard::Push(push)) => channel.take_lines(now, push.lines),
             Ok(Heard::Request(request)) => channel.park_request(request.request, 1),
             Ok(Heard::Cancel { request, .. }) => channel.answer_cancel(request),
-            Ok(Heard::Offer(offer)) => {
+            Ok(Heard::Offer(offer, _)) => {
                 if let Some(lent) = offer.lent {
                     let value = channel.lent(lent).expect("it was on offer just now");
-                    assert_eq!(value.0.len() as u64, offer.size);
+                    assert_eq!(value.0.len() as u64, offer.offer.size);
                 }
-                channel.take_lines(now, offer.lines);
+                channel.take_lines(now, offer.offer.lines);
             }
             Ok(_) => {}
             Err(_) => return,

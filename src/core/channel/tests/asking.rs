@@ -197,9 +197,9 @@ impl Pair {
                     self.ended(ticket);
                 }
             }
-            Heard::Offer(offer) => {
-                to.release(offer.offer);
-                if let Some((ticket, _)) = offer.demand {
+            Heard::Offer(offer, answered) => {
+                to.release(offer.offer.ticket);
+                if let Some((ticket, _)) = answered {
                     self.ended(ticket);
                 }
             }

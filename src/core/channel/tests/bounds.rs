@@ -70,7 +70,9 @@ fn no_more_values_are_taken_for_requests_that_are_over_than_may_have_crossed() {
         let refused = (0..2 * SECOND_ANSWERS).find_map(|taken| {
             match hear(&mut channel, &of(ticket(3, 9), taken)) {
                 Ok(Heard::Push(push)) => assert_eq!((push.lines, push.demand), (0, None)),
-                Ok(Heard::Offer(offer)) => assert_eq!((offer.lines, offer.demand), (0, None)),
+                Ok(Heard::Offer(heard, answered)) => {
+                    assert_eq!((heard.offer.lines, answered), (0, None));
+                }
                 Ok(other) => panic!("{other:?}"),
                 Err(violation) => return Some((taken, violation)),
             }

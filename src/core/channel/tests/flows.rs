@@ -248,21 +248,26 @@ fn a_release_gives_the_value_back_once() {
 fn an_offer_that_is_heard_holds_one_line_and_names_the_demand_it_answers() {
     let mut channel = up_knowing_key();
     let offer = offer_of(999, ticket(6, 1), None);
-    let Ok(Heard::Offer(heard)) = hear(&mut channel, &offer) else {
+    let Ok(Heard::Offer(heard, answered)) = hear(&mut channel, &offer) else {
         panic!("an offer");
     };
     assert_eq!(
-        (heard.lines, heard.size, heard.offer, heard.key),
+        (
+            heard.offer.lines,
+            heard.offer.size,
+            heard.offer.ticket,
+            heard.key
+        ),
         (1, 999, ticket(6, 1), KEY)
     );
-    assert!(heard.demand.is_none());
+    assert!(answered.is_none());
     let request = asked(&mut channel, None);
     let answer = offer_of(999, ticket(7, 1), Some(request));
-    let Ok(Heard::Offer(heard)) = hear(&mut channel, &answer) else {
+    let Ok(Heard::Offer(heard, answered)) = hear(&mut channel, &answer) else {
         panic!("an offer");
     };
     assert_eq!(
-        (heard.lines, heard.demand.map(|(at, _)| at)),
+        (heard.offer.lines, answered.map(|(at, _)| at)),
         (0, Some(request))
     );
 }

@@ -33,7 +33,7 @@ fn heard_back(
     offer: Ticket,
 ) -> Option<super::super::ReturnedLease> {
     match hear(channel, &back(len, offer)) {
-        Ok(Heard::Offer(heard)) => heard.lent,
+        Ok(Heard::Offer(heard, _)) => heard.lent,
         other => panic!("an offer, not {other:?}"),
     }
 }

@@ -107,8 +107,10 @@ impl Pair {
             has_room
         };
         let pushed = match channel.push_whole(key, at, ordinal, &mut sending, None, &mut post) {
-            Err(NoPush::Long) => channel.push(key, at, ordinal, &mut sending, None),
-            pushed => pushed.map(|_| ()),
+            Err(NoPush::Long) => {
+                channel.push_offer(key, at, ordinal, &mut sending, None, &mut post)
+            }
+            pushed => pushed,
         };
         if pushed.is_ok() {
             self.sides[side].pushed.push((key, len));
@@ -153,16 +155,16 @@ impl Pair {
                 let (key, len, lines) = (push.key, push.data.len(), push.lines);
                 self.came(side, key, len, push.ordinal, lines);
             }
-            Heard::Offer(offer) => {
+            Heard::Offer(offer, _) => {
                 // It is looked at and given back at once.
-                to.release(offer.offer);
+                to.release(offer.offer.ticket);
                 self.sides[side].offered += 1;
                 self.came(
                     side,
                     offer.key,
-                    offer.size as usize,
+                    offer.offer.size as usize,
                     offer.ordinal,
-                    offer.lines,
+                    offer.offer.lines,
                 );
             }
             Heard::Released(count) => self.sides[1 - side].released += count,

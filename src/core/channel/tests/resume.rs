@@ -182,7 +182,7 @@ fn what_was_asked_again_and_answered_is_taken_back() {
         }
         let answer = offer_of(999, ticket(4, 0), Some(request)).crediting(2, 0);
         assert!(
-            matches!(hear(&mut channel, &answer), Ok(Heard::Offer(heard)) if heard.demand.is_some())
+            matches!(hear(&mut channel, &answer), Ok(Heard::Offer(_, answered)) if answered.is_some())
         );
         let taken_back = kinds(&out(&mut channel)).contains(&Kind::Cancel);
         assert_eq!(taken_back, is_again);

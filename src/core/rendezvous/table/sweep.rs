@@ -137,9 +137,17 @@ impl<V, W: Copy> Table<V, W> {
 
     /// Bytes that are kept for receivers outside the table have changed by so many; those of a step count against its
     /// bound as well.
+    #[inline]
     pub fn hold(&mut self, step: Option<StepId>, change: i64) {
         self.room.hold(change);
-        if let Some(number) = step.and_then(|step| self.steps.find(step)) {
+        if let Some(step) = step {
+            self.hold_in(step, change);
+        }
+    }
+
+    #[inline(never)]
+    fn hold_in(&mut self, step: StepId, change: i64) {
+        if let Some(number) = self.steps.find(step) {
             self.steps.hold(number, change);
         }
     }

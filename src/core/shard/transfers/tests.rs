@@ -212,14 +212,15 @@ fn an_offer_made_again_goes_on_where_it_may_lie_now() {
         key: KeyId(1),
         point: demand(None, 8).point,
         ordinal: 0,
-        meta: meta(8),
-        is_dead: false,
-        lines: 7,
-        offer: ticket(50),
-        size: 8,
+        offer: Accepted {
+            ticket: ticket(50),
+            meta: meta(8),
+            size: 8,
+            is_dead: false,
+            lines: 7,
+        },
         region,
         lent,
-        demand: None,
         stamp: 0,
     };
     let former = accepted(1, 8);
