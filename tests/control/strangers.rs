@@ -397,18 +397,20 @@ fn a_cut_link_is_told_and_mended() {
     }
 }
 
+/// A task that pings so often, and after so long takes a peer for paused, and for lost; all in milliseconds.
+fn pinging(task: &str, incarnation: u64, kind: RuntimeKind, times: [u64; 3]) -> Task {
+    let mut config = open(task, incarnation, kind);
+    let times = times.map(Duration::from_millis);
+    [config.ping_every, config.paused_after, config.lost_after] = times;
+    start(config)
+}
+
 /// A task whose machine is gone without a word returns at once: it waits until its former life is given up, and is not
 /// refused as a second one.
 #[test]
 fn a_task_returns_before_its_former_life_is_missed() {
     for kind in BOTH {
-        let quick = |task, incarnation| {
-            let mut config = open(task, incarnation, kind);
-            config.ping_every = Duration::from_millis(100);
-            config.paused_after = Duration::from_secs(1);
-            config.lost_after = Duration::from_secs(2);
-            start(config)
-        };
+        let quick = |task, incarnation| pinging(task, incarnation, kind, [100, 1000, 2000]);
         let (a, b) = (quick("a", 1), quick("b", 2));
         let relay = Relay::to(&address(&b));
         a.control
@@ -430,13 +432,7 @@ fn a_task_returns_before_its_former_life_is_missed() {
 #[test]
 fn a_one_way_cut_counts_from_one_moment_at_both_sides() {
     for kind in BOTH {
-        let quick = |task, incarnation| {
-            let mut config = open(task, incarnation, kind);
-            config.ping_every = Duration::from_millis(40);
-            config.paused_after = Duration::from_millis(200);
-            config.lost_after = Duration::from_millis(500);
-            start(config)
-        };
+        let quick = |task, incarnation| pinging(task, incarnation, kind, [40, 200, 500]);
         let (a, b) = (quick("a", 1), quick("b", 2));
         let relay = Relay::to(&address(&b));
         a.control

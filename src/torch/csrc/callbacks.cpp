@@ -21,8 +21,8 @@ constexpr size_t kEager = 64;
 constexpr std::chrono::milliseconds kStuck{10};
 // A callback that runs in others, in so much stack of them, is deep. A chain of them grows by some kilobytes a link.
 constexpr size_t kDeep = 128 << 10;
-// A callback stands still if in so long it uses less of a processor than that; and if this thread was late to see so, the
-// machine stood still.
+// A callback stands still if in so long it uses less of a processor than that; and if this thread was late to see so,
+// the machine stood still.
 constexpr std::chrono::seconds kStill{2};
 constexpr std::chrono::milliseconds kUsed{5}, kLate{500};
 

@@ -176,7 +176,8 @@ bool Queue::begin() {
         try {
             thread_ = std::thread([state = state_] { serve(*state); });
         } catch (const std::system_error &error) {
-            TORCH_WARN("rendez: a group has no thread, and runs its operations in those that call them: ", error.what());
+            TORCH_WARN("rendez: a group has no thread, and runs its operations in those that call them: ",
+                       error.what());
             return false;
         }
         pthread_setname_np(thread_.native_handle(), "rendez-group");

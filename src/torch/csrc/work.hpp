@@ -49,7 +49,8 @@ private:
     const std::chrono::milliseconds timeout_;
     std::mutex state_;
     bool is_done_ = false, is_marked_ = false;
-    // Asked for in a callback of the group, and of an operation that ends when a peer sends: it is completed out of turn.
+    // Asked for in a callback of the group, and of an operation that ends when a peer sends: it is completed out of
+    // turn.
     bool is_apart_ = false;
     std::exception_ptr error_;
     c10::intrusive_ptr<Future> future_;
