@@ -4,6 +4,7 @@ mod calls;
 mod children;
 mod floods;
 mod leaks;
+mod lookouts;
 mod pairs;
 mod raw;
 mod refusals;

@@ -2,8 +2,8 @@
 //!
 //! Knows the mailbox of the control thread and a clock; not how the call gets there.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
 
 use prost::Message;
 
@@ -21,6 +21,8 @@ pub struct PendingCall {
     pub(crate) outcome: Receiver<Outcome>,
     pub(crate) commands: Sender<Command>,
     pub(crate) is_over: bool,
+    /// How long its waiter looks for the answer before it sleeps.
+    pub(crate) lookout: Duration,
 }
 
 impl PendingCall {
@@ -30,8 +32,10 @@ impl PendingCall {
     /// The service's status, or why none came: `DeadlineExceeded`, `Unavailable` if the task came back as another
     /// life, `ResourceExhausted` if too many calls wait, `FailedPrecondition` after the control plane has stopped.
     pub fn wait(mut self) -> Result<Vec<u8>, Status> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        let outcome = self.outcome.recv_timeout(left);
+        let outcome = self.look().unwrap_or_else(|| {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            self.outcome.recv_timeout(left)
+        });
         self.is_over = !matches!(outcome, Err(RecvTimeoutError::Timeout));
         match outcome {
             Ok(outcome) => outcome,
@@ -44,6 +48,21 @@ impl PendingCall {
                 "the control plane has stopped",
             )),
         }
+    }
+
+    /// What comes at once, without a sleep.
+    fn look(&self) -> Option<Result<Outcome, RecvTimeoutError>> {
+        let until = super::until(self.lookout).min(self.deadline);
+        while Instant::now() < until {
+            match self.outcome.try_recv() {
+                Ok(outcome) => return Some(Ok(outcome)),
+                Err(TryRecvError::Disconnected) => {
+                    return Some(Err(RecvTimeoutError::Disconnected));
+                }
+                Err(TryRecvError::Empty) => std::thread::yield_now(),
+            }
+        }
+        None
     }
 
     /// Gives the call up. The service hears of it, and may have done its work all the same.

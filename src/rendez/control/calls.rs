@@ -20,6 +20,7 @@ use rendez_proto::{self as proto, envelope::Body};
 use super::answers::{Admitted, Answers, CallKey};
 use super::conversation::Conversation;
 use super::hello::ABILITY;
+use super::lookout::Lookout;
 use super::mailbox::Sender;
 use super::peer::PeerId;
 use super::plane::Command;
@@ -51,6 +52,7 @@ pub(crate) struct Calls {
     answers: RefCell<Answers>,
     asked: RefCell<BTreeMap<u64, Waiting>>,
     conversations: RefCell<BTreeMap<PeerId, Weak<Conversation>>>,
+    lookout: Lookout,
 }
 
 #[derive(Debug)]
@@ -64,14 +66,20 @@ struct Waiting {
 
 impl Calls {
     /// None; outcomes of services come back as commands.
-    pub(crate) fn new(pool: Pool, commands: Sender<Command>) -> Rc<Self> {
+    pub(crate) fn new(pool: Pool, commands: Sender<Command>, lookout: Duration) -> Rc<Self> {
         Rc::new(Self {
             pool,
             commands,
             answers: RefCell::default(),
             asked: RefCell::default(),
             conversations: RefCell::default(),
+            lookout: Lookout::new(lookout),
         })
+    }
+
+    /// What the control thread looks for after a call.
+    pub(crate) const fn lookout(&self) -> &Lookout {
+        &self.lookout
     }
 
     /// A call of ours begins.
@@ -156,9 +164,11 @@ impl Calls {
         request: u64,
         reply: proto::CallReply,
     ) {
-        // Acknowledged even if no caller waits any more: so that it need not be kept.
-        let requests = vec![request];
-        conversation.tell(Body::CallDone(proto::CallDone { requests }));
+        // Acknowledged even if no caller waits any more: so that it need not be kept. Soon, if more is said soon.
+        conversation.acknowledge(request);
+        if !self.attend(conversation) {
+            conversation.acknowledge_all();
+        }
         if let Some(waiting) = self.asked.borrow_mut().remove(&request) {
             tell(&waiting.asked, read_reply(&conversation.hello.task, reply));
         }
@@ -205,19 +215,26 @@ impl Calls {
             }
             Admitted::New(cancelled) => cancelled,
         };
+        self.attend(conversation);
         let patience = Duration::from_millis(call.deadline_ms).min(PATIENCE_MAX);
+        let incoming = Incoming {
+            task: hello.task.clone(),
+            incarnation: hello.incarnation,
+            method: call.method,
+            trace: call.trace,
+            deadline: Instant::now() + patience,
+            payload: call.payload,
+            cancelled,
+        };
+        if let Some(outcome) = self.pool.at_once(&incoming) {
+            // Asked for only now, and so by none but this.
+            self.answers.borrow_mut().finish(&key, &outcome);
+            return Ok(Some(emit_reply(outcome)));
+        }
         let commands = self.commands.clone();
         let done_key = key.clone();
         let job = CallJob {
-            incoming: Incoming {
-                task: hello.task.clone(),
-                incarnation: hello.incarnation,
-                method: call.method,
-                trace: call.trace,
-                deadline: Instant::now() + patience,
-                payload: call.payload,
-                cancelled,
-            },
+            incoming,
             done: Box::new(move |outcome| {
                 // Bounded by the window of each peer; refused only if the control plane has stopped.
                 let _ = commands.send(Command::Served {
@@ -239,6 +256,7 @@ impl Calls {
         for (peer, id) in askers {
             if let Some(conversation) = self.conversation(peer) {
                 conversation.reply(id, body.clone());
+                self.lookout.attend(&conversation);
             }
         }
     }
@@ -291,6 +309,7 @@ impl Calls {
             waiting.life = Some(hello.incarnation);
             waiting.on = Some(peer);
             room -= 1;
+            self.attend(conversation);
         }
         for request in failed {
             if let Some(waiting) = asked.remove(&request) {
@@ -301,6 +320,11 @@ impl Calls {
                 );
             }
         }
+    }
+
+    fn attend(&self, conversation: &Conversation) -> bool {
+        let conversation = self.conversation(conversation.peer);
+        conversation.is_some_and(|conversation| self.lookout.attend(&conversation))
     }
 
     fn conversation(&self, peer: PeerId) -> Option<Rc<Conversation>> {

@@ -55,6 +55,8 @@ pub struct ControlConfig {
     pub shards: u16,
     /// How they wait.
     pub poll_policy: PollPolicy,
+    /// How long after a call the control thread looks for what comes next before it sleeps.
+    pub lookout: Duration,
     /// The numbers told to peers.
     pub limits: PeerLimits,
     /// Names of optional abilities, told to peers.
@@ -103,6 +105,7 @@ impl ControlConfig {
             path_wish: PathWish::default(),
             shards,
             poll_policy: PollPolicy::default(),
+            lookout: Duration::from_micros(50),
             limits: PeerLimits::default(),
             features: Vec::new(),
             foreign_users: ForeignUsers::default(),

@@ -9,14 +9,14 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::pending;
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::pin;
 use std::rc::Rc;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use futures_lite::future::{or, poll_fn};
-use futures_lite::io::{AsyncRead, AsyncWrite};
+use futures_lite::io::{AsyncRead, AsyncWrite, BufReader};
 use rustix::event::PollFlags;
 
 use crate::ground::Incarnation;
@@ -29,7 +29,7 @@ use super::config::ControlConfig;
 use super::credentials::is_ready;
 use super::descriptors::{accept_segment, describe_segment, lane_refusal};
 use super::exchange::Seals;
-use super::frame::{self, FrameError};
+use super::frame;
 use super::lane::Lane;
 use super::outbox::Outbox;
 use super::peer::{Handler, PeerGone, PeerHello, PeerId, SegmentOffer};
@@ -40,10 +40,13 @@ use super::signal::Signal;
 use super::transport::Path;
 
 mod asking;
+mod saying;
 
 /// Messages that are read without a wait before others have their turn: a socket that is never empty would keep them
 /// from it for ever.
 const READ_AT_ONCE: usize = 16;
+/// Bytes that are read at once, if they are there: some short messages.
+const READ_BYTES: usize = 2048;
 
 /// One connected peer.
 #[derive(Debug)]
@@ -86,6 +89,12 @@ pub(crate) struct Conversation {
     /// Another life of the peer's task that wants to connect, and when the peer was asked for a proof of its own.
     rival: Cell<Option<(Incarnation, Instant)>>,
     is_paused: Cell<bool>,
+    /// Calls of ours whose answers have come and are to be acknowledged.
+    answered: RefCell<Vec<u64>>,
+    /// Lets others run although there may be something to read.
+    is_resting: Cell<bool>,
+    /// What runs this.
+    waker: RefCell<Option<Waker>>,
 }
 
 /// What an open request of ours was.
@@ -153,13 +162,16 @@ impl Conversation {
             proved: Cell::new(Instant::now()),
             rival: Cell::new(None),
             is_paused: Cell::new(false),
+            answered: RefCell::default(),
+            is_resting: Cell::new(false),
+            waker: RefCell::default(),
         }
     }
 
     /// Converses until the end, which it gives back. The socket is shut down then, so that the peer knows too.
     pub(crate) async fn run<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         &self,
-        mut reader: R,
+        reader: R,
         mut writer: W,
         runtime: &Runtime,
         config: &ControlConfig,
@@ -178,10 +190,25 @@ impl Conversation {
             PeerGone::ConnectionLost(Refusal::later("PEER_LOST", why).status)
         };
         let Seals { incoming, outgoing } = self.seals.take();
+        let mut reader = BufReader::with_capacity(READ_BYTES, reader);
         let reading = self.read(&mut reader, incoming, runtime, handler);
         let writing = self.write(&mut writer, outgoing);
         let asking = self.ask(runtime, config, handler);
-        let gone = or(or(reading, or(exit, hang_up)), or(writing, asking)).await;
+        // In this order: what was read is answered before the task rests.
+        let mut whole = pin!(or(or(reading, or(exit, hang_up)), or(writing, asking)));
+        let gone = poll_fn(|context| {
+            let mut waker = self.waker.borrow_mut();
+            if !waker
+                .as_ref()
+                .is_some_and(|waker| waker.will_wake(context.waker()))
+            {
+                *waker = Some(context.waker().clone());
+            }
+            drop(waker);
+            whole.as_mut().poll(context)
+        })
+        .await;
+        self.waker.take();
         self.ending.set();
         self.waiting.borrow_mut().clear();
         self.shut_down();
@@ -239,6 +266,23 @@ impl Conversation {
         if self.is_open() {
             let _ = self.request(body);
         }
+    }
+
+    /// Has what came read.
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// True if it runs: what comes is read.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.waker.borrow().is_some()
+    }
+
+    /// True if there may be something to read, and it is left for later.
+    pub(crate) const fn is_resting(&self) -> bool {
+        self.is_resting.get()
     }
 
     /// True while more may be said.
@@ -324,7 +368,9 @@ impl Conversation {
         loop {
             if read >= READ_AT_ONCE {
                 read = 0;
+                self.is_resting.set(true);
                 runtime.rest().await;
+                self.is_resting.set(false);
             }
             let mut next = pin!(frame::read(reader, seal.as_mut()));
             read += 1;
@@ -515,8 +561,12 @@ impl Conversation {
         }
     }
 
-    /// Queues a request and gives its number.
+    /// Queues a request, behind what is to be acknowledged, and gives its number.
     fn request(&self, body: Body) -> u64 {
+        let requests = self.answered.take();
+        if !requests.is_empty() {
+            self.request(Body::CallDone(proto::CallDone { requests }));
+        }
         let id = self.next_id.get();
         self.next_id.set(id + 1);
         self.outbox.put(Envelope {
@@ -526,35 +576,10 @@ impl Conversation {
         });
         id
     }
-
-    /// Writes what is queued until the stream fails.
-    async fn write<W: AsyncWrite + Unpin>(
-        &self,
-        writer: &mut W,
-        mut seal: Option<Seal>,
-    ) -> PeerGone {
-        loop {
-            let envelope = self.outbox.take().await;
-            match frame::write(writer, &envelope, seal.as_mut()).await {
-                Ok(()) => self.outbox.written(),
-                // The peer's last words may still lie unread: the reader finds them, and after them the end.
-                Err(FrameError::System(error)) if is_hang_up(&error) => {
-                    self.outbox.written();
-                    return pending().await;
-                }
-                Err(error) => {
-                    return PeerGone::ConnectionLost(
-                        frame_refusal(&self.hello.task, &error).status,
-                    );
-                }
-            }
-        }
-    }
 }
 
-fn is_hang_up(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
-    )
+impl AsFd for Conversation {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
 }

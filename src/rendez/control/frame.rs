@@ -58,12 +58,31 @@ pub(crate) async fn write<W: AsyncWrite + Unpin>(
     envelope: &Envelope,
     seal: Option<&mut Seal>,
 ) -> Result<(), FrameError> {
-    let mut bytes = encode(envelope)?;
+    let mut bytes = Vec::new();
+    append(&mut bytes, envelope, seal)?;
+    write_all(stream, &bytes).await
+}
+
+/// Adds `envelope` to what is to be written, sealed if there is a seal. Gives the bytes there are.
+pub(crate) fn append(
+    bytes: &mut Vec<u8>,
+    envelope: &Envelope,
+    seal: Option<&mut Seal>,
+) -> Result<usize, FrameError> {
+    let frame = encode(envelope)?;
+    bytes.extend_from_slice(&frame);
     if let Some(seal) = seal {
-        let mac = seal.seal(&bytes);
-        bytes.extend_from_slice(&mac);
+        bytes.extend_from_slice(&seal.seal(&frame));
     }
-    stream.write_all(&bytes).await?;
+    Ok(bytes.len())
+}
+
+/// Writes whole envelopes.
+pub(crate) async fn write_all<W: AsyncWrite + Unpin>(
+    stream: &mut W,
+    bytes: &[u8],
+) -> Result<(), FrameError> {
+    stream.write_all(bytes).await?;
     stream.flush().await?;
     Ok(())
 }

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
 use crate::ground::limits::CONTROL_COMMANDS_MAX;
 
@@ -94,17 +94,26 @@ impl<T> Clone for Sender<T> {
 impl<T> Receiver<T> {
     /// The next item, in the order of sending.
     pub(crate) async fn receive(&mut self) -> T {
-        poll_fn(|context| {
-            let mut state = lock(&self.0);
-            match state.queue.pop_front() {
-                Some(item) => Poll::Ready(item),
-                None => {
-                    state.waker = Some(context.waker().clone());
-                    Poll::Pending
-                }
+        poll_fn(|context| self.poll_receive(context)).await
+    }
+
+    /// The same, as a poll.
+    pub(crate) fn poll_receive(&self, context: &Context<'_>) -> Poll<T> {
+        let mut state = lock(&self.0);
+        match state.queue.pop_front() {
+            Some(item) => Poll::Ready(item),
+            None => {
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
             }
-        })
-        .await
+        }
+    }
+
+    /// The next item if there is one. Senders wake the receiver for none that comes after: it looks again.
+    pub(crate) fn take(&self) -> Option<T> {
+        let mut state = lock(&self.0);
+        state.waker = None;
+        state.queue.pop_front()
     }
 }
 

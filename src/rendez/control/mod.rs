@@ -15,6 +15,7 @@
 //!   │   dial, meet, meet_tcp: from an address to a greeting  │──── stream: envelopes (frame, hello, secret, tls)
 //!   │   greeting (pure), side, exchange: hellos, transports  │──── lane: descriptors; or TCP: data connections
 //!   │   conversation, calls, answers: what is said after     │
+//!   │   lookout: no sleep between a call and what follows it │
 //!   │   registry: which peers are up, whose dial wins        │──── errands: threads for what blocks; services
 //!   └───────────▲───────────────────────────────┬────────────┘
 //!               │ arrivals, exits               │ follow
@@ -52,6 +53,7 @@ mod greeting;
 mod handshake;
 mod hello;
 mod lane;
+mod lookout;
 mod mailbox;
 mod meet;
 mod meet_data;
@@ -130,6 +132,7 @@ pub struct Control {
     tcp_address: Option<Address>,
     runtime: RuntimeReport,
     path_wish: PathWish,
+    lookout: Duration,
     commands: Sender<Command>,
     requests: AtomicU64,
     working: Mutex<Option<Working>>,
@@ -147,7 +150,7 @@ impl Control {
     ) -> Result<Self, ControlError> {
         config.check().map_err(ControlError::Config)?;
         let task = config.task.clone();
-        let path_wish = config.path_wish;
+        let (path_wish, lookout) = (config.path_wish, config.lookout);
         let address = config
             .listen
             .get_or_insert_with(|| Address::unique(&task))
@@ -185,7 +188,7 @@ impl Control {
         let wanted = probe(config.force_runtime);
         let local = address.clone();
         let main = move |runtime| {
-            let calls = Calls::new(pool, served);
+            let calls = Calls::new(pool, served, lookout);
             Plane::new(config, handler, watch, local, calls, runtime).run(receiver)
         };
         let (runtime, working) =
@@ -201,6 +204,7 @@ impl Control {
             tcp_address,
             runtime,
             path_wish,
+            lookout,
             commands,
             requests: AtomicU64::new(1),
             working: Mutex::new(Some(working)),
@@ -316,6 +320,7 @@ impl Control {
             outcome: receiver,
             commands: self.commands.clone(),
             is_over: false,
+            lookout: self.lookout,
         })
     }
 

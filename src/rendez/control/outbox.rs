@@ -35,18 +35,22 @@ impl Outbox {
 
     /// Takes the next, once there is one.
     pub(crate) async fn take(&self) -> Envelope {
-        poll_fn(|context| match self.queue.borrow_mut().pop_front() {
-            Some(envelope) => {
-                self.replies
-                    .set(self.replies.get() - usize::from(envelope.reply));
-                Poll::Ready(envelope)
-            }
+        poll_fn(|context| match self.next() {
+            Some(envelope) => Poll::Ready(envelope),
             None => {
                 *self.writer.borrow_mut() = Some(context.waker().clone());
                 Poll::Pending
             }
         })
         .await
+    }
+
+    /// Takes the next, if there is one.
+    pub(crate) fn next(&self) -> Option<Envelope> {
+        let envelope = self.queue.borrow_mut().pop_front()?;
+        self.replies
+            .set(self.replies.get() - usize::from(envelope.reply));
+        Some(envelope)
     }
 
     /// Takes back the first that `is_it`, if it waits.

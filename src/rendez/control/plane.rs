@@ -204,9 +204,10 @@ impl Plane {
     }
 
     /// Obeys commands until told to stop, and ends everything then.
-    pub(crate) async fn run(self: Rc<Self>, mut commands: Receiver<Command>) {
+    pub(crate) async fn run(self: Rc<Self>, commands: Receiver<Command>) {
         loop {
-            match commands.receive().await {
+            let next = self.calls.lookout().next(&commands, &self.runtime);
+            match next.await {
                 Command::Sight(Sight::Arrived(arrived)) => {
                     let span = tracing::debug_span!("welcome", over = "unix");
                     self.spawn(Rc::clone(&self).welcome(arrived).instrument(span));

@@ -14,7 +14,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -23,7 +23,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
+use rustix::io::Errno;
 use rustix::io_uring::{io_uring_params, io_uring_setup};
+use rustix::net::RecvFlags;
 use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 
@@ -36,6 +38,8 @@ const IO_MEMORY: usize = 64 << 10;
 
 /// A pause that lets all others run: longer than it takes to set its timer, or there is none.
 const REST: Duration = Duration::from_micros(20);
+/// A pause that glommio does not sleep for: it has passed by the time that all timers are looked at.
+const TURN: Duration = Duration::from_micros(2);
 
 /// What can drive the control plane.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -125,6 +129,11 @@ impl Runtime {
         self.sleep(REST).await;
     }
 
+    /// The same without a sleep, for a task that has just seen to it that no other is ready.
+    pub(crate) async fn turn(&self) {
+        self.sleep(TURN).await;
+    }
+
     /// What `task` gives, or nothing if `time` is over first; `task` is dropped then.
     pub(crate) async fn within<T>(
         &self,
@@ -147,7 +156,7 @@ impl Runtime {
                 // SAFETY: `socket` was an `OwnedFd` until this line, so it is open and has no other owner; it is a
                 // connected Unix stream socket, as `UnixStream` requires; and we are on a glommio executor's thread.
                 let stream = unsafe { glommio::net::UnixStream::from_raw_fd(socket) };
-                Stream(StreamInner::Glommio(stream))
+                Stream(StreamInner::Glommio(stream, Socket::new(socket)))
             }
             Inner::Poll(_) => Stream(StreamInner::Poll(async_io::Async::new(socket)?)),
         })
@@ -162,7 +171,7 @@ impl Runtime {
                 // SAFETY: `socket` was an `OwnedFd` until this line, so it is open and has no other owner; it is a
                 // connected TCP socket, as `TcpStream` requires; and we are on a glommio executor's thread.
                 let stream = unsafe { glommio::net::TcpStream::from_raw_fd(socket) };
-                Stream(StreamInner::GlommioTcp(stream))
+                Stream(StreamInner::GlommioTcp(stream, Socket::new(socket)))
             }
             Inner::Poll(_) => Stream(StreamInner::PollTcp(async_io::Async::new(socket)?)),
         })
@@ -175,10 +184,52 @@ pub(crate) struct Stream(StreamInner);
 
 #[derive(Debug)]
 enum StreamInner {
-    Glommio(glommio::net::UnixStream),
+    Glommio(glommio::net::UnixStream, Socket),
     Poll(async_io::Async<UnixStream>),
-    GlommioTcp(glommio::net::TcpStream),
+    GlommioTcp(glommio::net::TcpStream, Socket),
     PollTcp(async_io::Async<TcpStream>),
+}
+
+/// The descriptor of a glommio stream.
+#[derive(Debug)]
+struct Socket {
+    number: RawFd,
+    /// It had less than there was room for, a moment ago: the next read is glommio's, to be told of more.
+    is_drained: bool,
+}
+
+impl StreamInner {
+    /// What lies in the socket already. glommio itself looks only after its ring has told it to, which a thread that
+    /// stays awake has not asked yet.
+    fn read_now(&mut self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+        let (Self::Glommio(_, socket) | Self::GlommioTcp(_, socket)) = self else {
+            return None;
+        };
+        if std::mem::take(&mut socket.is_drained) {
+            return None;
+        }
+        // SAFETY: it is the descriptor that the glommio stream beside it was made from; the stream owns it, and closes
+        // it only when it is dropped, with this.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(socket.number) };
+        let room = buffer.len();
+        match rustix::net::recv(borrowed, buffer, RecvFlags::DONTWAIT) {
+            Ok((_, read)) => {
+                socket.is_drained = read < room;
+                Some(Ok(read))
+            }
+            Err(Errno::AGAIN | Errno::INTR) => None,
+            Err(errno) => Some(Err(errno.into())),
+        }
+    }
+}
+
+impl Socket {
+    const fn new(number: RawFd) -> Self {
+        Self {
+            number,
+            is_drained: false,
+        }
+    }
 }
 
 impl AsyncRead for Stream {
@@ -187,10 +238,13 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
+        if let Some(read) = self.0.read_now(buffer) {
+            return Poll::Ready(read);
+        }
         match &mut self.0 {
-            StreamInner::Glommio(stream) => Pin::new(stream).poll_read(cx, buffer),
+            StreamInner::Glommio(stream, _) => Pin::new(stream).poll_read(cx, buffer),
             StreamInner::Poll(stream) => Pin::new(stream).poll_read(cx, buffer),
-            StreamInner::GlommioTcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            StreamInner::GlommioTcp(stream, _) => Pin::new(stream).poll_read(cx, buffer),
             StreamInner::PollTcp(stream) => Pin::new(stream).poll_read(cx, buffer),
         }
     }
@@ -203,27 +257,27 @@ impl AsyncWrite for Stream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match &mut self.0 {
-            StreamInner::Glommio(stream) => Pin::new(stream).poll_write(cx, bytes),
+            StreamInner::Glommio(stream, _) => Pin::new(stream).poll_write(cx, bytes),
             StreamInner::Poll(stream) => Pin::new(stream).poll_write(cx, bytes),
-            StreamInner::GlommioTcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            StreamInner::GlommioTcp(stream, _) => Pin::new(stream).poll_write(cx, bytes),
             StreamInner::PollTcp(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.0 {
-            StreamInner::Glommio(stream) => Pin::new(stream).poll_flush(cx),
+            StreamInner::Glommio(stream, _) => Pin::new(stream).poll_flush(cx),
             StreamInner::Poll(stream) => Pin::new(stream).poll_flush(cx),
-            StreamInner::GlommioTcp(stream) => Pin::new(stream).poll_flush(cx),
+            StreamInner::GlommioTcp(stream, _) => Pin::new(stream).poll_flush(cx),
             StreamInner::PollTcp(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.0 {
-            StreamInner::Glommio(stream) => Pin::new(stream).poll_close(cx),
+            StreamInner::Glommio(stream, _) => Pin::new(stream).poll_close(cx),
             StreamInner::Poll(stream) => Pin::new(stream).poll_close(cx),
-            StreamInner::GlommioTcp(stream) => Pin::new(stream).poll_close(cx),
+            StreamInner::GlommioTcp(stream, _) => Pin::new(stream).poll_close(cx),
             StreamInner::PollTcp(stream) => Pin::new(stream).poll_close(cx),
         }
     }

@@ -22,7 +22,14 @@ type Function = dyn Fn(&Incoming) -> Outcome + Send + Sync;
 
 /// The services of a task, by number.
 #[derive(Clone, Default)]
-pub struct Services(BTreeMap<u32, Arc<Function>>);
+pub struct Services(BTreeMap<u32, Service>);
+
+#[derive(Clone)]
+struct Service {
+    function: Arc<Function>,
+    /// Carried out on the control thread itself.
+    is_brief: bool,
+}
 
 /// A call, as the service sees it.
 #[derive(Debug)]
@@ -85,11 +92,32 @@ impl Services {
     /// Has `function` called for `method`. A number given twice is the later function's.
     #[must_use]
     pub fn on(
-        mut self,
+        self,
         method: u32,
         function: impl Fn(&Incoming) -> Result<Vec<u8>, Status> + Send + Sync + 'static,
     ) -> Self {
-        self.0.insert(method, Arc::new(function));
+        self.insert(method, function, false)
+    }
+
+    /// Has `function` called on the control thread itself, which all peers wait for meanwhile: for what takes less time
+    /// than to wake another thread, and never blocks.
+    #[must_use]
+    pub(crate) fn at_once(
+        self,
+        method: u32,
+        function: impl Fn(&Incoming) -> Outcome + Send + Sync + 'static,
+    ) -> Self {
+        self.insert(method, function, true)
+    }
+
+    fn insert(
+        mut self,
+        method: u32,
+        function: impl Fn(&Incoming) -> Outcome + Send + Sync + 'static,
+        is_brief: bool,
+    ) -> Self {
+        let function = Arc::new(function);
+        self.0.insert(method, Service { function, is_brief });
         self
     }
 
@@ -155,20 +183,30 @@ impl Pool {
         })
     }
 
+    /// Carries a call out, if its service is one for the control thread.
+    pub(crate) fn at_once(&self, incoming: &Incoming) -> Option<Outcome> {
+        let service = self.services.0.get(&incoming.method)?;
+        service
+            .is_brief
+            .then(|| carry_out(&*service.function, incoming))
+    }
+
     /// Has a call carried out.
     ///
     /// # Errors
     /// There is no such service, or as many calls wait as may. `done` is dropped then.
     pub(crate) fn begin(&self, job: CallJob) -> Result<(), Status> {
         let method = job.incoming.method;
-        let (Some(function), Some(jobs)) = (self.services.0.get(&method), &self.jobs) else {
+        let (Some(service), Some(jobs)) = (self.services.0.get(&method), &self.jobs) else {
             let message = format!("this task has no service {method}");
             return Err(Status::of(catalogue::CALL_UNKNOWN, message));
         };
-        jobs.try_send((Arc::clone(function), job)).map_err(|_| {
-            let message = format!("{SERVICE_QUEUE_MAX} calls wait, the limit SERVICE_QUEUE_MAX");
-            Status::of(catalogue::CALL_BUSY, message)
-        })
+        jobs.try_send((Arc::clone(&service.function), job))
+            .map_err(|_| {
+                let message =
+                    format!("{SERVICE_QUEUE_MAX} calls wait, the limit SERVICE_QUEUE_MAX");
+                Status::of(catalogue::CALL_BUSY, message)
+            })
     }
 }
 
@@ -232,3 +270,6 @@ fn carry_out(function: &Function, incoming: &Incoming) -> Outcome {
         outcome => outcome,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -92,7 +92,7 @@ pub(super) fn of(engine: Weak<Inner>) -> Services {
     let (clock, stat, dump, offered) = (alive.clone(), alive.clone(), alive.clone(), alive);
     let dumps = Mutex::new(Dumps::default());
     Services::new()
-        .on(ECHO, |call| Ok(call.payload.clone()))
+        .at_once(ECHO, |call| Ok(call.payload.clone()))
         .serve::<GetConnected>(move |call, asked| {
             let engine = connected()?;
             let until = Instant::now() + Duration::from_millis(asked.probe_ms);

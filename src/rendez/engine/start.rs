@@ -34,6 +34,8 @@ use crate::trace::stages::{RecorderPlace, Stages};
 
 /// The least time for a greeting: for machines that start many tasks at once.
 const GREETING_MIN: Duration = Duration::from_secs(1);
+/// The longest that a control thread looks for what follows a call, before it sleeps.
+const LOOKOUT_MAX: Duration = Duration::from_micros(100);
 
 pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, Status> {
     if forks::is_child() {
@@ -235,6 +237,11 @@ fn start_control(inner: &Arc<Inner>) -> Result<(), Status> {
         PollPolicy::Adaptive => ControlPolicy::Adaptive,
         PollPolicy::Busy => ControlPolicy::Busy,
         PollPolicy::Park => ControlPolicy::Park,
+    };
+    control.lookout = match config.poll {
+        PollPolicy::Adaptive => config.spin.min(LOOKOUT_MAX),
+        PollPolicy::Busy => LOOKOUT_MAX,
+        PollPolicy::Park => Duration::ZERO,
     };
     control.limits.frame_window = u32::from(limits::FRAME_WINDOW);
     control.limits.line_window = u32::from(limits::LINE_WINDOW);
