@@ -90,7 +90,7 @@ impl References {
 /// `BASELINE_TOO_LARGE`, `BASELINE_PEER_DIED`, `BASELINE_WRONG_BYTES`, `PINNING_REFUSED`, `AFFINITY_UNKNOWN`.
 pub fn measure(bytes: u64, duration: Duration) -> Result<References, CliError> {
     let pair = machine::pair()?;
-    let size = check_room(bytes)?;
+    let size = check_room(bytes, 3)?;
     // On a thread of its own, so that pinning it leaves the caller's affinity as it was.
     let measuring = std::thread::Builder::new()
         .name("baseline".into())
@@ -142,7 +142,7 @@ impl TcpReferences {
 /// As [`measure`], and `BASELINE_NO_LOOPBACK`.
 pub fn measure_tcp(bytes: u64, duration: Duration) -> Result<TcpReferences, CliError> {
     let pair = machine::pair()?;
-    let size = check_room(bytes.max(1))?;
+    let size = check_room(bytes.max(1), socket::STREAM_BUFFERS + 1)?;
     let measuring = std::thread::Builder::new()
         .name("baseline".into())
         .spawn(move || {
@@ -161,7 +161,7 @@ pub fn measure_tcp(bytes: u64, duration: Duration) -> Result<TcpReferences, CliE
 
 /// One reference over a socket of its own.
 fn tcp(mode: Mode, size: usize, duration: Duration, pair: Pair) -> Result<Reference, CliError> {
-    let (mut near, far) = socket::pair(waiting(pair.is_shared()), size).map_err(|error| {
+    let (mut near, far) = socket::pair(mode, waiting(pair.is_shared()), size).map_err(|error| {
         CliError::failure(
             "BASELINE_NO_LOOPBACK",
             format!("cannot connect two sockets of this machine: {error}; is its loopback up?"),
@@ -469,15 +469,16 @@ fn memcpy(len: usize, duration: Duration, watch: &Stopwatch) -> Reference {
     Reference::new(row, begun, duration, recorder)
 }
 
-/// The references hold the bytes three times: shared, and as source and target of the copy.
-fn check_room(bytes: u64) -> Result<usize, CliError> {
+/// The references hold the bytes several times: in memory three, shared and as source and target of the copy; by TCP
+/// where they are sent from, and in each buffer that they are received into.
+fn check_room(bytes: u64, times: u64) -> Result<usize, CliError> {
     let available = machine::available_bytes();
     match usize::try_from(bytes) {
-        Ok(size) if bytes.saturating_mul(3) < available => Ok(size),
+        Ok(size) if bytes.saturating_mul(times) < available => Ok(size),
         _ => {
             let (bytes, available) = (show_bytes(bytes), show_bytes(available));
             let message = format!(
-                "the references at {bytes} take three times that, and {available} are free; measure less"
+                "the references at {bytes} take {times} times that, and {available} are free; measure less"
             );
             Err(CliError::failure("BASELINE_TOO_LARGE", message))
         }
@@ -506,10 +507,10 @@ mod tests {
     #[test]
     fn more_bytes_than_the_machine_has_are_refused() {
         assert_eq!(
-            check_room(u64::MAX).unwrap_err().reason(),
+            check_room(u64::MAX, 3).unwrap_err().reason(),
             "BASELINE_TOO_LARGE"
         );
-        assert_eq!(check_room(1), Ok(1));
+        assert_eq!(check_room(1, 3), Ok(1));
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub use hosts::listen;
 
 use self::hosts::FarHost;
 use super::args::{BenchArgs, BenchPeerArgs, From, Pattern, Transport};
+use super::baseline::socket::STREAM_BUFFERS;
 use super::bench::{Case, Measured, Workload};
 use super::error::CliError;
 use super::machine::{self, Pair};
@@ -70,7 +71,7 @@ impl Job {
     pub(crate) const fn of(case: &Case) -> Self {
         // By TCP the next landing must be open before the one before is full; a lease has nothing to wait for.
         let receives = match case.transport {
-            Transport::Tcp | Transport::Verbs if case.bytes > SMALL_MAX => 4,
+            Transport::Tcp | Transport::Verbs if case.bytes > SMALL_MAX => STREAM_BUFFERS,
             Transport::Tcp | Transport::Verbs if case.bytes > INLINE_MAX as u64 => 16,
             _ => 1,
         };
