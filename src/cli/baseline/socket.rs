@@ -91,6 +91,8 @@ impl Socket {
     fn new(stream: TcpStream, waiting: Waiting, messages: Vec<Vec<u8>>) -> std::io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
+        // As rendez does between two ends of one machine; an error is that the system does not let us choose.
+        let _ = rustix::net::sockopt::set_tcp_congestion(&stream, "reno");
         Ok(Self {
             stream,
             waiting,

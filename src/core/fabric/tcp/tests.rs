@@ -1,8 +1,10 @@
 //! What only sockets have: ends without a word, resets, peers that do not read, garbage, sleep.
 
 use std::io::{Read, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+
+use rustix::net::{AddressFamily, SocketType};
 
 use super::*;
 use crate::fabric::Doorbell;
@@ -295,4 +297,22 @@ fn only_connected_streams_are_attached() {
         port.attach(file.into(), CAPS),
         Err(TcpError::Os(..))
     ));
+}
+
+#[test]
+fn only_between_ends_of_one_machine_nothing_controls_congestion() {
+    let control = |fd: BorrowedFd<'_>| rustix::net::sockopt::tcp_congestion(fd).expect("tcp");
+    for (address, is_ours) in [("127.0.0.1:0", true), ("127.0.0.2:0", false)] {
+        let listener = TcpListener::bind(address).expect("a free port");
+        // From 127.0.0.1, whatever the listener's address is: from another machine, as far as addresses say.
+        let near = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("one");
+        rustix::net::bind(&near, &"127.0.0.1:0".parse::<SocketAddr>().expect("one")).expect("free");
+        rustix::net::connect(&near, &listener.local_addr().expect("bound")).expect("loopback");
+        let system = control(near.as_fd());
+        let mut port = TcpPort::new(TcpConfig::default()).expect("epoll");
+        let qp = port.attach(near, CAPS).expect("connected");
+        let line = port.places[(qp.0 & 0xffff) as usize].line.as_ref();
+        let found = control(line.expect("attached").socket.as_fd());
+        assert_eq!(found, if is_ours { "reno".to_owned() } else { system });
+    }
 }
