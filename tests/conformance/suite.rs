@@ -326,14 +326,16 @@ pub(crate) fn device_source(world: &mut World) {
 }
 
 pub(crate) fn closed_while_writing(world: &mut World) {
+    // Several chunks, wherever a write goes in chunks.
+    const LEN: usize = 4 << 20;
     let mut cut = 0;
     for turns in [0, 1, 3, 10, 40, 1000] {
         let landing = Landing {
             index: 0,
             generation: turns,
         };
-        let region = world.open(1, landing, 1 << 20);
-        world.write(0, 1, tensor(pattern(1, 1 << 20)), landing, region);
+        let region = world.open(1, landing, LEN);
+        world.write(0, 1, tensor(pattern(1, LEN)), landing, region);
         for _ in 0..turns {
             world.turn();
         }
@@ -356,7 +358,7 @@ pub(crate) fn closed_while_writing(world: &mut World) {
         };
         match (&given[..], outcome) {
             ([Event::Landed { len, buffer, .. }], Outcome::Done) => {
-                assert_eq!(buffer[..*len as usize], pattern(1, 1 << 20)[..]);
+                assert_eq!(buffer[..*len as usize], pattern(1, LEN)[..]);
             }
             (
                 [
@@ -367,7 +369,7 @@ pub(crate) fn closed_while_writing(world: &mut World) {
                 ],
                 Outcome::Refused,
             ) => {
-                assert_eq!((*at, buffer.len()), (landing, 1 << 20));
+                assert_eq!((*at, buffer.len()), (landing, LEN));
                 cut += 1;
             }
             other => panic!("{other:?}"),
@@ -381,8 +383,9 @@ pub(crate) fn overtaking(world: &mut World) {
         index: 0,
         generation: 0,
     };
-    let region = world.open(1, landing, 8 << 20);
-    world.write(0, 0, tensor(pattern(2, 8 << 20)), landing, region);
+    // More turns than there are frames, if each sends a megabyte of it.
+    let region = world.open(1, landing, 32 << 20);
+    world.write(0, 0, tensor(pattern(2, 32 << 20)), landing, region);
     for number in 0..20 {
         world.turn();
         world.send(0, &frame(1, number, 100), [&[9; 100], &[]]);

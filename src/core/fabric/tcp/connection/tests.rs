@@ -18,7 +18,7 @@ enum Post {
 
 fn posts() -> impl Strategy<Value = Vec<Post>> {
     let len = prop_oneof![0..20usize, 0..2000usize];
-    let long = prop_oneof![0..20usize, 0..2000usize, 500_000..600_000usize];
+    let long = prop_oneof![0..20usize, 0..2000usize, 2_100_000..2_200_000usize];
     let post = prop_oneof![
         len.prop_map(Post::Frame),
         (long, proptest::bool::weighted(0.8)).prop_map(|(len, has)| Post::Write(len, has)),
@@ -28,11 +28,11 @@ fn posts() -> impl Strategy<Value = Vec<Post>> {
 
 fn pool() -> Pool {
     let config = ArenaConfig {
-        segment_bytes: 16 << 20,
-        bytes_max: 16 << 20,
+        segment_bytes: 64 << 20,
+        bytes_max: 64 << 20,
         huge_pages: HugePages::Off,
     };
-    Pool::new(ArenaId(3), config).expect("16 MiB")
+    Pool::new(ArenaId(3), config).expect("64 MiB")
 }
 
 fn tensor(bytes: Vec<u8>) -> Tensor {
@@ -84,7 +84,7 @@ proptest! {
 
     #[test]
     fn a_stream_may_be_cut_anywhere(posts in posts(), cuts: Vec<u8>, others: Vec<u8>, back: Vec<u8>) {
-        // A reader of single bytes is another test than one of half a million.
+        // A reader of single bytes is another test than one of megabytes.
         let is_long = posts.iter().any(|post| matches!(post, Post::Write(100_000.., _)));
         let widen = |mut cuts: Vec<u8>| {
             cuts.push(255);
