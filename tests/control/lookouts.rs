@@ -97,6 +97,60 @@ fn a_flood_of_calls_is_read_while_it_is_looked_for() {
     }
 }
 
+/// A peer that is played by hand, and can be called.
+fn by_hand(a: &Task, name: &str) -> Raw {
+    let can_be_called = proto::Hello {
+        abilities: 1,
+        ..hello(name, "a", 2)
+    };
+    connected_as(a.control.address(), can_be_called)
+}
+
+/// Answers the call that comes next; its number.
+fn answered(raw: &mut Raw) -> u64 {
+    let Some(Envelope { id, body, .. }) = raw.hear() else {
+        panic!("no call")
+    };
+    let Some(Body::Call(call)) = body else {
+        panic!("expected a call, got {body:?}")
+    };
+    let payload = call.payload;
+    let reply = proto::CallReply {
+        payload,
+        ..proto::CallReply::default()
+    };
+    raw.say(id, true, Body::CallReply(reply));
+    call.request
+}
+
+/// The calls that the next message acknowledges.
+fn acknowledged(raw: &mut Raw) -> Vec<u64> {
+    match raw.hear().and_then(|envelope| envelope.body) {
+        Some(Body::CallDone(done)) => done.requests,
+        other => panic!("expected an acknowledgement, got {other:?}"),
+    }
+}
+
+/// More peers than are looked at: the answer of each is acknowledged, though nothing more is said to it.
+#[test]
+fn answers_of_many_peers_are_acknowledged() {
+    for kind in BOTH {
+        let a = start(config("a", 1, kind), PATIENCE);
+        let mut peers = Vec::new();
+        for at in 0..20 {
+            let name = format!("b{at}");
+            let mut raw = by_hand(&a, &name);
+            std::thread::scope(|scope| {
+                let call = scope.spawn(|| ask(&a.control, &name));
+                let request = answered(&mut raw);
+                call.join().expect("answered");
+                assert_eq!(acknowledged(&mut raw), [request], "{kind:?} {name}");
+            });
+            peers.push(raw);
+        }
+    }
+}
+
 /// An answer is acknowledged ahead of the next call, or when there is none soon.
 #[test]
 fn answers_are_acknowledged() {
@@ -105,30 +159,7 @@ fn answers_are_acknowledged() {
         .flat_map(|kind| [Duration::ZERO, Duration::from_millis(1), PATIENCE].map(|l| (kind, l)))
     {
         let a = start(config("a", 1, kind), lookout);
-        let can_be_called = proto::Hello {
-            abilities: 1,
-            ..hello("b", "a", 2)
-        };
-        let mut raw = connected_as(a.control.address(), can_be_called);
-        let answered = |raw: &mut Raw| {
-            let Some(Envelope { id, body, .. }) = raw.hear() else {
-                panic!("no call")
-            };
-            let Some(Body::Call(call)) = body else {
-                panic!("expected a call, got {body:?}")
-            };
-            let payload = call.payload;
-            let reply = proto::CallReply {
-                payload,
-                ..proto::CallReply::default()
-            };
-            raw.say(id, true, Body::CallReply(reply));
-            call.request
-        };
-        let acknowledged = |raw: &mut Raw| match raw.hear().and_then(|envelope| envelope.body) {
-            Some(Body::CallDone(done)) => done.requests,
-            other => panic!("expected an acknowledgement, got {other:?}"),
-        };
+        let mut raw = by_hand(&a, "b");
         std::thread::scope(|scope| {
             let control = &a.control;
             let calls = scope.spawn(|| (0..2).for_each(|_| ask(control, "b")));

@@ -370,8 +370,9 @@ pub(crate) fn connected_to(address: &Address, incarnation: u64) -> Raw {
 /// The same with another hello.
 pub(crate) fn connected_as(address: &Address, hello: proto::Hello) -> Raw {
     let mut raw = Raw::connect(address);
+    let named_for = format!("link {} {}", hello.task, hello.dialled);
     assert!(matches!(raw.greet(hello), Outcome::Accepted(_)));
-    raw.pass(1, &[memory("link b a")]);
+    raw.pass(1, &[memory(&named_for)]);
     raw.say(2, false, named(vec![link()], 1, true));
     assert!(matches!(
         raw.hear().and_then(|envelope| envelope.body),

@@ -164,7 +164,8 @@ impl Calls {
         request: u64,
         reply: proto::CallReply,
     ) {
-        // Acknowledged even if no caller waits any more: so that it need not be kept. Soon, if more is said soon.
+        // Acknowledged even if no caller waits any more: so that it need not be kept. That goes out with the next
+        // request, or soon without one.
         conversation.acknowledge(request);
         if !self.attend(conversation) {
             conversation.acknowledge_all();
@@ -227,7 +228,7 @@ impl Calls {
             cancelled,
         };
         if let Some(outcome) = self.pool.at_once(&incoming) {
-            // Asked for only now, and so by none but this.
+            // No other connection can have joined this call yet.
             self.answers.borrow_mut().finish(&key, &outcome);
             return Ok(Some(emit_reply(outcome)));
         }

@@ -21,7 +21,7 @@ use super::conversation::Conversation;
 use super::mailbox::Receiver;
 use super::runtime::Runtime;
 
-/// Conversations that are looked at. Calls on more of them end the lookout: the thread is busy without it.
+/// Conversations that are looked at. Calls on more of them end the lookout: something is always ready then.
 const WATCHED_MAX: usize = 16;
 /// How long the executor's own timers and sockets may wait for their turn.
 const TURN_EVERY: Duration = Duration::from_micros(250);
@@ -89,7 +89,10 @@ impl Lookout {
         loop {
             match poll_fn(|context| self.poll(commands, context)).await {
                 Seen::Command(command) => return command,
-                Seen::TurnDue => runtime.turn().await,
+                Seen::TurnDue => {
+                    self.acknowledge_all();
+                    runtime.turn().await;
+                }
             }
         }
     }
@@ -125,18 +128,18 @@ impl Lookout {
         let turned = self.turned.get().unwrap_or_else(Instant::now);
         self.turned.set(Some(turned));
         loop {
+            let now = Instant::now();
+            // Before commands, which may never end. One that rests is readable, and waits for a timer.
+            if now - turned >= TURN_EVERY || watched.iter().any(|it| it.is_resting()) {
+                self.turned.set(None);
+                return Poll::Ready(Some(Seen::TurnDue));
+            }
             if let Some(command) = commands.take() {
                 self.has_given.set(true);
                 return Poll::Ready(Some(Seen::Command(command)));
             }
-            let now = Instant::now();
             if now >= until {
                 return Poll::Ready(None);
-            }
-            // One that rests is readable, and waits for a timer.
-            if now - turned >= TURN_EVERY || watched.iter().any(|it| it.is_resting()) {
-                self.turned.set(None);
-                return Poll::Ready(Some(Seen::TurnDue));
             }
             if wake_ready(&watched) {
                 context.waker().wake_by_ref();
@@ -148,12 +151,18 @@ impl Lookout {
 
     /// The lookout is over: what it put off is said.
     fn end(&self) {
-        for conversation in self.conversations() {
-            conversation.acknowledge_all();
-        }
+        self.acknowledge_all();
         self.until.set(None);
         self.turned.set(None);
         self.watched.borrow_mut().clear();
+    }
+
+    /// Tells all that are watched which answers came. No answer waits for longer than a turn: others' calls may never
+    /// end, and the lookout with them.
+    fn acknowledge_all(&self) {
+        for conversation in self.conversations() {
+            conversation.acknowledge_all();
+        }
     }
 
     /// Those that are watched, and have not ended.

@@ -1,4 +1,4 @@
-//! Services: functions that peers may call by number, and the threads that carry the calls out.
+//! Services: functions that peers may call by number, and the threads that carry the calls out, other than brief ones.
 //!
 //! Knows functions and outcomes; not the caller, beyond a name, nor how the answer gets back. Bounded: so many threads,
 //! so many calls waiting for one. A function may block; it is told of its deadline and of a cancel.
@@ -15,6 +15,9 @@ use prost::Message;
 use crate::ground::limits::{CALL_PAYLOAD_MAX, SERVICE_QUEUE_MAX, SERVICE_THREADS};
 use crate::ground::{Incarnation, Status, catalogue};
 use rendez_proto::Method;
+
+/// Bytes of a call that is carried out on the control thread: to copy so many takes less time than to wake a thread.
+const BRIEF_BYTES: usize = 4 << 10;
 
 /// What a service gives.
 pub(crate) type Outcome = Result<Vec<u8>, Status>;
@@ -183,12 +186,12 @@ impl Pool {
         })
     }
 
-    /// Carries a call out, if its service is one for the control thread.
+    /// Carries a call out, if it is one for the control thread: brief, and not of so many bytes that to copy them takes
+    /// long.
     pub(crate) fn at_once(&self, incoming: &Incoming) -> Option<Outcome> {
         let service = self.services.0.get(&incoming.method)?;
-        service
-            .is_brief
-            .then(|| carry_out(&*service.function, incoming))
+        let is_brief = service.is_brief && incoming.payload.len() <= BRIEF_BYTES;
+        is_brief.then(|| carry_out(&*service.function, incoming))
     }
 
     /// Has a call carried out.

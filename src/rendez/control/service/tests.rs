@@ -28,6 +28,11 @@ fn a_brief_service_is_carried_out_where_it_is_called() {
     let outcome = pool.at_once(&call(BRIEF, patience));
     assert_eq!(outcome.expect("brief").expect("answered"), here);
     assert!(pool.at_once(&call(LONG, patience)).is_none());
+    for (len, is_brief) in [(BRIEF_BYTES, true), (BRIEF_BYTES + 1, false)] {
+        let mut call = call(BRIEF, patience);
+        call.payload = vec![0; len];
+        assert_eq!(pool.at_once(&call).is_some(), is_brief, "{len} bytes");
+    }
     let (told, heard) = mpsc::channel();
     let begun = pool.begin(CallJob {
         incoming: call(LONG, patience),

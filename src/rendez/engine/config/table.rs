@@ -149,8 +149,11 @@ settings! {
     share_cores: Switch share_cores, Engine,
         "Let shards share a core: they yield it. Without it more shards than cores are refused.";
     poll: Choice poll, Engine,
-        "How shards wait for work: spin a while and then sleep, spin for ever, or sleep at once.";
-    spin: Time spin, Engine, "How long a shard with `poll = \"adaptive\"` finds nothing to do before it sleeps.";
+        "How shards wait for work: spin a while and then sleep, spin for ever, or sleep at once. After a call the \
+         control thread waits likewise, and sleeps after 0.1 ms at most.";
+    spin: Time spin, Engine,
+        "How long a shard with `poll = \"adaptive\"` finds nothing to do before it sleeps; after a call the control \
+         thread too, 0.1 ms at most.";
     drive: Choice drive, Engine,
         "Who turns a shard: whichever thread sends or waits, and the shard's own when none does; its own alone; or \
          callers alone, without a thread. A shard that has in-shard tasks is turned by its own thread, and so is one \
