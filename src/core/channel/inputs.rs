@@ -196,8 +196,8 @@ impl<V: Payload> Channel<V> {
         })
     }
 
-    /// As [`Channel::handle_frame`], for a frame that is known to be an offer. `answered` gets the demand that it
-    /// answers, which is long and rare: with the rest it would be moved for each offer.
+    /// As [`Channel::handle_frame`], for a frame that is known to be an offer. The demand that it
+    /// answers is put into `answered`: few offers answer one, and in the result its bytes would be moved for each.
     ///
     /// # Errors
     /// As [`Channel::handle_frame`].

@@ -211,7 +211,7 @@ impl TcpPort {
             .map_err(|errno| TcpError::Os("epoll_ctl(EPOLL_CTL_ADD)", errno))?;
         self.free.pop();
         self.places[index as usize].line = Some(Line {
-            connection: Connection::new(caps, self.config.send_bytes),
+            connection: Connection::new(caps, self.config.send_bytes, socket.chunk_max()),
             socket,
             interest: EventFlags::IN,
         });

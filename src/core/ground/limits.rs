@@ -352,8 +352,12 @@ pub const STREAM_SEND_BYTES: usize = 64 << 10;
 /// Bytes received on one connection and not given on: the longest frame with its body fits twice, less its head.
 pub const STREAM_RECEIVE_BYTES: usize = 32 << 10;
 
-/// Bytes of one chunk of a write: a quarter of a millisecond at 4 GB/s, for which frames behind it wait.
+/// Bytes of one chunk of a write, at most, and within a machine: a quarter of a millisecond at 4 GB/s, for which frames
+/// behind it wait.
 pub const STREAM_CHUNK_MAX: usize = 1 << 20;
+
+/// Bytes of one chunk of a write to another machine: a quarter of a millisecond at 8 Gbit/s.
+pub const STREAM_CHUNK_FAR: usize = 256 << 10;
 
 /// Bytes of TLS records sealed and not sent, on one connection: eight of the longest records, and a system call for all
 /// of them.

@@ -29,8 +29,8 @@ impl<'a> Outlet<'a> {
         }
     }
 
-    /// What posts a value's frame by that port and queue pair at once. One that is timed is queued first: its frame
-    /// says when it was posted.
+    /// A function that posts a value's frame by that port and queue pair. It posts none of a value that is timed: that
+    /// one is queued, and its frame says when it was posted.
     #[inline(always)]
     pub(super) fn by(
         &mut self,

@@ -21,7 +21,7 @@ use crate::fabric::writes::Outbound;
 use crate::fabric::{
     Arrival, BODY_MAX, Caps, DownReason, FABRIC_KIND_MIN, Landing, PostRefusal, QpId, Write,
 };
-use crate::ground::limits::{FRAME_BYTES, STREAM_CHUNK_MAX, STREAM_RECEIVE_BYTES};
+use crate::ground::limits::{FRAME_BYTES, STREAM_RECEIVE_BYTES};
 use crate::ground::{Nanos, Region};
 use crate::memory::Buffer;
 use crate::wire::Frame;
@@ -45,6 +45,7 @@ pub(super) struct Connection {
     writer: Writer,
     inbound: Inbound,
     outbound: Outbound,
+    chunk_max: usize,
     caps: Caps,
     /// Sends in a row that found no room.
     blocked: u32,
@@ -74,12 +75,14 @@ pub(super) struct StreamRead {
 }
 
 impl Connection {
-    pub(super) fn new(caps: Caps, send_bytes: usize) -> Self {
+    /// One that writes in chunks of at most `chunk_max` bytes.
+    pub(super) fn new(caps: Caps, send_bytes: usize, chunk_max: usize) -> Self {
         Self {
             reader: Reader::new(),
             writer: Writer::new(send_bytes),
             inbound: Inbound::default(),
             outbound: Outbound::default(),
+            chunk_max,
             caps: Caps {
                 body_max: caps.body_max.min(BODY_MAX),
                 one_sided: false,
@@ -327,6 +330,7 @@ impl Connection {
             writer,
             inbound,
             outbound,
+            chunk_max,
             ..
         } = self;
         if self.leaving.is_some() {
@@ -342,7 +346,7 @@ impl Connection {
             && !writer.has_gap()
             && outbound.is_sending()
             && writer.has_room(FRAME_BYTES)
-            && let Some((head, len)) = outbound.begin_chunk(STREAM_CHUNK_MAX)
+            && let Some((head, len)) = outbound.begin_chunk(*chunk_max)
             && writer.post(&head, [&[], &[]]).is_ok()
         {
             writer.open_gap(len);

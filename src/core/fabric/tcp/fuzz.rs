@@ -7,7 +7,7 @@ use super::socket::{Pipe, Stop};
 use crate::fabric::queue_pair::Left;
 use crate::fabric::{Arrival, BODY_MAX, Caps, DownReason, Landing, QpId, Write};
 use crate::ground::Nanos;
-use crate::ground::limits::STREAM_SEND_BYTES;
+use crate::ground::limits::{STREAM_CHUNK_MAX, STREAM_SEND_BYTES};
 use crate::memory::Buffer;
 use crate::wire::Frame;
 
@@ -75,7 +75,7 @@ impl Lone {
             one_sided: false,
             read_domain: false,
         };
-        Self(Connection::new(caps, STREAM_SEND_BYTES))
+        Self(Connection::new(caps, STREAM_SEND_BYTES, STREAM_CHUNK_MAX))
     }
 
     /// Opens a landing.

@@ -16,7 +16,9 @@ use super::records::TlsRecords;
 use super::secured::{RecordLayer, Secured};
 use super::{TcpConfig, TcpError};
 use crate::fabric::DownReason;
-use crate::ground::limits::{KERNEL_TLS_RECORD_BYTES, KERNEL_TLS_RECORDS_MAX};
+use crate::ground::limits::{
+    KERNEL_TLS_RECORD_BYTES, KERNEL_TLS_RECORDS_MAX, STREAM_CHUNK_FAR, STREAM_CHUNK_MAX,
+};
 use crate::ground::rng::Rng;
 
 /// What a connection sends through and receives from. The one seam between the protocol and the system.
@@ -52,6 +54,8 @@ pub(super) struct Socket {
     records: Option<Box<TlsRecords>>,
     /// How many records the kernel may still seal, where it keeps them.
     sealable: u64,
+    /// What is sent goes over no wire.
+    is_of_one_machine: bool,
 }
 
 /// The descriptor itself.
@@ -82,9 +86,11 @@ impl Socket {
                 .map_err(os("setsockopt(SO_RCVBUF)"))?;
         }
         let family = sockopt::socket_domain(&fd).map_err(os("getsockopt(SO_DOMAIN)"))?;
+        let mut is_of_one_machine = true;
         if matches!(family, AddressFamily::INET | AddressFamily::INET6) {
             set_tcp(&fd, config.user_timeout_ms)?;
-            if is_of_one_machine(&fd) {
+            is_of_one_machine = has_one_address(&fd);
+            if is_of_one_machine {
                 // An error is that the system does not let us choose: then it goes as its own choice does.
                 let _ = sockopt::set_tcp_congestion(&fd, OF_ONE_MACHINE);
             }
@@ -100,7 +106,17 @@ impl Socket {
             wire: Wire { fd, cuts },
             records,
             sealable,
+            is_of_one_machine,
         })
+    }
+
+    /// Bytes of one chunk of a write at most: the frames behind it wait for it, on a slow wire for long.
+    pub(super) const fn chunk_max(&self) -> usize {
+        if self.is_of_one_machine {
+            STREAM_CHUNK_MAX
+        } else {
+            STREAM_CHUNK_FAR
+        }
     }
 
     /// As if the kernel had sealed all records but so many.
@@ -135,13 +151,12 @@ impl Socket {
     }
 }
 
-/// How congestion is controlled between two ends of one machine, where there is none. Every kernel has this way, and
-/// lets anyone choose it. One that paces what is sent, as BBR does, sets a timer for every packet or two, and a stream
-/// spends its time on them.
+/// How congestion is controlled between two ends of one machine, where there is none. Every kernel has this way. One
+/// that paces what is sent, as BBR does, sets a timer for every packet or two, and a stream spends its time on them.
 const OF_ONE_MACHINE: &str = "reno";
 
 /// True if what is sent goes over no wire: the peer has the address that we have.
-fn is_of_one_machine(fd: &OwnedFd) -> bool {
+fn has_one_address(fd: &OwnedFd) -> bool {
     let ip = |address| {
         SocketAddr::try_from(address)
             .map(|address| address.ip())

@@ -300,7 +300,7 @@ fn only_connected_streams_are_attached() {
 }
 
 #[test]
-fn only_between_ends_of_one_machine_nothing_controls_congestion() {
+fn only_between_ends_of_one_machine_nothing_is_paced_and_chunks_are_long() {
     let control = |fd: BorrowedFd<'_>| rustix::net::sockopt::tcp_congestion(fd).expect("tcp");
     for (address, is_ours) in [("127.0.0.1:0", true), ("127.0.0.2:0", false)] {
         let listener = TcpListener::bind(address).expect("a free port");
@@ -308,11 +308,27 @@ fn only_between_ends_of_one_machine_nothing_controls_congestion() {
         let near = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("one");
         rustix::net::bind(&near, &"127.0.0.1:0".parse::<SocketAddr>().expect("one")).expect("free");
         rustix::net::connect(&near, &listener.local_addr().expect("bound")).expect("loopback");
+        // As if the system's own choice were another one, where it lets us choose.
+        let _ = rustix::net::sockopt::set_tcp_congestion(&near, "cubic");
         let system = control(near.as_fd());
+        let may_choose = rustix::net::sockopt::set_tcp_congestion(&near, "reno").is_ok();
+        rustix::net::sockopt::set_tcp_congestion(&near, &system).expect("it is its own");
         let mut port = TcpPort::new(TcpConfig::default()).expect("epoll");
         let qp = port.attach(near, CAPS).expect("connected");
         let line = port.places[(qp.0 & 0xffff) as usize].line.as_ref();
-        let found = control(line.expect("attached").socket.as_fd());
-        assert_eq!(found, if is_ours { "reno".to_owned() } else { system });
+        let socket = &line.expect("attached").socket;
+        let is_changed = is_ours && may_choose;
+        let expected = if is_changed {
+            "reno".to_owned()
+        } else {
+            system
+        };
+        assert_eq!(control(socket.as_fd()), expected);
+        let longest = if is_ours {
+            crate::ground::limits::STREAM_CHUNK_MAX
+        } else {
+            crate::ground::limits::STREAM_CHUNK_FAR
+        };
+        assert_eq!(socket.chunk_max(), longest);
     }
 }
