@@ -66,7 +66,7 @@ mutants=(
     "verbs_reasons_lost              verbs::faults::every_completion_status_ends_its_queue_pair_and_no_other retries exceeded and refused accesses are told as a mere reset"
     "verbs_error_ends_all            verbs::faults::every_completion_status_ends_its_queue_pair_and_no_other one queue pair's error ends those of other peers"
     "verbs_errno_lost                verbs::faults::every_call_that_fails_is_named_and_leaves_nothing_behind a call's error number is not told"
-    "verbs_posts_behind_a_refused_one verbs::faults::nothing_follows_a_refused_post frames are posted behind a hole"
+    "verbs_posts_behind_a_refused_one verbs::faults::nothing_follows_a_refused_post frames are taken behind a hole"
     "verbs_refused_post_ignored      verbs::faults::a_cut_wire_a_lost_peer_and_a_refused_post_end_in_good_order a post that was refused is taken for done"
     "verbs_port_event_ignored        verbs::faults::events_of_the_device_reach_whom_they_are_about a port that went down is not noted"
     "verbs_pair_event_ignored        verbs::faults::events_of_the_device_reach_whom_they_are_about a queue pair that the device broke stays up"
