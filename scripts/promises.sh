@@ -67,9 +67,9 @@ for run in $(seq "${RUNS:-1}"); do
     PAIRS=3 scripts/vs-peers.sh
 
     say "across machines 1     tcp, 64 B: half round trips against bare spinning sockets"
-    $rendez bench --transport tcp --size 64 --baseline --duration 2s
+    $rendez bench --transport tcp --size 64 --baseline --duration 500ms
     say "across machines 2     tcp, 16 MiB stream at its receiver against a bare socket's"
-    $rendez bench rate --transport tcp --size 16MiB --baseline --duration 3s
+    $rendez bench rate --transport tcp --size 16MiB --baseline --duration 500ms --warmup 200ms
     say "across machines 3     a TCP port with 255 idle peers beside the busy one"
     cargo test --release --locked --quiet --test conformance bare_socket -- --ignored --nocapture
     say "across machines 4     a call of the control plane, 64 B, whole round trips; and tonic's, half round trips"
