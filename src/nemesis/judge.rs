@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::history::Claim;
 use super::peer::SLOTS_KEPT;
 use super::scope::{Kind, SLOT_NS, Scope, WATCH_SLOT};
-use super::story::{Outcome, Receive, Story};
+use super::story::{Outcome, Receive, Refused, Story};
 
 mod calls;
 mod calm;
@@ -289,9 +289,9 @@ impl Judge<'_> {
         for refused in &self.story.refused {
             let is_aborted = ["STEP_ABORTED", "PEER_STATUS"].contains(&refused.reason.as_str())
                 && self.story.aborted.contains(&refused.lane.step);
-            let is_full =
-                refused.lane.kind == Kind::Flood && FULL.contains(&refused.reason.as_str());
-            let is_meant = is_aborted || is_full;
+            let is_full = FULL.contains(&refused.reason.as_str())
+                && (refused.lane.kind == Kind::Flood || self.keeps_for_the_lost(refused));
+            let is_meant = is_aborted || is_full || self.has_no_descriptors(refused);
             let from_ns = refused.at_ns.saturating_sub(SLOT_NS);
             let is_excused = is_meant
                 || (EXCUSES.contains(&refused.reason.as_str())
@@ -304,6 +304,25 @@ impl Judge<'_> {
                 self.verdict.findings.push(what);
             }
         }
+    }
+
+    /// True if what was sent to a task that could not be reached may fill the room for parked values, which is one for
+    /// all receivers: a step is kept until it is finished.
+    fn keeps_for_the_lost(&mut self, refused: &Refused) -> bool {
+        let from_ns = refused.at_ns.saturating_sub(SLOTS_KEPT * SLOT_NS);
+        let tasks: BTreeSet<u32> = self.story.lives.keys().map(|life| life.0).collect();
+        let mut others = tasks.into_iter().filter(|task| *task != refused.by);
+        others.any(|other| !self.is_calm(refused.by, other, from_ns, refused.at_ns))
+    }
+
+    /// True if the script had left the sender no descriptors: its arena could not grow.
+    fn has_no_descriptors(&self, refused: &Refused) -> bool {
+        refused.reason == "SYSTEM_LIMIT"
+            && self.story.faults.iter().any(|fault| {
+                fault.what == "descriptors"
+                    && fault.tasks.contains(&refused.by)
+                    && (fault.from_ns..=fault.until_ns).contains(&refused.at_ns)
+            })
     }
 
     fn row(&mut self, what: &str, seen: String, bound: String) {

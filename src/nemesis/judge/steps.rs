@@ -142,11 +142,13 @@ impl Judge<'_> {
             {
                 continue;
             }
-            let is_own_stop = fault.what == "stop" && fault.tasks.contains(&step.by.0);
-            let of_fault_ns = if step.began_ns >= fault.from_ns {
+            let of_fault_ns = if self.is_stop_beside(fault, step.by.0) {
+                // A neighbour that is stopped is alive: the master waits for it.
+                fault.until_ns.saturating_add(settle_ns)
+            } else if step.began_ns >= fault.from_ns {
                 // It found a worker lost, and asked whether it is there.
                 step.began_ns + REOPEN_NS + far_ns
-            } else if self.is_lasting(fault) && !is_own_stop {
+            } else if self.is_lasting(fault) {
                 fault.struck_ns + far_ns
             } else {
                 fault.until_ns.saturating_add(settle_ns)
@@ -155,6 +157,12 @@ impl Judge<'_> {
         }
         let due_ns = due_ns.unwrap_or(step.began_ns + settle_ns);
         self.excused(step.by.0, due_ns).saturating_add(slack_ns)
+    }
+
+    /// Whether it stopped that task or one of the same host.
+    fn is_stop_beside(&self, fault: &Fault, task: u32) -> bool {
+        let is_beside = |other: &u32| *other == task || self.story.are_near(*other, task);
+        fault.what == "stop" && fault.tasks.iter().any(is_beside)
     }
 
     /// Whether a task far from those it strikes must take them for lost.

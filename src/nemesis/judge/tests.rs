@@ -318,14 +318,44 @@ fn floods_and_watches_are_not_finished_on_that_schedule() {
     Run::watched(START, told).finds("STEP_FINISHED without a cause");
 }
 
+/// A run in which task 0 was refused a send.
+fn refused(reason: &str) -> Run {
+    let mut run = Run::good();
+    let refused = format!("refused {} 1 small 2 {reason}", step());
+    run.insert(0, line(START + 20, &refused));
+    run
+}
+
 #[test]
 fn refusals_need_a_cause_too() {
-    let mut run = Run::good();
-    let end = run.histories[0].pop().expect("it ends");
-    let refused = format!("refused {} 1 small 2 ARENA_FULL", step());
-    run.histories[0].push(line(START + 20, &refused));
-    run.histories[0].push(end);
-    run.finds("refused without a cause");
+    refused("ARENA_FULL").finds("refused without a cause");
+}
+
+#[test]
+fn room_may_be_full_of_what_was_sent_to_a_task_that_could_not_be_reached() {
+    refused("PARKED_BYTES").finds("refused without a cause: PARKED_BYTES");
+    let cut = |until_ms: u64| {
+        let faults = [(until_ms - 100, "fault cut 1"), (until_ms, "healed cut 1")];
+        refused("PARKED_BYTES").and(&faults)
+    };
+    // A second ago, and so long ago that all that was kept is gone.
+    cut(START - 1_000).finds_nothing();
+    cut(START - 10_000).finds("refused without a cause: PARKED_BYTES");
+}
+
+#[test]
+fn a_send_may_find_the_system_out_of_descriptors_while_it_is() {
+    let without = |task: u32, until_ms: u64| {
+        let faults = [
+            (until_ms - 100, format!("fault descriptors {task}")),
+            (until_ms, format!("healed descriptors {task}")),
+        ];
+        let faults = faults.each_ref().map(|(at, what)| (*at, what.as_str()));
+        refused("SYSTEM_LIMIT").and(&faults)
+    };
+    without(0, START + 50).finds_nothing();
+    without(0, START).finds("refused without a cause: SYSTEM_LIMIT");
+    without(1, START + 50).finds("refused without a cause: SYSTEM_LIMIT");
 }
 
 #[test]
@@ -752,6 +782,29 @@ fn a_step_that_ends_late_or_never_is_found() {
         (START + 2_000, "healed stop 0"),
     ];
     stopped(2_000).and(&stop).finds("too late");
+}
+
+/// A master waits for a worker on its own machine that is stopped, and no other does.
+#[test]
+fn a_step_waits_for_a_stopped_neighbour_of_its_master() {
+    let stopped = |began_ms: u64, how: &str| {
+        ran(Some((6_900, how))).and(&[
+            (START + began_ms, "fault stop 0"),
+            (START + 4_000, "healed stop 0"),
+        ])
+    };
+    let beside = |began_ms: u64| {
+        let mut run = stopped(began_ms, "answer 900 true");
+        run.script.retain(|line| !line.contains(" host "));
+        run.and(&[(500, "host 0 1")])
+    };
+    for began_ms in [0, 100] {
+        beside(began_ms).finds_nothing();
+        stopped(began_ms, "answer 900 true").finds("too late");
+    }
+    let mut late = beside(0);
+    late.replace("answer 900 true", &line(START + 7_600, "answer 900 true"));
+    late.finds("too late");
 }
 
 #[test]
