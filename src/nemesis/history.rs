@@ -96,6 +96,8 @@ pub(super) enum Event {
     Jumped { by_s: i64 },
     /// What the task's devices hold while nothing is sent that lies there.
     Devices(Held),
+    /// The bytes of values that the task keeps for receivers: parked, and on offer or lent.
+    Kept { parked: u64, offered: u64 },
     /// The task is about to abort a step.
     Aborted { step: u64 },
     /// What its remote calls do.
@@ -198,6 +200,7 @@ impl Event {
                 } = held;
                 format!("devices {blocks} {kept} {quarantined} {violations}")
             }
+            Self::Kept { parked, offered } => format!("kept {parked} {offered}"),
             Self::Aborted { step } => format!("aborted {step}"),
             Self::Remote(what) => what.text(),
             Self::End => "end".into(),
@@ -312,6 +315,10 @@ impl Event {
                 quarantined: number(2)?,
                 violations: number(3)?,
             }),
+            ("kept", 2) => Self::Kept {
+                parked: number(0)?,
+                offered: number(1)?,
+            },
             ("aborted", 1) => Self::Aborted { step: number(0)? },
             ("end", 0) => Self::End,
             ("host", 1..) => Self::Host { tasks: tasks(0)? },
@@ -455,6 +462,10 @@ mod tests {
                 quarantined: 3,
                 violations: 4,
             }),
+            Event::Kept {
+                parked: 5,
+                offered: 6,
+            },
             Event::Aborted { step: 9 },
             Event::End,
             Event::Host { tasks: vec![0, 1] },

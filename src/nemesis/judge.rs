@@ -98,6 +98,7 @@ pub(super) fn judge(story: &Story, bounds: &Bounds) -> Verdict {
     judge.flows();
     judge.clocks();
     judge.uses();
+    judge.kept();
     judge.devices();
     judge.steps();
     judge.calls();

@@ -28,6 +28,8 @@ pub(super) struct Story {
     pub(super) faults: Vec<Fault>,
     pub(super) hosts: Vec<Vec<u32>>,
     pub(super) uses: Vec<Use>,
+    /// How many bytes a life kept for receivers, and when.
+    pub(super) kept: Vec<(u64, (u32, u32), u64)>,
     /// What a life said of its devices, and when.
     pub(super) devices: Vec<(u64, (u32, u32), Held)>,
     /// Steps of sessions, over all tasks.
@@ -364,6 +366,9 @@ impl Story {
                 self.receives[of].end = Some((at_ns, Outcome::Failed(reason)));
             }
             Event::Devices(held) => self.devices.push((at_ns, by?, held)),
+            Event::Kept { parked, offered } => {
+                self.kept.push((at_ns, by?, parked.saturating_add(offered)));
+            }
             Event::Aborted { step } => {
                 by?;
                 self.aborted.insert(step);

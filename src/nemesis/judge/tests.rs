@@ -670,6 +670,27 @@ fn use_beyond_the_bounds_is_found() {
     run.finds("never looked at");
 }
 
+/// A run in which task 1 keeps so many bytes.
+fn keeping(bytes: u64) -> Run {
+    let mut run = Run::good();
+    run.insert(1, line(START + 8_000, &format!("kept 5 {}", bytes - 5)));
+    run
+}
+
+#[test]
+fn values_that_are_kept_for_no_receiver_are_found() {
+    keeping(16 << 20).finds_nothing();
+    keeping((16 << 20) + 1).finds("for no receiver");
+    let cut = [
+        (START + 3_000, "fault cut 1"),
+        (START + 3_100, "healed cut 1"),
+    ];
+    keeping(60 << 20).and(&cut).finds_nothing();
+    let late = |for_ms: u64| keeping(60 << 20).late(0, START + 7_900, for_ms);
+    late(300).finds_nothing();
+    late(200).finds("for no receiver");
+}
+
 #[test]
 fn a_run_without_traffic_is_found() {
     let mut run = Run::good();
@@ -849,5 +870,5 @@ fn a_long_run_that_shows_nothing_of_a_promise_is_found() {
     let unmeasured = findings
         .iter()
         .filter(|found| found.starts_with("unmeasured"));
-    assert_eq!(unmeasured.count(), 3, "{findings:#?}");
+    assert_eq!(unmeasured.count(), 4, "{findings:#?}");
 }

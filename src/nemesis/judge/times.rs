@@ -277,7 +277,7 @@ impl Judge<'_> {
     }
 
     /// A long run that shows nothing of a promise is no proof of it.
-    fn unmeasured(&mut self, what: &str) {
+    pub(super) fn unmeasured(&mut self, what: &str) {
         let began_ns = self.story.lives.values().map(|life| life.began_ns).min();
         let over_ns = self.story.over_ns();
         let lasted_ns = began_ns.map_or(0, |began_ns| over_ns.saturating_sub(began_ns));

@@ -1,7 +1,9 @@
 //! Uses: what processes hold, at most and in the long run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::peer::SLOTS_KEPT;
+use super::super::scope::SLOT_NS;
 use super::Judge;
 
 /// How much more a life may hold in its second half than in its first, in KiB, and from which length on that is asked.
@@ -10,7 +12,37 @@ const GROWTH_KIB: u64 = 32 << 10;
 /// See there.
 const GROWTH_AFTER_NS: u64 = 60_000_000_000;
 
+/// The most that a task keeps for receivers once all that it sent while something was broken is received or finished:
+/// what it sends in two slots, and a flood.
+const KEPT_MAX: u64 = 16 << 20;
+
 impl Judge<'_> {
+    /// What was kept for receivers that could not be reached goes with its steps.
+    pub(super) fn kept(&mut self) {
+        let story = self.story;
+        let tasks: BTreeSet<u32> = story.lives.keys().map(|life| life.0).collect();
+        let (mut most, mut looks) = (0, 0);
+        for (at_ns, by, bytes) in &story.kept {
+            let from_ns = at_ns.saturating_sub((SLOTS_KEPT + 1) * SLOT_NS);
+            let mut others = tasks.iter().filter(|other| **other != by.0);
+            let is_calm = others.all(|other| self.is_calm(by.0, *other, from_ns, *at_ns));
+            if !is_calm || self.late_anywhere(from_ns, *at_ns) > SLOT_NS {
+                continue;
+            }
+            looks += 1;
+            most = most.max(*bytes);
+            if *bytes > KEPT_MAX {
+                let what = format!("kept: {bytes} bytes of {by:?} at {at_ns}, for no receiver");
+                self.verdict.findings.push(what);
+            }
+        }
+        if looks == 0 {
+            self.unmeasured("what tasks keep for receivers while all is calm");
+        }
+        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+        self.row("kept for receivers, at rest", mib(most), mib(KEPT_MAX));
+    }
+
     /// No process holds more than it may.
     pub(super) fn uses(&mut self) {
         let (mut resident_kib, mut descriptors) = (0, 0);
