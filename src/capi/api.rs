@@ -84,7 +84,7 @@ pub struct Api {
         tensor: *mut *mut CTensor,
         data: *mut *mut c_void,
     ) -> *mut CStatus,
-    /// A tensor over memory of the caller's, which is read in place; some 1000 bytes or fewer are copied instead, and
+    /// A tensor over memory of the caller's, which is read in place; 16 bytes or fewer are copied instead, and
     /// released before this returns. `release` is called once, on any thread, when nothing reads the memory any more;
     /// also if this fails. Until then it must not be changed. `release` may be NULL. It must not throw, nor wait for
     /// another thread, nor free the engine: it may run where the engine moves values.

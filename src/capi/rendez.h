@@ -123,7 +123,7 @@ typedef struct rendez_api {
                                       const struct rendez_meta *meta,
                                       struct rendez_tensor **tensor,
                                       void **data);
-  // A tensor over memory of the caller's, which is read in place; some 1000 bytes or fewer are copied instead, and
+  // A tensor over memory of the caller's, which is read in place; 16 bytes or fewer are copied instead, and
   // released before this returns. `release` is called once, on any thread, when nothing reads the memory any more;
   // also if this fails. Until then it must not be changed. `release` may be NULL. It must not throw, nor wait for
   // another thread, nor free the engine: it may run where the engine moves values.

@@ -14,7 +14,7 @@ use super::status::{CStatus, answer, argument, free, put, put_new, read, write};
 /// The most dimensions that a shape has.
 pub const RANK_MAX: usize = 8;
 /// So many bytes the engine keeps in a tensor's handle.
-const SMALL: usize = rendez::limits::INLINE_MAX;
+const SMALL: usize = rendez::memory::INLINE_MAX;
 
 /// The type and the shape of a tensor.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,6 @@ impl Value {
 /// A tensor. One in the engine's memory may be written until it is sent, or given to a function from which on it is
 /// not; all others are read only.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "each lies in a box of its own")]
 pub enum CTensor {
     /// It may be written.
     #[doc(hidden)]
