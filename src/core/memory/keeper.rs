@@ -152,6 +152,13 @@ impl Keeper {
         self.put(Kept::Gate(gate, tensor))
     }
 
+    /// Keeps a tensor for ever: no stream can be asked when it is read no more. One of the host's is read by none.
+    pub fn keep_for_ever(&self, tensor: Tensor) {
+        if tensor.is_device() {
+            self.quarantine(Held::Tensor(tensor));
+        }
+    }
+
     /// Keeps memory for ever: the driver failed, and a stream may still use it.
     pub(super) fn quarantine(&self, held: Held) {
         self.quarantined.fetch_add(1, Ordering::Relaxed);

@@ -486,8 +486,14 @@ impl EngineDevices {
     /// # Errors
     /// What the driver says, if it can neither mark the stream nor wait for it: the tensor is kept for ever then.
     pub fn release_after(&self, tensor: Tensor, stream: &Stream) -> Result<(), Status> {
-        let arena = self.all().arena(&self.inner, stream.device())?;
         let keeper = &self.all().keeper;
+        let arena = match self.all().arena(&self.inner, stream.device()) {
+            Ok(arena) => arena,
+            Err(status) => {
+                keeper.keep_for_ever(tensor);
+                return Err(status);
+            }
+        };
         Ok(release_after(tensor, stream, &arena.times, keeper)?)
     }
 
