@@ -92,7 +92,7 @@ fn dtype_of(code: &str) -> Outcome<DType> {
         *known == code
             || known
                 .strip_prefix('|')
-                .is_some_and(|it| code.len() > 1 && &code[1..] == it)
+                .is_some_and(|it| code.get(1..) == Some(it))
     });
     known.map(|(_, dtype)| *dtype).ok_or_else(|| {
         argument(format!(

@@ -18,7 +18,9 @@ use pyo3::types::PyCapsule;
 use rendez::engine::EngineDevices;
 use rendez::ground::catalogue;
 use rendez::memory::{Lane, Stream, TensorBytes};
-use rendez::{DeviceMemory, DevicePtr, Engine, MemoryKind, Path, Status, Tensor, TensorMeta};
+use rendez::{
+    DeviceMemory, DevicePtr, Engine, MemoryKind, Path, Readiness, Status, Tensor, TensorMeta,
+};
 
 use super::convert::{Taking, call_hook, tensor_of};
 use super::cuda_array::{self, CudaArray};
@@ -140,13 +142,22 @@ fn place(tensor: &Tensor) -> DevicePtr {
     }
 }
 
-/// Waits until a tensor's bytes are there, without the interpreter's lock; signals are heard meanwhile.
+/// True once nothing more will become of a tensor's bytes: they are there, or what was to write them is gone.
+fn is_settled(tensor: &Tensor) -> bool {
+    match tensor.readiness() {
+        Readiness::Ready => true,
+        Readiness::After(event) => event.is_over() || event.is_lost(),
+    }
+}
+
+/// Waits until a tensor's bytes are there, or never will be, without the interpreter's lock; signals are heard
+/// meanwhile. What reads the bytes is told if they are lost.
 fn wait(py: Python<'_>, tensor: &Tensor) -> PyResult<()> {
     loop {
         let is_there = py.detach(|| {
             let until = Instant::now() + SLICE;
             let mut looks = 0_u32;
-            while !tensor.readiness().is_ready() {
+            while !is_settled(tensor) {
                 if Instant::now() >= until {
                     return false;
                 }

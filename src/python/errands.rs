@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam::queue::SegQueue;
 use pyo3::prelude::*;
+use rendez::mail::forks;
 
 type Errand = Box<dyn FnOnce(Python<'_>) + Send>;
 
@@ -20,6 +21,11 @@ static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Leaves an errand, from any thread, with the interpreter's lock or without. It must not fail, and not wait.
 pub(crate) fn leave(errand: impl FnOnce(Python<'_>) + Send + 'static) {
+    if forks::is_child() {
+        // What it holds is a copy of the parent's, and goes with this process.
+        std::mem::forget(errand);
+        return;
+    }
     QUEUE.push(Box::new(errand));
     if IS_ENDING.load(Ordering::Acquire) || IS_CALLED.swap(true, Ordering::AcqRel) {
         return;
@@ -44,9 +50,10 @@ extern "C" fn run_pending(_: *mut c_void) -> c_int {
     0
 }
 
-/// Runs what there is.
+/// Runs what there is. In a child of `fork` nothing: what is queued there is its parent's, in whatever state the queue
+/// was.
 pub(crate) fn run(py: Python<'_>) {
-    if QUEUE.is_empty() {
+    if QUEUE.is_empty() || forks::is_child() {
         return;
     }
     // Not more than there are now: an errand may leave another.

@@ -45,7 +45,7 @@ mod _rendez {
     #[pymodule_export]
     use super::calls::call::Call;
     #[pymodule_export]
-    use super::calls::exit::end_calls;
+    use super::calls::exit::{end_calls, end_services, is_called};
     #[pymodule_export]
     use super::calls::promise::Promise;
     #[pymodule_export]

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use rendez::ground::catalogue;
+use rendez::ground::{catalogue, faults};
 use rendez::mail::forks;
 use rendez::{Driver, Engine, Received, Recv as Receive, SendAsync, Status};
 
@@ -242,6 +242,7 @@ impl Operation {
     /// Polls the work once. True if it has ended.
     fn poll(&self, py: Python<'_>) -> PyResult<bool> {
         let Some(mut work) = self.take() else {
+            self.end_in_child(py);
             return Ok(matches!(*self.lock(), State::Ended(_)));
         };
         match work.poll(&self.bell.waker(), &self.fate) {
@@ -264,6 +265,7 @@ impl Operation {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let slice = left.unwrap_or(self.slice).min(self.slice);
             match self.take() {
+                None if forks::is_child() => self.end_in_child(py),
                 None => py.detach(|| self.follow(slice)),
                 Some(work) => match py.detach(|| work.wait(slice, &self.fate)) {
                     Slice::Later(work) => self.lay_down(py, work),
@@ -288,6 +290,13 @@ impl Operation {
         }
     }
 
+    /// In a child of `fork` the thread that had the work is not there: it ends here.
+    fn end_in_child(&self, py: Python<'_>) {
+        if forks::is_child() && matches!(*self.lock(), State::Taken) {
+            self.end(py, None, Err(Failed::Status(faults::forked())));
+        }
+    }
+
     /// Another thread waits for it: waits until that one has heard, or lays it down.
     fn follow(&self, patience: Duration) {
         let state = self.lock();
@@ -299,8 +308,7 @@ impl Operation {
     /// Waits until no thread has the work.
     fn until_laid_down(&self) {
         let mut state = self.lock();
-        // In a child of `fork` that thread is not there.
-        while matches!(*state, State::Taken) && !forks::is_child() {
+        while matches!(*state, State::Taken) {
             let waited = self.ended.wait(state);
             state = waited.unwrap_or_else(PoisonError::into_inner);
         }
@@ -409,6 +417,7 @@ impl Operation {
             Some(work) => self.give_up(py, work),
             // The answer of a call is its own alone.
             None if self.is_call() => {}
+            None if forks::is_child() => self.end_in_child(py),
             // The thread that waits hears of this when its slice is over.
             None => py.detach(|| self.until_laid_down()),
         }

@@ -13,6 +13,7 @@ use rendez::Status;
 use rendez::control::{Incoming, Services};
 use rendez::ground::catalogue;
 
+use super::calls::exit;
 use super::errors::{Outcome, argument, status_of};
 
 /// The numbers that Python may serve.
@@ -59,6 +60,7 @@ impl Table {
     fn answer(&self, call: &Incoming) -> Result<Vec<u8>, Status> {
         let method = call.method;
         let ending = || Status::of(catalogue::SHUTDOWN, "the interpreter has ended");
+        let _active = exit::SERVICES.enter().ok_or_else(ending)?;
         let answered = Python::try_attach(|py| {
             let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let found = table.get(&method).map(|function| function.clone_ref(py));

@@ -269,12 +269,19 @@ def test_a_forked_child():
         e = rendez.Engine('/job:e/task:0', **small)
         e.send('e->e;x', b'a' * 9999)
         t, step, r = e.recv('e->e;x').wait(), e.step(1), e.recv('e->e;y').start()
+        waited = [e.recv('e->e;z') for _ in range(3)]
+        threads = [threading.Thread(target=one.wait) for one in waited]
+        for thread in threads: thread.start()
+        time.sleep(.1)
         child = os.fork()
         if child == 0:
             calls = [lambda: e.send('e->e;x', 1), lambda: e.recv('e->e;x').wait(), lambda: step.send('e->e;x', 1),
                      lambda: e.pending(), lambda: e.stats(), lambda: rendez.Engine('/job:f/task:0', **small),
                      lambda: e.step(3, deadline=1), lambda: e.connect('/job:f/task:0'),
-                     lambda: e.explain('/job:f/task:0'), lambda: e.metrics()]
+                     lambda: e.explain('/job:f/task:0'), lambda: e.metrics(),
+                     # The threads that waited are not here.
+                     lambda: waited[0].wait(5), lambda: (waited[1].done(), waited[1].wait(5)),
+                     lambda: (waited[2].cancel(), waited[2].wait(5))]
             for call in calls:
                 try:
                     call()
@@ -290,6 +297,10 @@ def test_a_forked_child():
         assert os.waitstatus_to_exitcode(status) == 0, status
         e.send('e->e;y', 1)
         assert r.wait(10).item() == 1
+        for one, thread in zip(waited, threads):
+            e.send('e->e;z', 2)
+            thread.join(10)
+        assert [one.wait(10).item() for one in waited] == [2, 2, 2]
         """)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
 

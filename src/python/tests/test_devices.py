@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import multiprocessing
 import time
 
 import pytest
@@ -275,6 +276,57 @@ def test_room_on_a_device_is_sent_where_it_lies(driver, pair, pinned, way):
     until(lambda: in_use(left) == 0)
 
 
+def _dies_before_it_writes(task, reader, address, pipe):
+    driver = played.Driver()
+    engine = rendez.Engine(task, **SETTINGS)
+    engine.add_peer(reader, address)
+    pipe.send(engine.address)
+    while pipe.recv() == "probe":
+        engine.send((task, reader, "probe"), engine.to(bytes(64), "cuda:0"))
+    room = engine.empty(5000, "f32", device="cuda:0")
+    mine = driver.stream()
+    driver.hold(mine)
+    seen = view(driver, room, stream=mine)
+    raw = ctypes.create_string_buffer(values().nbytes)
+    driver("cuMemHostRegister_v2", raw, ctypes.c_size_t(len(raw)), 1)
+    driver.write(seen.data, raw, mine)
+    seen.let_go()
+    engine.send((task, reader, "x"), room)
+    pipe.recv()
+
+
+def test_what_a_dead_process_had_not_written_is_lost_by_name(driver):
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    task = named("writer")
+    with rendez.Engine(named("reader"), **SETTINGS) as engine:
+        arguments = (task, engine.task, engine.address, theirs)
+        process = spawn.Process(target=_dies_before_it_writes, args=arguments, daemon=True)
+        process.start()
+        assert ours.poll(60)
+        engine.add_peer(task, ours.recv())
+
+        def is_seen():
+            ours.send("probe")
+            return engine.recv((task, engine.task, "probe"), timeout=10).wait().device == "cuda:0"
+
+        until(is_seen)
+        ours.send("go")
+        got = engine.recv((task, engine.task, "x"), timeout=10).wait()
+        assert (got.device, got.path) == ("cuda:0", "lease")
+        process.kill()
+        process.join(60)
+        ways = [
+            lambda: engine.to(got, "cpu"),
+            lambda: got.__dlpack__(max_version=(1, 0), dl_device=(1, 0)),
+            lambda: engine.to(got, "cuda:1"),
+        ]
+        for way in ways:
+            with pytest.raises(rendez.RendezError) as error:
+                way()
+            assert error.value.reason == "DEVICE_LOST"
+
+
 def test_room_that_is_not_sent_goes_home_when_it_is_written(driver, pair, pinned):
     left, _ = pair
     room = left.empty(5000, "f32", device="cuda")
@@ -390,6 +442,7 @@ def test_wrong_arrays_are_refused_and_given_back(driver, pair):
         ({"shape": (2**70,)}, None, None),
         ({"typestr": ">f4"}, "PYTHON_ARGUMENT", "order"),
         ({"typestr": "|O8"}, "PYTHON_ARGUMENT", "type"),
+        ({"typestr": "é1"}, "PYTHON_ARGUMENT", "type"),
         ({"stream": 0}, "PYTHON_ARGUMENT", "ambiguous"),
         ({"mask": object()}, "PYTHON_ARGUMENT", "mask"),
         ({"strides": (8,)}, "PYTHON_ARGUMENT", "follow each other"),

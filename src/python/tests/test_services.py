@@ -1,6 +1,10 @@
 """What modules of the package build on: services of Python's, values that are frozen, and reasons of dead ones."""
 
+import subprocess
+import sys
+import textwrap
 import threading
+import time
 import weakref
 
 import pytest
@@ -121,3 +125,54 @@ def test_a_dead_value_says_why(two):
             why, none = theirs.recv("one->two;x").wait(10), theirs.recv("one->two;x").wait(10)
     assert why.dead and why.tobytes() == b"because"
     assert none.dead and none.nbytes == 0
+
+
+def _program(body):
+    """A program with two tasks, of which one answers to the other."""
+    return [sys.executable, "-c", textwrap.dedent("""
+        import os, signal, sys, threading, time
+        import rendez
+        small = {"arena_segment_bytes": "4MiB"}
+        one = rendez.Engine(f"/job:one{os.getpid()}/task:0", **small)
+        two = rendez.Engine(f"/job:two{os.getpid()}/task:0", **small)
+        two.add_peer(one.task, one.address)
+        begun = threading.Event()
+        def slow(task, payload):
+            begun.set()
+            time.sleep(float(payload))
+            print("carried out", flush=True)
+            return b""
+        one._serve(56, slow)
+        def call(seconds):
+            try: two._call(one.task, 56, str(seconds).encode())
+            except rendez.RendezError: pass
+        def under_way(seconds):
+            threading.Thread(target=call, args=(seconds,), daemon=True).start()
+            begun.wait()
+        """) + textwrap.dedent(body)]
+
+
+def test_the_interpreters_exit_waits_for_services():
+    done = subprocess.run(_program("under_way(0.5)"), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "carried out\n", ""), done.stderr
+
+
+@pytest.mark.parametrize(("handler", "code"), [("lambda *_: sys.exit(7)", 7), ("signal.default_int_handler", 130)])
+def test_a_signal_that_ends_the_wait_for_services_ends_engines_first(engine, handler, code):
+    program = _program(f"""
+        one.add_peer({engine.task!r}, {engine.address!r})
+        one.send((one.task, {engine.task!r}, "x"), 1)
+        print(one.task, one.address, flush=True)
+        signal.signal(signal.SIGALRM, {handler})
+        under_way(30)
+        signal.setitimer(signal.ITIMER_REAL, 2)
+        """)
+    began = time.monotonic()
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        task, address = process.stdout.readline().split()
+        engine.add_peer(task, address)
+        assert engine.recv((task, engine.task, "x"), timeout=30).wait().item() == 1
+        with pytest.raises(rendez.RendezError, match="has left"):
+            engine.recv((task, engine.task, "never"), timeout=30).wait()
+        assert (process.wait(30), process.stderr.read()) == (code, "")
+    assert time.monotonic() - began < 25

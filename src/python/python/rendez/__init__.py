@@ -35,7 +35,8 @@ from ._errors import (
     Unknown,
 )
 from ._rendez import _C_API as _C_API
-from ._rendez import Engine, Key, Operation, Recv, Sending, Step, Tensor, TensorMut, __version__, _at_exit, _end_calls
+from ._rendez import Engine, Key, Operation, Recv, Sending, Step, Tensor, TensorMut, __version__
+from ._rendez import _at_exit, _end_calls, _end_services, _is_called
 from ._types import Filled, KeyLike, Pending, SupportsDLPack, TensorLike
 
 __all__ = [
@@ -77,13 +78,27 @@ __all__ = [
 
 def _end() -> None:
     try:
-        _end_calls()
-    except KeyboardInterrupt:
-        # A function that another worker has called still runs, and must not come back to an interpreter that is gone.
-        _os._exit(130)
-    rpc._serve.end()
-    _waits.end()
-    _at_exit()
+        try:
+            _end_calls()
+            rpc._serve.end()
+            _waits.end()
+        finally:
+            # Whatever a handler of signals raised: peers hear that this task leaves.
+            _at_exit()
+        _end_services()
+    except BaseException as error:
+        if not _is_called():
+            raise
+        # What another task has called still runs, and must not come back to an interpreter that is gone.
+        _os._exit(_code_of(error))
+
+
+def _code_of(error: BaseException) -> int:
+    """What the process ends with when that is raised in its last moments."""
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    code = error.code if isinstance(error, SystemExit) else 1
+    return code if isinstance(code, int) else int(code is not None)
 
 
 # Before the interpreter takes its threads down: peers hear that this task leaves.
