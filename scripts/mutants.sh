@@ -15,8 +15,8 @@ seeds="${SEEDS:-300}"
 # Seconds of one check.
 patience=240
 
-# Name, check, and what is broken. A check is a test of tests/sim, one of tests/verbs, or tests of the library's
-# engine, shard, memory and server, of rpc's worker (node), and of autograd. `seeds` runs worlds
+# Name, check, and what is broken. A check is a test of tests/sim, one of tests/verbs or tests/control, or tests of the
+# library's engine, shard, memory and server, of rpc's worker (node), and of autograd. `seeds` runs worlds
 # made for nothing in particular; where they find nothing in so many, the world that was made for the rule is asked.
 mutants=(
     "generation_unchecked            seeds           tickets of an earlier life of their slot are taken for this one's"
@@ -143,6 +143,8 @@ mutants=(
     "autograd_undelivered_ignored     autograd::tests::seeds::each_rule_switched_off_shows_harm a pass goes on without a message that was given up"
     "autograd_doubt_unasked           autograd::tests::seeds::each_rule_switched_off_shows_harm who took part and loses another does not ask whether the pass failed"
     "autograd_untold_holder_kept      autograd::tests::seeds::each_rule_switched_off_shows_harm a context stays whose creator cannot be told"
+    "lookouts_give_no_turns           control::lookouts::who_looks_out_for_calls_sees_to_all_else timers and greetings wait while calls go on"
+    "lookouts_acknowledge_at_their_end control::lookouts::answers_of_many_peers_are_acknowledged answers are acknowledged only when no call comes any more"
     "autograd_sessions_ignored        autograd::tests::seeds::each_rule_switched_off_shows_harm messages of before a loss are taken for those of after it"
 )
 
@@ -193,6 +195,7 @@ holder() {
         verbs::*) of=verbs ;;
         node::*) of=rendez_rpc ;;
         autograd::* | remote::*) of=rendez_autograd ;;
+        control::*) of=control ;;
         *) of=sim ;;
     esac
 }
@@ -211,6 +214,7 @@ build() {
 # Runs a check with a mutant, or with none; what it said is in $log.
 run() {
     local which=("${2#verbs::}")
+    which=("${which[0]#control::}")
     case "$2" in memory::*) ;; *) which+=(--exact) ;; esac
     holder "$2"
     MUTANT="$1" SEEDS="$seeds" FAILURES=1 RUST_BACKTRACE=0 timeout "$patience" "${programs[$of]}" "${which[@]}" \

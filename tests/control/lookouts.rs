@@ -135,7 +135,10 @@ fn acknowledged(raw: &mut Raw) -> Vec<u64> {
 #[test]
 fn answers_of_many_peers_are_acknowledged() {
     for kind in BOTH {
-        let a = start(config("a", 1, kind), PATIENCE);
+        let mut config = config("a", 1, kind);
+        // A ping would take along what is to be acknowledged.
+        (config.ping_every, config.lost_after) = (10 * PATIENCE, 20 * PATIENCE);
+        let a = start(config, 10 * PATIENCE);
         let mut peers = Vec::new();
         for at in 0..20 {
             let name = format!("b{at}");

@@ -90,7 +90,9 @@ impl Lookout {
             match poll_fn(|context| self.poll(commands, context)).await {
                 Seen::Command(command) => return command,
                 Seen::TurnDue => {
-                    self.acknowledge_all();
+                    if !mutant!("lookouts_acknowledge_at_their_end") {
+                        self.acknowledge_all();
+                    }
                     runtime.turn().await;
                 }
             }
@@ -130,7 +132,8 @@ impl Lookout {
         loop {
             let now = Instant::now();
             // Before commands, which may never end. One that rests is readable, and waits for a timer.
-            if now - turned >= TURN_EVERY || watched.iter().any(|it| it.is_resting()) {
+            let is_late = now - turned >= TURN_EVERY && !mutant!("lookouts_give_no_turns");
+            if is_late || watched.iter().any(|it| it.is_resting()) {
                 self.turned.set(None);
                 return Poll::Ready(Some(Seen::TurnDue));
             }
