@@ -18,6 +18,7 @@ use crate::mail::Handed;
 use crate::mail::call::ShardMessage;
 use crate::mail::stops::Stops;
 use crate::mail::wait::WaitCell;
+use crate::memory::Tensor;
 use crate::rendezvous::{self, KeyId, Pass, Refusal, Sent, Slot, WaiterId};
 use crate::trace::recorder::What;
 use crate::wire::Ticket;
@@ -77,6 +78,23 @@ impl Core {
             }
             Route::Out { peer } => self.send_out(peer, link, slot, sending, outlet),
             Route::In { .. } | Route::Foreign => Err(self.foreign(slot, true)),
+        }
+    }
+
+    /// Whether [`Core::send`] would take a device's tensor, wherever its memory can be read. What goes to another shard
+    /// is refused there, and costs its step: so none is sent unasked.
+    #[cold]
+    pub(super) fn may_go(
+        &self,
+        KeyLook { route, owner, link }: KeyLook,
+        slot: Slot,
+        tensor: &Tensor,
+    ) -> Result<(), Status> {
+        match route {
+            Route::Out { peer } if owner != self.index || !self.may_lend(peer, link, tensor) => {
+                Err(faults::device_value(self.key_of(slot).as_ref(), tensor))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -148,6 +148,21 @@ impl TaskContext<'_> {
         self.shard.send(way, key.slot(step), &mut value)
     }
 
+    /// Whether a tensor may go by that key now, as far as its memory decides: for who announces a value before it sends
+    /// it. It may be otherwise later, when the peer is gone or has no credit for what it has lent us.
+    ///
+    /// # Errors
+    /// `TENSOR_DEVICE` for a device's tensor that the peer could not read where it lies, or whose key is another
+    /// shard's, which is not asked.
+    pub fn may_send(&self, key: PreparedKey, tensor: &Tensor) -> Result<(), Status> {
+        if !tensor.is_device() {
+            return Ok(());
+        }
+        let way = self.shard.core.keys.way(key.id, key.serial);
+        let way = way.ok_or_else(faults::stale_key)?;
+        self.shard.core.may_go(way, key.slot(StepId(0)), tensor)
+    }
+
     /// Waits for a value: [`TaskEvent::Received`] with `token` follows, always, once; now if the value is here.
     #[inline]
     pub fn recv(&mut self, step: StepId, key: PreparedKey, token: u64) {

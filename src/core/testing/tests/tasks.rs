@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::{ARENA, Deaf};
 use crate::fabric::{AnyPort, Geometry, LoopbackPort};
 use crate::ground::device::TaskName;
-use crate::ground::{Incarnation, Key, Nanos, Status, StepId, catalogue};
-use crate::memory::Tensor;
+use crate::ground::{Incarnation, Key, MemoryKind, Nanos, Status, StepId, catalogue};
+use crate::memory::{DeviceMemory, DevicePtr, Tensor};
 use crate::shard::{Settings, Task, TaskContext, TaskEvent};
 use crate::testing::solo::{End, Greeting, Queues, Solo, Team};
 use crate::trace::Clock;
@@ -97,6 +97,45 @@ fn released_keys_make_room_and_prepared_ones_do_not() {
         (token, outcome.unwrap().tensor.host().unwrap()),
         (9, &[5][..])
     );
+}
+
+/// Memory that only claims to be a device's.
+#[derive(Debug)]
+struct Claimed(DevicePtr);
+
+impl DeviceMemory for Claimed {
+    fn place(&self) -> DevicePtr {
+        self.0
+    }
+}
+
+#[test]
+fn a_task_that_asks_is_told_what_its_send_would_be() {
+    let mut solo = solo(64);
+    let place = DevicePtr {
+        kind: MemoryKind::Cuda,
+        device: 0,
+        address: 0x7000_0000,
+        size: 8,
+    };
+    let meta = Tensor::scalar(7_u64).meta();
+    let on_device = Tensor::from_device(meta, Claimed(place)).unwrap();
+    let far = Key::between("a", "b", "edge").unwrap();
+    solo.enter(|context| {
+        let [here, far] = [key(0), far].map(|key| context.prepare(&key).unwrap());
+        for tensor in [&on_device, &Tensor::scalar(7_u64)] {
+            for key in [here, far] {
+                let asked = context.may_send(key, tensor);
+                assert_eq!(asked, context.send(StepId(1), key, tensor.clone()));
+                let is_refused = key == far && tensor.is_device();
+                let reason = asked.err().map(|status| status.reason());
+                assert_eq!(reason, is_refused.then_some(catalogue::TENSOR_DEVICE));
+            }
+        }
+        context.release(far);
+        let asked = context.may_send(far, &on_device);
+        assert!(asked.is_err(), "nothing says where it would go");
+    });
 }
 
 #[test]
