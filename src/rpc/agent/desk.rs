@@ -64,6 +64,8 @@ pub(crate) struct Desk {
     /// In tests.
     faults: Option<AgentFaults>,
     is_over: bool,
+    /// All that waits for this worker has ended.
+    is_closed: bool,
 }
 
 impl Desk {
@@ -82,6 +84,7 @@ impl Desk {
             flush_at: Nanos::NEVER,
             now: Nanos::ZERO,
             is_over: false,
+            is_closed: false,
         }
     }
 
@@ -238,26 +241,7 @@ impl Desk {
                     }
                 }
                 Output::Ended { token, at, ending } => {
-                    let handles = match &ending {
-                        Ending::Answered(Outcome::Value { references, .. }) => {
-                            self.shared.handles(references)
-                        }
-                        _ => Vec::new(),
-                    };
-                    let Token {
-                        ticket,
-                        keeps,
-                        span,
-                    } = token;
-                    let now = || context.now();
-                    self.shared.figures.ended(&ending, ticket.began, now);
-                    drop(keeps);
-                    end_span(span, &ending);
-                    ticket.slot.fill(CallAnswer {
-                        at,
-                        ending,
-                        handles,
-                    });
+                    self.ended(token, at, ending, || context.now());
                 }
                 Output::Broken(rref, fault) => {
                     let mut values = self
@@ -301,6 +285,27 @@ impl Desk {
                 }
             }
         }
+    }
+
+    /// A call of ours has ended: who waits for it is told.
+    fn ended(&self, token: Token, at: WorkerId, ending: Ending<Payload>, now: impl Fn() -> Nanos) {
+        let handles = match &ending {
+            Ending::Answered(Outcome::Value { references, .. }) => self.shared.handles(references),
+            _ => Vec::new(),
+        };
+        let Token {
+            ticket,
+            keeps,
+            span,
+        } = token;
+        self.shared.figures.ended(&ending, ticket.began, now);
+        drop(keeps);
+        end_span(span, &ending);
+        ticket.slot.fill(CallAnswer {
+            at,
+            ending,
+            handles,
+        });
     }
 
     fn release(&self, rref: RRefId) {
@@ -362,7 +367,13 @@ impl Desk {
     }
 
     fn close(&mut self, context: &mut TaskContext<'_>) {
-        self.is_over = true;
+        self.end();
+        context.finish();
+    }
+
+    /// All that waits for this worker ends, apart from calls that the machine knows.
+    fn end(&mut self) {
+        (self.is_over, self.is_closed) = (true, true);
         self.shared.is_closed.store(true, Ordering::Release);
         if let Some(timer) = self.timer.take() {
             timer.stop();
@@ -381,7 +392,6 @@ impl Desk {
         self.shared.leave_seat();
         self.shared.left.fill(Left::default());
         self.drop_values();
-        context.finish();
     }
 
     /// The values that were kept for others go. Their types' drops are not ours: they may call the agent, or panic.
@@ -397,6 +407,29 @@ impl Desk {
             if catch_unwind(AssertUnwindSafe(|| drop(value))).is_err() {
                 tracing::warn!(%rref, "a value panicked when it was dropped");
             }
+        }
+    }
+}
+
+/// A desk that goes without having been closed has panicked, or its shard has: all that waits for it ends nonetheless.
+/// Other workers are not told: there is no shard to send by.
+impl Drop for Desk {
+    fn drop(&mut self) {
+        if self.is_closed {
+            return;
+        }
+        self.end();
+        // Nothing says where the machine was when it was left.
+        let left = catch_unwind(AssertUnwindSafe(|| {
+            self.node.leave_now(self.now);
+            while let Some(output) = self.node.poll() {
+                if let Output::Ended { token, at, ending } = output {
+                    self.ended(token, at, ending, || self.now);
+                }
+            }
+        }));
+        if left.is_err() {
+            tracing::error!(worker = %self.shared.name, "calls under way have no end: the worker's machine panicked");
         }
     }
 }

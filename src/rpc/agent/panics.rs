@@ -4,9 +4,10 @@
 //! happens in threads that carry a function out, and nothing else. A program that sets a hook of its own afterwards
 //! has errors without it.
 
+use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::RefCell;
-use std::panic::PanicHookInfo;
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::Once;
 
 use super::context::Context;
@@ -60,4 +61,26 @@ fn note(info: &PanicHookInfo<'_>) {
 /// Where the last panic of this thread was, if it was in a function. Asked once.
 pub(crate) fn take() -> Option<PanicPlace> {
     LAST.take()
+}
+
+/// What a panic says.
+pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "something that is no text".into())
+}
+
+/// Runs what a program wants run at the end of `what`. A panic of it is told in the log and ends nothing else: this may
+/// be the desk's thread, on which all calls of a worker depend.
+pub(crate) fn contained(what: &str, run: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+        tracing::warn!(
+            "what was to run at the end of {what} panicked: {}",
+            text_of(&*panic)
+        );
+        // It may be anything, and panic itself.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+    }
 }

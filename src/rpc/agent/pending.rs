@@ -79,7 +79,7 @@ impl<R> Pending<R> {
 
     /// Calls `then` when the call has ended, in the thread that brings its end: the shard's, one that waits for a call,
     /// or one that gives this call up. It must return soon, and take no lock that such a thread holds. At once if the
-    /// call has ended.
+    /// call has ended. A panic of it is told in the log, and ends nothing else.
     pub fn on_done(&self, then: impl FnOnce() + Send + 'static) {
         self.ticket.slot.then(Box::new(then));
     }
@@ -232,7 +232,8 @@ impl<R> Pending<R> {
 impl<R: Value> Pending<R> {
     /// Calls `then` with the outcome when the call has ended, in the thread that brings its end: the shard's, one that
     /// waits for a call, or one that gives this call up. It must return soon, cannot wait for a call, and takes no lock
-    /// that such a thread holds. At once if the call has ended.
+    /// that such a thread holds. At once if the call has ended. A panic of it is told in the log, and ends nothing
+    /// else.
     pub fn then(mut self, then: impl FnOnce(Result<R, Error>) + Send + 'static) {
         let ticket = Arc::clone(&self.ticket);
         ticket.slot.then(Box::new(move || {

@@ -6,6 +6,8 @@ use std::task::{Poll, Waker};
 
 use rendez::mail::wait::Awaited;
 
+use super::panics::contained;
+
 type Callback = Box<dyn FnOnce() + Send>;
 
 /// One outcome, on its way to who waits for it.
@@ -77,8 +79,13 @@ impl<T> Slot<T> {
         let wakers = std::mem::take(&mut state.wakers);
         let callbacks = std::mem::take(&mut state.callbacks);
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
-        callbacks.into_iter().for_each(|callback| callback());
+        // Each by itself: the others are told although one panics.
+        wakers
+            .into_iter()
+            .for_each(|waker| contained("a wait", || waker.wake()));
+        callbacks
+            .into_iter()
+            .for_each(|callback| contained("a call", callback));
     }
 
     /// True once it is there, also after it was taken.
@@ -111,14 +118,58 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Calls `callback` when it is there: at once if it is.
+    /// Calls `callback` when it is there: at once if it is. A panic of it ends nothing else.
     pub(crate) fn then(&self, callback: Callback) {
         let mut state = self.state();
         if self.is_filled.load(Ordering::Relaxed) {
             drop(state);
-            callback();
+            contained("a call", callback);
         } else {
             state.callbacks.push(callback);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    use super::*;
+
+    /// Counts how often it is woken, and panics.
+    struct Bomb(AtomicUsize);
+
+    impl Wake for Bomb {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            panic!("a waker that panics");
+        }
+    }
+
+    #[test]
+    fn what_panics_at_the_end_of_a_wait_keeps_nothing_from_the_others() {
+        let slot = Slot::default();
+        let bombs = [(); 2].map(|()| Arc::new(Bomb(AtomicUsize::new(0))));
+        for bomb in &bombs {
+            let waker = Waker::from(Arc::clone(bomb));
+            assert!(slot.poll(&waker).is_pending());
+        }
+        let called = Arc::new(AtomicUsize::new(0));
+        let callback = || {
+            let called = Arc::clone(&called);
+            Box::new(move || {
+                called.fetch_add(1, Ordering::SeqCst);
+                panic!("a callback that panics");
+            })
+        };
+        slot.then(callback());
+        slot.then(callback());
+        slot.fill(7);
+        assert!(bombs.iter().all(|bomb| bomb.0.load(Ordering::SeqCst) == 1));
+        assert_eq!(called.load(Ordering::SeqCst), 2);
+        slot.then(callback());
+        assert_eq!((called.load(Ordering::SeqCst), slot.take()), (3, Some(7)));
     }
 }

@@ -18,6 +18,7 @@ mod guests;
 mod hostile;
 mod keys;
 mod observers;
+mod panics;
 mod references;
 mod reporting;
 mod rules;

@@ -271,11 +271,7 @@ fn settle(context: &Context, run: std::thread::Result<Ran>) -> (Ran, Option<Vec<
 
 /// What a panic says.
 pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Fault {
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "something that is no text".into());
+    let text = super::panics::text_of(panic);
     let (at, backtrace) = match super::panics::take() {
         Some(place) => (format!(" at {}", place.at), place.backtrace),
         None => Default::default(),

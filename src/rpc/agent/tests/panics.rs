@@ -1,0 +1,78 @@
+//! Panics where none should be: of what a program wants called, and of the desk itself.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::agent::shared::Command;
+
+/// Ends when it is told.
+fn held() -> (Functions, impl Fn() + Clone) {
+    let is_open = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&is_open);
+    let wait = move |number: u32| {
+        while !seen.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        number
+    };
+    let open = move || is_open.store(true, Ordering::Release);
+    (Functions::new().add("held", wait), open)
+}
+
+#[test]
+fn a_panic_of_what_follows_from_a_call_ends_nothing_else() {
+    let (functions, open) = held();
+    let agents = group(2, "follows", &functions);
+    let call = |number: u32| {
+        let call = agents[0].rpc_async_within::<u32>("w1", "held", (number,), Duration::ZERO);
+        call.expect("a call")
+    };
+    let (watched, other) = (call(1), call(2));
+    watched.on_done(|| panic!("what is told of the end panics"));
+    call(3).then(|outcome| panic!("what follows from {outcome:?} panics"));
+    open();
+    assert_eq!((watched.wait(), other.wait()), (Ok(1), Ok(2)));
+    // The call has ended: it is called at once.
+    let over = call(4);
+    while !over.is_done() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    over.on_done(|| panic!("what is told at once panics"));
+    assert_eq!(over.wait(), Ok(4));
+    let later: u32 = agents[0]
+        .rpc_sync("w1", "held", (5_u32,))
+        .expect("it works on");
+    assert_eq!(later, 5);
+    assert!(shut_down(agents).iter().all(Result::is_ok));
+}
+
+#[test]
+fn a_desk_that_panics_ends_all_that_waits_for_it() {
+    let (functions, open) = held();
+    let mut agents = group(2, "desk", &functions);
+    let (other, agent) = (agents.pop().expect("two"), agents.pop().expect("two"));
+    let call = |number: u32| {
+        let call = agent.rpc_async_within::<u32>("w1", "held", (number,), Duration::ZERO);
+        call.expect("a call")
+    };
+    let (waited, chained) = (call(1), call(2));
+    let (tell, told) = std::sync::mpsc::channel();
+    let tells = tell.clone();
+    chained.then(move |outcome| tells.send(outcome).expect("it is awaited"));
+    let waiting = std::thread::spawn(move || tell.send(waited.wait()));
+    agent
+        .shared()
+        .push(Command::Ask(Box::new(|_| panic!("the desk panics"))));
+    let reason = |outcome: Result<u32, Error>| outcome.unwrap_err().reason();
+    for _ in 0..2 {
+        let outcome = told.recv_timeout(LONG).expect("it is told");
+        assert_eq!(reason(outcome), catalogue::RPC_SHUTDOWN);
+    }
+    waiting.join().expect("no panic").expect("it was told");
+    // What comes later ends too, and so does a shutdown that would wait for ever.
+    let late = agent.rpc_sync::<u32>("w1", "held", (3_u32,));
+    assert_eq!(reason(late), catalogue::RPC_SHUTDOWN);
+    agent.shutdown(Duration::ZERO).expect("it has left");
+    open();
+    other.shutdown_local();
+}
