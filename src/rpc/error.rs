@@ -71,7 +71,7 @@ impl Error {
                 catalogue::RPC_CANCELLED,
                 format!("the call of '{worker}' was cancelled; '{worker}' was told"),
             ),
-            Ending::Lost(status) => status.clone(),
+            Ending::Lost(status) | Ending::Unsent(status) => status.clone(),
             Ending::Busy => Status::of(
                 catalogue::RPC_BUSY,
                 format!("{window} calls wait for '{worker}' already (`waiting`)"),

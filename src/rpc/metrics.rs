@@ -9,8 +9,8 @@ pub const CALLS: Family = Family {
     name: "rendez_rpc_calls",
     kind: Kind::Counter,
     labels: "group, worker, outcome",
-    help: "Calls of this worker that ended, by outcome: `value`; `error`, `panic`, `function`, `arguments`, \
-        `reference` or `shutdown`, as the other side answered; `timeout`, `cancelled`, `busy`, as either side had it; \
+    help: "Calls of this worker that ended, by outcome: `value`; `error`, `panic`, `function`, `reference` \
+        or `shutdown`, as the other side answered; `arguments`, `timeout`, `cancelled`, `busy`, as either side had it; \
         `lost`, the other side is gone.",
 };
 /// Answers that this worker gave.

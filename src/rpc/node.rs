@@ -21,6 +21,7 @@ mod report;
 mod rules;
 mod sequence;
 mod serving;
+mod unsent;
 mod window;
 
 #[cfg(test)]
@@ -94,6 +95,8 @@ pub enum Ending<P> {
     Cancelled,
     /// The other side is gone.
     Lost(Status),
+    /// It could not go: what it carries cannot reach the other side.
+    Unsent(Status),
     /// Too many wait already.
     Busy,
     /// This worker has left.

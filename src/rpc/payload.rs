@@ -35,6 +35,8 @@ pub struct Parts {
     pub tensors: Vec<Tensor>,
     /// How many tensors follow, where a head was read and they have not come yet; of each, whether it is large.
     pub(crate) awaited: Vec<bool>,
+    /// One of its tensors could not come, and lies here as nothing: no value is to be read of it.
+    pub(crate) lacks_tensor: bool,
 }
 
 impl From<Parts> for Payload {
@@ -64,6 +66,10 @@ impl DerefMut for Payload {
         &mut self.0
     }
 }
+
+/// What is said of a message whose tensor could not come.
+pub(crate) const OUT_OF_REACH: &str =
+    "a tensor of it lies in a device's memory, and could not go when its turn came";
 
 /// Tensors of at least so many bytes go their own way, so that small ones need not wait behind them.
 pub(crate) const LARGE: usize = 64 << 10;
@@ -114,8 +120,8 @@ impl OnWire for Payload {
             header,
             trace,
             plain,
-            tensors: Vec::new(),
             awaited,
+            ..Parts::default()
         }))
     }
 }

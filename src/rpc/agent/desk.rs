@@ -454,7 +454,6 @@ impl Task for Desk {
         match event {
             TaskEvent::Started => self.start(context),
             TaskEvent::Received { token, outcome } => {
-                let outcome = outcome.map(|received| received.tensor);
                 let brought = self.lanes.brought(token, outcome, context);
                 self.heard(brought);
                 // The answer goes first.
@@ -474,11 +473,11 @@ impl Task for Desk {
         self.look_at_time(context);
         self.pump(context);
         self.send_due(context);
+        if self.lanes.has_waiting() && !self.is_over {
+            self.flush(context);
+        }
         if self.is_over {
             return self.close(context);
-        }
-        if self.lanes.has_waiting() && self.lanes.flush(context) {
-            self.flush_at = self.now.after(SEND_AGAIN);
         }
         self.arm_timer();
     }

@@ -89,6 +89,7 @@ impl Figures {
             Ending::Timeout => of_kind(FaultKind::Timeout),
             Ending::Cancelled => of_kind(FaultKind::Cancelled),
             Ending::Lost(_) => LOST,
+            Ending::Unsent(_) => of_kind(FaultKind::Arguments),
             Ending::Busy => of_kind(FaultKind::Busy),
             Ending::Shutdown => of_kind(FaultKind::Shutdown),
         };
@@ -220,6 +221,7 @@ mod tests {
             Ending::Cancelled,
             Ending::Busy,
             Ending::Shutdown,
+            Ending::Unsent(crate::error::shut_down()),
         ] {
             figures.ended(&ending, Nanos::ZERO, now);
         }
@@ -228,7 +230,10 @@ mod tests {
             .filter(|one| one.1 == 2)
             .map(|one| one.0)
             .collect();
-        assert_eq!(twice, ["timeout", "cancelled", "busy", "shutdown"]);
+        assert_eq!(
+            twice,
+            ["timeout", "cancelled", "arguments", "busy", "shutdown"]
+        );
         assert!(figures.whole().is_none() && figures.stages().count() == 0);
     }
 

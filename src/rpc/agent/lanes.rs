@@ -5,16 +5,19 @@
 //! A large tensor that is read slowly holds up neither heads nor small ones. Tensors go under the lives of both
 //! workers, so one that a former life has left is never taken for another's.
 
+mod sending;
+
 use std::collections::{HashMap, VecDeque};
 
-use rendez::ground::{DeviceName, FrameIter, Key, Shape, Status, StepId, TaskName};
+use rendez::ground::{DeviceName, FrameIter, Key, Status, StepId, TaskName};
+use rendez::mail::Received;
 use rendez::memory::Tensor;
 use rendez::shard::{PreparedKey, TaskContext};
 
-use crate::codec::{decode, encode_into};
+use crate::codec::decode;
 use crate::id::WorkerId;
 use crate::message::{Body, Call, Message, Outcome};
-use crate::payload::{LARGE, Payload};
+use crate::payload::Payload;
 
 /// Kinds of keys: of heads, small tensors and large ones.
 const KINDS: [&str; 3] = ["heads", "small", "large"];
@@ -62,6 +65,8 @@ struct Partial {
     message: Message<Payload>,
     tensors: Vec<Option<Tensor>>,
     left: usize,
+    /// One of them cannot come: something dead came in its place.
+    lacks_tensor: bool,
 }
 
 /// A message that was given up, of whose tensors some are still waited for: a receive in a shard cannot be taken back.
@@ -252,91 +257,11 @@ impl Lanes {
         }
     }
 
-    /// Sends a message. What finds no room waits in the outbox, and goes with [`Lanes::flush`]. Its tensors are taken.
-    pub(crate) fn send(
-        &mut self,
-        to: WorkerId,
-        message: &mut Message<Payload>,
-        context: &mut TaskContext<'_>,
-    ) -> Result<(), Status> {
-        let Some(at) = self.lane_of(to) else {
-            return Ok(());
-        };
-        self.scratch.clear();
-        encode_into(message, &mut self.scratch);
-        let lives = lives_of(message);
-        let payload = payload_mut(message).filter(|payload| !payload.tensors.is_empty());
-        let tensors = payload.map(|payload| std::mem::take(&mut payload.tensors));
-        let head = head_tensor(&self.scratch, context)?;
-        let lane = &mut self.lanes[at];
-        match lane.out[0] {
-            // Most heads wait for nothing.
-            Some(key) if lane.outbox.is_empty() => match context.send(self.step, key, head) {
-                Err(status) if has_no_room(&status) => {
-                    let head = head_tensor(&self.scratch, context)?;
-                    lane.outbox.push_back((0, FrameIter::default(), head));
-                }
-                sent => sent?,
-            },
-            _ => lane.outbox.push_back((0, FrameIter::default(), head)),
-        }
-        let kind = |tensor: &Tensor| if tensor.size() >= LARGE { 2 } else { 1 };
-        if let Some(tensors) = tensors {
-            let tensors = tensors.into_iter();
-            lane.outbox
-                .extend(tensors.map(|tensor| (kind(&tensor), lives, tensor)));
-        }
-        match lane.outbox.is_empty() {
-            true => Ok(()),
-            false => self.flush_lane(at, context),
-        }
-    }
-
-    /// True if something waits for room, perhaps.
-    pub(crate) const fn has_waiting(&self) -> bool {
-        self.has_waiting
-    }
-
-    /// Sends what waits for room. True if something still does.
-    pub(crate) fn flush(&mut self, context: &mut TaskContext<'_>) -> bool {
-        self.has_waiting = false;
-        for at in 0..self.lanes.len() {
-            // A peer that is gone is told by the receive that waits for it.
-            let _ = self.flush_lane(at, context);
-        }
-        self.has_waiting
-    }
-
-    fn flush_lane(&mut self, at: usize, context: &mut TaskContext<'_>) -> Result<(), Status> {
-        let step = self.step;
-        let lane = &mut self.lanes[at];
-        while let Some((kind, lives, tensor)) = lane.outbox.front() {
-            let Some(key) = lane.out[*kind] else {
-                lane.outbox.clear();
-                break;
-            };
-            match context.send(step, key.at(*lives), tensor.clone()) {
-                Ok(()) => {
-                    lane.outbox.pop_front();
-                }
-                Err(status) if has_no_room(&status) => {
-                    self.has_waiting = true;
-                    break;
-                }
-                Err(status) => {
-                    lane.outbox.clear();
-                    return Err(status);
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// A receive of ours has ended.
     pub(crate) fn brought(
         &mut self,
         token: u64,
-        outcome: Result<Tensor, Status>,
+        outcome: Result<Received, Status>,
         context: &mut TaskContext<'_>,
     ) -> Brought {
         if token & OF_TENSOR != 0 {
@@ -348,7 +273,7 @@ impl Lanes {
         };
         let worker = lane.worker;
         let head = match outcome {
-            Ok(head) => head,
+            Ok(head) => head.tensor,
             Err(status) => {
                 lane.is_listening = false;
                 lane.outbox.clear();
@@ -410,6 +335,7 @@ impl Lanes {
                 message,
                 tensors,
                 left,
+                lacks_tensor: false,
             },
         );
         self.post(at, context);
@@ -482,12 +408,12 @@ impl Lanes {
     fn tensor_came(
         &mut self,
         token: u64,
-        outcome: Result<Tensor, Status>,
+        outcome: Result<Received, Status>,
         context: &mut TaskContext<'_>,
     ) -> Brought {
         let (serial, index) = parts_of(token);
-        let tensor = match outcome {
-            Ok(tensor) => tensor,
+        let received = match outcome {
+            Ok(received) => received,
             // Without it those that follow would be taken for it.
             Err(status) => {
                 let lane = self.partials.get(&serial).map(|partial| partial.lane);
@@ -505,7 +431,8 @@ impl Lanes {
             self.orphan_ended(serial, index, context);
             return Brought::Nothing;
         };
-        partial.tensors[index] = Some(tensor);
+        partial.lacks_tensor |= received.is_dead;
+        partial.tensors[index] = Some(received.tensor);
         partial.left -= 1;
         let lane = &mut self.lanes[partial.lane];
         lane.awaited = lane.awaited.saturating_sub(1);
@@ -522,6 +449,7 @@ impl Lanes {
         if let Some(payload) = payload_mut(&mut partial.message) {
             payload.tensors = partial.tensors.into_iter().flatten().collect();
             payload.awaited.clear();
+            payload.lacks_tensor = partial.lacks_tensor;
         }
         Brought::Message(self.lanes[partial.lane].worker, partial.message)
     }
@@ -576,22 +504,4 @@ fn payload_mut(message: &mut Message<Payload>) -> Option<&mut Payload> {
         } => Some(payload),
         _ => None,
     }
-}
-
-fn has_no_room(status: &Status) -> bool {
-    status.code() == rendez::ground::Code::ResourceExhausted
-}
-
-fn head_tensor(bytes: &[u8], context: &mut TaskContext<'_>) -> Result<Tensor, Status> {
-    let shape = Shape::row(bytes.len() as u64).unwrap_or_default();
-    let meta = rendez::ground::TensorMeta {
-        dtype: rendez::ground::DType::U8,
-        shape,
-    };
-    // In the arena it costs no call to the heap. Without room there it travels as a copy.
-    if let Ok(mut builder) = context.builder(meta) {
-        builder.bytes_mut().copy_from_slice(bytes);
-        return Ok(builder.finish());
-    }
-    Ok(Tensor::from_vec(bytes.to_vec(), shape)?)
 }

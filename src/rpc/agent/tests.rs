@@ -12,6 +12,7 @@ use crate::{Context, Functions};
 
 mod calls;
 mod cluster;
+mod devices;
 mod ends;
 mod faulty;
 mod guests;

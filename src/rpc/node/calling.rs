@@ -299,7 +299,7 @@ impl<P, T> Node<P, T> {
         self.give_up(to, id, Ending::Cancelled);
     }
 
-    fn give_up(&mut self, to: WorkerId, id: CallId, ending: Ending<P>) {
+    pub(super) fn give_up(&mut self, to: WorkerId, id: CallId, ending: Ending<P>) {
         let Some(peer) = self.peers.get_mut(&to) else {
             return;
         };

@@ -14,6 +14,7 @@ mod seeds;
 mod sharing;
 mod times;
 mod unmade;
+mod unsent;
 
 const QUIET: Faults = Faults {
     lose: 0,

@@ -2,7 +2,8 @@
 
 use rendez::shard::TaskContext;
 
-use super::Desk;
+use super::{Desk, SEND_AGAIN};
+use crate::agent::lanes::Brought;
 use crate::id::WorkerId;
 use crate::message::Message;
 use crate::payload::Payload;
@@ -14,6 +15,11 @@ impl Desk {
         message: &mut Message<Payload>,
         context: &mut TaskContext<'_>,
     ) {
+        // Before its head announces what does not come.
+        if let Err(status) = self.lanes.may_send(to, message, context) {
+            tracing::debug!(%to, %status, "a message cannot go as it is");
+            return self.node.handle_unsent(self.now, to, message, &status);
+        }
         self.shared.figures.answered(message);
         match &mut self.faults {
             None => self.send_now(to, message, context),
@@ -27,6 +33,18 @@ impl Desk {
             && let Some((to, mut message)) = faults.due(self.now)
         {
             self.send_now(to, &mut message, context);
+        }
+    }
+
+    /// Sends what waited for room. What is lost with its lane is told, as of a worker that cannot be heard.
+    pub(super) fn flush(&mut self, context: &mut TaskContext<'_>) {
+        let lost = self.lanes.flush(context);
+        for (worker, status) in lost {
+            self.heard(Brought::Lost(worker, status));
+            self.pump(context);
+        }
+        if self.lanes.has_waiting() {
+            self.flush_at = self.now.after(SEND_AGAIN);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::agent::work::{Work, give, put};
 use crate::functions::{Ended, FunctionBody};
 use crate::id::{CallId, RRefId, WorkerId};
 use crate::message::{Fault, FaultKind, Outcome, Reference, Target};
-use crate::payload::Payload;
+use crate::payload::{OUT_OF_REACH, Payload};
 use crate::spans::ServedSpan;
 use crate::value::Packer;
 
@@ -118,6 +118,10 @@ impl Desk {
             header: None,
             spans: None,
         };
+        if payload.lacks_tensor {
+            let fault = Fault::new(FaultKind::Arguments, OUT_OF_REACH);
+            return self.done(done(Err(fault)), now);
+        }
         let Some(entry) = self.shared.functions.find(&function) else {
             let all = self.shared.functions.signatures().join(", ");
             let message = format!("there is no function '{function}'; there are: {all}");

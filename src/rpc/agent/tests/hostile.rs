@@ -1,6 +1,8 @@
 //! A worker that says what it likes, by a raw engine on the keys of the group: it costs that call, or that worker, and
 //! nothing else.
 
+mod dead;
+
 use std::sync::Mutex;
 
 use proptest::prelude::*;

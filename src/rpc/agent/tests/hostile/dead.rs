@@ -1,0 +1,64 @@
+//! Something dead in the place of a tensor: it could not go when its turn came.
+
+use super::*;
+
+/// A payload of one small tensor, which is announced and not sent.
+fn announced() -> Payload {
+    let mut announced = payload("Tensor,", Plain::new());
+    announced.tensors = vec![Tensor::scalar(7_u64)];
+    announced
+}
+
+/// Sends the small tensors that were announced: something dead for the first, and the second as it is.
+fn send_dead_and_alive(scene: &Scene) {
+    let step = scene.engine.step(step_of("rpc"));
+    let small = key(&scene.engine, &scene.victim, 1, true).at(FrameIter {
+        frame: u64::from(LIFE),
+        iter: u64::from(scene.life),
+    });
+    step.send_dead(&small, Tensor::scalar(0_u8)).expect("room");
+    step.send(&small, Tensor::scalar(7_u64)).expect("room");
+}
+
+#[test]
+fn a_call_whose_tensor_cannot_come_fails_alone() {
+    let scene = Scene::new("dead_call", &functions());
+    let call = || scene.call(function("sum"), announced(), Vec::new());
+    let (first, second) = (call(), call());
+    send_dead_and_alive(&scene);
+    assert_eq!(scene.fault(first), FaultKind::Arguments);
+    let Outcome::Value { payload, .. } = scene.answer(second) else {
+        panic!("the one after it fails too");
+    };
+    assert_eq!(*payload.plain, [8], "the size of its own tensor");
+    scene.is_well();
+}
+
+#[test]
+fn a_result_whose_tensor_cannot_come_fails_alone() {
+    let scene = Scene::new("dead_result", &functions());
+    let call = || {
+        let call = scene.agents[0].rpc_async::<Tensor>("w2", "f", ());
+        let call = call.expect("there is w2");
+        let id = loop {
+            if let Body::Call(heard) = scene.hear().body {
+                break heard.id;
+            }
+        };
+        let mut payload = announced();
+        payload.types = crate::functions::types_of::<Tensor>();
+        let outcome = Outcome::Value {
+            payload,
+            references: Vec::new(),
+        };
+        scene.say(Body::Reply { id, outcome });
+        call
+    };
+    let (first, second) = (call(), call());
+    send_dead_and_alive(&scene);
+    let error = first.wait().unwrap_err();
+    assert_eq!(error.reason(), catalogue::TENSOR_DEVICE);
+    let tensor = second.wait().expect("a tensor");
+    assert_eq!(tensor.as_slice::<u64>().expect("a number"), [7]);
+    scene.is_well();
+}
