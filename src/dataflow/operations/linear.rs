@@ -202,6 +202,10 @@ fn others<T: Number>(call: &mut Call<'_>, turned: Turned) -> Done {
         matrix::<T>(&right, turned.right)?,
     );
     call.try_output::<T>(product, |out| {
+        // Nothing may have more rows or columns than any memory has room for sums.
+        if out.is_empty() {
+            return Ok(());
+        }
         let mut out = matrix_mut(product, out)?;
         let mut sums = vec![T::Wide::default(); out.ncols()];
         for (mut out, left) in out.rows_mut().into_iter().zip(left.rows()) {

@@ -14,6 +14,9 @@ use crate::kernel::make::{Cost, made, of_same_shapes, typed};
 use crate::kernel::numbers::Number;
 use rendez::ground::Shape;
 
+#[cfg(test)]
+mod tests;
+
 /// Picoseconds for each byte of one pass.
 const PASS: usize = 200;
 
@@ -164,20 +167,22 @@ fn bias_add_grad<T: Number>(call: &mut Call<'_>, is_first: bool) -> Done {
     let gradient = call.tensor(0)?;
     let lie = channels(gradient.shape(), is_first)?;
     let elements = gradient.as_slice::<T>()?;
-    let mut sums = vec![T::Wide::default(); lie.channels];
-    let adding = Fold::new(T::Wide::default(), T::wide, Number::plus);
-    if lie.inner == 1 {
-        adding.rows(&mut sums, elements);
-    } else {
-        let mut rows = elements.chunks_exact(lie.inner.max(1));
-        for _ in 0..lie.outer {
-            for (sum, row) in sums.iter_mut().zip(&mut rows) {
-                *sum = sum.plus(adding.row(row));
+    let shape = Shape::new(&[lie.channels as u64])?;
+    // Room is asked for before the heap is: of a gradient of nothing there may be more channels than fit any memory,
+    // and the heap's refusal would end the process.
+    call.output::<T>(shape, |out| {
+        let mut sums = vec![T::Wide::default(); out.len()];
+        let adding = Fold::new(T::Wide::default(), T::wide, Number::plus);
+        if lie.inner == 1 {
+            adding.rows(&mut sums, elements);
+        } else {
+            let block = lie.inner.saturating_mul(lie.channels);
+            for block in elements.chunks_exact(block.max(1)) {
+                for (sum, row) in sums.iter_mut().zip(block.chunks_exact(lie.inner)) {
+                    *sum = sum.plus(adding.row(row));
+                }
             }
         }
-    }
-    let shape = Shape::new(&[lie.channels as u64])?;
-    call.output::<T>(shape, |out| {
         for (out, sum) in out.iter_mut().zip(sums) {
             *out = T::narrow(sum);
         }
@@ -189,9 +194,8 @@ fn is_first(node: &Node) -> bool {
     attr::text(&node.attrs, "data_format") == Some("NCHW")
 }
 
-/// How a value and its bias lie: before, along and after the channels.
+/// How a value and its bias lie: along and after the channels.
 struct Channels {
-    outer: usize,
     channels: usize,
     inner: usize,
 }
@@ -203,7 +207,6 @@ fn channels(shape: Shape, is_first: bool) -> Result<Channels, Fault> {
     let dims: Vec<_> = shape.dims().map(|dim| dim as usize).collect();
     let at = if is_first { 1 } else { dims.len() - 1 };
     Ok(Channels {
-        outer: dims[..at].iter().product(),
         channels: dims[at],
         inner: dims[at + 1..].iter().product(),
     })

@@ -1,7 +1,7 @@
 //! Products of matrices against three nested loops.
 
 use crate::kernel::numbers::{Number, by_type};
-use crate::operations::testing::{NUMBERS, is_close, one_with, refusal, tensor};
+use crate::operations::testing::{NUMBERS, is_close, one, one_with, refusal, run, tensor};
 
 fn naive(left: &[f64], right: &[f64], rows: usize, depth: usize, columns: usize) -> Vec<f64> {
     let mut out = vec![];
@@ -105,4 +105,19 @@ fn what_is_no_product_is_refused() {
         text.contains("In[0] and In[1] has different ndims: [2,3] vs. [3]"),
         "{text}"
     );
+}
+
+#[test]
+fn products_of_nothing_take_no_memory_however_wide_they_are() {
+    const WIDE: u64 = 1 << 45;
+    let none = |dims: [u64; 2]| tensor::<i32>(&dims, &[]);
+    for (left, right, product) in [
+        ([0, 0], [0, WIDE], [0, WIDE]),
+        ([WIDE, 0], [0, 0], [WIDE, 0]),
+    ] {
+        let (dims, values) = one::<i32>("MatMul", &[none(left), none(right)]);
+        assert_eq!((dims, values), (product.to_vec(), vec![]));
+    }
+    // A product that has elements has to have room for them.
+    assert!(run("MatMul", &[none([WIDE, 0]), none([0, 1])]).is_err());
 }
