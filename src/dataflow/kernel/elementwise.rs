@@ -6,7 +6,7 @@ use super::broadcast::{Walk, broadcast};
 use super::call::{Done, elements, elements_mut};
 use super::make::{Cost, Made, made};
 use super::{Call, Value};
-use rendez::ground::DType;
+use rendez::ground::{DType, Shape};
 use rendez::memory::{Element, Tensor, TensorBuilder};
 
 /// Picoseconds for each byte of adding and its like, which wait for memory.
@@ -110,14 +110,20 @@ fn zipped(
 pub(crate) fn broadcast_cost(picoseconds: usize) -> Cost {
     Cost::Picoseconds(Box::new(move |inputs| {
         let own: usize = inputs.iter().map(Value::bytes).sum();
-        let together = match inputs {
-            [Value::Tensor(left), Value::Tensor(right)] => {
-                let size = left.dtype().size().unwrap_or(1);
-                broadcast(left.shape(), right.shape())
-                    .map_or(0, |shape| (shape.elements() as usize).saturating_mul(size))
-            }
-            _ => 0,
-        };
+        let together = together(inputs).unwrap_or(0);
         own.max(together).saturating_mul(picoseconds)
     }))
+}
+
+/// Bytes of what inputs make together, if each element is as large as those of the largest: strings, as they are on
+/// average. `None` where a kernel refuses them.
+fn together(inputs: &[Value]) -> Option<usize> {
+    let (mut shape, mut size) = (Shape::SCALAR, 0);
+    for input in inputs {
+        let tensor = input.tensor().ok()?;
+        shape = broadcast(shape, tensor.shape()).ok()?;
+        let elements = tensor.shape().elements() as usize;
+        size = tensor.size().div_ceil(elements.max(1)).max(size);
+    }
+    Some((shape.elements() as usize).saturating_mul(size))
 }

@@ -12,7 +12,7 @@ use crate::kernel::Call;
 use crate::kernel::arrange::{Arrange, arranged};
 use crate::kernel::broadcast::{Walk, broadcast};
 use crate::kernel::call::Done;
-use crate::kernel::elementwise::{each, pairs};
+use crate::kernel::elementwise::{broadcast_cost, each, pairs};
 use crate::kernel::make::{Cost, Made, dtype, made, typed};
 use crate::kernel::numbers::truth;
 use rendez::ground::{DType, Shape, Status};
@@ -61,7 +61,7 @@ pub(super) const ROWS: &[Row] = &[
             }
             Ok(flows)
         })
-        .kernel(|_| made(Cost::PerByte(EACH), |call| select(call, false))),
+        .kernel(|_| made(broadcast_cost(EACH), |call| select(call, false))),
 ];
 
 /// A comparison of two values.
@@ -120,7 +120,7 @@ fn equal(node: &Node, is_equal: bool) -> Made {
     };
     let kernel = match dtype {
         DType::Bool => pairs::<Bool8, Bool8>(EACH, move |x, y| truth((x == y) == is_equal)),
-        DType::String => made(Cost::PerByte(EACH), move |call| {
+        DType::String => made(broadcast_cost(EACH), move |call| {
             equal_strings(call, is_equal)
         }),
         _ => typed!(node, T: numbers => {

@@ -6,11 +6,11 @@ use super::row::{Row, row};
 use crate::graph::gradients::{Back, Flows};
 use crate::graph::infer::{Inferred, Known, unknown};
 use crate::graph::{Output, PartialShape, attr};
-use crate::kernel::Call;
 use crate::kernel::arrange::{Arrange, arranged, strides};
 use crate::kernel::call::{Done, axis_of, integers};
 use crate::kernel::make::{Cost, made, product, typed};
 use crate::kernel::numbers::Number;
+use crate::kernel::{Call, Value};
 use rendez::ground::{Shape, Status};
 use rendez::memory::{Element, Tensor};
 use rendez_proto::tensorflow::DataType;
@@ -30,7 +30,7 @@ pub(super) const ROWS: &[Row] = &[
         let flow = gathered(at, axis)?;
         Ok(vec![Some(flow), None])
     })
-    .kernel(|_| made(Cost::PerByte(PICK), |call| gather(call, 0, 0))),
+    .kernel(|_| made(gather_cost(0), |call| gather(call, 0, 0))),
     row(
         "GatherV2",
         "params: Tparams, indices: Tindices, axis: Taxis@ -> output: Tparams",
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Row] = &[
     .gradient(gather_v2_gradient)
     .kernel(|node| {
         let batch = attr::int(&node.attrs, "batch_dims").unwrap_or(0);
-        made(Cost::PerByte(PICK), move |call| {
+        made(gather_cost(batch), move |call| {
             let axis = call.integer(2)?;
             gather(call, axis, batch)
         })
@@ -122,6 +122,44 @@ fn gathered(at: &mut Back<'_>, axis: Output) -> Result<Output, Status> {
     let sums = at.op("UnsortedSegmentSum", &[g, flat, segments])?;
     let sums = at.op("Transpose", &[sums, turn])?;
     at.op("Reshape", &[sums, shape])
+}
+
+/// The cost of what is written: a slice for each index, however often it is the same one.
+fn gather_cost(batch: i64) -> Cost {
+    Cost::Picoseconds(Box::new(move |inputs| {
+        let own: usize = inputs.iter().map(Value::bytes).sum();
+        let written = gathered_bytes(inputs, batch).unwrap_or(0);
+        own.max(written).saturating_mul(PICK)
+    }))
+}
+
+/// Bytes of what is gathered; `None` where the kernel refuses it.
+fn gathered_bytes(inputs: &[Value], batch: i64) -> Option<usize> {
+    let (params, indices) = (
+        inputs.first()?.tensor().ok()?,
+        inputs.get(1)?.tensor().ok()?,
+    );
+    let axis = match inputs.get(2) {
+        Some(axis) => {
+            let axis = axis.tensor().ok()?;
+            if axis.shape().elements() != 1 {
+                return None;
+            }
+            *integers(&axis).ok()?.first()?
+        }
+        None => 0,
+    };
+    let (shape, picked) = (params.shape(), indices.shape());
+    let batch = usize::try_from(batch).or_else(|_| {
+        let from_end = batch.saturating_add(picked.rank() as i64);
+        usize::try_from(from_end)
+    });
+    let size = shape.dim(axis_of(axis, shape.rank())?)? as usize;
+    // Each batch has indices of its own for its part of the slices.
+    let batches = picked.dims().take(batch.ok()?);
+    let batches = batches.fold(1usize, |all, dim| all.saturating_mul(dim as usize));
+    let slices = params.size() / size.max(1) / batches.max(1);
+    Some(slices.saturating_mul(picked.elements() as usize))
 }
 
 fn gather(call: &mut Call<'_>, axis: i64, batch: i64) -> Done {

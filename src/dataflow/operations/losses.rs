@@ -10,6 +10,7 @@ use crate::graph::{Output, PartialShape};
 use crate::kernel::Call;
 use crate::kernel::broadcast::{Walk, broadcast};
 use crate::kernel::call::{Done, Fault};
+use crate::kernel::elementwise::broadcast_cost;
 use crate::kernel::make::{Cost, dtype, made, typed};
 use crate::kernel::numbers::{Float, Number, Real};
 use rendez::ground::{DType, Shape, Status};
@@ -53,7 +54,7 @@ pub(super) const ROWS: &[Row] = &[
         dense_loss_shape,
     )
     .gradient(dense_loss_gradient)
-    .kernel(|node| typed!(node, T: reals => made(Cost::PerByte(SOFTMAX), dense_loss::<T>))),
+    .kernel(|node| typed!(node, T: reals => made(broadcast_cost(SOFTMAX), dense_loss::<T>))),
     row(
         "SparseSoftmaxCrossEntropyWithLogits",
         "features: T, labels: Tlabels -> loss: T, backprop: T",

@@ -2,7 +2,7 @@
 //!
 //! Knows where the channels of a value lie.
 
-use super::reduce::Fold;
+use super::reduce::{Fold, fold_cost};
 use super::row::{Row, row};
 use crate::graph::gradients::{Back, Flows, one};
 use crate::graph::infer::{Inferred, Known, all_same, merged_size, same};
@@ -46,7 +46,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .kernel(|node| {
         let is_first = is_first(node);
-        typed!(node, T: numbers => made(Cost::PerByte(PASS), move |call| {
+        typed!(node, T: numbers => made(fold_cost(), move |call| {
             bias_add_grad::<T>(call, is_first)
         }))
     }),

@@ -7,11 +7,11 @@ use super::row::{Row, row};
 use crate::graph::gradients::{Back, Flows, all_axes, none};
 use crate::graph::infer::{self, Inferred, Known};
 use crate::graph::{Node, Output, PartialShape, attr};
-use crate::kernel::Call;
 use crate::kernel::broadcast::Walk;
 use crate::kernel::call::{Done, Fault, axis_of, elements, elements_mut};
 use crate::kernel::make::{Cost, Made, dtype, made, typed};
 use crate::kernel::numbers::{Number, by_type};
+use crate::kernel::{Call, Value};
 use rendez::ground::shape::RANK_MAX;
 use rendez::ground::{DType, Shape, Status};
 use rendez::memory::{Bool8, Element, Tensor, TensorBuilder};
@@ -52,11 +52,11 @@ pub(super) const ROWS: &[Row] = &[
         .kernel(|node| typed!(node, T: numbers => smallest::<T>(keeps(node)))),
     row("All", TRUTHS, OF_TRUTHS, reduced_shape).kernel(|node| {
         let keep = keeps(node);
-        made(Cost::PerByte(FOLD), move |call| truths(call, keep, true))
+        made(fold_cost(), move |call| truths(call, keep, true))
     }),
     row("Any", TRUTHS, OF_TRUTHS, reduced_shape).kernel(|node| {
         let keep = keeps(node);
-        made(Cost::PerByte(FOLD), move |call| truths(call, keep, false))
+        made(fold_cost(), move |call| truths(call, keep, false))
     }),
     row("ArgMax", PLACE, OF_LARGEST, place_shape)
         .gradient(none)
@@ -268,6 +268,26 @@ fn plan(call: &Call<'_>, input: Shape, keep: bool) -> Result<Plan, Fault> {
     })
 }
 
+/// The cost of reading what is folded; of nothing, that of writing as much as may be made of it.
+pub(super) fn fold_cost() -> Cost {
+    Cost::Picoseconds(Box::new(|inputs| {
+        let own: usize = inputs.iter().map(Value::bytes).sum();
+        let written = inputs.first().map_or(0, made_of_nothing);
+        own.max(written).saturating_mul(FOLD)
+    }))
+}
+
+/// Bytes of the starts of folds over nothing, if that is what a tensor has: all dimensions may stay that have a size.
+fn made_of_nothing(input: &Value) -> usize {
+    let tensor = input.tensor().ok();
+    let Some(tensor) = tensor.filter(|tensor| tensor.shape().elements() == 0) else {
+        return 0;
+    };
+    let (shape, size) = (tensor.shape(), tensor.dtype().size().unwrap_or(1));
+    let dims = shape.dims().filter(|&dim| dim != 0);
+    dims.fold(size, |all, dim| all.saturating_mul(dim as usize))
+}
+
 /// Folds elements in their wide type.
 fn widely<T: Number>(
     keep: bool,
@@ -288,7 +308,7 @@ fn reduce<T: Number, A: Number>(
     >,
     end: impl Fn(A, usize) -> T + Copy + Send + Sync + 'static,
 ) -> Made {
-    made(Cost::PerByte(FOLD), move |call| {
+    made(fold_cost(), move |call| {
         reduced(call, keep, T::DTYPE, &mut |plan, input, room| {
             let mut all = vec![fold.start; plan.shape.elements() as usize];
             gather(plan, elements::<T>(input)?, &mut all, fold);

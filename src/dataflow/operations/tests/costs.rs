@@ -5,7 +5,9 @@ use crate::kernel::{Kernel, Value};
 use crate::operations::testing::{call, home, kernel, tensor};
 use rendez::ground::Shape;
 use rendez::memory::{Bool8, Element, Tensor};
-use rendez_proto::tensorflow::DataType::{self, DtBool, DtFloat, DtInt32, DtInt64, DtString};
+use rendez_proto::tensorflow::DataType::{
+    self, DtBool, DtFloat, DtInt16, DtInt32, DtInt64, DtString,
+};
 use rendez_proto::tensorflow::{TensorProto, TensorShapeProto, tensor_shape_proto::Dim};
 
 fn row<T: Element>(values: &[T]) -> Tensor {
@@ -100,6 +102,112 @@ fn what_makes_much_of_little_is_costly_and_what_makes_little_is_not() {
         assert!(!is_costly(&*kernel, &little), "{op} of little");
         assert!(is_costly(&*kernel, &much), "{op} of much");
     }
+}
+
+#[test]
+fn what_meets_by_broadcasting_is_costly_by_what_that_makes() {
+    // Along each dimension one operand has so many elements, and the others have one.
+    let truths = |size: usize, dims: &[u64]| tensor(dims, &vec![Bool8::from(true); size]);
+    let choice = |size: usize| {
+        let long = size as u64;
+        vec![
+            truths(size, &[long, 1, 1]),
+            truths(size, &[1, long, 1]),
+            truths(size, &[1, 1, long]),
+        ]
+    };
+    let strings = |size: usize| {
+        let words = vec!["x"; size];
+        let shapes = [[size as u64, 1], [1, size as u64]].map(|dims| Shape::new(&dims).unwrap());
+        let tensors = shapes.map(|shape| Tensor::from_strings(&words, shape).unwrap());
+        tensors.to_vec()
+    };
+    let text_choice = |size: usize| {
+        let mut inputs = vec![Tensor::scalar(Bool8::from(true))];
+        inputs.extend(strings(size));
+        inputs
+    };
+    let logits = |size: usize| {
+        let numbers = vec![0f32; size];
+        vec![
+            tensor(&[size as u64, 1], &numbers),
+            tensor(&[1, size as u64], &numbers),
+        ]
+    };
+    let cases = [
+        ("SelectV2", vec![DtBool; 3], choice(10), choice(1000)),
+        (
+            "SelectV2",
+            vec![DtBool, DtString, DtString],
+            text_choice(10),
+            text_choice(1000),
+        ),
+        ("Equal", vec![DtString; 2], strings(10), strings(1000)),
+        ("NotEqual", vec![DtString; 2], strings(10), strings(1000)),
+        (
+            "SoftmaxCrossEntropyWithLogits",
+            vec![DtFloat; 2],
+            logits(10),
+            logits(200),
+        ),
+    ];
+    for (op, types, little, much) in cases {
+        let kernel = made(op, &types, |node| node);
+        assert!(!is_costly(&*kernel, &little), "{op} of little");
+        assert!(is_costly(&*kernel, &much), "{op} of much");
+    }
+}
+
+#[test]
+fn what_is_picked_often_is_costly() {
+    let params = |size: usize| tensor(&[1, size as u64], &vec![Bool8::from(true); size]);
+    let gather = made("Gather", &[DtBool, DtInt32], |node| node);
+    assert!(!is_costly(&*gather, &[params(10), row(&[0i32; 10])]));
+    assert!(is_costly(&*gather, &[params(16_000), row(&[0i32; 4000])]));
+
+    let gather = made("GatherV2", &[DtBool, DtInt16, DtInt32], |node| node);
+    let picks = |count: usize| row(&vec![0i16; count]);
+    let axis = Tensor::scalar::<i32>;
+    for first in [0, -2] {
+        let little = [params(10), picks(10), axis(first)];
+        let much = [params(16_000), picks(8000), axis(first)];
+        assert!(!is_costly(&*gather, &little), "axis {first}");
+        assert!(is_costly(&*gather, &much), "axis {first}");
+    }
+    // Of a long dimension each pick is one element.
+    assert!(!is_costly(&*gather, &[params(9000), picks(9000), axis(1)]));
+    // What the kernel refuses costs what its inputs do.
+    assert!(!is_costly(&*gather, &[params(10), picks(10), axis(2)]));
+
+    let batched = made("GatherV2", &[DtBool, DtInt16, DtInt32], |node| {
+        node.attr("batch_dims", 1i64)
+    });
+    let rows = |count: usize| tensor(&[100, count as u64], &vec![0i16; 100 * count]);
+    let lines = tensor(&[100, 1, 50], &vec![Bool8::from(true); 5000]);
+    assert!(!is_costly(&*batched, &[lines.clone(), rows(5), axis(1)]));
+    assert!(is_costly(&*batched, &[lines, rows(10), axis(1)]));
+}
+
+#[test]
+fn many_sums_of_nothing_are_costly() {
+    const MANY: u64 = 1 << 28;
+    let first = row(&[0i32]);
+    for op in ["Sum", "Mean", "Prod", "Max"] {
+        let kernel = made(op, &[DtFloat, DtInt32], |node| node);
+        let none = |dims: &[u64]| [tensor::<f32>(dims, &[]), first.clone()];
+        assert!(!is_costly(&*kernel, &none(&[0, 10])), "{op} of little");
+        assert!(is_costly(&*kernel, &none(&[0, MANY])), "{op} of much");
+    }
+    for op in ["All", "Any"] {
+        let kernel = made(op, &[DtBool, DtInt32], |node| node);
+        let none = |dims: &[u64]| [tensor::<Bool8>(dims, &[]), first.clone()];
+        assert!(!is_costly(&*kernel, &none(&[0, 10])), "{op} of little");
+        assert!(is_costly(&*kernel, &none(&[0, MANY])), "{op} of much");
+    }
+    let kernel = made("BiasAddGrad", &[DtFloat], |node| node);
+    let none = |channels: u64| [tensor::<f32>(&[0, channels], &[])];
+    assert!(!is_costly(&*kernel, &none(10)));
+    assert!(is_costly(&*kernel, &none(MANY)));
 }
 
 #[test]
