@@ -244,6 +244,35 @@ macro_rules! floats {
 
 floats! { f32 f64 }
 
+/// The number in 32 bits, so that rounding it once more, to half as many, is as good as rounding the number itself: if
+/// it lies between two, the one of them whose last bit is set. That is no middle of coarser ones, and lies on the
+/// number's side of each.
+#[inline]
+fn odd_single(number: f64) -> f32 {
+    let near = number as f32;
+    let (back, bits) = (f64::from(near), near.to_bits());
+    if back == number || bits & 1 == 1 || number.is_nan() {
+        return near;
+    }
+    f32::from_bits(if back.abs() > number.abs() {
+        bits - 1
+    } else {
+        bits + 1
+    })
+}
+
+/// The integer in 64 bits of a float, rounded likewise.
+#[inline]
+pub(crate) fn odd_double(number: u64) -> f64 {
+    let low = number & 0x7ff;
+    let is_exact = number >> 53 == 0 || low == 0;
+    (if is_exact {
+        number
+    } else {
+        (number - low) | 0x800
+    }) as f64
+}
+
 macro_rules! halves {
     ($($type:ident)*) => {$(
         impl Number for $type {
@@ -281,9 +310,12 @@ macro_rules! halves {
             #[inline]
             fn is_nan(self) -> bool { $type::is_nan(self) }
             #[inline]
-            fn from_f64(number: f64) -> Self { $type::from_f64(number) }
+            fn from_f64(number: f64) -> Self { Self::from_f32(odd_single(number)) }
             #[inline]
-            fn from_i64(number: i64) -> Self { $type::from_f64(number as f64) }
+            fn from_i64(number: i64) -> Self {
+                let size = odd_double(number.unsigned_abs());
+                Number::from_f64(if number < 0 { -size } else { size })
+            }
             #[inline]
             fn to_f64(self) -> f64 { $type::to_f64(self) }
             #[inline]

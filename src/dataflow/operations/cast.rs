@@ -10,9 +10,12 @@ use crate::graph::{Node, attr};
 use crate::kernel::call::{Done, elements, elements_mut};
 use crate::kernel::elementwise::mapped;
 use crate::kernel::make::{Cost, Made, dtype, made};
-use crate::kernel::numbers::{Number, by_type, truth};
+use crate::kernel::numbers::{Number, by_type, odd_double, truth};
 use rendez::ground::DType;
 use rendez::memory::{Bool8, Element, Tensor, TensorBuilder};
+
+#[cfg(test)]
+mod tests;
 
 /// Picoseconds for each byte.
 const EACH: usize = 300;
@@ -54,7 +57,11 @@ fn cast(node: &Node) -> Made {
         return Ok(None);
     };
     let is_cut = attr::bool(&node.attrs, "Truncate").unwrap_or(false);
-    let read = read_cut(from, to).filter(|_| is_cut).unwrap_or(read_floats);
+    let read = match read_cut(from, to).filter(|_| is_cut) {
+        Some(cut) => cut,
+        None if from == DType::U64 && to != DType::F64 => read_odd,
+        None => read_floats,
+    };
     // Integers keep their low bits; only a large one without sign must not become a float by way of i64.
     let by_integers = from_integer && (to_integer || from != DType::U64);
     made(Cost::PerByte(EACH), move |call| {
@@ -97,6 +104,11 @@ fn read_integers(input: &Tensor, from: usize, piece: &mut [i64]) -> Done {
 
 fn read_floats(input: &Tensor, from: usize, piece: &mut [f64]) -> Done {
     by_type!(input.dtype(), T: all => read(input, from, piece, T::to_f64)).unwrap_or(Ok(()))
+}
+
+/// Large integers on their way to fewer bits than 64: they are rounded there, and must not have been before.
+fn read_odd(input: &Tensor, from: usize, piece: &mut [f64]) -> Done {
+    read(input, from, piece, odd_double)
 }
 
 /// How floats are read of which the low bits go that the smaller type lacks: of these pairs, as in the original.
@@ -143,7 +155,9 @@ fn write_integers(room: &mut TensorBuilder, from: usize, piece: &[i64]) -> Done 
 fn write_floats(room: &mut TensorBuilder, from: usize, piece: &[f64]) -> Done {
     match room.meta().dtype {
         DType::Bool => write(room, from, piece, |x| truth(x != 0.0)),
-        dtype => by_type!(dtype, U: all => write(room, from, piece, U::from_f64)).unwrap_or(Ok(())),
+        // Halves have a `from_f64` of their own, which cuts before it rounds: the trait's is meant.
+        dtype => by_type!(dtype, U: all => write::<_, U>(room, from, piece, Number::from_f64))
+            .unwrap_or(Ok(())),
     }
 }
 
