@@ -49,6 +49,10 @@ struct State {
 
 /// How far a step is that was asked for.
 enum Asked {
+    /// Its feeds are on their way.
+    Announced,
+    /// It was given up before they came: then it never begins.
+    Vain,
     Planned,
     GivenUp,
     Runs(Arc<RunningStep>),
@@ -94,6 +98,17 @@ fn open_line(
 }
 
 impl Service for Client {
+    fn announced(&self, number: u64, method: u32) {
+        if !matches!(method, RunStep::NUMBER | RunCallable::NUMBER) {
+            return;
+        }
+        let mut state = self.state();
+        // Beyond the limit it is refused when it comes.
+        if state.steps.len() < LINE_QUESTIONS_MAX {
+            state.steps.entry(number).or_insert(Asked::Announced);
+        }
+    }
+
     fn asked(self: Arc<Self>, question: Question) {
         let Ok(master) = self.master() else {
             let gone = Status::of(catalogue::SHUTDOWN, "Shutdown");
@@ -260,13 +275,16 @@ impl Client {
     }
 
     fn run(self: Arc<Self>, master: &Arc<Master>, question: Question) {
+        if let Err(status) = self.plan_begins(question.number) {
+            return question.answer.refuse(status);
+        }
         let read = question.read::<RunStep>().and_then(|asked| {
             let session = master.session(&asked.session_handle)?;
             Ok((session, asked))
         });
         let (session, asked) = match read {
             Ok(read) => read,
-            Err(status) => return question.answer.refuse(status),
+            Err(status) => return self.refuse(question, status),
         };
         let trace = master.heard_traceparent(asked.options.as_ref(), &self.task);
         let signature = StepSignature {
@@ -275,9 +293,6 @@ impl Client {
             targets: asked.target,
             is_partial: false,
         };
-        if let Err(status) = self.plan_begins(question.number) {
-            return question.answer.refuse(status);
-        }
         if let Some(plan) = master.ready_plan(&session, &signature) {
             return self.begin::<RunStep>(master, (&session, trace), &plan, question);
         }
@@ -293,10 +308,12 @@ impl Client {
     }
 
     fn run_callable(self: Arc<Self>, master: &Arc<Master>, question: Question) {
+        if let Err(status) = self.plan_begins(question.number) {
+            return question.answer.refuse(status);
+        }
         let read = question.read::<RunCallable>().and_then(|asked| {
             let session = master.session(&asked.session_handle)?;
             let plan = master.callable(&session, asked.handle)?;
-            self.plan_begins(question.number)?;
             let trace = master.heard_traceparent(asked.options.as_ref(), &self.task);
             Ok((session, trace, plan))
         });
@@ -304,7 +321,7 @@ impl Client {
             Ok((session, trace, plan)) => {
                 self.begin::<RunCallable>(master, (&session, trace), &plan, question)
             }
-            Err(status) => question.answer.refuse(status),
+            Err(status) => self.refuse(question, status),
         }
     }
 
@@ -350,17 +367,26 @@ impl Client {
         }
     }
 
+    /// Takes note of a step that is asked for, unless it was given up while its feeds were on their way.
     fn plan_begins(&self, number: u64) -> Result<(), Status> {
         let mut state = self.state();
-        if state.steps.len() >= LINE_QUESTIONS_MAX {
-            let message = format!(
-                "{LINE_QUESTIONS_MAX} steps wait on one line, the limit LINE_QUESTIONS_MAX"
-            );
-            return Err(Status::of(catalogue::LINE_BUSY, message));
-        }
-        if state.steps.contains_key(&number) {
-            let message = format!("The same RunStep request was received twice: number {number}");
-            return Err(Status::of(catalogue::STEP_DUPLICATE, message));
+        match state.steps.get(&number) {
+            None if state.steps.len() >= LINE_QUESTIONS_MAX => {
+                let message = format!(
+                    "{LINE_QUESTIONS_MAX} steps wait on one line, the limit LINE_QUESTIONS_MAX"
+                );
+                return Err(Status::of(catalogue::LINE_BUSY, message));
+            }
+            None | Some(Asked::Announced) => {}
+            Some(Asked::Vain) => {
+                state.steps.remove(&number);
+                return Err(given_up());
+            }
+            Some(_) => {
+                let message =
+                    format!("The same RunStep request was received twice: number {number}");
+                return Err(Status::of(catalogue::STEP_DUPLICATE, message));
+            }
         }
         state.steps.insert(number, Asked::Planned);
         Ok(())
@@ -378,6 +404,10 @@ impl Client {
         let mut state = self.state();
         let running = match state.steps.get_mut(&number) {
             Some(Asked::Runs(step)) => Some(Arc::clone(step)),
+            Some(asked @ (Asked::Announced | Asked::Vain)) => {
+                *asked = Asked::Vain;
+                None
+            }
             Some(asked) => {
                 *asked = Asked::GivenUp;
                 None

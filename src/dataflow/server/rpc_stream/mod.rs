@@ -90,6 +90,11 @@ pub(crate) struct ServerEnd {
 
 /// The answering side. Called by a shard: nothing in it may block.
 pub(crate) trait Service: Send + Sync + std::fmt::Debug {
+    /// A question came whose tensors are on their way: it is asked when they are there, and what comes after it, or
+    /// speaks of it, may come before.
+    fn announced(&self, number: u64, method: u32) {
+        let _ = (number, method);
+    }
     /// Something was asked or told.
     fn asked(self: Arc<Self>, question: Question);
     /// The line is over; nothing comes any more.
@@ -243,6 +248,8 @@ impl RpcStream {
 }
 
 impl Handler for RpcStream {
+    fn announced(&self, _: &LineMessage) {}
+
     fn heard(self: Arc<Self>, message: LineMessage, tensors: Vec<Tensor>) {
         // No caller waits for what was given up, or never asked.
         if let Some(done) = self.take(message.number) {
@@ -319,6 +326,12 @@ impl ServerEnd {
 }
 
 impl Handler for ServerEnd {
+    fn announced(&self, message: &LineMessage) {
+        if let Some(service) = self.service.upgrade() {
+            service.announced(message.number, message.method);
+        }
+    }
+
     fn heard(self: Arc<Self>, message: LineMessage, tensors: Vec<Tensor>) {
         let answer = Responder {
             out: Arc::clone(&self.out),

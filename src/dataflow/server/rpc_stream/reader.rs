@@ -18,6 +18,9 @@ use rendez_proto::services::LineMessage;
 
 /// The receiving side. Called by a shard: nothing in it may block.
 pub(super) trait Handler: Send + Sync {
+    /// A message came whose tensors are on their way: it is heard when they are there, and what comes after it may be
+    /// heard before.
+    fn announced(&self, message: &LineMessage);
     /// A message came, with its tensors.
     fn heard(self: Arc<Self>, message: LineMessage, tensors: Vec<Tensor>);
     /// None comes any more.
@@ -129,6 +132,9 @@ impl Reader {
                 iter,
             };
             context.recv(self.step, tensors.at(at), number * PER_MESSAGE + iter);
+        }
+        if let Some(handler) = self.handler.upgrade() {
+            handler.announced(&message);
         }
         let gathered = Gathered {
             message,

@@ -7,6 +7,7 @@ use super::*;
 use crate::server::wait::Waiter;
 use rendez::engine::Config;
 use rendez::ground::Code;
+use rendez_proto::services::Nothing;
 
 const LINE: StepId = StepId(99);
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -16,6 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug, Default)]
 struct Echo {
     told: Mutex<Vec<Vec<u8>>>,
+    announced: Mutex<Vec<(u64, u32)>>,
     held: Mutex<Vec<Responder>>,
     lost: Mutex<BTreeMap<StepId, Status>>,
 }
@@ -26,7 +28,21 @@ const FAIL: u32 = 3;
 const LONG: u32 = 4;
 const HOLD: u32 = 5;
 
+/// What is asked is given back.
+struct Echoed;
+
+impl Method for Echoed {
+    const NUMBER: u32 = ECHO;
+    const NAME: &'static str = "Echoed";
+    type Request = Nothing;
+    type Answer = Nothing;
+}
+
 impl Service for Echo {
+    fn announced(&self, number: u64, method: u32) {
+        self.announced.lock().unwrap().push((number, method));
+    }
+
     fn asked(self: Arc<Self>, question: Question) {
         let Question {
             number,
@@ -55,6 +71,45 @@ impl Service for Echo {
 impl Echo {
     fn has_lost(&self, line: StepId) -> bool {
         self.lost.lock().unwrap().contains_key(&line)
+    }
+}
+
+impl RpcStream {
+    /// Asks, and keeps the tensors back until what is given with the number is called.
+    pub(crate) fn ask_ahead<M: Method>(
+        &self,
+        request: &M::Request,
+        tensors: Vec<Tensor>,
+        done: impl FnOnce(Answer<M>) + Send + 'static,
+    ) -> (u64, impl FnOnce()) {
+        let mut waiting = self.waiting();
+        waiting.next += 1;
+        let number = waiting.next;
+        let done = |answer: Result<RpcMessage, Status>| {
+            done(answer.and_then(|answer| {
+                let message = read_answer(&M::NAME, &answer.body)?;
+                Ok((message, answer.tensors))
+            }));
+        };
+        waiting.done.insert(number, Box::new(done));
+        drop(waiting);
+        let message = LineMessage {
+            number,
+            method: M::NUMBER,
+            tensors: tensors.len() as u32,
+            body: request.encode_to_vec(),
+            ..LineMessage::default()
+        };
+        let bytes = of_bytes(message.encode_to_vec()).unwrap();
+        self.out.post(&self.out.messages, bytes).unwrap();
+        let send = move || {
+            for (iter, tensor) in (0..).zip(tensors) {
+                let frame = number;
+                let key = self.out.tensors.at(FrameIter { frame, iter });
+                self.out.post(&key, tensor).unwrap();
+            }
+        };
+        (number, send)
     }
 }
 
@@ -113,6 +168,25 @@ fn rpc_message(body: &[u8], tensors: &[Tensor]) -> RpcMessage {
         body: body.to_vec(),
         tensors: tensors.to_vec(),
     }
+}
+
+#[test]
+fn what_waits_for_tensors_is_announced_before_what_overtakes_it() {
+    let world = World::new();
+    let waiter = Waiter::new();
+    let told = waiter.clone();
+    let tensor = Tensor::scalar(7u8);
+    let (number, send) = world
+        .line
+        .ask_ahead::<Echoed>(&Nothing {}, vec![tensor], move |answer| told.tell(answer));
+    world.ask(ECHO, rpc_message(b"after it", &[])).unwrap();
+    assert_eq!(*world.echo.announced.lock().unwrap(), [(number, ECHO)]);
+    send();
+    let answer = waiter.wait(Instant::now().checked_add(PATIENCE));
+    let (_, tensors) = answer.expect("an answer").unwrap();
+    assert_eq!(tensors[0].host().unwrap(), [7]);
+    // What has no tensors, and answers, are not announced.
+    assert_eq!(world.echo.announced.lock().unwrap().len(), 1);
 }
 
 #[test]

@@ -8,11 +8,24 @@ use super::*;
 use crate::graph::{Builder, Definition, floats};
 use crate::kernel::{Call, Kernel};
 use crate::operations::Operations;
+use crate::server::rpc_stream::{Answer, RpcStream, of_bytes};
 use crate::server::wait::Waiter;
 use crate::server::{PartialRun, Session};
+use prost::Message;
+use rendez::control::Address;
+use rendez::engine::{Engine, OBSERVER_JOB};
 use rendez::ground::limits::{ERRANDS_OF_SESSIONS_MAX, SESSION_CALLABLES_MAX};
-use rendez::ground::{Status, catalogue};
-use rendez_proto::tensorflow::{DataType, GraphDef};
+use rendez::ground::{Incarnation, Status, catalogue};
+use rendez_proto::Method;
+use rendez_proto::methods::master_service::OpenLine;
+use rendez_proto::methods::master_session::{
+    CreateSession, GiveUp, ListDevices, MakeCallable, RunCallable, RunStep,
+};
+use rendez_proto::services::{GiveUpRequest, OpenLineRequest};
+use rendez_proto::tensorflow::{
+    CallableOptions, CreateSessionRequest, DataType, GraphDef, ListDevicesRequest,
+    MakeCallableRequest, RunCallableRequest, RunStepRequest,
+};
 
 /// Keeps everyone who comes to it until it is opened.
 #[derive(Clone, Default)]
@@ -36,6 +49,10 @@ impl Gate {
         let few = |(came, _): &mut (usize, bool)| *came < many;
         let (state, _) = self.0.1.wait_timeout_while(state, PATIENCE, few).unwrap();
         assert!(state.0 >= many, "{} of {many} came", state.0);
+    }
+
+    fn came(&self) -> usize {
+        self.0.0.lock().unwrap().0
     }
 
     fn open(&self) {
@@ -146,6 +163,125 @@ fn a_step_does_not_wait_beyond_its_deadline_for_a_plan() {
     // The plan is there, and soon found.
     let again = session.run_within(PATIENCE, &fed(), &["y"], &[]);
     assert_eq!(again.unwrap().len(), 1);
+}
+
+/// A client's line, by which it asks as it likes.
+struct Caller {
+    engine: Engine,
+    line: Arc<RpcStream>,
+}
+
+impl Caller {
+    fn new(server: &Server) -> Self {
+        let mut config = config(&format!("/job:{OBSERVER_JOB}/task:1000"));
+        (config.listen, config.closed) = (None, false);
+        let engine = Engine::start(config).unwrap();
+        let target = server.target().unwrap();
+        let address: Address = target.strip_prefix("rendez://").unwrap().parse().unwrap();
+        let task = engine.who_listens(&address, PATIENCE).unwrap();
+        engine.add_peer(task.clone(), address);
+        engine.connect(&task);
+        let id = StepId(0x11fe);
+        let line = RpcStream::open(&engine, id, &task, || {
+            let asked = OpenLineRequest { line: id.0 };
+            let answer = engine.ask::<OpenLine>(&task, &asked, PATIENCE)?;
+            Ok(Incarnation(answer.incarnation))
+        });
+        let line = line.unwrap();
+        Self { engine, line }
+    }
+
+    fn ask<M: Method>(&self, asked: &M::Request, tensors: Vec<Tensor>) -> Answer<M>
+    where
+        M::Answer: Send + 'static,
+    {
+        let waiter = Waiter::new();
+        let told = waiter.clone();
+        self.line
+            .ask::<M>(asked, tensors, move |answer| told.tell(answer));
+        let until = Instant::now() + PATIENCE;
+        waiter.wait(Some(until)).expect("an answer")
+    }
+
+    /// Asks for a step with a feed that is sent after the step was given up, if `is_given_up`, and after what is asked
+    /// later was answered.
+    fn run_late<M: Method>(&self, asked: &M::Request, is_given_up: bool) -> Answer<M>
+    where
+        M::Answer: Send + 'static,
+    {
+        let waiter = Waiter::new();
+        let told = waiter.clone();
+        let [(_, feed)] = fed();
+        let (number, send) = self
+            .line
+            .ask_ahead::<M>(asked, vec![feed], move |answer| told.tell(answer));
+        if is_given_up {
+            let told = GiveUpRequest { number };
+            self.line.tell::<GiveUp>(&told).unwrap();
+        }
+        let devices = ListDevicesRequest::default();
+        self.ask::<ListDevices>(&devices, vec![]).unwrap();
+        send();
+        let until = Instant::now() + PATIENCE;
+        waiter.wait(Some(until)).expect("an answer")
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.line.close();
+        self.engine.shutdown(Duration::ZERO);
+    }
+}
+
+#[test]
+fn a_step_that_is_given_up_before_its_feeds_come_never_begins() {
+    let gate = Gate::default();
+    let _opened = Opened(gate.clone());
+    let operations = slow_to_compute(&gate);
+    let server = master(&operations);
+    let caller = Caller::new(&server);
+    let graph = of_bytes(graph(&operations).encode_to_vec()).unwrap();
+    let created = caller.ask::<CreateSession>(&CreateSessionRequest::default(), vec![graph]);
+    let session_handle = created.unwrap().0.session_handle;
+    let options = CallableOptions {
+        feed: vec!["x".into()],
+        fetch: vec!["y".into()],
+        ..CallableOptions::default()
+    };
+    let step = RunStepRequest {
+        session_handle: session_handle.clone(),
+        feed: options.feed.clone(),
+        fetch: options.fetch.clone(),
+        ..RunStepRequest::default()
+    };
+    let made = MakeCallableRequest {
+        session_handle: session_handle.clone(),
+        options: Some(options),
+    };
+    let made = caller.ask::<MakeCallable>(&made, vec![]);
+    let callable = RunCallableRequest {
+        session_handle,
+        handle: made.unwrap().0.handle,
+        ..RunCallableRequest::default()
+    };
+    gate.open();
+    // What is not given up runs, however late its feeds are.
+    assert_eq!(caller.run_late::<RunStep>(&step, false).unwrap().1.len(), 1);
+    let run = caller.run_late::<RunCallable>(&callable, false);
+    assert_eq!(run.unwrap().1.len(), 1);
+    gate.await_coming(2);
+    for refused in [
+        caller.run_late::<RunStep>(&step, true).err(),
+        caller.run_late::<RunCallable>(&callable, true).err(),
+    ] {
+        let status = refused.expect("it was given up");
+        assert_eq!(status.reason(), catalogue::STEP_CANCELLED, "{status}");
+    }
+    assert_eq!(gate.came(), 2);
+    // What comes next on the line is not held back by it.
+    assert_eq!(caller.run_late::<RunStep>(&step, false).unwrap().1.len(), 1);
+    server.stop(None);
 }
 
 /// Pieces of as many partial runs as may wait at once, when all do.
