@@ -39,7 +39,7 @@ use super::wait::Waiter;
 use super::worker::Worker;
 use crate::graph::Ops;
 use link::{DELETE, Link};
-use plan::StepPlan;
+use plan::{PlanWait, StepPlan, Then, Wanted};
 use rendez::cluster::ClusterSpec;
 use rendez::engine::Engine;
 use rendez::ground::limits::SESSIONS_MAX;
@@ -203,6 +203,38 @@ impl Master {
         ))
     }
 
+    /// Has `then` called with the plan of a kind of step: at once if it is made, or cannot be; else when it is, in a
+    /// thread that makes it for all who want it. Gives the place where `then` waits, unless it was called. Does not
+    /// block.
+    pub(crate) fn want_plan(
+        &self,
+        session: &Arc<MasterSession>,
+        signature: &StepSignature,
+        then: Then,
+    ) -> Option<PlanWait> {
+        let making = match session.want_plan(signature) {
+            Ok(Wanted::New(making)) => making,
+            Ok(Wanted::Begun(begun)) => return begun.then(then),
+            Ok(Wanted::Made(plan)) => {
+                then(Ok(plan));
+                return None;
+            }
+            Err(status) => {
+                then(Err(status));
+                return None;
+            }
+        };
+        let waits = making.begun().then(then);
+        match self.errands.place() {
+            Ok(place) => {
+                let (session, signature) = (Arc::clone(session), signature.clone());
+                place.go(move || session.make_plan(making, &signature));
+            }
+            Err(status) => making.fail(status),
+        }
+        waits
+    }
+
     /// Makes the plan of a kind of step, or finds it. Blocks.
     ///
     /// # Errors
@@ -223,17 +255,24 @@ impl Master {
     pub(crate) fn plan_until(
         &self,
         session: &Arc<MasterSession>,
-        signature: StepSignature,
+        signature: &StepSignature,
         deadline: Instant,
     ) -> Result<Option<Arc<StepPlan>>, Status> {
-        if let Some(plan) = session.ready_plan(&signature) {
+        if let Some(plan) = session.ready_plan(signature) {
             return Ok(Some(plan));
         }
-        let place = self.errands.place()?;
         let waiter = Waiter::new();
-        let (told, session) = (waiter.clone(), Arc::clone(session));
-        place.go(move || told.tell(session.plan(&signature)));
-        waiter.wait(Some(deadline)).transpose()
+        let told = waiter.clone();
+        let then = Box::new(move |made| told.tell(made));
+        let waits = self.want_plan(session, signature, then);
+        let made = waiter.wait(Some(deadline));
+        if let (None, Some(waits)) = (&made, waits) {
+            waits.end(Status::of(
+                catalogue::STEP_DEADLINE,
+                "it is waited for no longer",
+            ));
+        }
+        made.transpose()
     }
 
     /// Prepares a callable. Blocks. Gives its handle.

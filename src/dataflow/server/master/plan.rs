@@ -3,13 +3,14 @@
 //! Knows graphs, links and names; not steps. A kind of step is what is fed, fetched and run, in order.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::link::Link;
 use crate::graph::{
     Convention, Cut, DeviceIndex, Devices, Endpoints, Graph, Ops, PartialShape, Role, attr,
     parse_input, partition, prune, types,
 };
+use crate::server::wait::Waiter;
 use rendez::ground::limits::SESSION_GRAPHS_MAX;
 use rendez::ground::{DType, FrameIter, Incarnation, Key, Status, catalogue};
 use rendez::memory::Tensor;
@@ -222,16 +223,57 @@ pub(super) fn from_worker(task: &str, status: &Status) -> Status {
 
 /// The plans of a session, by kind of step; beyond a bound the one that was made first goes.
 #[derive(Debug, Default)]
-pub(super) struct Plans(Mutex<Known>);
+pub(super) struct Plans(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
-    slots: BTreeMap<StepSignature, (u64, Slot)>,
+    slots: BTreeMap<StepSignature, (u64, Arc<Slot>)>,
     made: u64,
 }
 
-/// A plan, once it is made. Locked while it is being made, so that it is not made twice.
-type Slot = Arc<Mutex<Option<Arc<StepPlan>>>>;
+/// A plan, or those who wait for it. Locked for moments: not while it is made.
+#[derive(Default)]
+struct Slot(Mutex<Progress>);
+
+enum Progress {
+    /// It is made once, by whom it was told to; others are told what became of it.
+    Begun(Waiting),
+    Made(Arc<StepPlan>),
+    Failed(Status),
+}
+
+#[derive(Default)]
+struct Waiting {
+    next: u64,
+    all: BTreeMap<u64, Then>,
+}
+
+/// Hears what became of a plan. Must not block.
+pub(crate) type Then = Box<dyn FnOnce(Result<Arc<StepPlan>, Status>) + Send>;
+
+/// How far a plan is that is wanted.
+pub(super) enum Wanted {
+    Made(Arc<StepPlan>),
+    Begun(Begun),
+    /// It is to be made by whom this is told to.
+    New(Making),
+}
+
+/// A plan that is being made.
+pub(super) struct Begun(Arc<Slot>);
+
+/// A place among those who wait for a plan.
+pub(crate) struct PlanWait {
+    slot: Arc<Slot>,
+    number: u64,
+}
+
+/// The making of a plan. Dropped before its end it has failed.
+pub(super) struct Making {
+    known: Arc<Mutex<Known>>,
+    signature: StepSignature,
+    slot: Arc<Slot>,
+}
 
 impl Plans {
     /// The plan, if it is made already. Never blocks.
@@ -241,14 +283,29 @@ impl Plans {
             .slots
             .get(signature)
             .map(|(_, slot)| Arc::clone(slot))?;
-        match slot.try_lock() {
-            Ok(plan) => plan.clone(),
-            Err(TryLockError::Poisoned(plan)) => plan.into_inner().clone(),
-            Err(TryLockError::WouldBlock) => None,
+        match &*slot.progress() {
+            Progress::Made(plan) => Some(Arc::clone(plan)),
+            Progress::Begun(_) | Progress::Failed(_) => None,
         }
     }
 
-    /// The plan, made by `make` if there is none.
+    /// The plan, or how far it is. Never blocks.
+    pub(super) fn want(&self, signature: &StepSignature) -> Wanted {
+        let (slot, is_new) = self.slot(signature);
+        if is_new {
+            return Wanted::New(Making {
+                known: Arc::clone(&self.0),
+                signature: signature.clone(),
+                slot,
+            });
+        }
+        if let Progress::Made(plan) = &*slot.progress() {
+            return Wanted::Made(Arc::clone(plan));
+        }
+        Wanted::Begun(Begun(slot))
+    }
+
+    /// The plan, made by `make` if there is none and no one else makes it. Blocks.
     ///
     /// # Errors
     /// What `make` says; it is then asked again the next time.
@@ -257,17 +314,24 @@ impl Plans {
         signature: &StepSignature,
         make: impl FnOnce() -> Result<StepPlan, Status>,
     ) -> Result<Arc<StepPlan>, Status> {
-        let slot = self.slot(signature);
-        let mut plan = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(plan) = &*plan {
-            return Ok(Arc::clone(plan));
+        match self.want(signature) {
+            Wanted::Made(plan) => Ok(plan),
+            Wanted::New(making) => making.make(make),
+            Wanted::Begun(begun) => {
+                let waiter = Waiter::new();
+                let told = waiter.clone();
+                begun.then(Box::new(move |made| told.tell(made)));
+                waiter.wait(None).unwrap_or_else(|| Err(unmade()))
+            }
         }
-        let made = make().map(Arc::new);
-        match &made {
-            Ok(made) => *plan = Some(Arc::clone(made)),
-            Err(_) => drop(self.known().slots.remove(signature)),
-        }
-        made
+    }
+
+    /// Forgets what is not made yet, since the graph that it is made of has grown: who wants it from now on has it made
+    /// anew.
+    pub(super) fn forget_begun(&self) {
+        let is_begun = |slot: &Slot| !matches!(&*slot.progress(), Progress::Made(_));
+        let mut known = self.known();
+        known.slots.retain(|_, (_, slot)| !is_begun(slot));
     }
 
     /// Forgets all.
@@ -276,10 +340,11 @@ impl Plans {
         drop(all);
     }
 
-    fn slot(&self, signature: &StepSignature) -> Slot {
+    /// The slot, and whether it was not there.
+    fn slot(&self, signature: &StepSignature) -> (Arc<Slot>, bool) {
         let mut known = self.known();
         if let Some((_, slot)) = known.slots.get(signature) {
-            return Arc::clone(slot);
+            return (Arc::clone(slot), false);
         }
         let oldest = if known.slots.len() >= SESSION_GRAPHS_MAX / 2 {
             let oldest = known.slots.iter().min_by_key(|(_, (made, _))| *made);
@@ -289,7 +354,7 @@ impl Plans {
         };
         let former = oldest.and_then(|oldest| known.slots.remove(&oldest));
         known.made += 1;
-        let slot = Slot::default();
+        let slot = Arc::<Slot>::default();
         let made = known.made;
         known
             .slots
@@ -297,10 +362,132 @@ impl Plans {
         drop(known);
         // Its parts are deregistered where they are.
         drop(former);
-        slot
+        (slot, true)
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Begun {
+    /// Has `then` called when the plan is made; at once, if it is. Gives its place, unless it was called.
+    pub(super) fn then(self, then: Then) -> Option<PlanWait> {
+        let Self(slot) = self;
+        let mut progress = slot.progress();
+        let outcome = match &mut *progress {
+            Progress::Begun(waiting) => {
+                let number = waiting.next;
+                waiting.next += 1;
+                waiting.all.insert(number, then);
+                drop(progress);
+                return Some(PlanWait { slot, number });
+            }
+            Progress::Made(plan) => Ok(Arc::clone(plan)),
+            Progress::Failed(status) => Err(status.clone()),
+        };
+        drop(progress);
+        then(outcome);
+        None
+    }
+}
+
+impl PlanWait {
+    /// Waits no longer: what waits is told `why`, unless it was told of the plan before.
+    pub(super) fn end(self, why: Status) {
+        let then = match &mut *self.slot.progress() {
+            Progress::Begun(waiting) => waiting.all.remove(&self.number),
+            Progress::Made(_) | Progress::Failed(_) => None,
+        };
+        if let Some(then) = then {
+            then(Err(why));
+        }
+    }
+}
+
+impl Making {
+    /// What is being made, to wait for.
+    pub(super) fn begun(&self) -> Begun {
+        Begun(Arc::clone(&self.slot))
+    }
+
+    /// Makes it, and tells those who wait. Blocks.
+    ///
+    /// # Errors
+    /// What `make` says.
+    pub(super) fn make(
+        self,
+        make: impl FnOnce() -> Result<StepPlan, Status>,
+    ) -> Result<Arc<StepPlan>, Status> {
+        let made = make().map(Arc::new);
+        self.end(&made);
+        made
+    }
+
+    /// It cannot be made. Those who wait are told.
+    pub(super) fn fail(self, why: Status) {
+        self.end(&Err(why));
+    }
+
+    /// Ends it; the first end counts.
+    fn end(&self, made: &Result<Arc<StepPlan>, Status>) {
+        if !matches!(&*self.slot.progress(), Progress::Begun(_)) {
+            return;
+        }
+        if made.is_err() {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let own = known.slots.get(&self.signature);
+            if own.is_some_and(|(_, slot)| Arc::ptr_eq(slot, &self.slot)) {
+                known.slots.remove(&self.signature);
+            }
+        }
+        let mut progress = self.slot.progress();
+        let Progress::Begun(waiting) = &mut *progress else {
+            return;
+        };
+        let waiting = std::mem::take(&mut waiting.all);
+        *progress = match made {
+            Ok(plan) => Progress::Made(Arc::clone(plan)),
+            Err(status) => Progress::Failed(status.clone()),
+        };
+        drop(progress);
+        for then in waiting.into_values() {
+            then(made.clone());
+        }
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        self.end(&Err(unmade()));
+    }
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self::Begun(Waiting::default())
+    }
+}
+
+fn unmade() -> Status {
+    Status::of(
+        catalogue::SERVICE_FAILED,
+        "what made the plan of the step ended before it was made",
+    )
+}
+
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &*self.progress() {
+            Progress::Begun(waiting) => write!(f, "begun, and {} wait", waiting.all.len()),
+            Progress::Made(plan) => plan.fmt(f),
+            Progress::Failed(status) => status.fmt(f),
+        }
     }
 }

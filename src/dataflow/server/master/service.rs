@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::plan::StepPlan;
+use super::plan::{PlanWait, StepPlan};
 use super::{Master, MasterSession, RunningStep, StepSignature};
 use crate::graph::decode;
 use crate::kernel::Value;
@@ -54,6 +54,8 @@ enum Asked {
     /// It was given up before they came: then it never begins.
     Vain,
     Planned,
+    /// Until its plan is made.
+    Waits(PlanWait),
     GivenUp,
     Runs(Arc<RunningStep>),
 }
@@ -296,15 +298,31 @@ impl Client {
         if let Some(plan) = master.ready_plan(&session, &signature) {
             return self.begin::<RunStep>(master, (&session, trace), &plan, question);
         }
-        let place = match master.errands.place() {
-            Ok(place) => place,
-            Err(status) => return self.refuse(question, status),
+        let number = question.number;
+        let (client, within) = (Arc::clone(&self), Arc::clone(&session));
+        let then = {
+            let master = Arc::clone(master);
+            move |made: Result<Arc<StepPlan>, Status>| match made {
+                Ok(plan) => client.begin::<RunStep>(&master, (&within, trace), &plan, question),
+                Err(status) => client.refuse(question, status),
+            }
         };
-        let master = Arc::clone(master);
-        place.go(move || match master.plan(&session, &signature) {
-            Ok(plan) => self.begin::<RunStep>(&master, (&session, trace), &plan, question),
-            Err(status) => self.refuse(question, status),
-        });
+        if let Some(waits) = master.want_plan(&session, &signature, Box::new(then)) {
+            self.waits(number, waits);
+        }
+    }
+
+    /// A step waits for its plan, unless it was given up meanwhile, or has heard of it.
+    fn waits(&self, number: u64, waits: PlanWait) {
+        let mut state = self.state();
+        match state.steps.get_mut(&number) {
+            Some(asked @ Asked::Planned) => *asked = Asked::Waits(waits),
+            Some(Asked::GivenUp) => {
+                drop(state);
+                waits.end(given_up());
+            }
+            _ => {}
+        }
     }
 
     fn run_callable(self: Arc<Self>, master: &Arc<Master>, question: Question) {
@@ -402,21 +420,22 @@ impl Client {
             return;
         };
         let mut state = self.state();
-        let running = match state.steps.get_mut(&number) {
-            Some(Asked::Runs(step)) => Some(Arc::clone(step)),
-            Some(asked @ (Asked::Announced | Asked::Vain)) => {
-                *asked = Asked::Vain;
-                None
-            }
-            Some(asked) => {
-                *asked = Asked::GivenUp;
-                None
-            }
-            None => None,
+        let Some(asked) = state.steps.get_mut(&number) else {
+            return;
         };
+        let now = match asked {
+            Asked::Runs(step) => {
+                let step = Arc::clone(step);
+                drop(state);
+                return step.cancel(given_up());
+            }
+            Asked::Announced | Asked::Vain => Asked::Vain,
+            Asked::Planned | Asked::Waits(_) | Asked::GivenUp => Asked::GivenUp,
+        };
+        let former = std::mem::replace(asked, now);
         drop(state);
-        if let Some(step) = running {
-            step.cancel(given_up());
+        if let Asked::Waits(waits) = former {
+            waits.end(given_up());
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::link::{DELETE, Link};
 use super::partial::PartialRuns;
-use super::plan::{Material, Plans, Register, StepPlan, StepSignature};
+use super::plan::{Making, Material, Plans, Register, StepPlan, StepSignature, Wanted};
 use super::step::RunningStep;
 use crate::graph::{DeviceIndex, Devices, Graph, Import, Ops, Placing, extend, place};
 use rendez::ground::limits::{SESSION_CALLABLES_MAX, SESSION_STEPS_MAX};
@@ -189,7 +189,10 @@ impl MasterSession {
         graph.def = def;
         graph.placed = Arc::new(placed);
         graph.version += 1;
-        Ok(graph.version)
+        let version = graph.version;
+        drop(graph);
+        self.plans.forget_begun();
+        Ok(version)
     }
 
     /// The plan of a kind of step, if there is one already. Never blocks.
@@ -215,20 +218,40 @@ impl MasterSession {
         register: &Register<'_>,
     ) -> Result<Arc<StepPlan>, Status> {
         self.check_open()?;
-        self.plans.find(signature, || {
-            let placed = self.placed();
-            let options = self.config.graph_options.as_ref();
-            let material = Material {
-                graph: &placed,
-                ops: &self.ops,
-                devices: &self.devices,
-                own: self.own,
-                links: &self.links,
-                register,
-                narrow_floats: options.is_some_and(|options| options.enable_bfloat16_sendrecv),
-            };
-            StepPlan::make(&material, signature)
-        })
+        self.plans
+            .find(signature, || self.made(signature, register))
+    }
+
+    /// How far the plan of a kind of step is. Never blocks.
+    ///
+    /// # Errors
+    /// `SESSION_CLOSED`.
+    pub(super) fn want_plan(&self, signature: &StepSignature) -> Result<Wanted, Status> {
+        self.check_open()?;
+        Ok(self.plans.want(signature))
+    }
+
+    /// Makes the plan of a kind of step, for all who wait for it. Blocks.
+    pub(super) fn make_plan(&self, making: Making, signature: &StepSignature) {
+        let made = making.make(|| self.made(signature, &Link::register));
+        if let Err(status) = made {
+            tracing::debug!(handle = self.handle, %status, "a plan cannot be made");
+        }
+    }
+
+    fn made(&self, signature: &StepSignature, register: &Register<'_>) -> Result<StepPlan, Status> {
+        let placed = self.placed();
+        let options = self.config.graph_options.as_ref();
+        let material = Material {
+            graph: &placed,
+            ops: &self.ops,
+            devices: &self.devices,
+            own: self.own,
+            links: &self.links,
+            register,
+            narrow_floats: options.is_some_and(|options| options.enable_bfloat16_sendrecv),
+        };
+        StepPlan::make(&material, signature)
     }
 
     /// Keeps a plan under a number.

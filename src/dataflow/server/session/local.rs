@@ -87,7 +87,7 @@ impl Backend for Local {
         let plan = match deadline {
             None => self.master().plan(&session, &signature)?,
             Some(deadline) => {
-                let plan = self.master().plan_until(&session, signature, deadline)?;
+                let plan = self.master().plan_until(&session, &signature, deadline)?;
                 plan.ok_or_else(late)?
             }
         };

@@ -130,17 +130,22 @@ fn fed() -> [(&'static str, Tensor); 1] {
     [("x", Tensor::from_vec(vec![1.0_f32], shape).unwrap())]
 }
 
+/// Graphs of one's own whose plans wait at the gate while they are made.
+fn slow_to_make(gate: &Gate) -> Operations {
+    let (gate, mut operations) = (gate.clone(), Operations::standard());
+    let make = move |_: &_| {
+        gate.pass();
+        Ok(Box::new(Held(gate.clone())) as Box<dyn Kernel>)
+    };
+    operations.register(held(), make).unwrap();
+    operations
+}
+
 #[test]
 fn a_step_does_not_wait_beyond_its_deadline_for_a_plan() {
     let gate = Gate::default();
     let _opened = Opened(gate.clone());
-    let mut operations = Operations::standard();
-    let of_make = gate.clone();
-    let make = move |_: &_| {
-        of_make.pass();
-        Ok(Box::new(Held(of_make.clone())) as Box<dyn Kernel>)
-    };
-    operations.register(held(), make).unwrap();
+    let operations = slow_to_make(&gate);
     let mut config = config("/job:localhost/task:0");
     config.control = false;
     let session = Session::local_of(config, operations.clone()).unwrap();
@@ -163,6 +168,38 @@ fn a_step_does_not_wait_beyond_its_deadline_for_a_plan() {
     // The plan is there, and soon found.
     let again = session.run_within(PATIENCE, &fed(), &["y"], &[]);
     assert_eq!(again.unwrap().len(), 1);
+}
+
+#[test]
+fn steps_that_wait_in_vain_for_one_plan_take_no_place_from_others() {
+    let gate = Gate::default();
+    let _opened = Opened(gate.clone());
+    let operations = slow_to_make(&gate);
+    let server = master(&operations);
+    let target = server.target().unwrap();
+    let (near, far) = (Session::on(&server), Session::connect(&target));
+    let (near, far) = (near.unwrap(), far.unwrap());
+    for session in [&near, &far] {
+        session.create(graph(&operations)).unwrap();
+        for _ in 0..ERRANDS_OF_SESSIONS_MAX {
+            let patience = Duration::from_millis(1);
+            let status = session.run_within(patience, &fed(), &["y"], &[]);
+            let status = status.unwrap_err();
+            assert_eq!(status.reason(), catalogue::STEP_DEADLINE, "{status}");
+        }
+    }
+    // Plans that others want are made meanwhile, in those sessions and beside them.
+    let other = Session::connect(&target).unwrap();
+    other.create(graph(&operations)).unwrap();
+    for session in [&near, &far, &other] {
+        assert_eq!(session.run(&[], &["one"], &[]).unwrap().len(), 1);
+    }
+    gate.open();
+    for session in [&near, &far] {
+        let run = session.run_within(PATIENCE, &fed(), &["y"], &[]);
+        assert_eq!(run.unwrap().len(), 1);
+    }
+    server.stop(None);
 }
 
 /// A client's line, by which it asks as it likes.

@@ -51,6 +51,98 @@ fn who_may_not_wait_does_not_wait_for_a_plan_that_is_being_made() {
     assert!(made.is_ok() && plans.ready(&wanted).is_some());
 }
 
+/// Wants a plan that another makes. Gives the place, and what was told by now.
+fn waits(plans: &Plans, wanted: &StepSignature) -> (Option<PlanWait>, Arc<Mutex<Vec<String>>>) {
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let hears = Arc::clone(&told);
+    let then = Box::new(move |made: Result<Arc<StepPlan>, Status>| {
+        let what = made.map_or_else(|status| status.message().to_owned(), |_| "made".to_owned());
+        hears.lock().unwrap().push(what);
+    });
+    match plans.want(wanted) {
+        Wanted::Begun(begun) => (begun.then(then), told),
+        Wanted::Made(_) => panic!("it is made"),
+        Wanted::New(_) => panic!("no other makes it"),
+    }
+}
+
+fn begun(plans: &Plans, wanted: &StepSignature) -> Making {
+    match plans.want(wanted) {
+        Wanted::New(making) => making,
+        _ => panic!("it is made, or another makes it"),
+    }
+}
+
+fn no(what: &str) -> Status {
+    Status::of(catalogue::GRAPH_ENDPOINT, what)
+}
+
+#[test]
+fn a_plan_is_made_by_one_and_the_others_hear_of_it() {
+    let plans = Plans::default();
+    let wanted = signature("x");
+    let making = begun(&plans, &wanted);
+    let (_place, early) = waits(&plans, &wanted);
+    let (place, vain) = waits(&plans, &wanted);
+    let (_place, late) = waits(&plans, &wanted);
+    place.unwrap().end(no("too late"));
+    assert_eq!(*vain.lock().unwrap(), ["too late"]);
+    assert!(plans.ready(&wanted).is_none());
+    let begun = making.begun();
+    let made = making.make(|| Ok(plan(&wanted))).unwrap();
+    assert_eq!(*early.lock().unwrap(), ["made"]);
+    assert_eq!(*late.lock().unwrap(), ["made"]);
+    assert_eq!(vain.lock().unwrap().len(), 1);
+    assert!(Arc::ptr_eq(&made, &plans.ready(&wanted).unwrap()));
+    // It may have been made since it was looked for.
+    let hears = Arc::clone(&late);
+    let then = Box::new(move |made: Result<_, _>| {
+        assert!(made.is_ok());
+        hears.lock().unwrap().clear();
+    });
+    assert!(begun.then(then).is_none() && late.lock().unwrap().is_empty());
+}
+
+#[test]
+fn those_who_wait_hear_why_a_plan_is_not_made_and_the_next_has_it_made_anew() {
+    let plans = Plans::default();
+    let wanted = signature("x");
+    let making = begun(&plans, &wanted);
+    let (place, told) = waits(&plans, &wanted);
+    assert!(making.make(|| Err(no("no"))).is_err());
+    assert_eq!(*told.lock().unwrap(), ["no"]);
+    place.unwrap().end(no("too late"));
+    assert_eq!(told.lock().unwrap().len(), 1);
+
+    let making = begun(&plans, &wanted);
+    let (_place, told) = waits(&plans, &wanted);
+    making.fail(no("no room"));
+    assert_eq!(*told.lock().unwrap(), ["no room"]);
+
+    let making = begun(&plans, &wanted);
+    let (_place, told) = waits(&plans, &wanted);
+    drop(making);
+    assert_eq!(told.lock().unwrap().len(), 1, "it was dropped undone");
+    drop(begun(&plans, &wanted));
+}
+
+#[test]
+fn a_plan_of_a_graph_that_has_grown_since_is_not_waited_for() {
+    let plans = Plans::default();
+    let (wanted, other) = (signature("x"), signature("y"));
+    plans.find(&other, || Ok(plan(&other))).unwrap();
+    let of_the_former = begun(&plans, &wanted);
+    let (_place, told) = waits(&plans, &wanted);
+    plans.forget_begun();
+    let of_the_new = begun(&plans, &wanted);
+    let (_place, new) = waits(&plans, &wanted);
+    of_the_former.fail(no("no such node"));
+    assert_eq!(*told.lock().unwrap(), ["no such node"]);
+    of_the_new.make(|| Ok(plan(&wanted))).unwrap();
+    assert_eq!(*new.lock().unwrap(), ["made"]);
+    assert!(plans.ready(&wanted).is_some() && plans.ready(&other).is_some());
+}
+
 #[test]
 fn the_oldest_plan_makes_room() {
     let plans = Plans::default();
