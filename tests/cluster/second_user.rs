@@ -88,17 +88,17 @@ impl Machine {
     }
 }
 
-/// Two tasks of the owner that serve on loopback without a secret, and one port each for metrics.
+/// Two tasks of the owner that serve on loopback without a secret, and one port each for metrics: the second at an address of IPv4 that is written as one of IPv6.
 struct Cluster {
     spec: String,
     ports: [u16; 2],
-    metrics: u16,
+    metrics: [u16; 2],
     tasks: [Process; 2],
 }
 
 impl Cluster {
     fn new(machine: &Machine) -> Self {
-        let [a, b, metrics] = free_ports();
+        let [a, b, plain, mapped] = free_ports();
         let spec = format!("alpha=127.0.0.1:{a};beta=127.0.0.1:{b}");
         let serve = |job: &str, more: &[&str]| {
             let mut arguments = vec!["serve", "--cluster", &*spec, "--job", job, "--task", "0"];
@@ -108,15 +108,17 @@ impl Cluster {
             task.await_said("of 2 tasks");
             task
         };
-        let metrics_at = format!("127.0.0.1:{metrics}");
         let tasks = [
-            serve("alpha", &["--metrics", &metrics_at]),
-            serve("beta", &[]),
+            serve("alpha", &["--metrics", &format!("127.0.0.1:{plain}")]),
+            serve(
+                "beta",
+                &["--metrics", &format!("[::ffff:127.0.0.1]:{mapped}")],
+            ),
         ];
         Self {
             spec,
             ports: [a, b],
-            metrics,
+            metrics: [plain, mapped],
             tasks,
         }
     }
@@ -196,20 +198,17 @@ fn a_second_user_is_refused_by_all_that_listens() {
         let data = [&b"rendezD\x01"[..], &[0; 72]].concat();
         assert_eq!(hear(port, &data), b"rendezO\x01");
     }
-    let fetch = format!(
-        "exec 3<>/dev/tcp/127.0.0.1/{}; printf 'GET /metrics HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3",
-        cluster.metrics
-    );
-    for (user, status, page) in [(OWNER, "200 OK", true), (STRANGER, "403 Forbidden", false)] {
-        let bash = machine.program(user, Path::new("bash"), &["-c", &fetch]);
-        let ended = Process::start(bash).finish();
-        assert!(ended.said.contains(status), "{}", ended.said);
-        assert_eq!(
-            ended.said.contains("rendez_build_info"),
-            page,
-            "{}",
-            ended.said
+    for port in cluster.metrics {
+        let fetch = format!(
+            "exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'GET /metrics HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3"
         );
+        for (user, status, page) in [(OWNER, "200 OK", true), (STRANGER, "403 Forbidden", false)] {
+            let bash = machine.program(user, Path::new("bash"), &["-c", &fetch]);
+            let ended = Process::start(bash).finish();
+            let said = &ended.said;
+            assert!(said.contains(status), "{said}");
+            assert_eq!(said.contains("rendez_build_info"), page, "{said}");
+        }
     }
     // The Unix sockets, by the names that the kernel shows all users.
     let all = fs::read_to_string("/proc/net/unix").expect("names");

@@ -63,12 +63,32 @@ pub(crate) enum ListenError {
     /// The path holds something that is no socket.
     #[error("there is a file of another kind")]
     NoSocket,
+    /// Another process keeps the directory locked.
+    #[error("another process has locked its directory (flock), and does not let it go")]
+    Locked,
     /// The system refused.
     #[error("{call}: {errno}")]
     System {
         call: &'static str,
         errno: std::io::Error,
     },
+}
+
+/// How long the directory of a socket may be locked by others: a starter holds it for some system calls. Another user
+/// who can read the directory may lock it for ever.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+fn lock_within(directory: &OwnedFd, patience: Duration) -> Result<(), ListenError> {
+    let until = Instant::now() + patience;
+    loop {
+        match rustix::fs::flock(directory, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(Errno::WOULDBLOCK) => return Err(ListenError::Locked),
+            locked => return locked.map_err(system("lock the socket's directory")),
+        }
+    }
 }
 
 /// A listening socket, and the file it must take away when it goes.
@@ -168,8 +188,7 @@ impl Address {
             Mode::empty(),
         )
         .map_err(system("open the socket's directory"))?;
-        rustix::fs::flock(&lock, FlockOperation::LockExclusive)
-            .map_err(system("lock the socket's directory"))?;
+        lock_within(&lock, LOCK_PATIENCE)?;
         let socket = match self.bind() {
             Err(ListenError::Taken) => {
                 self.remove_stale(path)?;

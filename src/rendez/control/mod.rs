@@ -90,6 +90,7 @@ pub use peer::{
 pub use runtime::{RuntimeKind, RuntimeReport, probe};
 pub use secret::Secret;
 pub use service::{Incoming, Services};
+pub(crate) use tcp::is_loopback;
 pub(crate) use tls::Part;
 pub use tls::Tls;
 pub use transport::{Ends, Lack, Offers, Path, PathWish};

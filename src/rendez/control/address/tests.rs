@@ -1,4 +1,4 @@
-//! Texts of addresses; sockets are tried in `tests/control`.
+//! Texts of addresses, and a lock that others hold; sockets are tried in `tests/control`.
 
 use proptest::prelude::*;
 
@@ -79,4 +79,16 @@ proptest! {
             prop_assert_eq!(address.to_string(), text);
         }
     }
+}
+
+/// A lock of a directory that others may read is anybody's.
+#[test]
+fn a_directory_that_another_keeps_locked_is_an_error_and_not_a_wait() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let lock = std::fs::File::open(folder.path()).expect("it is there");
+    lock.lock().expect("it is not locked yet");
+    let address = Address::Path(folder.path().join("socket"));
+    assert!(matches!(address.listen(), Err(ListenError::Locked)));
+    drop(lock);
+    assert!(address.listen().is_ok());
 }

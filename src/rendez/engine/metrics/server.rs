@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::Pages;
 use crate::cluster::HostPort;
-use crate::control::Owner;
+use crate::control::{Owner, is_loopback};
 use crate::ground::{Status, catalogue, limits};
 
 /// Bytes of a request's head.
@@ -68,7 +68,7 @@ impl MetricsServer {
             .to_socket_addrs()
             .map_err(failed)?
             .collect();
-        if resolved.iter().any(|address| !address.ip().is_loopback()) {
+        if resolved.iter().any(|address| !is_loopback(address.ip())) {
             tracing::warn!(%address, "metrics can be read from other machines, by anybody who reaches this address");
         }
         let listener = TcpListener::bind(&resolved[..]).map_err(failed)?;
@@ -79,7 +79,7 @@ impl MetricsServer {
         let stopped = Arc::clone(&stop);
         let body = move || {
             let mut server_loop = ServerLoop {
-                own_user: (!any_user && address.ip().is_loopback())
+                own_user: (!any_user && is_loopback(address.ip()))
                     .then(|| rustix::process::geteuid().as_raw()),
                 pages: Box::new(pages),
                 clients: Vec::new(),
