@@ -154,8 +154,10 @@ impl Dumps {
             if self.0.len() >= DUMPS_MAX {
                 self.0.remove(0);
             }
-            let recording = engine.recordings().into_iter().nth(asked.shard as usize);
-            let packed = recording.map(|words| pack(&words)).unwrap_or_default();
+            let mut recorders = engine.inner.recorders();
+            let asked_for = recorders.find(|(shard, _)| u32::from(*shard) == asked.shard);
+            let packed = asked_for.map(|(_, recorder)| pack(&recorder.copy()));
+            let packed = packed.unwrap_or_default();
             self.0.push(Dump {
                 asker: asker.clone(),
                 shard: asked.shard,
