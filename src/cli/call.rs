@@ -105,15 +105,15 @@ pub fn call(args: &CallArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         return Ok(());
     };
     let signature = find(&signatures, function, &worker)?;
+    if args.out.is_some() && *signature.result() != Type::Tensor {
+        let message =
+            format!("the result of {signature} is no tensor: it cannot be written to a file");
+        return Err(CliError::failure(catalogue::RPC_ARGUMENTS, message));
+    }
     let packed = json::pack(signature, &args.arguments, &mut load)?;
     let called = agent.call_by_signature(&worker, signature, packed, args.timeout);
     let mut result = called.map_err(failed)?;
     if let (Some(path), Some(output)) = (&args.out, output) {
-        if *signature.result() != Type::Tensor {
-            let message =
-                format!("the result of {signature} is no tensor: it cannot be written to a file");
-            return Err(CliError::failure(catalogue::RPC_ARGUMENTS, message));
-        }
         let tensor = result.tensor().map_err(json::unreadable)?;
         return npy::write(path, output, &tensor);
     }

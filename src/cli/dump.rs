@@ -19,6 +19,7 @@ use super::weights::printable;
 use rendez::control::Address;
 use rendez::engine::services;
 use rendez::files::Output;
+use rendez::ground::limits::SHARDS_MAX;
 use rendez::ground::{Status, TaskName, catalogue};
 use rendez::trace::recorder::{Event, NotRecorded, Recording, What};
 use rendez_proto::methods::engine_service::GetDump;
@@ -308,7 +309,9 @@ pub(super) fn of_tasks<'a>(
     folder: Option<&Path>,
 ) -> Result<Fetched<'a>, CliError> {
     let (mut found, mut unanswered) = (Vec::new(), Vec::new());
-    for (target, shards) in observer.of_all(|target| all_shards(observer, target)) {
+    for (target, shards) in
+        observer.of_all(|target| all_shards(|shard| fetch(observer, target, shard)))
+    {
         let shards = match shards {
             Ok(shards) => shards,
             Err(status) => {
@@ -316,28 +319,48 @@ pub(super) fn of_tasks<'a>(
                 continue;
             }
         };
-        for (shard, bytes) in shards {
-            let name = format!("{} shard {shard}", target.name());
+        for (shard, bytes) in &shards {
             if let Some(folder) = folder {
-                keep(folder, &name, &bytes)?;
+                keep(folder, &name_of(&target.name(), *shard), bytes)?;
             }
-            found.push(recording(&bytes, &name)?);
         }
+        let (readable, others) = sorted(&target.name(), &shards);
+        found.extend(readable);
+        unanswered.extend(others.into_iter().map(|status| (target, status)));
     }
     Ok((found, unanswered))
 }
 
-/// The recordings of a task that records.
-fn all_shards(observer: &Observer, target: &Target) -> Result<Vec<(u32, Vec<u8>)>, Status> {
+fn name_of(task: &str, shard: u32) -> String {
+    format!("{task} shard {shard}")
+}
+
+/// The recordings that can be read, and why the others cannot: a task that is replaced while others are not yet has
+/// them of another version, and those of the others are shown.
+fn sorted(task: &str, shards: &[(u32, Vec<u8>)]) -> (Vec<Recording>, Vec<Status>) {
+    let (mut readable, mut others) = (Vec::new(), Vec::new());
+    for (shard, bytes) in shards {
+        match recording(bytes, &name_of(task, *shard)) {
+            Ok(recording) => readable.push(recording),
+            Err(error) => others.push(Status::of(error.reason(), error.message())),
+        }
+    }
+    (readable, others)
+}
+
+/// The recordings of a task that records, by their shards. `fetch` gives one, and how many shards the task says it has.
+fn all_shards(
+    mut fetch: impl FnMut(u32) -> Result<(Vec<u8>, u32), Status>,
+) -> Result<Vec<(u32, Vec<u8>)>, Status> {
     let mut found = Vec::new();
     let mut shard = 0;
     loop {
-        let (bytes, shards) = fetch(observer, target, shard)?;
+        let (bytes, shards) = fetch(shard)?;
         if !bytes.is_empty() {
             found.push((shard, bytes));
         }
         shard += 1;
-        if shard >= shards {
+        if shard >= shards.min(SHARDS_MAX.into()) {
             return Ok(found);
         }
     }

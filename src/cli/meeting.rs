@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::CliError;
 use super::exchange::{GRACE, hear_data, hear_taken, probe};
+use super::observer::ask_only;
 use super::serve;
 use super::settings::SettingArgs;
 use rendez::cluster::{Membership, resolve};
@@ -234,6 +235,7 @@ impl Presence {
         config.known.clear();
         config.metrics = None;
         config.recorder_dir = None;
+        ask_only(&mut config);
         for (other, address) in spec.tasks() {
             let name = other.to_string();
             config.peers.entry(name).or_insert_with(|| dialled(address));

@@ -16,8 +16,9 @@ use super::units;
 use super::weights::printable;
 use rendez::cluster::{ClusterSpec, Membership, Surroundings, resolve};
 use rendez::control::Address;
-use rendez::engine::{Connected, Engine, Loaded, OBSERVER_JOB};
+use rendez::engine::{Config, Connected, DeviceUse, Engine, Loaded, OBSERVER_JOB};
 use rendez::ground::{Code, Status, TaskName, catalogue};
+use rendez::memory::HugePages;
 use rendez_proto::Method;
 
 /// At most so many tasks are asked at once, each on a thread of its own.
@@ -61,6 +62,16 @@ pub(super) struct Unanswered {
     count: usize,
 }
 
+/// Leaves out what a task needs of its machine, and one that only asks does not: it may run on another.
+pub(super) fn ask_only(config: &mut Config) {
+    config.files_root = None;
+    config.cores.clear();
+    config.devices.usage = DeviceUse::Off;
+    if config.arena.huge_pages == HugePages::Require {
+        config.arena.huge_pages = HugePages::Auto;
+    }
+}
+
 impl Observer {
     /// Asks `whom`: tasks of the cluster or of `[peers]`, and addresses. An empty list means all tasks.
     pub(super) fn new(args: &AskArgs, whom: &[String]) -> Result<Self, CliError> {
@@ -93,6 +104,7 @@ impl Observer {
         config.metrics = None;
         // Its recorder would lie beside those of tasks, under a name that does not come again.
         config.recorder_dir = None;
+        ask_only(&mut config);
         let engine = Engine::start(config)?;
         for target in &targets {
             if let Some(task) = target.task.get() {

@@ -63,6 +63,32 @@ fn all_refused(place: &Place, more: &[&str], code: i32, reason: &str, texts: &[&
     }
 }
 
+/// Settings of a task that the machine of who asks cannot fulfil, as in a file that tasks elsewhere share.
+#[test]
+fn what_only_tasks_need_keeps_no_question_from_being_asked() {
+    let place = Place::new();
+    let [port] = free_ports();
+    let spec = format!("a=127.0.0.1:{port}");
+    let _task = serve(&place, &spec, &[]);
+    let more = [
+        "--cluster",
+        &spec,
+        "--files-root",
+        "no/such/folder",
+        "--cores",
+        "1000",
+        "--devices",
+        "require",
+        "--device-library",
+        "/no/such/library.so",
+        "--huge-pages",
+        "require",
+    ];
+    for question in QUESTIONS {
+        ask(&place, question, &more).well();
+    }
+}
+
 #[test]
 fn nobody_listens_there() {
     let place = Place::new();

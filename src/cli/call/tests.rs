@@ -48,6 +48,8 @@ fn fail(why: String) -> Result<(), String> {
 }
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
+/// How often `count` was called.
+static COUNTED: AtomicU32 = AtomicU32::new(0);
 
 fn worker() -> (Engine, Agent) {
     let mut config = Config::new(format!(
@@ -63,6 +65,9 @@ fn worker() -> (Engine, Agent) {
         .add("scale", scale)
         .add("fail", fail)
         .add("slow", || std::thread::sleep(Duration::from_secs(3600)))
+        .add("count", || {
+            u64::from(COUNTED.fetch_add(1, Ordering::Relaxed))
+        })
         .add("keep", |number: u64| number);
     let alone = Worker::new("alone", engine.task().to_string());
     let options = Options::of_workers([alone]).functions(functions);
@@ -113,6 +118,9 @@ fn a_worker_is_called_by_commands() {
     ends(&["add", "2", "x"], 1, "argument 2 of add(i64,i64,)");
     ends(&["scale", "@/no/such/file.npy", "2"], 1, "FILE_UNREADABLE");
     ends(&["add", "1", "2", "--group", "other"], 1, "RPC_WORKER");
+    // What cannot be written is not asked for.
+    ends(&["count", "--out", &file("z.npy")], 1, "is no tensor");
+    assert_eq!(COUNTED.load(Ordering::Relaxed), 0);
     agent.shutdown(Duration::from_secs(60)).expect("it leaves");
 }
 

@@ -356,3 +356,24 @@ fn what_is_no_recording_says_why() {
         "FILE_UNREADABLE"
     );
 }
+
+#[test]
+fn a_recording_that_cannot_be_read_hides_no_other() {
+    let whole = recorded("/job:a", 1, 1, &[]);
+    let mut other = whole.clone();
+    other[8] += 1;
+    let (readable, others) = sorted("a", &[(0, other), (1, whole)]);
+    let reasons: Vec<_> = others.iter().map(Status::reason).collect();
+    assert_eq!((readable.len(), reasons), (1, vec!["RECORDING_VERSION"]));
+    assert!(others[0].message().contains("a shard 0"), "{}", others[0]);
+}
+
+#[test]
+fn a_task_has_no_more_shards_than_there_can_be() {
+    let mut asked = 0;
+    let found = all_shards(|_| {
+        asked += 1;
+        Ok((Vec::new(), u32::MAX))
+    });
+    assert_eq!((found, asked), (Ok(vec![]), u32::from(SHARDS_MAX)));
+}

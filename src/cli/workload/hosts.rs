@@ -287,9 +287,11 @@ fn secure(config: &mut Config, security: &Config) {
     config
         .cluster_secret_file
         .clone_from(&security.cluster_secret_file);
+    config.cluster_secret_fd = security.cluster_secret_fd;
     config.tls_cert.clone_from(&security.tls_cert);
     config.tls_key.clone_from(&security.tls_key);
     config.tls_ca.clone_from(&security.tls_ca);
+    config.tls_kernel = security.tls_kernel;
     config.insecure = security.insecure;
     config.verbs.clone_from(&security.verbs);
 }
