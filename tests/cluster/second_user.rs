@@ -88,7 +88,8 @@ impl Machine {
     }
 }
 
-/// Two tasks of the owner that serve on loopback without a secret, and one port each for metrics: the second at an address of IPv4 that is written as one of IPv6.
+/// Two tasks of the owner that serve on loopback without a secret, and one port each for metrics: the second at an
+/// address of IPv4 that is written as one of IPv6.
 struct Cluster {
     spec: String,
     ports: [u16; 2],
