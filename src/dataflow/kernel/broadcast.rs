@@ -102,10 +102,12 @@ impl<const N: usize> Walk<N> {
                 walk.step = strides;
                 is_first = false;
             } else if (0..N).all(follows) {
-                match walk.rank.checked_sub(1) {
-                    Some(last) => walk.dims[last] *= size,
-                    None => walk.row *= size,
-                }
+                // Of a tensor without elements the others may multiply to more than can be counted.
+                let whole = match walk.rank.checked_sub(1) {
+                    Some(last) => &mut walk.dims[last],
+                    None => &mut walk.row,
+                };
+                *whole = whole.saturating_mul(size);
             } else {
                 walk.dims[walk.rank] = size;
                 for (kept, stride) in walk.strides.iter_mut().zip(strides) {

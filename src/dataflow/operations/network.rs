@@ -208,7 +208,10 @@ fn channels(shape: Shape, is_first: bool) -> Result<Channels, Fault> {
     let at = if is_first { 1 } else { dims.len() - 1 };
     Ok(Channels {
         channels: dims[at],
-        inner: dims[at + 1..].iter().product(),
+        // Of a tensor without elements the others may multiply to more than can be counted.
+        inner: dims[at + 1..]
+            .iter()
+            .fold(1, |all, dim| all.saturating_mul(*dim)),
     })
 }
 

@@ -264,7 +264,8 @@ fn plan(call: &Call<'_>, input: Shape, keep: bool) -> Result<Plan, Fault> {
         shape: Shape::new(&dims)?,
         walk,
         repeats,
-        count: counts.product(),
+        // Of none, however many the other dimensions would be.
+        count: counts.fold(1, usize::saturating_mul),
     })
 }
 

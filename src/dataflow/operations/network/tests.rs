@@ -33,7 +33,11 @@ fn sums_of_no_channels_end_however_many_rows_there_are() {
 
 #[test]
 fn sums_of_nothing_are_zeros() {
-    for (dims, format) in [(&[0, 2][..], "NHWC"), (&[3, 2, 0], "NCHW")] {
+    for (dims, format) in [
+        (&[0, 2][..], "NHWC"),
+        (&[3, 2, 0], "NCHW"),
+        (&[0, 2, WIDE, WIDE], "NCHW"),
+    ] {
         let gradient = tensor::<f32>(dims, &[]);
         let (dims, sums) = one_with::<f32>("BiasAddGrad", &[gradient], |node| {
             node.attr("data_format", format)

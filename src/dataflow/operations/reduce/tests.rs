@@ -61,3 +61,14 @@ fn rows_go_where_they_belong_however_many_there_are() {
     let (_, largest) = one::<i64>("Max", &[input, tensor(&[1], &[1])]);
     assert_eq!(largest, [18000, 18001, 36002, 36003, 54004, 54005]);
 }
+
+#[test]
+fn sums_of_none_are_zero_however_large_the_other_dimensions_are() {
+    const WIDE: u64 = 1 << 45;
+    let input = tensor::<f32>(&[0, WIDE, WIDE], &[]);
+    for op in ["Sum", "Mean"] {
+        let made = one::<f32>(op, &[input.clone(), tensor(&[3], &[0, 1, 2])]);
+        assert_eq!(made.0, Vec::<u64>::new());
+        assert!(made.1[0] == 0.0 || op == "Mean" && made.1[0].is_nan());
+    }
+}
