@@ -350,6 +350,85 @@ def test_a_holder_that_dies_is_named(world):
     )
 
 
+def test_saves_of_other_groups_and_of_one_rank_alone_leave_a_checkpoint(world):
+    """Each coordinator knows only its own. The ranks drop shards of it that it keeps no longer, and no others."""
+    world.run(
+        script("""
+        join("all", [0, 1, 2])
+        mesh = init_device_mesh("cpu", (3,))
+        def state(fill):
+            return {"w": distribute_tensor(torch.full((6, 4), float(fill)), mesh, [Shard(0)])}
+        pair = dist.new_group([1, 2])
+        dcp.save(state(1), storage_writer=RendezWriter("all"))
+        place = [str(RendezWriter().place)]
+        dist.broadcast_object_list(place, 0)
+        mine = Holder.of()
+        def saves():
+            return sorted((save.name, len(save.items)) for save in mine._saves.values())
+
+        if rank == 1:
+            dcp.save({"v": torch.ones(5)}, storage_writer=RendezWriter("alone"), no_dist=True)
+            assert saves() == [("all", 1), ("alone", 1)], saves()
+        if rank:
+            dcp.save({"v": torch.ones(5), "n": rank}, storage_writer=RendezWriter("pair"), process_group=pair)
+        # A push or a save to this process, of the name of a checkpoint that it has a part of.
+        mine.begin("pushed", "all", None)
+        del mine._saves["pushed"]
+        dist.barrier()
+        got = state(0)
+        dcp.load(got, storage_reader=RendezReader(place[0], checkpoint_id="all"))
+        assert torch.equal(whole(got["w"]), torch.ones(6, 4)), whole(got["w"])
+        dist.barrier()
+        # What the coordinator keeps no longer goes: here when it saves the time after.
+        for number in (2, 3, 4):
+            dcp.save(state(number), storage_writer=RendezWriter("all"))
+        dist.barrier()
+        assert len([name for name, _ in saves() if name == "all"]) == (1 if rank == 0 else 2), saves()
+        dist.barrier()
+        dist.destroy_process_group()
+        """),
+        size=3,
+        group=False,
+    )
+
+
+def test_a_pull_that_fails_keeps_nothing(world):
+    world.run(
+        script("""
+        from rendez.torch.checkpoint import _files, _pieces
+        if rank == 1:
+            writer = RendezWriter()
+            dcp.save({str(n): torch.full((1 << 18,), float(n)) for n in range(4)}, storage_writer=writer)
+            _pieces.Digest.text = lambda self: "0" * 64
+            tell("place", writer.place)
+            told("failed")
+            tell("heard")
+        else:
+            holder = Holder()
+            task = Place.parse(told("place")).told(holder.engine)
+            def in_use():
+                return sum(one["arena_in_use"] for one in holder.engine.stats())
+            before = in_use()
+            for _ in range(3):
+                try:
+                    holder.pull(task, patience=30)
+                    raise SystemExit("it was taken")
+                except rendez.DataLoss:
+                    pass
+                assert holder._saves == {} and holder.checkpoints == [], holder._saves
+            # The last values go with the connection's buffers.
+            until = time.monotonic() + 30
+            while in_use() > before and time.monotonic() < until:
+                time.sleep(0.05)
+            assert in_use() <= before, (before, in_use())
+            tell("failed")
+            told("heard")
+        """),
+        size=2,
+        group=False,
+    )
+
+
 def command():
     """The command `rendez`: RENDEZ_COMMAND, what this repository has built, or the one that came with the wheel."""
     target = pathlib.Path(__file__).parents[3] / "target"

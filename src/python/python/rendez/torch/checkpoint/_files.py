@@ -51,13 +51,12 @@ def pull(holder, task, patience):
     save = secrets.token_hex(8)
     try:
         name, metadata, sums = _taken(holder, line, save)
+        holder.commit(save, _packed(holder, name, save, metadata))
     except BaseException as error:
-        holder.begin(save, "", None)
+        holder.give_up(save)
         _report(line, {"sums": [], "is_written": False, "failed": _why(error)})
         raise
     else:
-        packed = _packed(holder, name, save, metadata)
-        holder.commit(save, packed)
         _report(line, {"sums": sums, "is_written": False, "failed": None})
         return name
     finally:
@@ -104,7 +103,7 @@ def _taken(holder, line, save):
     manifest = _pieces.told(_piece(line), line.peer)
     line.took()
     name = _name(manifest.get("name"))
-    holder.begin(save, name, None)
+    holder.begin(save, name)
     state, stored, sums = {}, {}, []
     place = holder.place
     for file in manifest.get("files") or []:

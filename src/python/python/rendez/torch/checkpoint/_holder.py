@@ -46,6 +46,8 @@ class Save:
     items: dict
     #: What `_metadata.pack` wrote, once it is whole.
     metadata: object = None
+    #: The task that has the metadata of what this rank holds a part of; None where all of the save is kept here.
+    coordinator: object = None
 
 
 def own_engine():
@@ -127,14 +129,22 @@ class Holder:
         with self._lock:
             return [number for number, save in self._saves.items() if save.metadata is not None]
 
-    def begin(self, save, name, kept):
-        """A save begins. What an earlier one left unfinished goes; with `kept`, also what stands not there."""
+    def begin(self, save, name, coordinator=None, kept=None):
+        """A save begins. What an earlier one left unfinished goes; of one coordinator's, all that is not `kept`. Parts
+        of others' saves have their metadata elsewhere, so it is not known here whether they are whole: they stay."""
         with self._lock:
             for number, other in list(self._saves.items()):
                 is_left = other.metadata is None and other.name == name if kept is None else number not in kept
-                if number != save and is_left:
+                if number != save and other.coordinator == coordinator and is_left:
                     del self._saves[number]
-            self._saves.setdefault(save, Save(name, {}))
+            begun = self._saves.setdefault(save, Save(name, {}))
+            begun.coordinator = coordinator or begun.coordinator
+
+    def give_up(self, save):
+        """A save will not be whole."""
+        with self._lock:
+            if save in self._saves and self._saves[save].metadata is None:
+                del self._saves[save]
 
     def put(self, save, item):
         """Keeps an item; gives its number."""
@@ -223,7 +233,7 @@ class Holder:
 
     def _begin(self, caller, payload):
         said = _words.read(payload, caller)
-        self.begin(str(said.get("save")), _words.checked_name(str(said.get("name"))), None)
+        self.begin(str(said.get("save")), _words.checked_name(str(said.get("name"))))
         return b"{}"
 
     def _put(self, caller, payload):

@@ -21,10 +21,12 @@ from ._words import BEGIN, COMMIT, PUT
 
 @dataclasses.dataclass(frozen=True)
 class _Round:
-    """What the coordinator tells all ranks: the save's number, and which earlier ones are kept."""
+    """What the coordinator tells all ranks: the save's number, its own task, and which of its saves are kept. A holder
+    elsewhere (`to`) knows what it keeps: then there is only the number."""
 
     save: str
-    kept: list
+    coordinator: object = None
+    kept: object = None
 
 
 class RendezWriter(StorageWriter, AsyncStager):
@@ -77,8 +79,9 @@ class RendezWriter(StorageWriter, AsyncStager):
         return plan
 
     def prepare_global_plan(self, plans):
-        kept = self._holder.committed() if self._holder is not None else []
-        told = _Round(secrets.token_hex(8), kept)
+        told = _Round(secrets.token_hex(8))
+        if self._holder is not None:
+            told = _Round(told.save, self.engine.task, self._holder.committed())
         return [dataclasses.replace(plan, storage_data=told) for plan in plans]
 
     def write_data(self, plan, planner):
@@ -172,7 +175,7 @@ class RendezWriter(StorageWriter, AsyncStager):
     def _begin(self):
         told = self._round
         if self._holder is not None:
-            self._holder.begin(told.save, self._name, told.kept)
+            self._holder.begin(told.save, self._name, told.coordinator, told.kept)
         else:
             self._to.told(self.engine)
             self._call(BEGIN, {"save": told.save, "name": self._name})
