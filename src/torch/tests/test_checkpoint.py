@@ -392,6 +392,49 @@ def test_saves_of_other_groups_and_of_one_rank_alone_leave_a_checkpoint(world):
     )
 
 
+@since((2, 12), "no reason is told why a checkpoint cannot be saved")
+def test_plans_that_are_used_again_are_refused(world):
+    """They name the save that they were made for: the planner is refused, and so is the plan of another."""
+    world.run(
+        script("""
+        join("all", [0, 1])
+        mesh = init_device_mesh("cpu", (2,))
+        state = {"w": distribute_tensor(torch.ones(8, 4), mesh, [Shard(0)])}
+
+        def is_refused(planner, writer):
+            try:
+                dcp.save(state, storage_writer=writer, planner=planner)
+            except dcp.CheckpointException as error:
+                assert "CHECKPOINT_UNSUPPORTED" in str(error) and "enable_plan_caching" in str(error), error
+                return
+            raise SystemExit("it was saved")
+
+        holder = Holder.of()
+        for _ in range(2):
+            is_refused(dcp.DefaultSavePlanner(enable_plan_caching=True), RendezWriter())
+        assert not holder._saves, holder._saves
+
+        class Cached(dcp.DefaultSavePlanner):
+            kept = None
+            def finish_plan(self, plan):
+                Cached.kept = Cached.kept or super().finish_plan(plan)
+                self.plan = Cached.kept
+                return self.plan
+
+        writer = RendezWriter()
+        dcp.save(state, storage_writer=writer, planner=Cached())
+        before = {number: len(save.items) for number, save in holder._saves.items()}
+        is_refused(Cached(), writer)
+        assert {number: len(save.items) for number, save in holder._saves.items()} == before
+        dcp.save(state, storage_writer=writer)
+        dist.barrier()
+        dist.destroy_process_group()
+        """),
+        size=2,
+        group=False,
+    )
+
+
 def test_a_pull_that_fails_keeps_nothing(world):
     world.run(
         script("""

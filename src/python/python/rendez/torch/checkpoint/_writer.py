@@ -51,6 +51,8 @@ class RendezWriter(StorageWriter, AsyncStager):
         self._patience = patience
         self._is_coordinator = False
         self._round = None
+        #: The save that was written last.
+        self._written = None
         self._staged = {}
         self._batches = itertools.count()
 
@@ -85,7 +87,13 @@ class RendezWriter(StorageWriter, AsyncStager):
         return [dataclasses.replace(plan, storage_data=told) for plan in plans]
 
     def write_data(self, plan, planner):
-        self._round = plan.storage_data
+        told = plan.storage_data
+        if getattr(planner, "_enable_plan_caching", False) or told.save == self._written:
+            raise _words.unsupported(
+                "a plan of an earlier save names that save, so plans are not reused here: use a planner without "
+                "enable_plan_caching"
+            )
+        self._round, self._written = told, told.save
         self._begin()
         results, batch, size = [], [], 0
         for item in plan.items:
