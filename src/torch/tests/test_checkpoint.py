@@ -13,6 +13,8 @@ import textwrap
 import pytest
 from conftest import since
 
+from rendez.__main__ import find
+
 #: What all processes here share: two groups of processes, and a state that is known everywhere.
 COMMON = """
 import warnings
