@@ -69,20 +69,14 @@ uint64_t Until::patience() const {
 std::shared_ptr<Group> Group::meet(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size) {
     std::shared_ptr<Group> group(new Group(rank, size));
     group->node_ = Node::get();
-    if (rank == 0) {
-        group->step_ = random_step();
-        store->set("rendez/step", bytes_of(std::to_string(group->step_)));
-    }
-    store->set("rendez/" + std::to_string(rank), bytes_of(group->node_->card()));
+    auto cards = group->exchange_cards(*store);
     for (int other = 0; other < size; ++other) {
         auto &peer = group->peers_[static_cast<size_t>(other)];
         peer = std::make_unique<Peer>();
         if (other != rank) {
-            auto card = text_of(store->get("rendez/" + std::to_string(other)));
-            group->make_keys(*peer, group->node_->meet(card));
+            group->make_keys(*peer, group->node_->meet(cards[static_cast<size_t>(other)]));
         }
     }
-    group->step_ = std::stoull(text_of(store->get("rendez/step")));
     for (int other = 0; other < size; ++other) {
         if (other != rank) {
             group->answer_when_asked(other);
@@ -90,6 +84,33 @@ std::shared_ptr<Group> Group::meet(const c10::intrusive_ptr<c10d::Store> &store,
         }
     }
     return group;
+}
+
+// Groups may meet over one store one after the other, so what an earlier one left there has other names: each member
+// counts its meetings, and as all take part in each, they count alike.
+std::vector<std::string> Group::exchange_cards(c10d::Store &store) {
+    auto count = "rendez/meetings/" + std::to_string(rank_);
+    auto meeting = "rendez/" + std::to_string(store.add(count, 1)) + "/";
+    try {
+        if (rank_ == 0) {
+            store.set(meeting + "step", bytes_of(std::to_string(random_step())));
+        }
+        store.set(meeting + std::to_string(rank_), bytes_of(node_->card()));
+        std::vector<std::string> cards;
+        for (int other = 0; other < size_; ++other) {
+            cards.push_back(text_of(store.get(meeting + std::to_string(other))));
+        }
+        step_ = std::stoull(text_of(store.get(meeting + "step")));
+        return cards;
+    } catch (const std::exception &) {
+        // Another has not come: it has not counted this meeting, and neither does who tries again.
+        try {
+            store.add(count, -1);
+        } catch (const std::exception &) {
+            // The store is gone.
+        }
+        throw;
+    }
 }
 
 void Group::make_keys(Peer &peer, const Task &task) const {

@@ -98,6 +98,8 @@ private:
     };
 
     Group(int rank, int size) : rank_(rank), size_(size), peers_(static_cast<size_t>(size)) {}
+    // Agrees on the step; gives how each member is reached.
+    std::vector<std::string> exchange_cards(c10d::Store &store);
     void make_keys(Peer &peer, const Task &task) const;
     void answer_when_asked(int from);
     void settle_when_answered(int from);

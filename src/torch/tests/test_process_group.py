@@ -174,6 +174,74 @@ def test_receive_from_anyone(world):
     )
 
 
+def test_groups_meet_over_one_store_again(world):
+    """torch numbers the groups of a process from zero after each, so the names in the store are the same. The member
+    that is first finds what the group before has left."""
+    world.run(
+        """
+        store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), size, rank == 0)
+        bound = datetime.timedelta(seconds=20)
+        for life in range(3):
+            if rank == 0:
+                # The others are in the store before.
+                store.wait([f"{life} {other}" for other in range(1, size)]); time.sleep(0.5)
+            else: store.set(f"{life} {rank}", "1")
+            dist.init_process_group("rendez", store=store, rank=rank, world_size=size, timeout=bound)
+            x = torch.ones(3); dist.all_reduce(x); assert (x == size).all(), x
+            group = dist.new_group([0, size - 1])
+            if rank in (0, size - 1): dist.all_reduce(x, group=group); assert (x == 2 * size).all(), x
+            dist.destroy_process_group()
+        """,
+        size=3,
+        group=False,
+        timeout=100,
+    )
+
+
+def test_a_group_meets_after_a_member_has_waited_in_vain(world):
+    world.run(
+        """
+        store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), size, rank == 0)
+        bound = datetime.timedelta(seconds=20)
+        make = rendez.torch._native.create_process_group
+        if rank == 0:
+            store.set_timeout(datetime.timedelta(seconds=0.5))
+            for _ in range(2):
+                try: make(store, rank, size, bound); raise SystemExit("no error")
+                except RuntimeError as error: assert "timeout" in str(error).lower(), error
+            store.set_timeout(bound)
+            store.set("in vain", "1")
+        else: store.wait(["in vain"]); time.sleep(0.5)
+        group = make(store, rank, size, bound)
+        x = [torch.ones(3)]; group.allreduce(x).wait(); assert (x[0] == size).all(), x
+        group.shutdown()
+        store.add("done", 1)
+        while rank == 0 and store.add("done", 0) < size: time.sleep(0.01)
+        """,
+        group=False,
+        timeout=100,
+    )
+
+
+def test_groups_that_are_split_over_one_store(world):
+    """As older versions of torch do, once for each type of device: each group has a step of its own."""
+    world.run(
+        """
+        store = dist.PrefixStore("split", dist.distributed_c10d._get_default_store())
+        make = rendez.torch._native.create_process_group
+        first, second = [make(store, rank, size, datetime.timedelta(seconds=20)) for _ in range(2)]
+        def sum_of(group, value):
+            x = [torch.tensor([float(value)])]; group.allreduce(x).wait(); return x[0].item()
+        assert sum_of(second, 1) == size and sum_of(first, 10) == 10 * size
+        first.shutdown()
+        assert sum_of(second, 2) == 2 * size
+        second.shutdown()
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        timeout=100,
+    )
+
+
 @pytest.mark.parametrize("ends", [False, True])
 def test_nothing_is_kept_of_a_receive_that_is_over(world, ends):
     """Not even in the lines of the other ranks that it waited for: here of one that sends nothing, or is killed."""
