@@ -207,7 +207,7 @@ WorkPtr ProcessGroupRendez::receive(Tensors &tensors, std::vector<int> sources, 
         rank_, type, title(type == c10d::OpType::RECV ? "recv" : "recvAnySource"), tensors, tensors, timeout_,
         callbacks_);
     at::Tensor given = tensors[0];
-    at::Tensor into = given.device().is_cpu() && given.is_contiguous() ? given : host_like(given);
+    at::Tensor into = is_dense(given) ? given : host_like(given);
     std::function<void()> done;
     if (!into.is_same(given)) {
         // It runs in another thread, and in this one's mode of inference.
@@ -285,7 +285,7 @@ WorkPtr ProcessGroupRendez::allreduce_sparse(Tensors &tensors, const c10d::Allre
                 "rendez sums sparse tensors, and has no other reduction of them");
     auto body = [tensor = tensors[0], size = size_, rank = rank_](Collective &collective) mutable {
         at::Tensor own = tensor.coalesce();
-        at::Tensor indices = own.indices().contiguous(), values = own.values().contiguous();
+        at::Tensor indices = dense(own.indices()), values = dense(own.values());
         at::Tensor counts = at::zeros({size}, at::kLong);
         at::Tensor count = at::full({1}, own._nnz(), at::kLong);
         collective.spread(piece_of(count), equal_pieces(counts, size));

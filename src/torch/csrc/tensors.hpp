@@ -26,9 +26,16 @@ inline at::Tensor host_like(const at::Tensor &tensor) {
     return at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(!tensor.device().is_cpu()));
 }
 
+// Whether the memory of a tensor is its elements, in the host and without gaps. That of a conjugate or a negative may
+// be that of what it was made of.
+inline bool is_dense(const at::Tensor &tensor) {
+    return tensor.device().is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
 // A tensor's elements in the host's memory, without gaps: itself where it lies so, else a copy that is there.
 inline at::Tensor dense(const at::Tensor &tensor) {
-    return tensor.device().is_cpu() ? tensor.contiguous() : host_like(tensor).copy_(tensor);
+    return tensor.device().is_cpu() ? tensor.resolve_conj().resolve_neg().contiguous()
+                                    : host_like(tensor).copy_(tensor);
 }
 
 inline Piece piece_of(const at::Tensor &contiguous) {
@@ -64,8 +71,7 @@ class Outputs {
 public:
     explicit Outputs(const Tensors &tensors, bool is_read = false) : given_(tensors) {
         for (const at::Tensor &tensor : tensors) {
-            bool is_dense = tensor.device().is_cpu() && tensor.is_contiguous();
-            made_.push_back(is_dense ? tensor : is_read ? dense(tensor) : host_like(tensor));
+            made_.push_back(is_dense(tensor) ? tensor : is_read ? dense(tensor) : host_like(tensor));
         }
     }
     const Tensors &tensors() const { return made_; }

@@ -242,6 +242,41 @@ def test_groups_that_are_split_over_one_store(world):
     )
 
 
+def test_conjugates_and_negatives_are_what_they_stand_for(world, path):
+    """Their memory is that of what they were made of, also where they are written to. torch's functions give a backend
+    copies of those that are written to, mostly, and drop the copies: so some are called here as the backend's own."""
+    world.run(
+        """
+        def make(r): return torch.complex(torch.arange(6.), torch.arange(6.) + r).view(2, 3)
+        def none(kind=torch.cfloat): return torch.zeros(2, 3, dtype=kind)
+        everyone = [make(r).conj().resolve_conj() for r in range(size)]
+        summed = torch.stack(everyone).sum(0)
+        x = everyone[0].clone() if rank == 0 else make(rank).conj()
+        dist.reduce(x, 0); assert torch.equal(x, summed if rank == 0 else everyone[rank]), x
+        got = [none().conj() if r else none() for r in range(size)] if rank == 0 else None
+        dist.gather(make(rank).conj(), got, dst=0)
+        assert rank or all(torch.equal(a, b) for a, b in zip(got, everyone)), got
+        one = none()
+        dist.reduce_scatter(one, [make(rank).conj() for _ in range(size)]); assert torch.equal(one, summed), one
+        own = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+        x = make(rank).conj(); own.reduce([x], dist.ReduceOptions()).wait()
+        assert torch.equal(x, summed if rank == 0 else everyone[rank]), x
+        one = torch.zeros(3, 2, dtype=torch.cfloat).t().conj() if rank == 0 else none().conj()
+        own.reduce_scatter([one], [[make(rank).conj()] * size], dist.ReduceScatterOptions()).wait()
+        assert torch.equal(one, summed), one
+        # Real ones: the imaginary part of a conjugate.
+        def negative(r): return make(r).conj().imag
+        assert negative(rank).is_neg()
+        x = negative(rank); own.allreduce([x], dist.AllreduceOptions()).wait(); assert torch.equal(x, summed.imag), x
+        x = negative(5)
+        if rank == 0: own.recv([x], 1, 0).wait(); assert torch.equal(x, negative(7).clone()), x
+        else: own.send([negative(7)], 0, 0).wait()
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        **path,
+    )
+
+
 @pytest.mark.parametrize("ends", [False, True])
 def test_nothing_is_kept_of_a_receive_that_is_over(world, ends):
     """Not even in the lines of the other ranks that it waited for: here of one that sends nothing, or is killed."""
