@@ -518,15 +518,21 @@ WorkPtr ProcessGroupRendez::alltoall(Tensors &outputs, Tensors &inputs, const c1
                 "rendez: all_to_all wants one input and one output for each of ", ranks, " ranks");
     check_dense(inputs, "all_to_all");
     check_dense(outputs, "all_to_all");
+    return exchange(outputs, inputs, outputs, inputs, options);
+}
+
+// A part for each rank, and from each; `outputs` and `inputs` are the tensors that were given.
+WorkPtr ProcessGroupRendez::exchange(const Tensors &output_parts, const Tensors &input_parts, Tensors outputs,
+                                     const Tensors &inputs, const c10d::AllToAllOptions &options) {
     auto own = static_cast<size_t>(rank_);
-    check_same(inputs[own], outputs[own], "all_to_all");
-    auto body = [outputs, inputs](Collective &collective) {
-        Outputs made(outputs);
-        Tensors own = dense(inputs);
+    check_same(input_parts[own], output_parts[own], "all_to_all");
+    auto body = [output_parts, input_parts](Collective &collective) {
+        Outputs made(output_parts);
+        Tensors own = dense(input_parts);
         collective.exchange(pieces_of(own), pieces_of(made.tensors()));
         made.finish();
     };
-    return run(call(c10d::OpType::ALLTOALL, "all_to_all", options), inputs, outputs, body);
+    return run(call(c10d::OpType::ALLTOALL, "all_to_all", options), inputs, std::move(outputs), body);
 }
 
 WorkPtr ProcessGroupRendez::alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_sizes,
@@ -537,7 +543,8 @@ WorkPtr ProcessGroupRendez::alltoall_base(at::Tensor &output, at::Tensor &input,
     TORCH_CHECK(output.is_contiguous() && input.is_contiguous(), "rendez: all_to_all_single wants contiguous tensors");
     Tensors outputs = parts_of(output, output_sizes, size_, "all_to_all_single");
     Tensors inputs = parts_of(input, input_sizes, size_, "all_to_all_single");
-    return alltoall(outputs, inputs, options);
+    // The parts are this function's: the result is the tensor that was given.
+    return exchange(outputs, inputs, {output}, {input}, options);
 }
 
 WorkPtr ProcessGroupRendez::barrier(const c10d::BarrierOptions &options) {

@@ -78,6 +78,8 @@ private:
     template <class Given> Call call(c10d::OpType type, const char *what, const Given &options) const;
     // Runs `body` in its turn. `inputs` and `outputs` are those of the profile and of the future.
     WorkPtr run(Call call, const Tensors &inputs, Tensors outputs, std::function<void(Collective &)> body);
+    WorkPtr exchange(const Tensors &output_parts, const Tensors &input_parts, Tensors outputs, const Tensors &inputs,
+                     const c10d::AllToAllOptions &options);
     WorkPtr receive(Tensors &tensors, std::vector<int> sources, int tag, c10d::OpType type);
     void leave(Milliseconds patience);
     void monitor(Milliseconds timeout, bool wait_all_ranks);

@@ -277,6 +277,20 @@ def test_conjugates_and_negatives_are_what_they_stand_for(world, path):
     )
 
 
+def test_the_result_of_a_work_is_the_tensor_that_was_given(world):
+    world.run(
+        """
+        x, into = torch.arange(float(size)) + 10 * rank, torch.zeros(size)
+        for sizes in ([], [[1] * size] * 2):
+            work = dist.all_to_all_single(into, x, *sizes, async_op=True); work.wait()
+            for results in (work.result(), work.get_future().wait()):
+                assert len(results) == 1 and results[0].data_ptr() == into.data_ptr(), results
+                assert torch.equal(results[0], torch.arange(float(size)) * 10 + rank), results
+        dist.barrier(); dist.destroy_process_group()
+        """
+    )
+
+
 @pytest.mark.parametrize("ends", [False, True])
 def test_nothing_is_kept_of_a_receive_that_is_over(world, ends):
     """Not even in the lines of the other ranks that it waited for: here of one that sends nothing, or is killed."""
