@@ -1,4 +1,7 @@
 // The barrier that names who is missing: everyone tells rank 0, which lets all go when all are there.
+#include <algorithm>
+#include <set>
+
 #include "process_group.hpp"
 
 namespace rendez_torch {
@@ -6,6 +9,15 @@ namespace {
 
 // The tag of monitored barriers; torch's own are not negative.
 constexpr int kBarrierTag = -1;
+
+// How long rank 0 waits, when others are missing, to hear of a rank that arrived whether it is still there.
+constexpr Milliseconds kToConfirm{500};
+
+// What is said of a barrier. A rank numbers its own, and rank 0 its rounds, which need not be as many: a rank may have
+// been too late for some. A round of 0 is that of an arrival, which knows of none.
+struct Said {
+    uint64_t number = 0, round = 0, is_over = 0;
+};
 
 } // namespace
 
@@ -15,28 +27,34 @@ void ProcessGroupRendez::monitoredBarrier(const c10d::BarrierOptions &options, b
     monitor(options.timeout == c10d::kUnsetTimeout ? timeout_ : options.timeout, wait_all_ranks);
 }
 
-// Everyone tells rank 0, which names who did not, and then lets the others go.
+// Everyone tells rank 0 that it has arrived. Rank 0 asks who did whether they are there, and lets all go once all have
+// said so: an arrival alone may be that of a barrier that its rank gave up since. One that gives up after it has said so
+// and before it is let go has failed alone; no bound of time can tell that to all.
 void ProcessGroupRendez::monitor(Milliseconds timeout, bool wait_all_ranks) {
     auto until = Until::after(timeout, "monitored_barrier");
-    auto tell = [&](int rank, uint64_t number) {
-        Room room = group_->room(sizeof number);
-        std::memcpy(room.data(), &number, sizeof number);
+    auto tell = [&](int rank, const Said &said) {
+        Room room = group_->room(sizeof said);
+        std::memcpy(room.data(), &said, sizeof said);
         group_->send_tagged(rank, kBarrierTag, room.finish(), until);
     };
     auto hear = [&](int rank) {
-        uint64_t number = 0;
+        Said said;
         Bytes bytes = group_->recv_tagged(rank, kBarrierTag, until);
-        TORCH_CHECK(bytes.size() == sizeof number, "rendez: rank ", rank, " said something that is no barrier");
-        std::memcpy(&number, bytes.data(), sizeof number);
-        return number;
+        TORCH_CHECK(bytes.size() == sizeof said, "rendez: rank ", rank, " said something that is no barrier");
+        std::memcpy(&said, bytes.data(), sizeof said);
+        return said;
     };
+    uint64_t round = ++barriers_;
     if (rank_ != 0) {
-        // Each rank numbers its own: an answer to a barrier that failed here is passed over.
-        uint64_t number = ++barriers_;
         try {
-            tell(0, number);
-            while (hear(0) < number) {
-            }
+            Said said{round, 0, 0};
+            do {
+                // What rank 0 says of an earlier barrier of this rank is passed over.
+                if (said.number == round) {
+                    tell(0, said);
+                }
+                said = hear(0);
+            } while (said.number != round || said.is_over == 0);
         } catch (const std::exception &error) {
             TORCH_CHECK(false, "Rank ", rank_,
                         " successfully reached monitoredBarrier, but received errors while waiting for "
@@ -45,24 +63,43 @@ void ProcessGroupRendez::monitor(Milliseconds timeout, bool wait_all_ranks) {
         }
         return;
     }
-    std::vector<int> missing;
+    std::set<int> missing;
     std::vector<uint64_t> numbers(static_cast<size_t>(size_));
+    auto try_with = [&](int rank, auto &&act) {
+        try {
+            act();
+        } catch (const std::exception &error) {
+            missing.insert(rank);
+            TORCH_CHECK(wait_all_ranks, "[Rank 0]: Rank ", rank, " failed to pass monitoredBarrier in ",
+                        timeout.count(), " ms\n Original exception: \n", error.what());
+        }
+    };
+    auto ask = [&](int rank, const Said &heard) { tell(rank, {heard.number, round, 0}); };
+    // All are asked before one is waited for, so that none is taken for missing behind one that is.
     for (int rank = 1; rank < size_; ++rank) {
         if (until.patience() == 0 && missing.empty()) {
             TORCH_CHECK(false, "Rank ", rank_, " timed out in monitoredBarrier after ", timeout.count(), " ms.");
         }
-        try {
-            numbers[static_cast<size_t>(rank)] = hear(rank);
-        } catch (const std::exception &error) {
-            missing.push_back(rank);
-            TORCH_CHECK(wait_all_ranks, "[Rank 0]: Rank ", rank, " failed to pass monitoredBarrier in ",
-                        timeout.count(), " ms\n Original exception: \n", error.what());
+        try_with(rank, [&] { ask(rank, hear(rank)); });
+    }
+    if (!missing.empty()) {
+        until.deadline = std::max(until.deadline, Clock::now() + kToConfirm);
+    }
+    for (int rank = 1; rank < size_; ++rank) {
+        if (missing.count(rank) == 0) {
+            try_with(rank, [&] {
+                Said said = hear(rank);
+                for (; said.round != round; said = hear(rank)) {
+                    ask(rank, said);
+                }
+                numbers[static_cast<size_t>(rank)] = said.number;
+            });
         }
     }
     TORCH_CHECK(missing.empty(), "[Rank 0]: Ranks ", c10::Join(", ", missing), " failed to pass monitoredBarrier in ",
                 timeout.count(), " ms");
     for (int rank = 1; rank < size_; ++rank) {
-        tell(rank, numbers[static_cast<size_t>(rank)]);
+        tell(rank, {numbers[static_cast<size_t>(rank)], round, 1});
     }
 }
 

@@ -665,6 +665,39 @@ def test_monitored_barrier_names_who_is_missing(world):
     )
 
 
+@since((2, 15), "monitored_barrier is gloo's alone")
+def test_monitored_barrier_takes_no_rank_for_there_that_has_given_up(world):
+    """Nor one for missing that is there, behind one that is."""
+    world.run(
+        """
+        store = dist.PrefixStore("test", dist.distributed_c10d._get_default_store())
+        def fails(seconds, text, **options):
+            bound = datetime.timedelta(seconds=seconds)
+            try: dist.monitored_barrier(timeout=bound, **options)
+            except RuntimeError as error: assert text in str(error), error
+            else: raise SystemExit("no error")
+        def meet(name):
+            store.add(name, 1)
+            while store.add(name, 0) < size: time.sleep(0.01)
+        # Ranks 1 and 2 arrive alone, and go; then rank 0 finds none of them.
+        if rank: fails(0.5, "successfully reached monitoredBarrier")
+        meet("gone")
+        if rank == 0: fails(1, "Ranks 1, 2 failed to pass", wait_all_ranks=True)
+        meet("alone")
+        # Rank 2 is there, behind rank 1, which is not.
+        if rank != 1: fails(2, "Ranks 1 failed to pass" if rank == 0 else "reached", wait_all_ranks=True)
+        meet("one missing")
+        # Rank 1 was heard by a barrier that failed, of which something may be left.
+        if rank == 2: time.sleep(1.5)
+        else: fails(0.7, "Rank 2 failed to pass" if rank == 0 else "reached")
+        dist.monitored_barrier(); dist.monitored_barrier()
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        size=3,
+        timeout=100,
+    )
+
+
 def test_different_calls_are_told_apart(world):
     world.run(
         """
