@@ -65,6 +65,8 @@ RendezAgent::RendezAgent(const c10::intrusive_ptr<c10d::Store> &store, std::stri
                     " cannot join");
         add(std::make_unique<Peer>(worker));
     }
+    // Without those that are lost, whose names and numbers are free: their cards may be replaced.
+    list(false);
     add(std::make_unique<Peer>(workerInfo_));
 }
 

@@ -86,8 +86,11 @@ private:
         size_t asked = 0;
         // Where what is sent back to it goes: its own map, from the other end.
         rpc::DeviceMap back;
-        // Why it cannot be reached any more; under `calls_lock_`.
+        // How others reach it.
+        std::vector<uint8_t> card;
+        // Why it cannot be reached any more, and whether the group was told; under `calls_lock_`.
         std::string lost;
+        bool is_told_of = false;
     };
     struct Call {
         c10::intrusive_ptr<JitFuture> future;
@@ -111,6 +114,8 @@ private:
     Peer &add(std::unique_ptr<Peer> peer);
     std::vector<WorkerInfo> listed();
     void list(bool is_there);
+    bool is_lost(const WorkerInfo &worker);
+    void tell_of_losses();
     void watch();
     void joined(const WorkerInfo &worker);
     void left(const WorkerInfo &worker);

@@ -30,6 +30,9 @@ rpc::DeviceMap way_back(const std::vector<uint8_t> &text, const std::string &nam
     return back;
 }
 
+// Where it is said of the worker that left this card that it is lost.
+std::string of_loss(const std::vector<uint8_t> &card) { return "lost/" + std::string(card.begin(), card.end()); }
+
 // How often the store is asked whether a dynamic group has changed.
 constexpr std::chrono::milliseconds kBetweenLooks{20};
 
@@ -37,16 +40,23 @@ constexpr std::chrono::milliseconds kBetweenLooks{20};
 
 RendezAgent::Peer &RendezAgent::add(std::unique_ptr<Peer> peer) {
     std::lock_guard<std::mutex> guard(members_lock_);
-    by_name_[peer->info.name_] = peer->info.id_;
-    auto &place = peers_[peer->info.id_];
-    if (place != nullptr) {
-        gone_.push_back(std::move(place));
+    // Who had its number or its name was lost, and has not left.
+    for (auto other = peers_.begin(); other != peers_.end();) {
+        const WorkerInfo &known = other->second->info;
+        if (known.id_ == peer->info.id_ || known.name_ == peer->info.name_) {
+            by_name_.erase(known.name_);
+            gone_.push_back(std::move(other->second));
+            other = peers_.erase(other);
+        } else {
+            ++other;
+        }
     }
-    place = std::move(peer);
-    return *place;
+    by_name_[peer->info.name_] = peer->info.id_;
+    return *(peers_[peer->info.id_] = std::move(peer));
 }
 
-// The workers of a dynamic group, as the store has them: a line for each. One worker at a time reads and writes it.
+// The workers of a dynamic group, as the store has them: a line for each, without those that are known to be lost. One
+// worker at a time reads and writes it.
 std::vector<WorkerInfo> RendezAgent::listed() {
     std::vector<WorkerInfo> workers;
     if (names_.check({"workers"})) {
@@ -54,7 +64,9 @@ std::vector<WorkerInfo> RendezAgent::listed() {
         std::istringstream lines(std::string(text.begin(), text.end()));
         std::string name;
         for (int64_t id = 0; lines >> id && lines.get() && std::getline(lines, name);) {
-            workers.emplace_back(name, id);
+            if (WorkerInfo worker(name, id); !is_lost(worker)) {
+                workers.push_back(std::move(worker));
+            }
         }
     }
     return workers;
@@ -73,6 +85,28 @@ void RendezAgent::list(bool is_there) {
     names_.set("workers", std::vector<uint8_t>(text.begin(), text.end()));
 }
 
+// Whether a worker of the group has said of another that it is lost: then it hears no more of changes.
+bool RendezAgent::is_lost(const WorkerInfo &worker) {
+    return cards_.check({worker.name_}) && names_.check({of_loss(cards_.get(worker.name_))});
+}
+
+// Says so of those that this one has lost.
+void RendezAgent::tell_of_losses() {
+    std::vector<std::vector<uint8_t>> cards;
+    {
+        std::scoped_lock guard(members_lock_, calls_lock_);
+        for (auto &[id, peer] : peers_) {
+            if (!peer->lost.empty() && !peer->is_told_of) {
+                peer->is_told_of = true;
+                cards.push_back(peer->card);
+            }
+        }
+    }
+    for (const auto &card : cards) {
+        names_.set(of_loss(card), std::vector<uint8_t>{1});
+    }
+}
+
 // Who is listed has to hear of later changes: no worker whose joining fails, and none that leaves.
 void RendezAgent::announce(bool is_join) {
     if (!is_join) {
@@ -84,7 +118,8 @@ void RendezAgent::announce(bool is_join) {
     auto refused = change + "/refused";
     auto until = std::chrono::steady_clock::now() + getRpcTimeout();
     for (const WorkerInfo &worker : getWorkerInfos()) {
-        while (worker.id_ != workerInfo_.id_ && !names_.check({c10::str(change, "/", worker.id_)})) {
+        auto heard = c10::str(change, "/", worker.id_);
+        while (worker.id_ != workerInfo_.id_ && !names_.check({heard}) && !is_lost(worker)) {
             if (names_.check({refused})) {
                 auto why = names_.get(refused);
                 TORCH_CHECK(false, "rendez: ", std::string(why.begin(), why.end()));
@@ -92,15 +127,19 @@ void RendezAgent::announce(bool is_join) {
             TORCH_CHECK(std::chrono::steady_clock::now() < until, "rendez: worker ", worker.name_, " did not hear in ",
                         getRpcTimeout().count(), " ms that ", workerInfo_.name_, is_join ? " joins" : " leaves");
             std::this_thread::sleep_for(kBetweenLooks);
+            tell_of_losses();
         }
     }
     if (is_join) {
+        // It may have been lost to others in an earlier life in the group, in this same process.
+        names_.deleteKey(of_loss(peer(workerInfo_.id_).card));
         list(true);
     }
 }
 
 void RendezAgent::watch() {
     while (rpcAgentRunning_.load()) {
+        tell_of_losses();
         auto change = c10::str("change/", next_change_);
         if (!names_.check({change})) {
             std::this_thread::sleep_for(kBetweenLooks);
@@ -163,8 +202,8 @@ void RendezAgent::meet() {
 }
 
 void RendezAgent::meet(Peer &peer) {
-    auto theirs = cards_.get(peer.info.name_);
-    auto task = node_->meet(std::string(theirs.begin(), theirs.end()));
+    peer.card = cards_.get(peer.info.name_);
+    auto task = node_->meet(std::string(peer.card.begin(), peer.card.end()));
     auto make = [&](const Task &from, const Task &to, const char *edge) {
         return std::make_unique<rendez::Key>(key(from, to, edge));
     };

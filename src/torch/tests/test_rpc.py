@@ -351,6 +351,68 @@ else:
     )
 
 
+def test_a_worker_that_dies_keeps_none_from_joining_and_leaving(world, path):
+    """A worker that loses it says so in the store. Another may take its rank, or its name."""
+    world.run(
+        DYNAMIC
+        + """
+import signal
+def names():
+    return sorted(worker.name for worker in rpc.api._get_current_rpc_agent().get_worker_infos())
+
+def listed():
+    port = int(os.environ["MASTER_PORT"])
+    cards = dist.PrefixStore("rpc_prefix_0/names", dist.TCPStore("127.0.0.1", port, None, False))
+    return sorted(cards.get("workers").decode().split("\\n")[:-1])
+
+if rank == 0:
+    join("first", 0)
+    store.set("first", "1")
+    store.wait(["third"])
+    # It joined when the second was dead, and was not listed with it.
+    assert listed() == ["0 first", "2 third"], listed()
+    store.set("again", "1")
+    store.wait(["fourth"])
+    assert names() == ["first", "fourth", "third"], names()
+    assert rpc.rpc_sync("fourth", os.getpid) == int(store.get("fourth"))
+    try: rpc.rpc_sync("second", os.getpid); raise SystemExit("it is known")
+    except RuntimeError as error: assert "could not find destination" in str(error), error
+    store.set("leave", "1")
+    store.wait(["left"])
+    assert names() == ["first", "fourth"], names()
+    store.set("done", "1")
+    store.wait(["gone"])
+    rpc.shutdown()
+elif rank == 1:
+    store.wait(["first"])
+    join("second", 1)
+    store.set("second", "1")
+    os.kill(os.getpid(), signal.SIGKILL)
+elif rank == 2:
+    store.wait(["second"])
+    join("third", 2)
+    store.set("third", "1")
+    store.wait(["leave"])
+    rpc.shutdown()
+    store.set("left", "1")
+else:
+    store.wait(["again"])
+    join("fourth", 1)
+    assert names() == ["first", "fourth", "third"], names()
+    store.set("fourth", str(os.getpid()))
+    store.wait(["done"])
+    rpc.shutdown()
+    store.set("gone", "1")
+""",
+        size=4,
+        group=False,
+        timeout=100,
+        expect=[0, -9, 0, 0],
+        **path,
+        **world.DETECTION,
+    )
+
+
 @pytest.mark.parametrize("unreachable", ["second", "first"])
 def test_a_worker_that_cannot_join_spoils_the_group_for_no_other(world, unreachable):
     """The newcomer cannot be reached by the member, or cannot reach it."""
