@@ -223,6 +223,39 @@ fn deadlines_and_cancels_end_a_leader() {
 }
 
 /// A wait that a token may cancel turns the shard as any other.
+/// A task that goes on without a pause, until it is told to end.
+struct Busy(mpsc::Receiver<()>);
+
+impl Task for Busy {
+    fn handle(&mut self, _: TaskEvent, context: &mut TaskContext<'_>) {
+        match self.0.try_recv() {
+            Err(mpsc::TryRecvError::Empty) => context.again(),
+            _ => context.finish(),
+        }
+    }
+}
+
+/// Who turns a shard that always has work is not kept for longer than it has patience.
+#[test]
+fn a_patience_ends_though_the_shard_has_work_all_the_time() {
+    for drive in ALL {
+        let engine = engine("a", 1, drive);
+        let (end, until) = mpsc::channel();
+        engine.spawn(0, Box::new(Busy(until))).unwrap();
+        let (told, heard) = mpsc::channel();
+        let waiting = engine.clone();
+        let thread = thread::spawn(move || {
+            let mut receive = waiting.step(STEP).recv(&key("a", "a", "never"));
+            let outcome = receive.wait_at_most(Duration::from_millis(20));
+            told.send(outcome.is_none()).unwrap();
+        });
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok(true), "{drive:?}");
+        thread.join().unwrap();
+        drop(end);
+        engine.shutdown(PATIENCE);
+    }
+}
+
 #[test]
 fn a_wait_on_a_token_brings_values_and_ends_in_time() {
     for drive in ALL {

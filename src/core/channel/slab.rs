@@ -160,6 +160,10 @@ impl<T> Slab<T> {
 
     /// The tickets of all that `pred` picks.
     pub(crate) fn picked(&self, mut pred: impl FnMut(&T) -> bool) -> Vec<Ticket> {
+        // As a rule; the places are as many as there ever were values.
+        if self.len() == 0 {
+            return Vec::new();
+        }
         let picks = |ticket: &Ticket| self.at(*ticket).is_some_and(&mut pred);
         self.tickets().filter(picks).collect()
     }

@@ -51,7 +51,7 @@ impl PollPolicy {
 }
 
 /// Empty turns between two looks at the time, and two yields of a shared core.
-const TURNS_PER_LOOK: u32 = 64;
+pub(super) const TURNS_PER_LOOK: u32 = 64;
 
 /// The longest sleep: a bound on how late anything unforeseen is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(100);

@@ -120,6 +120,10 @@ impl Drive {
                 return Led::Here(outcome);
             }
             turns = turns.wrapping_add(1);
+            // Else a shard that always has work would keep who waits for longer than they wish.
+            if turns.is_multiple_of(thread::TURNS_PER_LOOK) && until.is_over() {
+                return Led::Late;
+            }
             if turns.is_multiple_of(TURNS_BESIDE) && !has_thread && self.turn_beside() {
                 patience.busy();
                 continue;

@@ -363,11 +363,8 @@ impl Core {
     /// Every receive that waits at a slot asks, unless enough ask already.
     pub(crate) fn ask_for_waiting(&mut self, link: LinkId, slot: Slot) {
         let mut wanted = Vec::new();
-        self.table.waiting(|at, _, _, ordinal| {
-            if at == slot {
-                wanted.push(ordinal);
-            }
-        });
+        self.table
+            .waiting_at(slot, |_, _, ordinal| wanted.push(ordinal));
         for ordinal in wanted {
             self.ask_once(link, slot, ordinal);
         }

@@ -1,7 +1,8 @@
 //! Partings: which peers' shards are done with which steps, while the steps go on here.
 //!
 //! It knows steps and the numbers of links, and what neither means. As many are remembered as ended steps are; the
-//! oldest is forgotten first. A step that ends here takes its own along: its tombstone says more.
+//! oldest is forgotten first. A step that ends here takes its own along, and leaves their room to others: its tombstone
+//! says more.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -15,7 +16,8 @@ type Parting = (StepId, LinkId);
 #[derive(Debug)]
 pub(crate) struct Partings {
     known: BTreeSet<Parting>,
-    /// In the order in which they came. Those that went with their step stand here until their turn.
+    /// In the order in which they came. Those that went with their step stand here until they are the oldest, or more
+    /// than those that are known.
     order: VecDeque<Parting>,
     most: usize,
     /// No step that is known has a higher number.
@@ -37,7 +39,7 @@ impl Partings {
         if !self.known.insert((step, link)) {
             return;
         }
-        if self.order.len() >= self.most.max(1)
+        while self.known.len() > self.most.max(1)
             && let Some(oldest) = self.order.pop_front()
         {
             self.known.remove(&oldest);
@@ -75,6 +77,9 @@ impl Partings {
     }
 
     fn grow_old(&mut self) {
+        if self.order.len() > 2 * self.known.len() {
+            self.order.retain(|parting| self.known.contains(parting));
+        }
         self.youngest = self.known.last().map_or(StepId(0), |&(step, _)| step);
     }
 }

@@ -276,8 +276,8 @@ impl Core {
         status: &Status,
     ) {
         let mut waiting = Vec::new();
-        self.table.waiting(|at, id, _, ordinal| {
-            if at == slot && ordinals.contains(&ordinal) {
+        self.table.waiting_at(slot, |id, _, ordinal| {
+            if ordinals.contains(&ordinal) {
                 waiting.push(id);
             }
         });

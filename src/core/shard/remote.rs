@@ -62,12 +62,16 @@ impl Core {
                 self.quiet(LandingPlace { port, qp, landing }, buffer);
             }
             fabric::Arrival::Wrote {
+                qp,
                 token,
                 source,
                 outcome,
-                ..
             } => {
                 let link = LinkId::from_number((token.0 >> 32) as u32);
+                if self.links.of_qp(port, qp) != link {
+                    // Of a connection that the link has left: its ticket may name another write by now.
+                    return;
+                }
                 let end = if outcome == Outcome::Done {
                     WriteEnd::Done
                 } else {

@@ -12,7 +12,7 @@ use super::value::{Value, Waiter};
 use crate::channel::{Demand, Rule, Violation};
 use crate::fabric::{Landing, Token, Write};
 use crate::ground::{Code, Nanos, Status, catalogue, faults};
-use crate::rendezvous::{Origin, Requested, Slot};
+use crate::rendezvous::{Origin, Refusal, Requested, Slot};
 use crate::wire::Ticket;
 use crate::wire::message::StatusText;
 
@@ -183,6 +183,9 @@ impl Core {
             }
             Ok(Requested::Ready { value, ordinal }) => {
                 self.asked.remove(ticket);
+                let table = &self.table;
+                let parked = &mut self.links[link].parked;
+                parked.taken(|slot| table.values_at(&slot));
                 let landing = heard.landing.filter(|_| heard.ordinal == ordinal);
                 self.serve(
                     link,
@@ -199,9 +202,12 @@ impl Core {
             Err(refusal) => {
                 self.asked.remove(ticket);
                 let status = self.refused(refusal, slot);
-                self.links[link]
-                    .channel
-                    .fail_request(heard.request, &status);
+                let channel = &mut self.links[link].channel;
+                if matches!(refusal, Refusal::Finished) {
+                    // The peer has forgotten it, or would not ask: without this the answer would end its step.
+                    channel.finish(slot.step);
+                }
+                channel.fail_request(heard.request, &status);
                 self.links.touch(link);
             }
         }

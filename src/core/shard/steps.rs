@@ -148,13 +148,13 @@ impl Core {
         self.partings.mark(step, link);
         let mut slots = Vec::new();
         let Self { table, keys, .. } = &*self;
-        table.waiting(|slot, _, waiter, _| {
+        table.waiting_in(step, |slot, _, waiter, _| {
             let is_of_link = || {
                 keys.at(slot.key)
                     .is_some_and(|entry| entry.way.link == link)
             };
             let is_asked = matches!(waiter, Waiter::Asked(_));
-            if slot.step == step && !is_asked && slots.last() != Some(&slot) && is_of_link() {
+            if !is_asked && slots.last() != Some(&slot) && is_of_link() {
                 slots.push(slot);
             }
         });

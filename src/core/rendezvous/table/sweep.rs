@@ -268,6 +268,29 @@ impl<V, W: Copy> Table<V, W> {
         }
     }
 
+    /// As [`Table::waiting`], in one step.
+    pub fn waiting_in(&self, step: StepId, mut see: impl FnMut(Slot, WaiterId, W, u32)) {
+        let Some(number) = self.steps.find(step) else {
+            return;
+        };
+        let mut at = self.records.first_of(number);
+        while let Some(record) = self.records.get(at) {
+            for (id, waiter) in self.waiters_of(at) {
+                see(record.slot(), id, waiter.tag, waiter.ordinal);
+            }
+            at = self.records.next(at);
+        }
+    }
+
+    /// As [`Table::waiting`], at one slot.
+    pub fn waiting_at(&self, slot: Slot, mut see: impl FnMut(WaiterId, W, u32)) {
+        if let Some(at) = self.records.find(&slot) {
+            for (id, waiter) in self.waiters_of(at) {
+                see(id, waiter.tag, waiter.ordinal);
+            }
+        }
+    }
+
     /// True if a waiter is given up at a time of its own.
     #[must_use]
     pub fn has_deadline(&self, id: WaiterId) -> bool {
@@ -279,6 +302,13 @@ impl<V, W: Copy> Table<V, W> {
     pub fn waiters_at(&self, slot: Slot) -> usize {
         let record = self.record(&slot);
         record.map_or(0, |record| record.waiters() as usize)
+    }
+
+    /// How many values and offers stand at a slot, wanted or not.
+    #[must_use]
+    pub fn values_at(&self, slot: &Slot) -> usize {
+        self.record(slot)
+            .map_or(0, |record| record.items().len() as usize)
     }
 
     /// True if no value or offer stands at a slot, wanted or not.

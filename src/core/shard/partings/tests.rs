@@ -32,8 +32,23 @@ fn the_oldest_is_forgotten_first_and_no_more_are_kept_than_may_be() {
         if step % 3 == 0 {
             partings.forget(StepId(step));
         }
-        assert!(partings.order.len() <= 3 && partings.known.len() <= 3);
+        assert!(partings.order.len() <= 6 && partings.known.len() <= 3);
     }
     assert!(partings.has(StepId(1_000), link(0)) && partings.has(StepId(998), link(0)));
-    assert!(!partings.has(StepId(997), link(0)));
+    assert!(!partings.has(StepId(996), link(0)));
+}
+
+/// A step that goes on for long, beside others that many peers part from before they end here.
+#[test]
+fn what_went_with_its_step_takes_no_room_from_others() {
+    let mut partings = Partings::new(8);
+    partings.mark(StepId(1), link(0));
+    for step in 2..=1_000 {
+        for number in 0..7 {
+            partings.mark(StepId(step), link(number));
+        }
+        partings.forget(StepId(step));
+        assert!(partings.has(StepId(1), link(0)), "after step {step}");
+        assert!(partings.order.len() <= 16);
+    }
 }

@@ -172,3 +172,57 @@ fn a_value_offered_again_is_released_with_its_step() {
     assert_eq!(pair.solos[0].holdings().owed, [0; 4]);
     assert_eq!(pair.solos[1].holdings(), Holdings::default());
 }
+
+/// Values that are asked for leave past those that wait for credit, and no trace of theirs stays among these.
+#[test]
+fn what_leaves_by_requests_leaves_nothing_among_the_parked() {
+    let mut pair = Pair::new(Settings {
+        line_window: 20,
+        ..Settings::default()
+    });
+    let [first, second] = ["first", "second"].map(|edge| Key::between("a", "b", edge).unwrap());
+    pair.send(0, &first, 600);
+    pair.settle();
+    let parked = |pair: &mut Pair| {
+        let links = &mut pair.solos[0].core_mut().links;
+        links.iter().map(|link| link.parked.len()).sum::<usize>()
+    };
+    // One of them stays parked all the time.
+    pair.send(0, &second, 600);
+    for _ in 0..100 {
+        pair.send(0, &second, 600);
+        let requested = pair.solos[1].recv(STEP, &second, Nanos::NEVER);
+        pair.settle();
+        assert!(requested.take().is_some_and(|received| received.is_ok()));
+        assert!(parked(&mut pair) <= 3);
+    }
+    let last = pair.solos[1].recv(STEP, &second, Nanos::NEVER);
+    pair.settle();
+    assert!(last.take().is_some());
+    assert_eq!(parked(&mut pair), 0);
+}
+
+/// A peer has finished its part of a step so long ago that it is forgotten here: what is asked of it ends, and the step
+/// goes on.
+#[test]
+fn a_finish_that_was_forgotten_is_heard_again_and_ends_no_step() {
+    let mut pair = Pair::new(Settings::default());
+    let key = Key::between("a", "b", "large").unwrap();
+    // From its first large value on the key's receives ask.
+    let waiting = pair.solos[1].recv(STEP, &key, Nanos::NEVER);
+    pair.send(0, &key, 8_000);
+    pair.settle();
+    assert!(waiting.take().is_some());
+    pair.solos[0].finish(STEP);
+    pair.settle();
+    for link in pair.solos[1].core_mut().links.ids() {
+        pair.solos[1].core_mut().partings.forget_link(link);
+    }
+    for _ in 0..2 {
+        let late = pair.solos[1].recv(STEP, &key, Nanos::NEVER);
+        pair.settle();
+        let ended = late.take().expect("it ends").expect_err("nothing comes");
+        assert_eq!(ended.reason(), "STEP_FINISHED");
+        assert!(!pair.solos[1].core_mut().table.has_ended(STEP));
+    }
+}
