@@ -5,7 +5,7 @@ pub struct Nothing {}
 /// Who is connected to you?
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ConnectedRequest {
-    /// Connect to all known tasks first, for so many milliseconds; zero only looks.
+    /// Connect to all known tasks first, for so many milliseconds, and five seconds at most; zero only looks.
     #[prost(uint64, tag = "1")]
     pub probe_ms: u64,
     /// Tell of tasks whose names come after this one; empty tells of the first.

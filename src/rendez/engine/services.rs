@@ -31,6 +31,10 @@ pub const OWN_MAX: u32 = 15;
 /// How often a probe looks whether all are connected.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
+/// How long a probe waits at most: a task that is there is connected by then, and while it waits it has one of the few
+/// threads that all services share.
+const PROBE_MAX: Duration = Duration::from_secs(5);
+
 impl Engine {
     /// True if there is a control plane, by which other tasks can be called.
     #[must_use]
@@ -94,13 +98,9 @@ pub(super) fn of(engine: Weak<Inner>) -> Services {
     Services::new()
         .at_once(ECHO, |call| Ok(call.payload.clone()))
         .serve::<GetConnected>(move |call, asked| {
-            let engine = connected()?;
-            let until = Instant::now() + Duration::from_millis(asked.probe_ms);
-            Ok(who_is_connected(
-                &engine,
-                until.min(call.deadline),
-                &asked.after,
-            ))
+            let patience = Duration::from_millis(asked.probe_ms).min(PROBE_MAX);
+            probe(&connected, call, patience)?;
+            Ok(who_is_connected(&connected()?, &asked.after))
         })
         .serve::<GetClock>(move |_, _| {
             let clock = &clock()?.inner.clock;
@@ -266,21 +266,42 @@ impl Room {
     }
 }
 
-/// Of tasks whose names come after `after`, as many as an answer has room for.
-fn who_is_connected(engine: &Engine, until: Instant, after: &str) -> ConnectedReply {
-    let known = engine.inner.wiring.addressed();
-    let absent = |engine: &Engine| -> Vec<TaskName> {
-        let connected = engine.connected();
-        let is_absent =
-            |task: &&TaskName| !connected.iter().any(|connected| connected.task == **task);
-        known.iter().filter(is_absent).cloned().collect()
-    };
-    if until > Instant::now() {
-        absent(engine).iter().for_each(|task| engine.connect(task));
-    }
-    while until > Instant::now() && !absent(engine).is_empty() {
+/// The known tasks that are not connected.
+fn absent(engine: &Engine) -> Vec<TaskName> {
+    let connected = engine.connected();
+    let mut known = engine.inner.wiring.addressed();
+    known.retain(|task| !connected.iter().any(|peer| peer.task == *task));
+    known
+}
+
+/// Connects to all known tasks, and waits for them as long as `patience` lets and someone waits for the answer. It has
+/// no engine between two looks, so that it keeps none running.
+fn probe(
+    alive: &impl Fn() -> Result<Engine, Status>,
+    call: &Incoming,
+    patience: Duration,
+) -> Result<(), Status> {
+    let until = Instant::now() + patience;
+    let is_awaited = || !call.is_given_up() && until > Instant::now();
+    let mut is_first = true;
+    while is_awaited() {
+        let engine = alive()?;
+        engine.inner.is_up()?;
+        let absent = absent(&engine);
+        if absent.is_empty() {
+            break;
+        }
+        if std::mem::take(&mut is_first) {
+            absent.iter().for_each(|task| engine.connect(task));
+        }
+        drop(engine);
         std::thread::sleep(LOOK_EVERY);
     }
+    Ok(())
+}
+
+/// Of tasks whose names come after `after`, as many as an answer has room for.
+fn who_is_connected(engine: &Engine, after: &str) -> ConnectedReply {
     let fallbacks = engine.fallbacks();
     let fallbacks_to = |task: &TaskName| {
         let fallback = fallbacks.iter().find(|fallback| fallback.task == *task);

@@ -1,20 +1,25 @@
 //! Answers to peers that have more to tell than an answer has room for, and recordings for several askers at once.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use prost::Message;
-use rendez_proto::methods::engine_service::{GetPending, GetStat};
+use rendez_proto::Method as _;
+use rendez_proto::methods::engine_service::{GetConnected, GetPending, GetStat};
 use rendez_proto::services::{
-    Connected, ConnectedReply, DumpRequest, PendingRequest, ShardStat, StatReply, StatRequest,
+    Connected, ConnectedReply, ConnectedRequest, DumpRequest, PendingRequest, ShardStat, StatReply,
+    StatRequest,
 };
 
-use super::{Dumps, Room, fit_tasks, unpack};
-use crate::control::Incoming;
+use super::{Dumps, Room, fit_tasks, probe, unpack};
+use crate::control::{Incoming, PendingCall};
 use crate::engine::Engine;
 use crate::engine::tests::{PATIENCE, Way, config, pair};
-use crate::ground::limits::{CALL_PAYLOAD_MAX, DUMPS_MAX};
-use crate::ground::{Incarnation, Key, Status, StepId, catalogue};
+use crate::ground::device::TaskName;
+use crate::ground::limits::{CALL_PAYLOAD_MAX, DUMPS_MAX, SERVICE_THREADS};
+use crate::ground::{Incarnation, Key, Status, StepId, catalogue, faults};
 use crate::memory::Tensor;
 use crate::shard::{Task, TaskContext, TaskEvent};
 
@@ -194,4 +199,101 @@ fn each_of_several_askers_gets_one_recording() {
     assert_eq!(status.reason(), catalogue::CALL_BUSY);
     askers[1].take(&mut dumps, &engine).unwrap();
     engine.shutdown(PATIENCE);
+}
+
+/// Two tasks, and calls of the second that have all threads of the first's services wait for a task that never comes.
+fn probed() -> (Engine, Engine, Vec<PendingCall>) {
+    let (a, b) = pair(Way::Shm);
+    a.reach(b.task(), PATIENCE).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = format!("unix:{}", folder.path().join("nowhere").display());
+    let absent = TaskName::parse("/job:absent/task:0").unwrap();
+    a.add_peer(absent, nowhere.parse().unwrap());
+    let asked = ConnectedRequest {
+        probe_ms: u64::MAX,
+        after: String::new(),
+    };
+    let begin = |_| {
+        let (task, asked) = (a.task().to_string(), asked.encode_to_vec());
+        let control = b.inner.control.get().unwrap();
+        control.begin_call(&task, GetConnected::NUMBER, &asked, 0, 360 * PATIENCE)
+    };
+    let calls: Result<Vec<_>, _> = (0..SERVICE_THREADS).map(begin).collect();
+    (a, b, calls.unwrap())
+}
+
+/// True if a service of `a` answers within that time.
+fn serves(a: &TaskName, b: &Engine, patience: Duration) -> bool {
+    let asked = StatRequest { from: 0 };
+    b.ask::<GetStat>(a, &asked, patience).is_ok()
+}
+
+#[test]
+fn a_probe_that_was_given_up_leaves_its_thread_to_others() {
+    let (a, b, calls) = probed();
+    let began = Instant::now();
+    while serves(a.task(), &b, Duration::from_millis(20)) {
+        assert!(began.elapsed() < PATIENCE, "no probe waits");
+    }
+    drop(calls);
+    assert!(serves(a.task(), &b, PATIENCE));
+    a.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn a_probe_keeps_no_engine_running() {
+    let (a, b, calls) = probed();
+    let (task, inner) = (a.task().clone(), Arc::downgrade(&a.inner));
+    let began = Instant::now();
+    while serves(&task, &b, Duration::from_millis(20)) {
+        assert!(began.elapsed() < PATIENCE, "no probe waits");
+    }
+    drop(a);
+    while inner.strong_count() > 0 {
+        assert!(began.elapsed() < 3 * PATIENCE, "it runs on");
+        std::thread::yield_now();
+    }
+    drop(calls);
+    b.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn a_probe_ends_when_it_is_given_up_or_its_engine_is_gone() {
+    for is_given_up in [true, false] {
+        let mut config = config("/job:a/task:0");
+        config.control = false;
+        let engine = Engine::start(config).unwrap();
+        let absent = TaskName::parse("/job:absent/task:0").unwrap();
+        engine.add_peer(absent, "unix:/nowhere".parse().unwrap());
+        let call = Incoming::within(
+            "/job:b/task:0".into(),
+            Incarnation(1),
+            vec![],
+            PATIENCE * 360,
+        );
+        let cancelled = Arc::clone(&call.cancelled);
+        let inner = Arc::downgrade(&engine.inner);
+        let (told, looks) = mpsc::channel();
+        let probing = std::thread::spawn(move || {
+            let alive = || {
+                let _ = told.send(());
+                let inner = inner.upgrade().ok_or_else(faults::shutdown)?;
+                Ok(Engine { inner })
+            };
+            probe(&alive, &call, PATIENCE * 360)
+        });
+        (0..3).for_each(|_| looks.recv_timeout(PATIENCE).unwrap());
+        match is_given_up {
+            true => cancelled.store(true, Ordering::Relaxed),
+            false => drop(engine),
+        }
+        // There are no more looks once it has ended.
+        while let Ok(()) = looks.recv_timeout(PATIENCE) {}
+        let outcome = probing.join().unwrap();
+        let reason = outcome.map_err(|status| status.reason());
+        match is_given_up {
+            true => assert_eq!(reason, Ok(())),
+            false => assert_eq!(reason, Err(catalogue::SHUTDOWN)),
+        }
+    }
 }
