@@ -17,6 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::config::Config;
+use super::users::Users;
 use super::{Engine, Inner};
 use crate::ground::device::TaskName;
 use crate::ground::{Code, Status, TensorMeta, catalogue};
@@ -311,12 +312,9 @@ impl Devices {
         let TensorBytes::Device(place) = tensor.bytes() else {
             return Ok(tensor.clone());
         };
-        let engine = Engine {
-            inner: Arc::clone(inner),
-        };
         let meta = tensor.meta();
         let dims: Vec<u64> = meta.shape.dims().collect();
-        let mut builder = engine.tensor(meta.dtype, &dims)?;
+        let mut builder = inner.builder(meta.dtype, &dims, Pool::builder)?;
         let out = builder.bytes_mut();
         let arena = self.arena(inner, place.device)?;
         let copied = match self.pinned(inner, &arena, place.device, out) {
@@ -393,7 +391,7 @@ fn missing(why: &str) -> Status {
 /// The devices of an engine: see [`Engine::devices`].
 #[derive(Clone, Debug)]
 pub struct EngineDevices {
-    inner: Arc<Inner>,
+    inner: Arc<Users>,
 }
 
 impl Engine {

@@ -3,6 +3,7 @@
 //! It knows what is to be waited for, and in which order; not what a shard does before it stops.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use super::wiring::Wiring;
@@ -21,30 +22,40 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Whether all that is to stop has.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    is_so: Mutex<bool>,
+    state: Mutex<State>,
     told: Condvar,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Running,
+    /// That thread sees to it.
+    Ending(ThreadId),
+    Ended,
 }
 
 impl Ended {
     pub(super) fn new(is_so: bool) -> Self {
+        let state = if is_so { State::Ended } else { State::Running };
         Self {
-            is_so: Mutex::new(is_so),
+            state: Mutex::new(state),
             told: Condvar::new(),
         }
     }
 
-    fn tell(&self) {
-        *self.is_so.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    fn tell(&self, state: State) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
         self.told.notify_all();
     }
 
+    /// Not on the thread that sees to the end: what it ends may hold the last handle.
     fn wait(&self, patience: Duration) {
-        let is_so = self.is_so.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = State::Ending(std::thread::current().id());
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // In time or not, there is no more to do.
-        drop(
-            self.told
-                .wait_timeout_while(is_so, patience, |is_so| !*is_so),
-        );
+        drop(self.told.wait_timeout_while(state, patience, |state| {
+            *state != State::Ended && *state != own
+        }));
     }
 }
 
@@ -60,9 +71,18 @@ impl Inner {
             }
             return self.ended.wait(deadline.saturating_add(GRACE));
         };
-        finish(crew, &self.drives, self.control.get(), &self.wiring);
-        self.clean_up();
-        self.ended.tell();
+        self.end(crew);
+    }
+
+    /// The last handle of a user's was dropped.
+    pub(super) fn lose_users(self: &Arc<Self>) {
+        if forks::is_child() {
+            return;
+        }
+        if is_shard_thread() {
+            return self.stop_aside();
+        }
+        self.stop(DROPPED);
     }
 
     /// Tells the shards to stop. `None` if that was done before.
@@ -87,18 +107,25 @@ impl Inner {
 
     /// The last handle was dropped within a turn: what is left is waited for by a thread of its own, for the turn must
     /// end first.
-    fn stop_aside(&mut self) {
+    fn stop_aside(self: &Arc<Self>) {
         let Some(crew) = self.begin_stop(DROPPED) else {
             return;
         };
-        let (drives, control) = (self.drives.clone(), self.control.take());
-        let wiring = Arc::clone(&self.wiring);
+        let inner = Arc::clone(self);
         let thread = std::thread::Builder::new().name("rendez-stop".into());
-        let body = move || finish(crew, &drives, control.as_ref(), &wiring);
-        if let Err(error) = thread.spawn(body) {
+        if let Err(error) = thread.spawn(move || inner.end(crew)) {
             tracing::warn!(%error, "no thread to stop the engine: it ends without a goodbye");
+            self.clean_up();
+            self.ended.tell(State::Ended);
         }
+    }
+
+    /// Waits for what was told to stop, and ends the rest.
+    fn end(&self, crew: Crew) {
+        self.ended.tell(State::Ending(std::thread::current().id()));
+        finish(crew, &self.drives, self.control.get(), &self.wiring);
         self.clean_up();
+        self.ended.tell(State::Ended);
     }
 
     fn clean_up(&self) {
@@ -135,13 +162,10 @@ fn finish(crew: Crew, drives: &[Arc<Drive>], control: Option<&Control>, wiring: 
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // It has ended: its users' last handle was dropped before.
         if forks::is_child() {
-            return self.forget();
+            self.forget();
         }
-        if is_shard_thread() {
-            return self.stop_aside();
-        }
-        self.stop(DROPPED);
     }
 }
 

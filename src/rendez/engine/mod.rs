@@ -25,6 +25,7 @@ mod steps;
 mod tasks;
 mod tensors;
 mod transports;
+mod users;
 mod wiring;
 
 #[cfg(test)]
@@ -68,21 +69,23 @@ use ending::Ended;
 use recording::ComparedClock;
 use reporters::Reporters;
 use steps::Steps;
+use users::Users;
 use wiring::Wiring;
 
-/// A running engine. Cheap to clone; the last clone dropped stops it.
+/// A running engine. Cheap to clone; the last clone dropped stops it, at once and whatever the engine's own threads are
+/// at. What is made of a clone and hands values over, as a [`Step`] and a [`Recv`], counts as one.
 ///
 /// **After `fork`** an engine does not work in the child, which has none of its threads: calls that return a status
 /// return `ENGINE_FORKED`, [`Engine::start`] too, and the others do nothing. Dropping it there is harmless. Fork before
 /// the first engine starts, or call `exec` in the child, as [`std::process::Command`] does.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    inner: Arc<Inner>,
+    inner: Arc<Users>,
 }
 
 /// A handle that does not keep its engine running.
 #[derive(Clone, Debug)]
-pub struct WeakEngine(Weak<Inner>);
+pub struct WeakEngine(Weak<Users>);
 
 impl WeakEngine {
     /// The engine, if it still runs.
@@ -456,7 +459,7 @@ impl Engine {
         if !is_shard_thread() {
             return self.inner.stop(deadline);
         }
-        let inner = Arc::clone(&self.inner);
+        let inner: Arc<Inner> = Arc::clone(&self.inner);
         let thread = std::thread::Builder::new().name("rendez-stop".into());
         if let Err(error) = thread.spawn(move || inner.stop(deadline)) {
             tracing::warn!(%error, "no thread to stop the engine: it ends with its last handle");

@@ -375,7 +375,7 @@ impl Inner {
                 if is_stopped {
                     return;
                 }
-                Engine { inner }.compare_all_clocks();
+                Engine::within(inner).compare_all_clocks();
                 std::thread::park_timeout(COMPARED_FOR);
             }
         };
@@ -411,7 +411,7 @@ impl Inner {
             let Some(inner) = engine.upgrade() else {
                 return;
             };
-            match (Engine { inner }).dump(&folder, "missed") {
+            match Engine::within(inner).dump(&folder, "missed") {
                 Ok(paths) => {
                     let files = paths
                         .iter()

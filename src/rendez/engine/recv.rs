@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use super::Engine;
 use super::cancel::{CancelToken, Hook};
-use super::{Engine, Inner};
+use super::users::Users;
 use crate::drive::{Drive, is_shard_thread};
 use crate::ground::{Key, Nanos, Status, StepId, TensorMeta, faults, limits};
 use crate::mail::mailbox::{Cancel, Command, give_up};
@@ -47,7 +48,7 @@ use crate::trace::Path;
 #[derive(Debug)]
 #[must_use = "a receive does nothing until it is awaited or waited for"]
 pub struct Recv {
-    engine: Arc<Inner>,
+    engine: Arc<Users>,
     step: StepId,
     key: Key,
     deadline: Option<Duration>,
@@ -77,7 +78,7 @@ enum State {
 }
 
 impl Recv {
-    pub(super) fn new(engine: Arc<Inner>, step: StepId, key: Key, ended: Option<Status>) -> Self {
+    pub(super) fn new(engine: Arc<Users>, step: StepId, key: Key, ended: Option<Status>) -> Self {
         Self {
             engine,
             step,

@@ -90,7 +90,7 @@ pub(super) fn of(engine: Weak<Inner>) -> Services {
     let alive = move || {
         let inner: Option<Arc<Inner>> = engine.upgrade();
         let gone = || Status::of(catalogue::SHUTDOWN, "Shutdown");
-        inner.map(|inner| Engine { inner }).ok_or_else(gone)
+        inner.map(Engine::within).ok_or_else(gone)
     };
     let (connected, pending) = (alive.clone(), alive.clone());
     let (clock, stat, dump, offered) = (alive.clone(), alive.clone(), alive.clone(), alive);

@@ -12,6 +12,7 @@ use super::ending::Ended;
 use super::reporters::Reporters;
 use super::steps::Steps;
 use super::transports::Transports;
+use super::users::Users;
 use super::wiring::{ShardObserver, Wiring};
 use super::{Engine, Inner, Placement};
 use crate::control::Services;
@@ -79,6 +80,7 @@ impl Engine {
             config,
         });
         wiring.bind(&inner);
+        let inner = Users::of(inner);
         Ok(Self { inner })
     }
 

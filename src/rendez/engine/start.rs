@@ -15,6 +15,7 @@ use super::reporters::Reporters;
 use super::secrets;
 use super::steps::Steps;
 use super::transports::Transports;
+use super::users::Users;
 use super::wiring::{ShardObserver, Wiring};
 use super::{Crew, Inner, Placement};
 use super::{metrics, recording};
@@ -37,7 +38,7 @@ const GREETING_MIN: Duration = Duration::from_secs(1);
 /// The longest that a control thread looks for what follows a call, before it sleeps.
 const LOOKOUT_MAX: Duration = Duration::from_micros(100);
 
-pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, Status> {
+pub(super) fn start(config: Config, services: Services) -> Result<Arc<Users>, Status> {
     if forks::is_child() {
         return Err(faults::forked());
     }
@@ -174,6 +175,8 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
         recorders: OnceLock::new(),
         config,
     });
+    // Dropped where a start fails: what runs by then ends.
+    let users = Users::of(Arc::clone(&inner));
     begun?;
     let mut recorders = vec![None; count];
     for _ in 0..count {
@@ -203,7 +206,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
         *inner.metrics.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
     }
     tracing::debug!(task = %inner.task, cores = ?inner.placement.cores, is_huge, "the engine runs");
-    Ok(inner)
+    Ok(users)
 }
 
 fn start_control(inner: &Arc<Inner>) -> Result<(), Status> {

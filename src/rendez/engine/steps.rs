@@ -8,6 +8,7 @@ use super::Inner;
 use super::drive::Reach;
 use super::recv::{Recv, may_wait};
 use super::send::SendAsync;
+use super::users::Users;
 use crate::drive::Drive;
 use crate::ground::{Key, Nanos, Status, StepId, Traceparent, catalogue, faults, limits};
 use crate::mail::mailbox::{Command, bytes_of};
@@ -113,13 +114,13 @@ impl Steps {
 /// One step of one engine. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Step {
-    engine: Arc<Inner>,
+    engine: Arc<Users>,
     id: StepId,
     state: Arc<StepState>,
 }
 
 impl Step {
-    pub(super) fn new(engine: Arc<Inner>, id: StepId) -> Self {
+    pub(super) fn new(engine: Arc<Users>, id: StepId) -> Self {
         // In a child of `fork` the list may be locked for ever.
         let state = match forks::is_child() {
             true => Arc::default(),

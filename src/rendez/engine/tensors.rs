@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::Engine;
+use super::{Engine, Inner};
 use crate::ground::{Code, DType, Shape, Status, TensorMeta, catalogue};
 use crate::memory::strings::check_count;
 use crate::memory::{Element, MemoryError, Pool, Tensor, TensorBuilder};
@@ -14,7 +14,7 @@ impl Engine {
     /// `InvalidArgument` for dimensions that are no shape, `ResourceExhausted` when the arena is full; `SHUTDOWN` after
     /// [`Engine::shutdown`], and what the engine ended with if a shard panicked.
     pub fn tensor(&self, dtype: DType, dims: &[u64]) -> Result<TensorBuilder, Status> {
-        self.builder(dtype, dims, Pool::builder)
+        self.inner.builder(dtype, dims, Pool::builder)
     }
 
     /// As [`Engine::tensor`], for a tensor whose bytes own whole pages: receivers that read it in place may map it to
@@ -41,38 +41,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::tensor`].
     pub fn paged_tensor(&self, dtype: DType, dims: &[u64]) -> Result<TensorBuilder, Status> {
-        self.builder(dtype, dims, Pool::paged_builder)
-    }
-
-    fn builder(
-        &self,
-        dtype: DType,
-        dims: &[u64],
-        build: fn(&mut Pool, TensorMeta) -> Result<TensorBuilder, MemoryError>,
-    ) -> Result<TensorBuilder, Status> {
-        self.inner.is_up()?;
-        let unfit = |error: &dyn std::fmt::Display| {
-            Status::new(
-                Code::InvalidArgument,
-                catalogue::TENSOR_SHAPE,
-                error.to_string(),
-            )
-        };
-        let shape = Shape::new(dims).map_err(|error| unfit(&error))?;
-        let meta = TensorMeta::new(dtype, shape).map_err(|error| unfit(&error))?;
-        let mut pool = self
-            .inner
-            .pool
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let known = pool.segments().len();
-        let builder = build(&mut pool, meta)?;
-        for segment in &pool.segments()[known..] {
-            self.inner
-                .wiring
-                .segment_added(self.inner.app_arena(), Arc::clone(segment));
-        }
-        Ok(builder)
+        self.inner.builder(dtype, dims, Pool::paged_builder)
     }
 
     /// A tensor of a copy of `values`, in memory of this engine: it is handed over without another copy.
@@ -97,5 +66,34 @@ impl Engine {
         let mut builder = self.tensor(T::DTYPE, &dims)?;
         builder.as_mut_slice::<T>()?.copy_from_slice(values);
         Ok(builder.finish())
+    }
+}
+
+impl Inner {
+    /// Memory for a tensor, as `build` takes it of the arena of application threads.
+    pub(super) fn builder(
+        &self,
+        dtype: DType,
+        dims: &[u64],
+        build: fn(&mut Pool, TensorMeta) -> Result<TensorBuilder, MemoryError>,
+    ) -> Result<TensorBuilder, Status> {
+        self.is_up()?;
+        let unfit = |error: &dyn std::fmt::Display| {
+            Status::new(
+                Code::InvalidArgument,
+                catalogue::TENSOR_SHAPE,
+                error.to_string(),
+            )
+        };
+        let shape = Shape::new(dims).map_err(|error| unfit(&error))?;
+        let meta = TensorMeta::new(dtype, shape).map_err(|error| unfit(&error))?;
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = pool.segments().len();
+        let builder = build(&mut pool, meta)?;
+        for segment in &pool.segments()[known..] {
+            self.wiring
+                .segment_added(self.app_arena(), Arc::clone(segment));
+        }
+        Ok(builder)
     }
 }

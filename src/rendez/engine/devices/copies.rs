@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use super::loans::check;
 use super::{EngineDevices, lock};
 use crate::engine::Inner;
+use crate::engine::users::Users;
 use crate::ground::{Key, Status, catalogue, faults};
 use crate::memory::{DeviceBuffer, DevicePtr, Lane, MemoryError, Stream, Tensor, TensorBytes};
 
@@ -150,7 +151,7 @@ impl Inner {
         }
         if let Some(device) = self.lendable(key, tensor) {
             let all = EngineDevices {
-                inner: Arc::clone(self),
+                inner: Users::none(Arc::clone(self)),
             };
             match all.lane(device).and_then(|lane| all.copy(tensor, lane)) {
                 Ok(copied) => return Ok(copied),

@@ -1,12 +1,15 @@
-//! Ends that two threads ask for, and the last handle dropped where its shard is turned.
+//! Ends that two threads ask for, and the last handle dropped where its shard is turned, or while a thread of the
+//! engine's own holds what is inside.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::drive::Driver;
-use crate::engine::Engine;
-use crate::engine::tests::{PATIENCE, config};
+use crate::engine::tests::{PATIENCE, Way, config, pair};
+use crate::engine::{Engine, Inner};
+use crate::ground::{Key, StepId, catalogue};
+use crate::memory::Tensor;
 use crate::shard::{Task, TaskContext, TaskEvent};
 
 /// Holds its engine until it may go.
@@ -103,4 +106,33 @@ fn a_second_shutdown_waits_for_the_end_that_the_first_began() {
         // There is nothing more to wait for.
         engine.shutdown(Duration::MAX);
     }
+}
+
+/// As a thread does that compares clocks, or answers a peer.
+#[test]
+fn the_last_handle_of_a_user_ends_an_engine_that_is_held_inside() {
+    let (a, b) = pair(Way::Tcp);
+    a.reach(b.task(), PATIENCE).unwrap();
+    let key = |name| Key::between("a", "b", name).unwrap();
+    let step = b.step(StepId(1));
+    let heard = step.recv(&key("sent")).deadline(PATIENCE).start().unwrap();
+    let rest = step.recv(&key("never")).deadline(PATIENCE).start().unwrap();
+    let held: Arc<Inner> = Arc::clone(&a.inner);
+    let weak = a.downgrade();
+    let (task, sender) = (a.task().clone(), a.step(StepId(1)));
+    sender.send(&key("sent"), Tensor::scalar(7u8)).unwrap();
+    drop(a);
+    // A step is a handle too.
+    assert!(weak.upgrade().is_some_and(|a| *a.task() == task));
+    assert!(held.is_up().is_ok());
+    drop(sender);
+    assert!(weak.upgrade().is_none());
+    assert_eq!(held.is_up().unwrap_err().reason(), catalogue::SHUTDOWN);
+    assert_eq!(heard.wait().unwrap().tensor.host().unwrap(), [7]);
+    let goodbye = rest.wait().unwrap_err();
+    assert!(goodbye.message().contains("has left"), "{goodbye}");
+    // There is nothing more to wait for, nor to tell.
+    held.stop(Duration::MAX);
+    drop(held);
+    b.shutdown(PATIENCE);
 }

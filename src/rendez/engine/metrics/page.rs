@@ -4,7 +4,7 @@
 //! `prometheus-client` writes OpenMetrics alone, and wants to own the counters.
 
 use std::fmt::Write;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use super::Pages;
 use crate::control::Path;
@@ -36,8 +36,7 @@ pub(crate) struct Page(pub(crate) Weak<Inner>);
 
 impl Page {
     fn engine(&self) -> Option<Engine> {
-        let inner: Arc<Inner> = self.0.upgrade()?;
-        Some(Engine { inner })
+        self.0.upgrade().map(Engine::within)
     }
 }
 

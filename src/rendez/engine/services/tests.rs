@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 use prost::Message;
@@ -15,8 +15,8 @@ use rendez_proto::services::{
 
 use super::{Dumps, Room, fit_tasks, probe, unpack};
 use crate::control::{Incoming, PendingCall};
-use crate::engine::Engine;
 use crate::engine::tests::{PATIENCE, Way, config, pair};
+use crate::engine::{Engine, Inner};
 use crate::ground::device::TaskName;
 use crate::ground::limits::{CALL_PAYLOAD_MAX, DUMPS_MAX, SERVICE_THREADS};
 use crate::ground::{Incarnation, Key, Status, StepId, catalogue, faults};
@@ -243,7 +243,8 @@ fn a_probe_that_was_given_up_leaves_its_thread_to_others() {
 #[test]
 fn a_probe_keeps_no_engine_running() {
     let (a, b, calls) = probed();
-    let (task, inner) = (a.task().clone(), Arc::downgrade(&a.inner));
+    let task = a.task().clone();
+    let inner: Weak<Inner> = Arc::downgrade(&a.inner);
     let began = Instant::now();
     while serves(&task, &b, Duration::from_millis(20)) {
         assert!(began.elapsed() < PATIENCE, "no probe waits");
@@ -272,13 +273,13 @@ fn a_probe_ends_when_it_is_given_up_or_its_engine_is_gone() {
             PATIENCE * 360,
         );
         let cancelled = Arc::clone(&call.cancelled);
-        let inner = Arc::downgrade(&engine.inner);
+        let inner: Weak<Inner> = Arc::downgrade(&engine.inner);
         let (told, looks) = mpsc::channel();
         let probing = std::thread::spawn(move || {
             let alive = || {
                 let _ = told.send(());
                 let inner = inner.upgrade().ok_or_else(faults::shutdown)?;
-                Ok(Engine { inner })
+                Ok(Engine::within(inner))
             };
             probe(&alive, &call, PATIENCE * 360)
         });
