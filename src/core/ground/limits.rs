@@ -526,7 +526,8 @@ pub const RECORDER_BYTES: usize = 1 << 20;
 /// Bytes of that ring at most: with 5.3 MiB of histograms and names a recorder stays within 16 MiB.
 pub const RECORDER_BYTES_MAX: usize = 8 << 20;
 
-/// Recorders that earlier lives of a task left in `recorder_dir`, of each shard: 4 × 6.3 MiB as they are by default.
+/// Recorders that earlier lives of a task left in `recorder_dir`, of each shard, and as many copies of missed
+/// deadlines: 2 × 4 × 6.3 MiB as they are by default.
 pub const RECORDINGS_LEFT: usize = 4;
 
 /// Recordings that are given away at once, packed: 4 × some MiB. Of more askers the first is displaced.

@@ -22,8 +22,8 @@ use crate::shard::Call;
 use crate::trace::clock::Scale;
 use crate::trace::recorder::{CLASSES, Recorder, Stage, Way as ValueWay, cell_of};
 use crate::trace::stages::{PeerClock, woke_thread};
+use files::{MISSED, stem, unwritable};
 pub(super) use files::{clear, place};
-use files::{stem, unwritable};
 use rendez_proto::methods::engine_service::GetClock;
 use rendez_proto::services::{ClockReply, ClockRequest};
 
@@ -411,7 +411,7 @@ impl Inner {
             let Some(inner) = engine.upgrade() else {
                 return;
             };
-            match Engine::within(inner).dump(&folder, "missed") {
+            match Engine::within(inner).dump(&folder, MISSED) {
                 Ok(paths) => {
                     let files = paths
                         .iter()

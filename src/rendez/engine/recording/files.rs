@@ -20,6 +20,9 @@ use crate::trace::stages::RecorderPlace;
 /// Recordings are for their owner alone: they tell what a task does, with all its keys.
 const RECORDING_MODE: u32 = 0o600;
 
+/// What copies that missed deadlines leave are named after.
+pub(super) const MISSED: &str = "missed";
+
 /// How often a new file is tried to be locked.
 const LOCK_TRIES: u32 = 100;
 
@@ -62,6 +65,17 @@ fn shard_of(file: &str, task: &TaskName) -> Option<u16> {
     is_one.then(|| shard.parse().ok())?
 }
 
+/// The shard that a file is a copy of, made by another process of the task when a deadline was missed; `None` if it is
+/// none. Copies that a person asked for are theirs to remove.
+fn missed_of(file: &str, task: &TaskName) -> Option<u16> {
+    let rest = file.strip_prefix(&prefix(task))?.strip_suffix(".rdz")?;
+    let (rest, why) = rest.rsplit_once('-')?;
+    let (process, shard) = rest.split_once('-')?;
+    let process = process.parse::<u32>().ok()?;
+    let is_one = why == MISSED && process != std::process::id();
+    is_one.then(|| shard.parse().ok())?
+}
+
 /// Where the recorder of a shard is to lie.
 pub(in crate::engine) fn place(
     config: &Config,
@@ -82,8 +96,9 @@ pub(in crate::engine) fn place(
         });
         thin_out(folder, task, shard as u16);
         let reserved = reserve(&file, &path, config.recorder_bytes as usize, || {
-            let left = left(folder, task, None);
-            left.first()
+            let mut spare = LEFT.iter().flat_map(|of| left(folder, task, *of, None));
+            spare
+                .next()
                 .is_some_and(|(_, oldest)| fs::remove_file(oldest).is_ok())
         });
         reserved.map_err(|error| {
@@ -116,7 +131,7 @@ fn make(path: &Path) -> std::io::Result<File> {
 }
 
 /// Takes the blocks of a recorder. Where the folder is full, what `spare` can remove makes room: the last words of
-/// earlier lives are no reason not to begin another.
+/// earlier lives, and what they kept of missed deadlines, are no reason not to begin another.
 fn reserve(
     file: &File,
     path: &Path,
@@ -146,21 +161,36 @@ fn is_full(error: &std::io::Error) -> bool {
     )
 }
 
-/// Of the lives that left a recorder, by a crash or a missed deadline, the last ones keep it.
+/// Of the lives that left a recorder, by a crash or a missed deadline, the last ones keep it; so do those that left a
+/// copy.
 fn thin_out(folder: &Path, task: &TaskName, shard: u16) {
-    let left = left(folder, task, Some(shard));
-    let spare = left.len().saturating_sub(RECORDINGS_LEFT);
-    for (_, path) in &left[..spare] {
-        let _ = fs::remove_file(path);
+    for of in LEFT {
+        let left = left(folder, task, of, Some(shard));
+        let spare = left.len().saturating_sub(RECORDINGS_LEFT);
+        for (_, path) in &left[..spare] {
+            let _ = fs::remove_file(path);
+        }
     }
 }
 
-/// The recorders that other lives of the task have left, of that shard or of all, the oldest first.
-fn left(folder: &Path, task: &TaskName, shard: Option<u16>) -> Vec<((i64, i64), PathBuf)> {
+/// The shard that a file is of, if it is of that kind.
+type ShardOf = fn(&str, &TaskName) -> Option<u16>;
+
+/// What lives leave, in the order in which it makes room: a copy is short of what came after it, but was made on
+/// purpose.
+const LEFT: [ShardOf; 2] = [shard_of, missed_of];
+
+/// The files of a kind that other lives of the task have left, of that shard or of all, the oldest first.
+fn left(
+    folder: &Path,
+    task: &TaskName,
+    kind: ShardOf,
+    shard: Option<u16>,
+) -> Vec<((i64, i64), PathBuf)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let found = entries.filter(|entry| {
         let name = entry.file_name();
-        let of = name.to_str().and_then(|name| shard_of(name, task));
+        let of = name.to_str().and_then(|name| kind(name, task));
         of.is_some() && (shard.is_none() || of == shard)
     });
     let mut left: Vec<_> = found
@@ -170,7 +200,7 @@ fn left(folder: &Path, task: &TaskName, shard: Option<u16>) -> Vec<((i64, i64), 
     left
 }
 
-/// When a recorder was written last whose life is over; `None` while it goes on, and for what is none of ours.
+/// When a file was written last; `None` while the life goes on whose recorder it is, and for what is none of ours.
 fn left_at(path: &Path) -> Option<(i64, i64)> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = File::options().read(true).custom_flags(flags).open(path);

@@ -133,6 +133,61 @@ fn what_crashes_left_makes_room_where_there_is_none() {
     assert_eq!(recorders(folder.path()).len(), 1);
 }
 
+/// A copy that another process of the task, or this one, has left of a shard at that time.
+fn copy(folder: &Path, process: u32, why: &str, shard: u16, at: u64) -> PathBuf {
+    let task = TaskName::parse("/job:a/task:0").expect("a name");
+    let path = folder.join(format!("{}{process}-{shard}-{why}.rdz", prefix(&task)));
+    let file = File::create_new(&path).expect("made");
+    let at = SystemTime::UNIX_EPOCH + Duration::from_secs(at);
+    file.set_modified(at).expect("set");
+    path
+}
+
+#[test]
+fn the_last_missed_deadlines_of_other_processes_keep_their_copies() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (folder, own) = (folder.path(), std::process::id());
+    let kept = RECORDINGS_LEFT as u32;
+    let copies = (1..=kept + 2).map(|at| copy(folder, own + at, "missed", 0, at.into()));
+    let mut left: Vec<_> = copies.collect();
+    let gone: Vec<_> = left.drain(..2).collect();
+    // Another shard's, our own, and those that were asked for.
+    left.push(copy(folder, own + 1, "missed", 1, 1));
+    left.push(copy(folder, own, "missed", 0, 1));
+    let asked = (1..=kept + 2).map(|at| copy(folder, own + at, "asked", 0, 1));
+    left.extend(asked);
+    left.sort();
+    let engine = Engine::start(config(folder)).expect("it starts");
+    engine.shutdown(Duration::ZERO);
+    assert_eq!(recorders(folder), left);
+    assert!(gone.iter().all(|gone| !gone.exists()));
+}
+
+/// As where each life misses a deadline, ends in good order, and has a number of its own.
+#[test]
+fn what_missed_deadlines_left_makes_room_after_what_crashes_left() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (folder, own) = (folder.path(), std::process::id());
+    fs::write(folder.join(FULL), "").expect("written");
+    let task = TaskName::parse("/job:a/task:0").expect("a name");
+    let crashed = folder.join(name(&task, Incarnation(1), 0));
+    File::create_new(&crashed).expect("made");
+    let missed = copy(folder, own + 1, "missed", 3, 1);
+    let asked = copy(folder, own + 2, "asked", 0, 1);
+    let mut config = config(folder);
+    config.control = false;
+    let first = Engine::start(config.clone()).expect("it starts");
+    assert!(!crashed.exists() && missed.exists(), "the life goes first");
+    let second = Engine::start(config.clone()).expect("it starts");
+    assert!(!missed.exists(), "the copy makes room");
+    let status = Engine::start(config).expect_err("there is no more to remove");
+    assert_eq!(status.reason(), catalogue::FILE_UNWRITABLE);
+    for engine in [first, second] {
+        engine.shutdown(Duration::ZERO);
+    }
+    assert!(asked.exists());
+}
+
 /// A recorder of `folder` is open or mapped in this process.
 fn is_held(folder: &Path) -> bool {
     let folder = folder.to_str().expect("text");
