@@ -76,8 +76,9 @@ struct Book {
     unreached: BTreeMap<TaskName, Status>,
     /// The peer of each connection.
     connected: BTreeMap<PeerId, Connected>,
-    /// Peers to which the way was not the best one of this machine, by name: bounded by the peers there may be.
-    fallbacks: BTreeMap<TaskName, Fallback>,
+    /// Peers to which the way was not the best one of this machine, by name: bounded by the peers there may be. Those
+    /// of one peer that differ in their ways or reason are counted each for itself, the last one last.
+    fallbacks: BTreeMap<TaskName, Vec<Fallback>>,
     /// The last life of each task that was connected, so that a return is known: bounded by the peers there may be.
     lives: BTreeMap<TaskName, Incarnation>,
     /// Whose exit is still to be told, whether connected or not: only where it can be proved.
@@ -263,11 +264,6 @@ impl Wiring {
     /// The connections that stand.
     pub(crate) fn connected(&self) -> Vec<Connected> {
         self.book().connected.values().cloned().collect()
-    }
-
-    /// The paths that were taken for want of a better one.
-    pub(crate) fn fallbacks(&self) -> Vec<Fallback> {
-        self.book().fallbacks.values().cloned().collect()
     }
 
     fn engine(&self) -> Option<Arc<Inner>> {

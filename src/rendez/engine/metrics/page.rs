@@ -251,7 +251,7 @@ fn engine_page(engine: &Engine, text: &mut Text) {
         let errors = clocks.iter();
         let errors = errors.map(|(task, clock)| (of_peer(task), clock.error.as_secs_f64()));
         one("rendez_peer_clock_error_seconds", errors.collect());
-        let fallbacks = engine.fallbacks().into_iter().map(|fallback| {
+        let fallbacks = inner.wiring.each_fallback().into_iter().map(|fallback| {
             let labels = format!(
                 "peer=\"{}\",from=\"{}\",to=\"{}\",reason=\"{}\"",
                 escaped(&fallback.task.to_string()),

@@ -40,30 +40,42 @@ impl Wiring {
         if !book.fallbacks.contains_key(&task) && book.fallbacks.len() >= limits::PEERS_MAX {
             return;
         }
-        let fallback = book
-            .fallbacks
-            .entry(task)
-            .or_insert_with_key(|task| Fallback {
-                task: task.clone(),
-                from,
-                to: connected.path,
-                why: String::new(),
-                reason,
-                count: 0,
-            });
-        fallback.count += 1;
-        (fallback.why, fallback.reason) = (why, reason);
-        (fallback.from, fallback.to) = (from, connected.path);
-        if fallback.count == 1 {
-            let Fallback {
-                task,
-                from,
-                to,
-                why,
-                ..
-            } = fallback;
-            let (from, to) = (from.name(), to.name());
+        let fallbacks = book.fallbacks.entry(task).or_default();
+        if fallbacks.is_empty() {
+            let (task, to, from) = (&connected.task, connected.path.name(), from.name());
             tracing::warn!(%task, from, to, %why, "the best way to a peer is unavailable; this is logged once");
         }
+        let same = |known: &Fallback| {
+            (known.from, known.to, known.reason) == (from, connected.path, reason)
+        };
+        let known = fallbacks.iter().position(same);
+        let count = known.map_or(0, |at| fallbacks.remove(at).count);
+        fallbacks.push(Fallback {
+            task: connected.task.clone(),
+            from,
+            to: connected.path,
+            why,
+            reason,
+            count: count + 1,
+        });
+    }
+
+    /// The paths that were taken for want of a better one: of each peer the last, and how many there were of all.
+    pub(crate) fn fallbacks(&self) -> Vec<Fallback> {
+        let book = self.book();
+        let last = book.fallbacks.values().filter_map(|all| {
+            let count = all.iter().map(|one| one.count).sum();
+            let last = all.last()?.clone();
+            Some(Fallback { count, ..last })
+        });
+        last.collect()
+    }
+
+    /// The same, each with its own count: what was counted under other ways or another reason stays there.
+    pub(crate) fn each_fallback(&self) -> Vec<Fallback> {
+        self.book().fallbacks.values().flatten().cloned().collect()
     }
 }
+
+#[cfg(test)]
+mod tests;
