@@ -69,7 +69,7 @@ impl DerefMut for Payload {
 
 /// What is said of a message whose tensor could not come.
 pub(crate) const OUT_OF_REACH: &str =
-    "a tensor of it lies in a device's memory, and could not go when its turn came";
+    "a tensor of it in a device's memory could not go in its turn, or cannot be read here";
 
 /// Tensors of at least so many bytes go their own way, so that small ones need not wait behind them.
 pub(crate) const LARGE: usize = 64 << 10;

@@ -9,7 +9,7 @@ mod sending;
 
 use std::collections::{HashMap, VecDeque};
 
-use rendez::ground::{DeviceName, FrameIter, Key, Status, StepId, TaskName};
+use rendez::ground::{DeviceName, FrameIter, Key, Status, StepId, TaskName, catalogue};
 use rendez::mail::Received;
 use rendez::memory::Tensor;
 use rendez::shard::{PreparedKey, TaskContext};
@@ -65,7 +65,7 @@ struct Partial {
     message: Message<Payload>,
     tensors: Vec<Option<Tensor>>,
     left: usize,
-    /// One of them cannot come: something dead came in its place.
+    /// One of them cannot come: something dead came in its place, or it cannot be read here.
     lacks_tensor: bool,
 }
 
@@ -318,13 +318,10 @@ impl Lanes {
         if self.lanes[at].awaited > AWAITED_MAX {
             self.forget_partials(at);
             let what = format!("it has announced {AWAITED_MAX} tensors that it does not send");
-            return Brought::Lost(
-                worker,
-                Status::of(rendez::ground::catalogue::RPC_MESSAGE, what),
-            );
+            return Brought::Lost(worker, Status::of(catalogue::RPC_MESSAGE, what));
         }
         for (index, is_large) in awaited.iter().enumerate() {
-            let token = OF_TENSOR | serial << INDEX_BITS | index as u64;
+            let token = token_of(serial, index);
             self.lanes[at].queued[usize::from(*is_large)].push_back((token, lives));
         }
         let tensors = vec![None; left];
@@ -412,8 +409,12 @@ impl Lanes {
         context: &mut TaskContext<'_>,
     ) -> Brought {
         let (serial, index) = parts_of(token);
-        let received = match outcome {
-            Ok(received) => received,
+        let (tensor, is_dead) = match outcome {
+            Ok(received) => (received.tensor, received.is_dead),
+            // It was sent, and cannot be read here. Its place is gone with it: those that follow are for the others.
+            Err(status) if status.reason() == catalogue::TENSOR_DEVICE => {
+                (Tensor::scalar(0_u8), true)
+            }
             // Without it those that follow would be taken for it.
             Err(status) => {
                 let lane = self.partials.get(&serial).map(|partial| partial.lane);
@@ -431,8 +432,8 @@ impl Lanes {
             self.orphan_ended(serial, index, context);
             return Brought::Nothing;
         };
-        partial.lacks_tensor |= received.is_dead;
-        partial.tensors[index] = Some(received.tensor);
+        partial.lacks_tensor |= is_dead;
+        partial.tensors[index] = Some(tensor);
         partial.left -= 1;
         let lane = &mut self.lanes[partial.lane];
         lane.awaited = lane.awaited.saturating_sub(1);
@@ -467,6 +468,11 @@ pub(crate) fn key_of(
     let edge = format!("rpc/{group}/{}/", KINDS[kind]);
     let key = Key::new(&from, Default::default(), &to, &edge, Default::default())?;
     Ok(key.owned_by_first(SHARDS, 16 * SHARDS).unwrap_or(key))
+}
+
+/// By which a receive of a tensor is known.
+pub(crate) const fn token_of(serial: u64, index: usize) -> u64 {
+    OF_TENSOR | serial << INDEX_BITS | index as u64
 }
 
 /// The message that a token of a tensor is of, and which of its tensors.

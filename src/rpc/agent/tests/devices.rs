@@ -3,11 +3,14 @@
 use std::sync::mpsc::{Sender, channel};
 
 use rendez::ground::{FrameIter, MemoryKind, Status, TensorMeta};
+use rendez::mail::Received;
 use rendez::memory::{DeviceMemory, DevicePtr};
 use rendez::shard::{Task, TaskContext, TaskEvent};
+use rendez::trace::Path;
 
 use super::*;
-use crate::agent::lanes::{Lanes, key_of};
+use crate::agent::lanes::{Brought, Lanes, key_of, token_of};
+use crate::codec::encode;
 use crate::id::CallId;
 use crate::message::{Body, Message, Outcome};
 use crate::payload::{Parts, Payload};
@@ -238,6 +241,57 @@ fn a_tensor_that_cannot_go_when_its_turn_comes_goes_as_something_dead() {
     let tensors = [(); 4].map(|()| came(1, lives));
     let sizes = tensors.map(|one| (!one.is_dead).then(|| one.tensor.size()));
     assert_eq!(sizes, [Some(3), None, Some(4), Some(5)]);
+}
+
+/// As where this side's driver maps no memory of the other's: the engine ends that receive alone.
+#[test]
+fn a_tensor_that_was_sent_and_cannot_be_read_where_it_lies_costs_its_message_alone() {
+    let (engines, step) = (engines(2, "unread_device"), step_of("rpc"));
+    let [task, other] = [0, 1].map(|at| engines[at].task().clone());
+    in_shard(&engines[0], move |context| {
+        let mut lanes = Lanes::new(task, "rpc", step);
+        lanes.open(WorkerId(1), other, context).expect("keys");
+        let alive = |tensor| {
+            Ok(Received {
+                tensor,
+                is_dead: false,
+                path: Path::Inline,
+            })
+        };
+        let unread = || Err(Status::of(catalogue::TENSOR_DEVICE, "it cannot be mapped"));
+        let first = answer(vec![on_host(3), on_host(4), on_host(1 << 17)]);
+        let second = answer(vec![on_host(5)]);
+        for message in [&first, &second, &second] {
+            let head = encode(message);
+            let shape = Shape::from([head.len() as u64]);
+            let head = Tensor::from_vec(head, shape).expect("a head");
+            let brought = lanes.brought(0, alive(head), context);
+            assert!(matches!(brought, Brought::Nothing), "{brought:?}");
+        }
+        let mut brings = |serial: u64, index: usize, outcome| {
+            let brought = lanes.brought(token_of(serial, index), outcome, context);
+            match brought {
+                Brought::Nothing => None,
+                Brought::Message(WorkerId(1), message) => match message.body {
+                    Body::Reply {
+                        outcome: Outcome::Value { payload, .. },
+                        ..
+                    } => Some((payload.lacks_tensor, payload.tensors.len())),
+                    other => panic!("{other:?}"),
+                },
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(brings(0, 0, unread()), None);
+        assert_eq!(brings(0, 1, alive(on_host(4))), None);
+        // Those behind it on its key are of the next messages.
+        assert_eq!(brings(1, 0, alive(on_host(5))), Some((false, 1)));
+        assert_eq!(brings(0, 2, unread()), Some((true, 3)));
+        // One that is not waited for any more matters to nothing.
+        lanes.forget(WorkerId(1));
+        let late = lanes.brought(token_of(2, 0), unread(), context);
+        assert!(matches!(late, Brought::Nothing), "{late:?}");
+    });
 }
 
 #[test]
