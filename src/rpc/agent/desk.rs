@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::id::{CallId, RRefId, WorkerId};
 use crate::message::Outcome;
 use crate::node::{Ending, Node, Output};
-use crate::payload::Payload;
+use crate::payload::{OUT_OF_REACH, Payload};
 
 /// After how long a worker that cannot be heard is listened to again.
 const LISTEN_AGAIN: Duration = Duration::from_millis(200);
@@ -288,11 +288,27 @@ impl Desk {
     }
 
     /// A call of ours has ended: who waits for it is told.
-    fn ended(&self, token: Token, at: WorkerId, ending: Ending<Payload>, now: impl Fn() -> Nanos) {
+    fn ended(
+        &self,
+        token: Token,
+        at: WorkerId,
+        mut ending: Ending<Payload>,
+        now: impl Fn() -> Nanos,
+    ) {
         let handles = match &ending {
             Ending::Answered(Outcome::Value { references, .. }) => self.shared.handles(references),
             _ => Vec::new(),
         };
+        // No value: whatever looks at the end of the call sees a failure.
+        if let Ending::Answered(Outcome::Value { payload, .. }) = &ending
+            && payload.lacks_tensor
+        {
+            let message = format!(
+                "the result at '{}': {OUT_OF_REACH}",
+                self.shared.name_of(at)
+            );
+            ending = Ending::Unsent(Status::of(catalogue::TENSOR_DEVICE, message));
+        }
         let Token {
             ticket,
             keeps,

@@ -19,7 +19,7 @@ use crate::id::WorkerId;
 use crate::message::Outcome;
 use crate::node::Ending;
 use crate::observer::Leg;
-use crate::payload::{OUT_OF_REACH, Payload};
+use crate::payload::Payload;
 use crate::value::{Unpacker, Value};
 
 /// A call that is under way: await it, on any runtime, or call [`Pending::wait`].
@@ -131,10 +131,6 @@ impl Shared {
             handles,
         } = answer;
         let payload = match ending {
-            Ending::Answered(Outcome::Value { payload, .. }) if payload.lacks_tensor => {
-                let message = format!("the result at '{}': {OUT_OF_REACH}", worker());
-                return Err(Error::of(catalogue::TENSOR_DEVICE, message));
-            }
             Ending::Answered(Outcome::Value { payload, .. }) => payload,
             Ending::Answered(Outcome::Fault(fault)) => {
                 return Err(Error::remote(fault, &worker(), at));
