@@ -20,6 +20,7 @@ mod panics;
 pub(crate) mod pending;
 mod place;
 mod pool;
+pub(crate) mod promise;
 pub(crate) mod raw;
 mod reporting;
 pub(crate) mod rref;

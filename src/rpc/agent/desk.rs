@@ -164,19 +164,12 @@ impl Desk {
         let now = self.now;
         match command {
             command @ Command::Call { .. } => self.call(command, now),
-            Command::Cancel(to, ticket) => {
-                let token = Token {
-                    ticket,
-                    keeps: None,
-                    span: None,
-                };
-                self.node.cancel(now, to, &token);
-            }
+            Command::Cancel(to, ticket) => self.node.cancel(now, to, &ticket),
             Command::Done(done) => self.done(*done, now),
             Command::CreateOwned { rref, is_made } => self.node.create_owned(rref, is_made),
             Command::DropUser(fork) => self.node.drop_user(now, fork),
             Command::DropOwned(rref) => self.node.drop_owned(now, rref),
-            Command::Admit(task, name, slot) => slot.fill(self.admit(task, name, context)),
+            Command::Admit(task, name, asked) => asked.0.fill(self.admit(task, name, context)),
             Command::Meet(info) => self.meet(info.id, &info, context),
             Command::Gone(id) => self.node.remove_peer(now, id),
             Command::Leave(patience) => {
@@ -435,7 +428,8 @@ impl Drop for Desk {
             return;
         }
         self.end();
-        // Nothing says where the machine was when it was left.
+        // Nothing says where the machine was when it was left. Calls that it does not end now end when it goes, as
+        // those do that the desk had in its hands: that much is promised.
         let left = catch_unwind(AssertUnwindSafe(|| {
             self.node.leave_now(self.now);
             while let Some(output) = self.node.poll() {
@@ -445,7 +439,7 @@ impl Drop for Desk {
             }
         }));
         if left.is_err() {
-            tracing::error!(worker = %self.shared.name, "calls under way have no end: the worker's machine panicked");
+            tracing::error!(worker = %self.shared.name, "the worker's machine panicked: its calls end as it goes");
         }
     }
 }

@@ -14,6 +14,7 @@ use rendez::ground::{Status, TaskName, catalogue};
 use serde::{Deserialize, Serialize};
 
 use super::builtin::FUNCTIONS;
+use super::promise::Admission;
 use super::seat::Seat;
 use super::shared::{Command, Shared};
 use super::slot::Slot;
@@ -95,7 +96,7 @@ impl Shared {
         patience: Duration,
     ) -> Result<WorkerId, Status> {
         let slot = Arc::new(Slot::default());
-        self.push(Command::Admit(task, name, Arc::clone(&slot)));
+        self.push(Command::Admit(task, name, Admission(Arc::clone(&slot))));
         if self.is_missed() {
             return Err(crate::error::shut_down());
         }

@@ -18,6 +18,7 @@ use super::notices::Notices;
 use super::packed::Packed;
 use super::place::Place;
 use super::pool::Pool;
+use super::promise::{Admission, Promise};
 use super::rref::{Handle, Held};
 use super::seat::Seat;
 use super::slot::Slot;
@@ -41,7 +42,7 @@ pub(crate) struct CallAnswer {
 
 impl CallAnswer {
     /// Of a call that a worker which has left does not make.
-    const fn shutdown(to: WorkerId) -> Self {
+    pub(super) const fn shutdown(to: WorkerId) -> Self {
         Self {
             at: to,
             ending: Ending::Shutdown,
@@ -53,24 +54,25 @@ impl CallAnswer {
 /// A call of ours: where its end is waited for, and what is told of it meanwhile.
 pub(crate) struct Ticket {
     pub(crate) slot: Slot<CallAnswer>,
+    pub(crate) to: WorkerId,
     /// Empty for the fetch of a value.
     pub(crate) function: SmolStr,
     pub(crate) began: Nanos,
 }
 
 /// By which the desk knows a call of ours.
-#[derive(Clone)]
 pub(crate) struct Token {
-    pub(crate) ticket: Arc<Ticket>,
+    pub(crate) ticket: Promise,
     /// Kept until the call has ended. Most calls have none.
     pub(crate) keeps: Option<Arc<Vec<Handle>>>,
     /// Of its caller's recording; it ends with the last of these.
     pub(crate) span: Option<Arc<CallSpan>>,
 }
 
-impl PartialEq for Token {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.ticket, &other.ticket)
+/// A call is given up by its ticket.
+impl PartialEq<Arc<Ticket>> for Token {
+    fn eq(&self, ticket: &Arc<Ticket>) -> bool {
+        self.ticket.is_of(ticket)
     }
 }
 
@@ -98,7 +100,7 @@ pub(crate) enum Command {
         target: Target,
         deadline: Nanos,
         packed: Packed,
-        ticket: Arc<Ticket>,
+        ticket: Promise,
         span: Option<Arc<CallSpan>>,
     },
     Cancel(WorkerId, Arc<Ticket>),
@@ -111,25 +113,22 @@ pub(crate) enum Command {
     DropOwned(RRefId),
     Meet(WorkerInfo),
     Gone(WorkerId),
-    Admit(TaskName, String, Arc<Slot<Result<WorkerId, Error>>>),
+    Admit(TaskName, String, Admission),
     Leave(Option<Duration>),
     LeaveNow,
     Ask(Box<dyn FnOnce(&super::desk::View<'_>) + Send>),
 }
 
 impl Command {
-    /// No desk obeys it any more: what waits for it ends.
+    /// No desk obeys it any more: what waits for it ends, by what it was promised.
     pub(super) fn refuse(self) {
-        match self {
-            Self::Call {
-                to, ticket, span, ..
-            } => {
-                let answer = CallAnswer::shutdown(to);
-                end_span(span, &answer.ending);
-                ticket.slot.fill(answer);
-            }
-            Self::Admit(.., slot) => slot.fill(Err(Error::local(crate::error::shut_down()))),
-            _ => {}
+        if let Self::Call {
+            to, ticket, span, ..
+        } = self
+        {
+            let answer = CallAnswer::shutdown(to);
+            end_span(span, &answer.ending);
+            ticket.slot.fill(answer);
         }
     }
 }
@@ -464,6 +463,7 @@ impl Shared {
         });
         let ticket = Arc::new(Ticket {
             slot: Slot::default(),
+            to,
             function,
             began,
         });
@@ -472,7 +472,7 @@ impl Shared {
             target,
             deadline,
             packed,
-            ticket: Arc::clone(&ticket),
+            ticket: Promise::new(Arc::clone(&ticket)),
             span,
         };
         match self.is_closed.load(Ordering::Acquire) {

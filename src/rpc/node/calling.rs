@@ -263,10 +263,10 @@ impl<P, T> Node<P, T> {
         }
     }
 
-    /// The program gives the call of `token` up. Nothing happens if it has ended.
-    pub fn cancel(&mut self, now: Nanos, to: WorkerId, token: &T)
+    /// The program gives up the call whose token equals `token`. Nothing happens if it has ended.
+    pub fn cancel<Q>(&mut self, now: Nanos, to: WorkerId, token: &Q)
     where
-        T: PartialEq,
+        T: PartialEq<Q>,
     {
         self.now = now;
         let Some(peer) = self.peers.get_mut(&to) else {
@@ -283,8 +283,8 @@ impl<P, T> Node<P, T> {
             return;
         }
         let is_it = |out: &Out<P, T>| match out {
-            Out::Call { token: has, .. } => has == token,
-            Out::Confirming { token: has, .. } => has.as_ref() == Some(token),
+            Out::Call { token: has, .. } => *has == *token,
+            Out::Confirming { token: has, .. } => has.as_ref().is_some_and(|has| *has == *token),
             _ => false,
         };
         let id = (peer.out.iter().find(|(_, out)| is_it(out))).map(|(id, _)| id);

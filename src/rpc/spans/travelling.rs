@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::report::{NAME_BYTES_MAX, Span};
 use crate::agent::context::Context;
 use crate::agent::packed::Packed;
+use crate::agent::promise::Promise;
 use crate::agent::shared::{Command, Shared, Ticket};
 use crate::agent::slot::Slot;
 use crate::codec::{Malformed, Reader, Writer};
@@ -137,6 +138,7 @@ impl Shared {
             };
             let ticket = Ticket {
                 slot: Slot::default(),
+                to: home.worker,
                 function: REPORT.into(),
                 began: now,
             };
@@ -145,7 +147,7 @@ impl Shared {
                 target: Target::Function(ticket.function.clone()),
                 deadline: now.after(PATIENCE),
                 packed,
-                ticket: Arc::new(ticket),
+                ticket: Promise::new(Arc::new(ticket)),
                 span: None,
             }));
         }

@@ -2,8 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rendez::ground::Nanos;
+
 use super::*;
-use crate::agent::shared::Command;
+use crate::agent::promise::{Admission, Promise};
+use crate::agent::shared::{Command, Ticket, Token};
+use crate::agent::slot::Slot;
+use crate::message::Target;
 
 /// Ends when it is told.
 fn held() -> (Functions, impl Fn() + Clone) {
@@ -75,4 +80,52 @@ fn a_desk_that_panics_ends_all_that_waits_for_it() {
     agent.shutdown(Duration::ZERO).expect("it has left");
     open();
     other.shutdown_local();
+}
+
+#[test]
+fn what_a_desk_that_panics_has_in_its_hands_ends_too() {
+    let (functions, _) = held();
+    let agents = group(1, "in_hand", &functions);
+    let shared = Arc::clone(agents[0].shared());
+    let tickets = [(); 2].map(|()| {
+        Arc::new(Ticket {
+            slot: Slot::default(),
+            to: shared.me,
+            function: "held".into(),
+            began: Nanos::ZERO,
+        })
+    });
+    let [queued, made] = tickets
+        .each_ref()
+        .map(|ticket| Promise::new(Arc::clone(ticket)));
+    // As it obeys a command, and as its machine knows a call.
+    let command = Command::Call {
+        to: shared.me,
+        target: Target::Function("held".into()),
+        deadline: Nanos::NEVER,
+        packed: shared.pack(shared.me, "held", &(1_u32,)).expect("a call"),
+        ticket: queued,
+        span: None,
+    };
+    let token = Token {
+        ticket: made,
+        keeps: None,
+        span: None,
+    };
+    let guest = Arc::new(Slot::default());
+    let admission = Admission(Arc::clone(&guest));
+    shared.push(Command::Ask(Box::new(move |_| {
+        let _in_hand = (command, token, admission);
+        panic!("the desk panics");
+    })));
+    for ticket in tickets {
+        let call = Pending::<u32>::new(Arc::clone(&shared), shared.me, ticket);
+        let Ok(ended) = call.wait_for(LONG) else {
+            panic!("it has no end");
+        };
+        assert_eq!(ended.unwrap_err().reason(), catalogue::RPC_SHUTDOWN);
+    }
+    assert!(shared.wait(&guest, Some(LONG)), "the guest has no end");
+    let refused = guest.take().expect("it is there").unwrap_err();
+    assert_eq!(refused.reason(), catalogue::RPC_SHUTDOWN);
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 use rendez::ground::Nanos;
 
 use super::*;
+use crate::agent::promise::Promise;
 use crate::agent::shared::{Command, Ticket};
 use crate::agent::slot::Slot;
 use crate::message::Target;
@@ -108,6 +109,7 @@ fn a_call_that_is_queued_when_nobody_looks_any_more_is_refused() {
     let (me, function) = (shared.me, "one");
     let ticket = Arc::new(Ticket {
         slot: Slot::default(),
+        to: me,
         function: function.into(),
         began: Nanos::ZERO,
     });
@@ -116,7 +118,7 @@ fn a_call_that_is_queued_when_nobody_looks_any_more_is_refused() {
         target: Target::Function(function.into()),
         deadline: Nanos::NEVER,
         packed: shared.pack(me, function, &()).expect("a call"),
-        ticket: Arc::clone(&ticket),
+        ticket: Promise::new(Arc::clone(&ticket)),
         span: None,
     };
     shared.hand_in(call, me, &ticket);
