@@ -1,7 +1,7 @@
 //! What every way of handing a device's tensor over must do: one suite, instantiated for each, over a played driver.
 //!
-//! Knows the engine's public face. The peer does what it is told by values (`devices/peer.rs`), in this process or in
-//! another; where a value lies when it has come is all that differs.
+//! Knows the public faces of the engine and of remote calls. The peer does what it is told by values
+//! (`devices/peer.rs`), in this process or in another; where a value lies when it has come is all that differs.
 
 mod peer;
 
@@ -12,8 +12,9 @@ use rendez::ground::rng::Rng;
 use rendez::ground::{Code, Status, StepId, catalogue};
 use rendez::memory::Tensor;
 use rendez_played_cuda::Played;
+use rendez_rpc::Agent;
 
-use peer::{Lay, Order, PATIENCE, Peer, bytes, host, key, seen, tell, until};
+use peer::{Lay, Order, PATIENCE, Peer, bytes, group, host, key, seen, tell, until};
 
 const LENGTHS: [usize; 6] = [1, 17, 4096, 70_000, 196_609, 2 << 20];
 
@@ -442,5 +443,37 @@ fn a_peer_that_cannot_import_hears_so_by_name_and_loses_nothing_else() {
         let came = world.tell(Order::Take, [4, number, 0]).unwrap();
         assert!(came == world.whole(50_000, number));
     }
+    world.end();
+}
+
+#[test]
+fn a_call_whose_tensor_a_peer_cannot_import_fails_and_its_worker_is_heard_on() {
+    let world = World::new(&UNMAPPED);
+    let ours = world.ours.clone();
+    let on_device: Vec<_> = (0..3).map(|number| world.device(5000, number)).collect();
+    let calling = std::thread::spawn(move || {
+        let agent = Agent::init(&ours, "a", group()).expect("a worker");
+        let call = |tensor: Tensor| {
+            let call = agent.rpc_async::<u64>("b", "sum", (tensor,));
+            call.expect("there is b")
+        };
+        let sum = |number| {
+            bytes(5000, number)
+                .iter()
+                .map(|&byte| u64::from(byte))
+                .sum()
+        };
+        for (number, unread) in (0..).zip(on_device) {
+            // All of them go by one key.
+            let calls = [host(5000, number), unread, host(5000, number + 1)].map(call);
+            let [before, unread, after] = calls.map(rendez_rpc::Pending::wait);
+            let error = unread.unwrap_err();
+            assert!(error.message().contains("cannot be read"), "{error}");
+            assert_eq!((before, after), (Ok(sum(number)), Ok(sum(number + 1))));
+        }
+        agent.shutdown(PATIENCE).expect("both leave");
+    });
+    world.tell(Order::Work, [2, 0, 0]).expect("both leave");
+    calling.join().expect("no panic");
     world.end();
 }

@@ -10,6 +10,7 @@ use rendez::engine::{Config, DeviceUse, Engine, Require};
 use rendez::ground::{Key, Shape, Status, StepId, TaskName};
 use rendez::memory::{Stream, Tensor, TensorBytes};
 use rendez_played_cuda::{Played, path};
+use rendez_rpc::{Agent, Functions, Options, Worker};
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// The step of orders and answers.
@@ -42,11 +43,13 @@ pub(super) enum Order {
     Fail,
     /// None does; says whether one has.
     Heal,
+    /// Is a worker whose functions are called, until both leave.
+    Work,
     /// Is over.
     End,
 }
 
-const EVERY_ORDER: [Order; 11] = [
+const EVERY_ORDER: [Order; 12] = [
     Order::Take,
     Order::Keep,
     Order::GiveBack,
@@ -57,6 +60,7 @@ const EVERY_ORDER: [Order; 11] = [
     Order::Count,
     Order::Fail,
     Order::Heal,
+    Order::Work,
     Order::End,
 ];
 
@@ -275,10 +279,25 @@ impl Served {
                 played.heal();
                 return Ok(vec![u8::from(has_failed)]);
             }
+            Order::Work => {
+                let worker = Agent::init(&self.engine, &self.names[0], group());
+                let left = worker.and_then(|worker| worker.shutdown(PATIENCE));
+                left.map_err(|error| error.status().clone())?;
+            }
             Order::End => {}
         }
         Ok(Vec::new())
     }
+}
+
+/// Both sides as workers, whose function says what the bytes of a tensor of the host's come to.
+pub(super) fn group() -> Options {
+    let sum = |tensor: Tensor| {
+        let bytes = tensor.host().expect("a tensor of the host's");
+        bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>()
+    };
+    let workers = ["a", "b"].map(|name| Worker::new(name, format!("/job:{name}/task:0")));
+    Options::of_workers(workers).functions(Functions::new().add("sum", sum))
 }
 
 /// Where a value lies, in the first byte, and its bytes.
