@@ -279,6 +279,28 @@ fn a_queue_pair_ends_while_another_keeps_the_port_busy() {
     assert!(quiet, "the landing comes back");
 }
 
+/// Memory that is not registered is copied on its way, so much in a poll: that is for all peers of a port.
+#[test]
+fn writes_that_are_copied_hold_up_no_other_peers() {
+    shim::reset();
+    let mut net = net(2).expect("a net");
+    let foreign = |len: usize| {
+        let shape = Shape::new(&[len as u64]).expect("one dimension");
+        Tensor::from_vec(vec![3_u8; len], shape).expect("as long")
+    };
+    let small = net.open(0, 1, 64 << 10);
+    net.write(0, small, foreign(64 << 10));
+    for index in 1..=3 {
+        let large = net.open(1, index, 1 << 20);
+        net.write(1, large, foreign(1 << 20));
+    }
+    while net.logs[0].wrote.is_empty() {
+        net.turn();
+        assert!(net.now < 1_000_000, "nothing is ever written");
+    }
+    assert_eq!(net.logs[0].wrote, [(net.pairs[0][0], Outcome::Done)]);
+}
+
 #[test]
 fn every_completion_status_ends_its_queue_pair_and_no_other() {
     for status in 1..=23 {

@@ -457,6 +457,10 @@ impl Port for VerbsPort {
         self.now = now;
         self.stats.polls += 1;
         self.stage.begin_poll();
+        if self.active.len() > 1 {
+            // Each is the first once: what a poll may copy is not one link's alone.
+            self.active.rotate_right(1);
+        }
         let (mut left, mut done) = (budget, 0);
         self.give(&mut left, &mut done, sink);
         let is_empty = self.look(&mut left, &mut done, sink);
