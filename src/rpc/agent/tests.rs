@@ -47,6 +47,20 @@ fn engines(count: usize, test: &str) -> Vec<Engine> {
         .collect()
 }
 
+/// Ends when it is told.
+fn held() -> (Functions, impl Fn() + Clone) {
+    let is_open = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&is_open);
+    let wait = move |number: u32| {
+        while !seen.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        number
+    };
+    let open = move || is_open.store(true, Ordering::Release);
+    (Functions::new().add("held", wait), open)
+}
+
 /// A group of agents `w0`, `w1`, … with the same functions.
 fn group(count: usize, test: &str, functions: &Functions) -> Vec<Agent> {
     group_with(count, test, |options| options.functions(functions.clone()))

@@ -1,7 +1,5 @@
 //! Panics where none should be: of what a program wants called, and of the desk itself.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use rendez::ground::Nanos;
 
 use super::*;
@@ -9,20 +7,6 @@ use crate::agent::promise::{Admission, Promise};
 use crate::agent::shared::{Command, Ticket, Token};
 use crate::agent::slot::Slot;
 use crate::message::Target;
-
-/// Ends when it is told.
-fn held() -> (Functions, impl Fn() + Clone) {
-    let is_open = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&is_open);
-    let wait = move |number: u32| {
-        while !seen.load(Ordering::Acquire) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        number
-    };
-    let open = move || is_open.store(true, Ordering::Release);
-    (Functions::new().add("held", wait), open)
-}
 
 #[test]
 fn a_panic_of_what_follows_from_a_call_ends_nothing_else() {

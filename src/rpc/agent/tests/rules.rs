@@ -6,20 +6,6 @@ use std::sync::mpsc::channel;
 use super::*;
 use crate::{Leg, Observer};
 
-/// Ends when it is told.
-fn held() -> (Functions, impl Fn() + Clone) {
-    let is_open = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&is_open);
-    let wait = move |number: u32| {
-        while !seen.load(Ordering::Acquire) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        number
-    };
-    let open = move || is_open.store(true, Ordering::Release);
-    (Functions::new().add("held", wait), open)
-}
-
 #[test]
 fn a_timeout_of_zero_is_no_limit_and_one_of_its_own_is_obeyed() {
     let (functions, open) = held();

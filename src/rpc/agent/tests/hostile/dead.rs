@@ -36,24 +36,34 @@ fn a_call_whose_tensor_cannot_come_fails_alone() {
     scene.is_well();
 }
 
+/// The number of the call that comes next.
+fn next_call(scene: &Scene) -> CallId {
+    loop {
+        if let Body::Call(heard) = scene.hear().body {
+            return heard.id;
+        }
+    }
+}
+
+/// Answers a call by a tensor that is announced.
+fn answer(scene: &Scene, id: CallId) {
+    let mut payload = announced();
+    payload.types = crate::functions::types_of::<Tensor>();
+    let outcome = Outcome::Value {
+        payload,
+        references: Vec::new(),
+    };
+    scene.say(Body::Reply { id, outcome });
+}
+
 #[test]
 fn a_result_whose_tensor_cannot_come_fails_alone() {
     let scene = Scene::new("dead_result", &functions());
     let call = || {
         let call = scene.agents[0].rpc_async::<Tensor>("w2", "f", ());
         let call = call.expect("there is w2");
-        let id = loop {
-            if let Body::Call(heard) = scene.hear().body {
-                break heard.id;
-            }
-        };
-        let mut payload = announced();
-        payload.types = crate::functions::types_of::<Tensor>();
-        let outcome = Outcome::Value {
-            payload,
-            references: Vec::new(),
-        };
-        scene.say(Body::Reply { id, outcome });
+        let id = next_call(&scene);
+        answer(&scene, id);
         call
     };
     let (first, second) = (call(), call());
@@ -78,24 +88,14 @@ fn a_result_whose_tensor_cannot_come_is_a_failure_to_all_that_look_at_it() {
         let call = profile.scope("step", || {
             scene.agents[0].rpc_async_within::<Tensor>("w2", "f", (), Duration::ZERO)
         });
-        let id = loop {
-            if let Body::Call(heard) = scene.hear().body {
-                break heard.id;
-            }
-        };
+        let id = next_call(&scene);
         (call.expect("there is w2"), id)
     };
     let ((endless, open), (refused, id)) = (call(), call());
     let values = calls("value");
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || tell.send(wait_all([endless, refused])));
-    let mut payload = announced();
-    payload.types = crate::functions::types_of::<Tensor>();
-    let outcome = Outcome::Value {
-        payload,
-        references: Vec::new(),
-    };
-    scene.say(Body::Reply { id, outcome });
+    answer(&scene, id);
     send_dead_and_alive(&scene);
     let error = told.recv_timeout(LONG).expect("it ends").unwrap_err();
     assert_eq!(error.reason(), catalogue::TENSOR_DEVICE, "{error}");
