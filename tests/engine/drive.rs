@@ -222,7 +222,6 @@ fn deadlines_and_cancels_end_a_leader() {
     }
 }
 
-/// A wait that a token may cancel turns the shard as any other.
 /// A task that goes on without a pause, until it is told to end.
 struct Busy(mpsc::Receiver<()>);
 
@@ -256,6 +255,7 @@ fn a_patience_ends_though_the_shard_has_work_all_the_time() {
     }
 }
 
+/// A wait that a token may cancel turns the shard as any other.
 #[test]
 fn a_wait_on_a_token_brings_values_and_ends_in_time() {
     for drive in ALL {

@@ -142,7 +142,8 @@ impl Core {
     /// asked for it; nothing else comes. The step goes on here: others may have a part in it.
     #[cold]
     pub(crate) fn heard_finish(&mut self, link: LinkId, step: StepId) {
-        if self.table.has_ended(step) {
+        // It is said again to who asks in such a step: they have asked, or ended, since it was known.
+        if self.table.has_ended(step) || self.partings.has(step, link) {
             return;
         }
         self.partings.mark(step, link);
