@@ -459,9 +459,10 @@ impl Engine {
         if !is_shard_thread() {
             return self.inner.stop(deadline);
         }
-        let inner: Arc<Inner> = Arc::clone(&self.inner);
+        // As a user does: else the last one's drop would come before it, with less time for what is on its way.
+        let users = Arc::clone(&self.inner);
         let thread = std::thread::Builder::new().name("rendez-stop".into());
-        if let Err(error) = thread.spawn(move || inner.stop(deadline)) {
+        if let Err(error) = thread.spawn(move || users.stop(deadline)) {
             tracing::warn!(%error, "no thread to stop the engine: it ends with its last handle");
         }
     }
