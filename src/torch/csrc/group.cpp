@@ -93,7 +93,8 @@ std::vector<std::string> Group::exchange_cards(c10d::Store &store) {
     auto meeting = "rendez/" + std::to_string(store.add(count, 1)) + "/";
     try {
         if (rank_ == 0) {
-            store.set(meeting + "step", bytes_of(std::to_string(random_step())));
+            // Others may have met in the step of an attempt of ours that failed.
+            store.compareSet(meeting + "step", {}, bytes_of(std::to_string(random_step())));
         }
         store.set(meeting + std::to_string(rank_), bytes_of(node_->card()));
         std::vector<std::string> cards;
@@ -103,7 +104,8 @@ std::vector<std::string> Group::exchange_cards(c10d::Store &store) {
         step_ = std::stoull(text_of(store.get(meeting + "step")));
         return cards;
     } catch (const std::exception &) {
-        // Another has not come: it has not counted this meeting, and neither does who tries again.
+        // Another has not come, and has not counted this meeting: who tries again meets it there. A process that is
+        // killed as it waits counts on, and its successor over the same store meets none: it wants a store of its own.
         try {
             store.add(count, -1);
         } catch (const std::exception &) {

@@ -1,6 +1,9 @@
 // The barrier that names who is missing: everyone tells rank 0, which lets all go when all are there.
 #include <algorithm>
-#include <set>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 #include "process_group.hpp"
 
@@ -10,7 +13,7 @@ namespace {
 // The tag of monitored barriers; torch's own are not negative.
 constexpr int kBarrierTag = -1;
 
-// How long rank 0 waits, when others are missing, to hear of a rank that arrived whether it is still there.
+// How long rank 0 waits at least to hear of a rank that arrived whether it is still there.
 constexpr Milliseconds kToConfirm{500};
 
 // What is said of a barrier. A rank numbers its own, and rank 0 its rounds, which need not be as many: a rank may have
@@ -32,14 +35,14 @@ void ProcessGroupRendez::monitoredBarrier(const c10d::BarrierOptions &options, b
 // and before it is let go has failed alone; no bound of time can tell that to all.
 void ProcessGroupRendez::monitor(Milliseconds timeout, bool wait_all_ranks) {
     auto until = Until::after(timeout, "monitored_barrier");
-    auto tell = [&](int rank, const Said &said) {
+    auto tell = [&](int rank, const Said &said, const Until &bound) {
         Room room = group_->room(sizeof said);
         std::memcpy(room.data(), &said, sizeof said);
-        group_->send_tagged(rank, kBarrierTag, room.finish(), until);
+        group_->send_tagged(rank, kBarrierTag, room.finish(), bound);
     };
-    auto hear = [&](int rank) {
+    auto hear = [&](int rank, const Until &bound) {
         Said said;
-        Bytes bytes = group_->recv_tagged(rank, kBarrierTag, until);
+        Bytes bytes = group_->recv_tagged(rank, kBarrierTag, bound);
         TORCH_CHECK(bytes.size() == sizeof said, "rendez: rank ", rank, " said something that is no barrier");
         std::memcpy(&said, bytes.data(), sizeof said);
         return said;
@@ -51,9 +54,9 @@ void ProcessGroupRendez::monitor(Milliseconds timeout, bool wait_all_ranks) {
             do {
                 // What rank 0 says of an earlier barrier of this rank is passed over.
                 if (said.number == round) {
-                    tell(0, said);
+                    tell(0, said, until);
                 }
-                said = hear(0);
+                said = hear(0, until);
             } while (said.number != round || said.is_over == 0);
         } catch (const std::exception &error) {
             TORCH_CHECK(false, "Rank ", rank_,
@@ -63,43 +66,56 @@ void ProcessGroupRendez::monitor(Milliseconds timeout, bool wait_all_ranks) {
         }
         return;
     }
-    std::set<int> missing;
+    TORCH_CHECK(size_ == 1 || until.patience() > 0, "Rank ", rank_, " timed out in monitoredBarrier after ",
+                timeout.count(), " ms.");
     std::vector<uint64_t> numbers(static_cast<size_t>(size_));
-    auto try_with = [&](int rank, auto &&act) {
+    std::vector<std::string> failures(static_cast<size_t>(size_));
+    auto confirm = [&](int rank) {
+        auto at = static_cast<size_t>(rank);
         try {
-            act();
+            auto bound = until;
+            Said said = hear(rank, bound);
+            while (said.round != round) {
+                bound.deadline = std::max(until.deadline, std::min(Clock::now(), until.deadline) + kToConfirm);
+                tell(rank, {said.number, round, 0}, bound);
+                said = hear(rank, bound);
+            }
+            numbers[at] = said.number;
         } catch (const std::exception &error) {
-            missing.insert(rank);
-            TORCH_CHECK(wait_all_ranks, "[Rank 0]: Rank ", rank, " failed to pass monitoredBarrier in ",
-                        timeout.count(), " ms\n Original exception: \n", error.what());
+            failures[at] = error.what();
+            if (failures[at].empty()) {
+                failures[at] = "unknown";
+            }
         }
     };
-    auto ask = [&](int rank, const Said &heard) { tell(rank, {heard.number, round, 0}); };
-    // All are asked before one is waited for, so that none is taken for missing behind one that is.
+    // One thread for each rank, so that none is taken for missing behind one that is.
+    std::vector<std::thread> threads;
     for (int rank = 1; rank < size_; ++rank) {
-        if (until.patience() == 0 && missing.empty()) {
-            TORCH_CHECK(false, "Rank ", rank_, " timed out in monitoredBarrier after ", timeout.count(), " ms.");
+        try {
+            threads.emplace_back(confirm, rank);
+        } catch (const std::system_error &) {
+            confirm(rank);
         }
-        try_with(rank, [&] { ask(rank, hear(rank)); });
     }
-    if (!missing.empty()) {
-        until.deadline = std::max(until.deadline, Clock::now() + kToConfirm);
+    for (auto &thread : threads) {
+        thread.join();
     }
+    std::vector<int> missing;
     for (int rank = 1; rank < size_; ++rank) {
-        if (missing.count(rank) == 0) {
-            try_with(rank, [&] {
-                Said said = hear(rank);
-                for (; said.round != round; said = hear(rank)) {
-                    ask(rank, said);
-                }
-                numbers[static_cast<size_t>(rank)] = said.number;
-            });
+        if (!failures[static_cast<size_t>(rank)].empty()) {
+            missing.push_back(rank);
         }
+    }
+    if (!missing.empty() && !wait_all_ranks) {
+        TORCH_CHECK(false, "[Rank 0]: Rank ", missing.front(), " failed to pass monitoredBarrier in ", timeout.count(),
+                    " ms\n Original exception: \n", failures[static_cast<size_t>(missing.front())]);
     }
     TORCH_CHECK(missing.empty(), "[Rank 0]: Ranks ", c10::Join(", ", missing), " failed to pass monitoredBarrier in ",
                 timeout.count(), " ms");
+    auto bound = until;
+    bound.deadline = std::max(until.deadline, Clock::now() + kToConfirm);
     for (int rank = 1; rank < size_; ++rank) {
-        tell(rank, {numbers[static_cast<size_t>(rank)], round, 1});
+        tell(rank, {numbers[static_cast<size_t>(rank)], round, 1}, bound);
     }
 }
 
