@@ -254,6 +254,9 @@ options = rpc.backend_registry.construct_rpc_backend_options(
 
 def join(name, rank):
     rpc.init_rpc(name, rank=rank, backend=rpc.BackendType.RENDEZ, rpc_backend_options=options)
+
+def names():
+    return sorted(worker.name for worker in rpc.api._get_current_rpc_agent().get_worker_infos())
 """
 
 
@@ -296,9 +299,6 @@ def test_workers_join_and_leave(world, path):
     world.run(
         DYNAMIC
         + """
-def names():
-    return sorted(worker.name for worker in rpc.api._get_current_rpc_agent().get_worker_infos())
-
 def fails(work, text):
     try:
         work()
@@ -357,8 +357,6 @@ def test_a_worker_that_dies_keeps_none_from_joining_and_leaving(world, path):
         DYNAMIC
         + """
 import signal
-def names():
-    return sorted(worker.name for worker in rpc.api._get_current_rpc_agent().get_worker_infos())
 
 def listed():
     port = int(os.environ["MASTER_PORT"])
