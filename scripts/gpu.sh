@@ -54,7 +54,8 @@ pending() {
     exit 2
 }
 library="${RENDEZ_DEVICE_LIBRARY:-libcuda.so.1}"
-if ! [ -e "$library" ] && ! ldconfig -p | grep -q "$library"; then
+# `grep -q` would end at its first hit, and the pipe then fail by the signal that ldconfig gets.
+if ! [ -e "$library" ] && ! ldconfig -p | grep "$library" >/dev/null; then
     pending "There is no $library on this machine."
 fi
 [ -e /dev/nvidiactl ] || [ -n "${RENDEZ_DEVICE_LIBRARY:-}" ] || pending "There is no /dev/nvidiactl: no card, or it is hidden."

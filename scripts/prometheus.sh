@@ -2,20 +2,24 @@
 # A real Prometheus scrapes two tasks of a cluster: that it takes their metrics in both formats, that promtool finds
 # nothing to say of them and of the alert rules, that each rule fires when it should and only then, that the dashboard is
 # in order and all its queries are answered, and that the 99th percentile of a stage can be asked back from it.
-#   scripts/prometheus.sh               needs prometheus and promtool (Debian package prometheus; installed if it can be)
+#   scripts/prometheus.sh               needs prometheus, promtool, curl and python3 (installed if they can be)
 #   RENDEZ=target/release/rendez scripts/prometheus.sh
 # Ends with 0 if all held, 3 if no Prometheus is available. Leaves nothing behind.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-if ! command -v prometheus >/dev/null || ! command -v promtool >/dev/null; then
+lacks() {
+    local tool
+    for tool in prometheus promtool curl python3; do command -v "$tool" >/dev/null || echo "$tool"; done
+}
+if [ -n "$(lacks)" ]; then
     as_root=()
     if [ "$(id -u)" -ne 0 ]; then as_root=(sudo -n); fi
     # Its service must not start: this is a check, not an installation for use.
     if ! { "${as_root[@]}" apt-get update -qq &&
-        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus; } \
-        >/dev/null 2>&1 || ! command -v promtool >/dev/null; then
-        echo "prometheus.sh: the package prometheus is not here and cannot be installed" >&2
+        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+            prometheus curl python3; } >/dev/null 2>&1 || [ -n "$(lacks)" ]; then
+        echo "prometheus.sh: not here, and cannot be installed:" $(lacks) >&2
         exit 3
     fi
 fi
@@ -66,14 +70,14 @@ until_it_holds() {
         sleep 0.2
     done
 }
-has_delivered() { curl -fsS "http://$1/metrics" 2>/dev/null | grep -q '^rendez_delivered_total{.*} [1-9]'; }
+has_delivered() { curl -fsS "http://$1/metrics" 2>/dev/null | grep '^rendez_delivered_total{.*} [1-9]' >/dev/null; }
 for address in "${metrics[@]}"; do
     until_it_holds "$address has delivered nothing" has_delivered "$address"
     until_it_holds "$address is not healthy" curl -fsS -o /dev/null "http://$address/healthz"
     until_it_holds "$address is not ready" curl -fsS -o /dev/null "http://$address/readyz"
     curl -fsS "http://$address/metrics" >"$work/page.txt"
     promtool check metrics <"$work/page.txt" || fail "promtool has something to say of $address"
-    curl -fsS -H 'Accept: application/openmetrics-text' "http://$address/metrics" | tail -n 1 | grep -qx '# EOF' ||
+    curl -fsS -H 'Accept: application/openmetrics-text' "http://$address/metrics" | tail -n 1 | grep -x '# EOF' >/dev/null ||
         fail "$address speaks no OpenMetrics"
 done
 promtool check rules scripts/alerts.yml || fail "the alert rules are wrong"
@@ -93,14 +97,14 @@ prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/data"
 pids+=($!)
 
 query() { curl -fsS --get "http://$server/api/v1/query" --data-urlencode "query=$1" 2>/dev/null; }
-both_are_up() { query 'sum(up{job="rendez"})' | grep -q '"2"\]'; }
+both_are_up() { query 'sum(up{job="rendez"})' | grep '"2"\]' >/dev/null; }
 until_it_holds "Prometheus does not scrape both tasks" both_are_up
 p99='histogram_quantile(0.99, sum by (le) (rendez_stage_seconds_bucket{stage="landed"}))'
-has_p99() { query "$p99" | grep -Eq '"value":\[[0-9.]+,"[0-9.e-]+"\]'; }
+has_p99() { query "$p99" | grep -E '"value":\[[0-9.]+,"[0-9.e-]+"\]' >/dev/null; }
 until_it_holds "Prometheus gives no 99th percentile" has_p99
 # Every query of the dashboard is answered, and all but those of what has not happened here have something to show.
-is_answered() { query "$1" | grep -q '"status":"success"'; }
-has_series() { query "$1" | grep -q '"value":\['; }
+is_answered() { query "$1" | grep '"status":"success"' >/dev/null; }
+has_series() { query "$1" | grep '"value":\[' >/dev/null; }
 while IFS= read -r asked; do
     until_it_holds "Prometheus does not answer the dashboard's query $asked" is_answered "$asked"
     case "$asked" in

@@ -20,6 +20,8 @@ mod planted;
 mod proofs;
 #[path = "tidy/prose.rs"]
 mod prose;
+#[path = "tidy/scripts.rs"]
+mod scripts;
 #[path = "tidy/source.rs"]
 mod source;
 #[path = "tidy/tables.rs"]
@@ -318,6 +320,33 @@ fn the_image_has_every_member_of_the_workspace() {
         missing.is_empty(),
         "scripts/release/Containerfile: COPY {} too: cargo reads every member of the workspace",
         missing.join(", ")
+    );
+}
+
+#[test]
+fn no_script_takes_a_line_that_was_found_for_a_failure() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    let mut folders = vec![root.join("scripts"), root.join(".ci")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("the folder can be read") {
+            let path = entry.expect("the folder can be read").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if let Ok(text) = fs::read_to_string(&path) {
+                let lines = scripts::hasty_greps(&text);
+                found.extend(
+                    lines
+                        .iter()
+                        .map(|line| format!("{}:{line}", path.display())),
+                );
+            }
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "{}: a pipe into `grep -q` fails by chance under pipefail; write `grep … >/dev/null`",
+        found.join(", ")
     );
 }
 

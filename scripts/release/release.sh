@@ -68,7 +68,7 @@ missing() {
             fi
             command -v musl-gcc >/dev/null || echo "musl-gcc (apt-get install musl-tools)"
             # Its timer is `Send` with glibc only (executor/stall.rs), and its bundled C wants the kernel's headers.
-            if cargo tree --locked --target "$musl" --prefix none -e normal | grep -q '^glommio v0\.9\.0'; then
+            if cargo tree --locked --target "$musl" --prefix none -e normal | grep '^glommio v0\.9\.0' >/dev/null; then
                 echo "a rendez without glommio 0.9.0, which does not compile for musl"
             fi
             command -v strip >/dev/null || echo "strip (apt-get install binutils)"
@@ -144,7 +144,7 @@ part_musl() {
         cargo build --release --locked --bin rendez --target "$musl"
     mkdir -p "${stripped%/*}"
     strip -o "$stripped" "$target/$musl/release/rendez"
-    if readelf --dynamic "$stripped" | grep -q NEEDED; then
+    if readelf --dynamic "$stripped" | grep NEEDED >/dev/null; then
         echo "release: the musl binary is not static" >&2
         return 1
     fi

@@ -2,7 +2,7 @@
 
 use crate::book::{self, Page};
 use crate::source::Source;
-use crate::{Violation, check, image, prose, tables};
+use crate::{Violation, check, image, prose, scripts, tables};
 
 fn run(
     files: &[(&str, &str)],
@@ -486,6 +486,18 @@ fn the_image() {
         missing("COPY --from=build src tests ./\n"),
         ["src/a", "tests/b"]
     );
+}
+
+#[test]
+fn pipes_into_a_grep_that_ends_early() {
+    let hasty = |line: &str| scripts::hasty_greps(&format!("set -euo pipefail\n{line}\n"));
+    assert_eq!(hasty("! ldconfig -p | grep -q \"$library\""), [2]);
+    assert_eq!(hasty("query x | grep -Eq 'y' && echo z"), [2]);
+    assert_eq!(hasty("query x | sort | grep --quiet y"), [2]);
+    assert_eq!(hasty("query x | grep 'a -q' >/dev/null"), []);
+    assert_eq!(hasty("grep -q x file || exit 1"), []);
+    assert_eq!(hasty("# a | grep -q b"), []);
+    assert!(scripts::hasty_greps("a | grep -q b").is_empty());
 }
 
 #[test]
