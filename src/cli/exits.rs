@@ -99,6 +99,18 @@ pub const EXITS: &[Exit] = &[
         reasons: &[catalogue::RPC_TIMEOUT],
     },
     Exit {
+        status: 78,
+        meaning: "the settings cannot work as they are: trying again does not help",
+        reasons: &[
+            catalogue::CONFIG,
+            catalogue::SECRET_UNFIT,
+            catalogue::CLUSTER_SPEC,
+            catalogue::CLUSTER_DUPLICATE_JOB,
+            catalogue::CLUSTER_FILE_MALFORMED,
+            catalogue::CLUSTER_UNRESOLVED,
+        ],
+    },
+    Exit {
         status: EXIT_INTERRUPTED,
         meaning: "it was interrupted; what was done until then is printed",
         reasons: &[catalogue::INTERRUPTED],
@@ -167,6 +179,17 @@ mod tests {
             }
         }
         assert_eq!(exit_of("FILE_UNREADABLE"), EXIT_FAILURE);
+    }
+
+    /// Tried again for ever, settings that cannot work would only fill the log.
+    #[test]
+    fn the_unit_is_not_started_again_with_settings_that_cannot_work() {
+        let unit = include_str!("../../scripts/release/rendez.service");
+        let status = exit_of(catalogue::CONFIG);
+        let line = format!("\nRestartPreventExitStatus={EXIT_USAGE} {status}\n");
+        assert!(unit.contains(&line), "no line {line:?}");
+        // All else is tried for ever: an address that comes up late may be there at the next start.
+        assert!(unit.contains("\nStartLimitIntervalSec=0\n"));
     }
 
     #[test]

@@ -404,7 +404,7 @@ fn a_configuration_is_checked_for_what_cannot_work() {
     );
     let output = rendez(&bad, &["config", "check", "--json"]);
     let said = both(&output);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(output.status.code(), Some(78), "{said}");
     for part in [
         "/job:c/replica:0/task:0 is not reached",
         "Connection refused",
@@ -416,7 +416,7 @@ fn a_configuration_is_checked_for_what_cannot_work() {
     }
     let offline = rendez(&bad, &["config", "check", "--offline"]);
     let said = both(&offline);
-    assert_eq!(offline.status.code(), Some(1), "{said}");
+    assert_eq!(offline.status.code(), Some(78), "{said}");
     assert!(
         said.contains("have one address") && !said.contains("is not reached"),
         "{said}"
@@ -477,7 +477,7 @@ impl Proofs {
     fn finds(&self, expected: &[(&str, &str)]) {
         let output = self.check(&["config", "check", "--json"]);
         let said = both(&output);
-        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert_eq!(output.status.code(), Some(78), "{said}");
         let line = said.lines().find(|line| line.starts_with('{')).unwrap();
         let report: serde_json::Value = serde_json::from_str(line).unwrap();
         let errors = report["errors"].as_array().unwrap();

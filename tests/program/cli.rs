@@ -73,7 +73,7 @@ fn with_log_json_all_of_standard_error_is_json() {
         (&["bench", "--size", "4 parsecs"], 2, "SIZE_MALFORMED"),
         (&["bench", "--nope"], 2, "USAGE"),
         (&missing, 1, "FILE_UNREADABLE"),
-        (&unresolved, 1, "CLUSTER_UNRESOLVED"),
+        (&unresolved, 78, "CLUSTER_UNRESOLVED"),
     ] {
         for log in [&["--log", "json"][..], &["--log=json"]] {
             let output = rendez_in(&[("RENDEZ_LOG", "debug")], &[log, arguments].concat());
@@ -178,7 +178,7 @@ fn config_show_is_a_configuration_and_says_where_values_come_from() {
     );
 
     let wrong = rendez_in(&[("RENDEZ_SHARDS", "many")], &["config", "show"]);
-    assert_eq!(wrong.status.code(), Some(1));
+    assert_eq!(wrong.status.code(), Some(78));
     assert!(
         stderr(&wrong).starts_with("error[CONFIG]: ")
             && stderr(&wrong).contains("RENDEZ_SHARDS=many")
@@ -244,7 +244,7 @@ fn cluster_show_names_who_said_so() {
     assert!(stdout(&rendez_in(&torchrun, &arguments)).contains("c:1      this task"));
 
     for (arguments, code, reason) in [
-        (&["cluster", "show"][..], 1, "CLUSTER_UNRESOLVED"),
+        (&["cluster", "show"][..], 78, "CLUSTER_UNRESOLVED"),
         (
             &["cluster", "show", "--cluster", text, "--task", "1"],
             2,
@@ -620,7 +620,12 @@ fn input_that_cannot_be_is_one_error() {
     ] {
         let output = rendez(&arguments);
         let text = stderr(&output);
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
+        let code = if reason == "CLUSTER_UNRESOLVED" {
+            78
+        } else {
+            1
+        };
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
         assert!(
             text.starts_with(&format!("error[{reason}]: ")),
             "{arguments:?}: {text}"
