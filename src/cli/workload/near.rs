@@ -305,7 +305,8 @@ impl Pinger {
         if now.0 >= self.slice_ends {
             self.next_slice();
         }
-        if now.0 - self.began.0 >= self.timing.duration {
+        // The first answer may be one to the warm-up, and the machine so busy that the time is over with it.
+        if self.due > 0 && now.0 - self.began.0 >= self.timing.duration {
             self.next_phase(now, context);
             return Ok(());
         }

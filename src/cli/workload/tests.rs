@@ -104,3 +104,22 @@ fn every_value_of_a_stream_is_written_where_that_is_asked_for() {
         }
     }
 }
+
+/// On a busy machine the time may be over before the first answer.
+#[test]
+fn however_short_a_measurement_has_counted_something() {
+    for (pattern, from, rate) in [
+        (Pattern::Pingpong, From::Shard, None),
+        (Pattern::Pingpong, From::Shard, Some(1e4)),
+        (Pattern::Pingpong, From::Thread, None),
+        (Pattern::Oneway, From::Shard, None),
+        (Pattern::Rate, From::Shard, None),
+    ] {
+        let case = Case {
+            duration: Duration::from_nanos(1),
+            ..case(pattern, from, rate)
+        };
+        let measured = ended(&case, |job| job).expect("nothing is wrong");
+        assert!(measured.count > 0, "{case:?}");
+    }
+}
