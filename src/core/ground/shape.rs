@@ -209,16 +209,14 @@ impl TensorMeta {
     /// Metadata of a tensor.
     ///
     /// # Errors
-    /// [`ShapeError::Size`] if its bytes would be 2⁶³ or more.
+    /// [`ShapeError::Size`] if it has 2⁶³ elements or bytes, or more.
     #[inline]
     pub fn new(dtype: DType, shape: Shape) -> Result<Self, ShapeError> {
-        let meta = Self { dtype, shape };
-        match dtype.size() {
-            Some(size) => match shape.elements().checked_mul(size as u64) {
-                Some(bytes) if bytes < 1 << 63 => Ok(meta),
-                _ => Err(ShapeError::Size),
-            },
-            None => Ok(meta),
+        // The shape of strings does not say how many bytes they take: a byte for each is the least that counts.
+        let size = dtype.size().unwrap_or(1) as u64;
+        match shape.elements().checked_mul(size) {
+            Some(bytes) if bytes < 1 << 63 => Ok(Self { dtype, shape }),
+            _ => Err(ShapeError::Size),
         }
     }
 

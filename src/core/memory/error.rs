@@ -196,8 +196,8 @@ pub enum TensorError {
         /// Bytes that are there.
         actual: u64,
     },
-    /// The metadata takes 2⁶³ bytes or more.
-    #[error("the shape takes 2^63 bytes or more")]
+    /// The metadata has 2⁶³ elements or bytes, or more.
+    #[error("the shape has 2^63 elements or bytes, or more")]
     Huge,
     /// The number of values and the shape's number of elements differ.
     #[error("the shape has {expected} elements, and {actual} are there")]

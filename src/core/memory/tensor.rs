@@ -535,14 +535,13 @@ impl std::fmt::Debug for Tensor {
 
 /// Bytes that a tensor of `meta` takes; `None` for strings.
 ///
-/// Metadata comes from peers too, and its fields are public: the product is checked again here.
+/// Metadata comes from peers too, and its fields are public: the product is checked again here, and of strings the
+/// number of elements.
 #[inline]
 pub(crate) fn byte_len(meta: TensorMeta) -> Result<Option<u64>, TensorError> {
-    let Some(size) = meta.dtype.size() else {
-        return Ok(None);
-    };
-    match meta.shape.elements().checked_mul(size as u64) {
-        Some(len) if len < 1 << 63 => Ok(Some(len)),
+    let size = meta.dtype.size();
+    match meta.shape.elements().checked_mul(size.unwrap_or(1) as u64) {
+        Some(len) if len < 1 << 63 => Ok(size.map(|_| len)),
         _ => Err(TensorError::Huge),
     }
 }

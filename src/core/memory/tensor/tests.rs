@@ -177,6 +177,30 @@ fn strings_on_the_heap() {
     );
 }
 
+/// Whatever the type: also of strings, whose shape does not say how many bytes they take.
+#[test]
+fn no_tensor_has_an_impossible_shape() {
+    let mut pool = pool();
+    for dtype in [DType::U8, DType::String] {
+        let meta = TensorMeta {
+            dtype,
+            shape: Shape::from([1 << 40, 1 << 40]),
+        };
+        let huge = Err(TensorError::Huge);
+        let bytes = Bytes::from(vec![0; 64]);
+        assert_eq!(Tensor::from_bytes(meta, bytes).map(drop), huge);
+        assert_eq!(Tensor::from_foreign(meta, [0; 64], drop).map(drop), huge);
+        assert_eq!(Tensor::from_inline(meta, &[0; 8]).map(drop), huge);
+        let tensor = Tensor::from_strings(&["a"], shape(&[1])).expect("it fits");
+        assert_eq!(tensor.recast(meta).map(drop), huge);
+        let buffer = pool.buffer(64).expect("room");
+        let misfit = buffer.into_tensor(meta).expect_err("impossible");
+        assert_eq!(misfit.error, TensorError::Huge);
+        let copy = pool.tensor_from(meta, &[0; 64]).map(drop);
+        assert_eq!(copy, Err(TensorError::Huge.into()));
+    }
+}
+
 #[test]
 fn another_shape_shares_the_bytes() {
     for values in [vec![1f32; 4], vec![2f32; 64]] {

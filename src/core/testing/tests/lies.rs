@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex};
 use super::posting::{Pair, STEP};
 use crate::fabric::DownReason;
 use crate::ground::device::TaskName;
-use crate::ground::{Code, FrameIter, Incarnation, Key, Nanos, Status, StepId, limits};
-use crate::memory::Segment;
+use crate::ground::{
+    Code, DType, FrameIter, Incarnation, Key, Nanos, Shape, Status, StepId, TensorMeta, limits,
+};
+use crate::memory::{Segment, Tensor};
 use crate::rendezvous::Slot;
 use crate::shard::ids::{Id as _, LinkId, PeerId};
 use crate::shard::{Observer, Settings};
@@ -60,6 +62,33 @@ fn a_key_of_others_makes_no_peer() {
     assert_eq!(core.peers.iter().count(), peers);
     let heard = accusations.0.lock().unwrap().join("; ");
     assert!(heard.contains("does not belong"), "{heard:?}");
+}
+
+/// A peer takes a shape that no tensor can have for a broken protocol. It never leaves: not even of strings, whose
+/// bytes the shape does not count.
+#[test]
+fn an_impossible_shape_stays_here_and_the_link_up() {
+    let (mut pair, accusations) = accused([Incarnation(1), Incarnation(2)]);
+    let key = Key::between("a", "b", "strings").unwrap();
+    let meta = TensorMeta {
+        dtype: DType::String,
+        shape: Shape::from([1 << 40, 1 << 40]),
+    };
+    let sent = Tensor::from_bytes(meta, vec![0; 64].into())
+        .map_err(Status::from)
+        .and_then(|tensor| {
+            pair.solos[0].enter(|context| {
+                let key = context.prepare(&key)?;
+                context.send(STEP, key, tensor)
+            })
+        });
+    pair.settle();
+    assert_eq!(*accusations.0.lock().unwrap(), [""; 0]);
+    assert_eq!(sent.unwrap_err().reason(), "TENSOR_SHAPE");
+    let waiting = pair.solos[1].recv(STEP, &key, Nanos::NEVER);
+    pair.send(0, &key, 8);
+    pair.settle();
+    assert!(waiting.take().expect("the link is up").is_ok());
 }
 
 /// A peer's offer for which there is no place is lost: its step cannot be whole any more, and who waits in it hears so.
