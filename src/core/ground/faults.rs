@@ -336,12 +336,13 @@ pub fn step_finished(step: StepId) -> Status {
     )
 }
 
-pub(crate) fn arena_unfit(len: usize) -> Status {
-    Status::new(
-        Code::ResourceExhausted,
-        reason::ARENA_UNFIT,
-        format!("a value of {len} bytes does not fit the arena; raise `arena_bytes`"),
-    )
+/// There is no room for a value of a peer's, and none that is on its way makes room by its end.
+pub(crate) fn landing_unfit(len: u64, why: &Status) -> Status {
+    let message = format!(
+        "no room for a peer's value of {len} bytes: {}",
+        why.message()
+    );
+    Status::new(why.code(), why.reason(), message)
 }
 
 pub(crate) fn landing_unopened(len: u64) -> Status {

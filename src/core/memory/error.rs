@@ -13,15 +13,16 @@ use crate::ground::{Code, DType, MemoryKind, Status, catalogue};
 pub enum MemoryError {
     /// The arena has no room for this now; it may have later.
     #[error(
-        "{asked} bytes asked of an arena that holds {mapped} of at most {limit} bytes, {in_use} in use (bytes_max)"
+        "{asked} bytes asked of an arena of at most {limit} bytes (bytes_max): {in_use} are in use, and the longest \
+         free stretch is of {longest}"
     )]
     Full {
         /// Bytes asked for.
         asked: u64,
         /// Bytes given out.
         in_use: u64,
-        /// Bytes mapped from the system.
-        mapped: u64,
+        /// Bytes of the longest stretch that is free, or may be mapped.
+        longest: u64,
         /// The arena's `bytes_max`.
         limit: u64,
     },

@@ -58,7 +58,8 @@ impl Arena for Memfd {
 /// How an arena gets its memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArenaConfig {
-    /// Bytes of a usual segment; a larger buffer gets a segment of its own. Rounded up to whole pages.
+    /// Bytes of a usual segment; a larger buffer gets a segment of its own. Rounded up to whole pages. Once such
+    /// segments would take more than half of `bytes_max`, the next is of all that is left.
     pub segment_bytes: usize,
     /// The most bytes the arena maps, over all its segments.
     pub bytes_max: u64,

@@ -148,6 +148,21 @@ impl Pages {
         self.free
     }
 
+    /// Pages of the longest free run.
+    pub(crate) fn longest(&self) -> u32 {
+        let Some(row) = self.rows.checked_ilog2() else {
+            return 0;
+        };
+        let step = self.lists[row as usize].ilog2();
+        let mut at = self.heads[row as usize][step as usize];
+        let mut longest = 0;
+        while at != NONE {
+            longest = longest.max(self.table[at as usize].count);
+            at = self.table[at as usize].next;
+        }
+        longest
+    }
+
     /// A free run of `count` pages or more.
     fn find(&self, count: u32) -> Option<PageIndex> {
         // Any run of the next list up is long enough, whichever it is: no search.

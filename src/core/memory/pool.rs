@@ -5,6 +5,8 @@
 //! Small blocks (to 64 KiB) come from spans of one size (`spans.rs`); larger ones are runs of pages (`pages.rs`),
 //! cut to the page. What was dropped comes home through the return list (`home.rs`): at every [`Pool::reclaim`], and
 //! by itself when a free list runs dry. Only then does the arena grow, by a segment at a time, up to `bytes_max`.
+//! A block lies in one segment, and segments stay: half of `bytes_max` is left to one, the last, so that however long
+//! the blocks before were, one of half of the arena fits when nothing is in use.
 //!
 //! Blocks may outlive the pool: segments and headers stay until the last handle is gone.
 #![allow(unsafe_code)]
@@ -24,7 +26,7 @@ use super::{
     HugePagesReport, INLINE_MAX, Memfd, MemoryError, PoolStats, Tensor, TensorBuilder, TensorError,
     strings, tensor,
 };
-use crate::ground::{DType, Region, Shape, TensorMeta};
+use crate::ground::{DType, Region, Shape, TensorMeta, limits};
 
 /// The most segments of an arena: what a region's segment number can say.
 pub const SEGMENTS_MAX: usize = 1 << 16;
@@ -481,8 +483,7 @@ impl<A: Arena> Pool<A> {
     #[cold]
     fn grow(&mut self, count: u32) -> Result<(), MemoryError> {
         let needed = u64::from(count) * PAGE_BYTES as u64;
-        let room =
-            (self.config.bytes_max - self.account.mapped) / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+        let room = self.room();
         if needed > room {
             return Err(self.full(count));
         }
@@ -491,8 +492,16 @@ impl<A: Arena> Pool<A> {
             limit: SEGMENTS_MAX as u32,
         })?;
         let usual = (self.config.segment_bytes as u64).next_multiple_of(PAGE_BYTES as u64);
-        let len = usual.max(needed).min(room) as usize;
-        let segment = self.arena.allocate(index, len, room)?;
+        let least = usual.max(needed).min(room);
+        // Past half of `bytes_max` it is the last, of all that is left. Peers take none longer than a terabyte.
+        let is_last = self.account.mapped + least > self.config.bytes_max / 2;
+        let left = room.min(limits::SEGMENT_BYTES_MAX);
+        let len = if is_last { left.max(least) } else { least };
+        let segment = match self.arena.allocate(index, len as usize, room) {
+            // The system, or the device, may have less.
+            Err(_) if len > least => self.arena.allocate(index, least as usize, room)?,
+            allocated => allocated?,
+        };
         let size = segment.size();
         let pages = u32::try_from(size / PAGE_BYTES).ok();
         let first = pages.and_then(|pages| self.pages.add(pages));
@@ -510,6 +519,11 @@ impl<A: Arena> Pool<A> {
         Ok(())
     }
 
+    /// What it may still grow by.
+    const fn room(&self) -> u64 {
+        (self.config.bytes_max - self.account.mapped) / PAGE_BYTES as u64 * PAGE_BYTES as u64
+    }
+
     /// Refuses what an empty arena could not hold either.
     fn check_fits(&self, pages: u32) -> Result<(), MemoryError> {
         let asked = u64::from(pages) * PAGE_BYTES as u64;
@@ -522,11 +536,13 @@ impl<A: Arena> Pool<A> {
         Ok(())
     }
 
+    #[cold]
     fn full(&self, pages: u32) -> MemoryError {
+        let free = u64::from(self.pages.longest()) * PAGE_BYTES as u64;
         MemoryError::Full {
             asked: u64::from(pages) * PAGE_BYTES as u64,
             in_use: self.account.in_use,
-            mapped: self.account.mapped,
+            longest: free.max(self.room()),
             limit: self.config.bytes_max,
         }
     }

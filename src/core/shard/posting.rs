@@ -196,9 +196,12 @@ impl Shard {
             return self.core.transfers.come_home(room);
         };
         let bytes = room.bytes();
-        let Ok(buffer) = self.core.pool.buffer(bytes as usize) else {
-            self.core.transfers.come_home(room);
-            return self.core.no_landing(link, ticket, bytes, Lack::Memory);
+        let buffer = match self.core.pool.buffer(bytes as usize) {
+            Ok(buffer) => buffer,
+            Err(why) => {
+                self.core.transfers.come_home(room);
+                return (self.core).no_landing(link, ticket, bytes, Lack::Memory(why));
+            }
         };
         let place = LandingPlace::new(qp, ticket);
         let (port, qp) = qp;

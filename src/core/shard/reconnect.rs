@@ -8,6 +8,7 @@ use super::ids::LinkId;
 use super::transfers::Unopened;
 use crate::channel::{Demand, Rule, Violation};
 use crate::ground::{Incarnation, faults};
+use crate::memory::MemoryError;
 use crate::wire::Ticket;
 
 impl Core {
@@ -77,7 +78,7 @@ impl Core {
         };
         let patience_ns = self.settings.connect_timeout_ns;
         let unopened = match lack {
-            Lack::Memory => self.transfers.no_memory(link, ticket, &demand),
+            Lack::Memory(why) => self.transfers.no_memory(link, ticket, &demand, why),
             Lack::Registration => {
                 (self.transfers).refused(link, ticket, &demand, self.now, patience_ns)
             }
@@ -86,9 +87,12 @@ impl Core {
             Unopened::Bare => self.ask_bare(link, ticket),
             Unopened::Later => self.next_timer = self.next_timer.min(self.transfers.next_try()),
             Unopened::Requeued => drop(entry.channel.settle(ticket)),
-            Unopened::Unfit => {
+            Unopened::Unfit(why) => {
                 entry.channel.settle(ticket);
-                self.fail_step(demand.point.step, &faults::arena_unfit(bytes as usize));
+                self.fail_step(
+                    demand.point.step,
+                    &faults::landing_unfit(bytes, &why.into()),
+                );
             }
             Unopened::Refused => {
                 self.fail_step(demand.point.step, &faults::landing_unopened(bytes));
@@ -115,7 +119,7 @@ impl Core {
 /// What a landing could not be opened for want of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lack {
-    Memory,
+    Memory(MemoryError),
     /// The fabric has none now.
     Registration,
 }

@@ -11,6 +11,7 @@ use crate::channel::Accepted;
 use crate::channel::slab::Slab;
 use crate::channel::{Demand, OfferHeard, ReturnedLease};
 use crate::ground::{Nanos, Region, TensorMeta, limits};
+use crate::memory::MemoryError;
 use crate::rendezvous::Slot;
 use crate::wire::Ticket;
 
@@ -93,8 +94,8 @@ pub(crate) enum Unopened {
     Later,
     /// It ends before it was asked; its offer waits for a landing again.
     Requeued,
-    /// Nothing is in the way that could go: the arena cannot hold its value.
-    Unfit,
+    /// No landing is open whose end would make room: the arena has none for its value.
+    Unfit(MemoryError),
     /// The fabric has refused for as long as a peer may take to be there.
     Refused,
 }
@@ -371,11 +372,17 @@ impl Transfers {
     }
 
     /// There is no memory for a demand's landing.
-    pub(crate) fn no_memory(&mut self, link: LinkId, ticket: Ticket, demand: &Demand) -> Unopened {
+    pub(crate) fn no_memory(
+        &mut self,
+        link: LinkId,
+        ticket: Ticket,
+        demand: &Demand,
+        why: MemoryError,
+    ) -> Unopened {
         if demand.offer.is_none() {
             Unopened::Bare
         } else if self.budget.bytes() == 0 {
-            Unopened::Unfit
+            Unopened::Unfit(why)
         } else if demand.is_asked() {
             // The peer knows its ticket, and may answer it yet.
             self.renewals.push_front((link, ticket));

@@ -94,11 +94,11 @@ catalogue! {
         "The fabric registered no memory for a value that a peer offered, for as long as it was asked to.",
         "Raise the limit of locked memory, or have fewer large values under way at once.";
     ARENA_FULL: ResourceExhausted,
-        "The arena has no room for the tensor and may not grow.",
-        "Drop tensors that are no longer needed, or raise the arena's limit.";
+        "The arena has no free stretch as long as the tensor and may not grow by one.",
+        "Drop tensors that are no longer needed, or raise the arena's limit: to twice the largest tensor at least.";
     ARENA_UNFIT: ResourceExhausted,
-        "The tensor does not fit an arena segment, however empty.",
-        "Raise the segment size above the largest tensor.";
+        "The tensor is larger than the arena may become.",
+        "Raise the arena's limit above the largest tensor.";
     LEASES_OUT: ResourceExhausted,
         "Peers already lend the maximum number of tensors.",
         "Drop received tensors sooner, or raise the limit named in the message.";

@@ -272,10 +272,17 @@ fn the_arena_grows_to_its_bound_and_the_device_to_its_own() {
     let stats = side.pool.stats();
     assert_eq!(
         (stats.mapped_bytes, stats.limit_bytes, stats.segments),
-        (16 << 20, 16 << 20, 4)
+        (16 << 20, 16 << 20, 3)
     );
     kept.pop();
     kept.push(side.buffer(4 << 20).unwrap());
+    drop((kept, side));
+    alone.assert_clean();
+    // A device that has no room for the long segment, the last, has some for a usual one.
+    alone.played.limit(4 << 20);
+    let mut side = Side::new(alone.open()).unwrap();
+    let kept: Vec<_> = (0..4).map(|_| side.buffer(4 << 20).unwrap()).collect();
+    assert_eq!(side.pool.stats().segments, 4);
     drop((kept, side));
     alone.assert_clean();
     // No arena is made where the device is full.

@@ -9,7 +9,7 @@ fn every_refusal_has_its_reason() {
             MemoryError::Full {
                 asked: 1,
                 in_use: 2,
-                mapped: 3,
+                longest: 0,
                 limit: 4,
             },
             Code::ResourceExhausted,
@@ -92,10 +92,10 @@ fn a_full_arena_names_its_limit_and_the_setting() {
     let status = Status::from(MemoryError::Full {
         asked: 11,
         in_use: 22,
-        mapped: 33,
+        longest: 3,
         limit: 44,
     });
-    for part in ["11", "22", "33", "44", "bytes_max"] {
+    for part in ["11", "22", "of 3", "44", "bytes_max"] {
         assert!(status.message().contains(part), "{} in {status}", part);
     }
 }

@@ -53,6 +53,7 @@ fn runs_are_exact_disjoint_and_merge_when_given_back() {
                         "{} pages were free in a row, {count} asked",
                         longest.0
                     );
+                    assert_eq!(pages.longest(), longest.0);
                 }
             } else if !runs.is_empty() {
                 let (first, count) = runs.swap_remove(rng.below(runs.len() as u64) as usize);
@@ -72,6 +73,7 @@ fn runs_are_exact_disjoint_and_merge_when_given_back() {
             "and not across the wall"
         );
         assert_eq!((pages.take(1), pages.free()), (None, 0));
+        assert_eq!(pages.longest(), 0);
     }
 }
 

@@ -122,10 +122,11 @@ fn buffers_never_overlap_and_all_come_home() {
         assert_eq!(stats.free_bytes, stats.mapped_bytes);
         assert!(stats.peak_bytes <= stats.mapped_bytes && stats.mapped_bytes <= 16 << 20);
         // At rest nothing is lost to cracks: each whole segment can go out in one piece.
-        let whole: Vec<_> = (0..stats.segments)
-            .map(|_| pool.buffer(4 << 20).expect("a segment"))
-            .collect();
-        assert_eq!(pool.stats().in_use_bytes, whole.len() as u64 * (4 << 20));
+        let mut lens: Vec<_> = pool.segments().iter().map(|one| one.len()).collect();
+        lens.sort_unstable();
+        let whole = lens.iter().rev().map(|len| pool.buffer(*len));
+        let _whole: Vec<_> = whole.map(|one| one.expect("a segment")).collect();
+        assert_eq!(pool.stats().in_use_bytes, stats.mapped_bytes);
     }
 }
 
@@ -220,11 +221,12 @@ fn the_arena_grows_by_segments_up_to_its_limit_and_then_refuses() {
     let mut held: Vec<_> = (0..3)
         .map(|_| pool.buffer(1 << 20).expect("room"))
         .collect();
-    assert_eq!((pool.segments().len(), pool.stats().free_bytes), (3, 0));
+    let lens: Vec<_> = pool.segments().iter().map(|one| one.len()).collect();
+    assert_eq!((lens, pool.stats().free_bytes), (vec![1 << 20, 2 << 20], 0));
     let full = MemoryError::Full {
         asked: 16 << 10,
         in_use: 3 << 20,
-        mapped: 3 << 20,
+        longest: 0,
         limit: 3 << 20,
     };
     assert_eq!(pool.buffer(1).expect_err("full"), full);
@@ -233,7 +235,7 @@ fn the_arena_grows_by_segments_up_to_its_limit_and_then_refuses() {
         Err(MemoryError::Full {
             asked: 80 << 10,
             in_use: 3 << 20,
-            mapped: 3 << 20,
+            longest: 0,
             limit: 3 << 20
         })
     );
@@ -253,6 +255,38 @@ fn a_large_buffer_gets_a_segment_of_its_own() {
         (buffer.region().segment, pool.segments()[1].len()),
         (1, 5 << 20)
     );
+}
+
+/// Small blocks had taken all of the arena, a segment at a time: no longer block was ever given out again.
+#[test]
+fn half_of_the_arena_stays_whole_for_a_long_block() {
+    let mut pool = pool(1 << 20, 4 << 20);
+    let held: Vec<_> = (0..64)
+        .map(|_| pool.buffer(64 << 10).expect("room"))
+        .collect();
+    assert_eq!(pool.stats().in_use_bytes, 4 << 20);
+    assert!(pool.buffer(1).is_err());
+    drop(held);
+    drop(pool.buffer(2 << 20).expect("half of it"));
+    let full = MemoryError::Full {
+        asked: (2 << 20) + PAGE_BYTES as u64,
+        in_use: 0,
+        longest: 2 << 20,
+        limit: 4 << 20,
+    };
+    assert_eq!(pool.buffer((2 << 20) + 1).map(drop), Err(full));
+}
+
+/// Each new length had taken a segment of just that length, which held none of the next.
+#[test]
+fn lengths_that_grow_do_not_use_the_arena_up() {
+    for limit in [4 << 20, 64 << 20, 67 << 20] {
+        let mut pool = pool(1 << 20, limit);
+        for len in (1 << 20..=limit as usize / 2).step_by(PAGE_BYTES) {
+            drop(pool.buffer(len).expect("nothing is in use"));
+        }
+        assert!(pool.stats().mapped_bytes <= limit);
+    }
 }
 
 #[test]

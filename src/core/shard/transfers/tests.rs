@@ -324,26 +324,27 @@ fn demands_that_lost_their_landing_come_first() {
 #[test]
 fn without_memory_a_demand_waits_if_something_is_in_the_way() {
     let mut transfers = transfers();
+    let why = MemoryError::Unfit { asked: 8, limit: 4 };
     let id = wanted(&mut transfers, incoming(0, 1, 8));
     assert_eq!(opened(&mut transfers, true, &[]), ["offer 1"]);
     let ahead = demand(None, 8);
     let mut of_offer = demand(Some(id), 8);
     assert_eq!(
-        transfers.no_memory(link(0), ticket(1), &ahead),
+        transfers.no_memory(link(0), ticket(1), &ahead, why),
         Unopened::Bare
     );
     assert_eq!(
-        transfers.no_memory(link(0), ticket(1), &of_offer),
-        Unopened::Unfit
+        transfers.no_memory(link(0), ticket(1), &of_offer, why),
+        Unopened::Unfit(why)
     );
     let room = transfers.room_ahead(link(0), 100).unwrap();
     assert_eq!(
-        transfers.no_memory(link(0), ticket(1), &of_offer),
+        transfers.no_memory(link(0), ticket(1), &of_offer, why),
         Unopened::Requeued
     );
     assert!(of_offer.ask(true) && of_offer.quiet());
     assert_eq!(
-        transfers.no_memory(link(0), ticket(1), &of_offer),
+        transfers.no_memory(link(0), ticket(1), &of_offer, why),
         Unopened::Later
     );
     transfers.come_home(room);

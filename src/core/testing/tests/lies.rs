@@ -142,3 +142,21 @@ fn the_requests_of_one_peer_leave_room_for_those_of_others() {
         }
     }
 }
+
+/// The arena is full of what is held here: who waits for a peer's value hears that, and not that it could never fit.
+#[test]
+fn a_landing_that_finds_the_arena_full_says_so() {
+    let mut pair = Pair::new(Settings::default());
+    let pool = &mut pair.solos[1].core_mut().pool;
+    let mut held = Vec::new();
+    while let Ok(buffer) = pool.buffer(1 << 14) {
+        held.push(buffer);
+    }
+    let key = Key::between("a", "b", "large").unwrap();
+    let waiting = pair.solos[1].recv(STEP, &key, Nanos::NEVER);
+    pair.send(0, &key, 8_000);
+    pair.settle();
+    let status = waiting.take().expect("it hears").unwrap_err();
+    assert_eq!(status.reason(), "ARENA_FULL", "{status}");
+    assert!(status.message().contains("longest free"), "{status}");
+}

@@ -160,7 +160,8 @@ settings! {
          with `poll = \"busy\"`.";
     runtime: Choice runtime, Engine, "What drives the control plane; `auto` takes glommio where the machine allows it.";
     huge_pages: Choice arena.huge_pages, Engine, "Whether arenas use reserved huge pages.";
-    arena_segment_bytes: Size arena.segment_bytes, Engine, "Memory is taken in segments of this size.";
+    arena_segment_bytes: Size arena.segment_bytes, Engine,
+        "Memory is taken in segments of this size; the last is all that is left, at least half of `arena_bytes`.";
     arena_bytes: Size arena.bytes_max, Engine,
         "At most so much for each arena: one for each shard, and one for application threads.";
     lease: Switch lease, Engine, "Read large values of processes of the same user in place.";
@@ -264,7 +265,8 @@ settings! {
     device_library: Text devices.library, Engine,
         "The driver's library, by name or path, if it is not the installed one. It is loaded into this process.";
     device_segment_bytes: Size devices.segment_bytes, Engine,
-        "Memory of a device is taken in segments of this size.";
+        "Memory of a device is taken in segments of this size; the last is all that is left, at least half of \
+         `device_bytes`, if the device has so much.";
     device_bytes: Size devices.bytes_max, Engine, "At most so much of each device's memory.";
     device_pinned_bytes: Size devices.pinned_bytes, Engine,
         "At most so much pinned memory of the host for copies to and from each device: up to 12 MiB of chunks, taken \
