@@ -47,12 +47,12 @@ struct Trace {
     begun: Nanos,
     /// How long before `begun` it set out, at a peer; `None` if unknown.
     before: Option<u64>,
-    queued: u32,
-    matched: u32,
-    posted: u32,
-    /// All ones if unknown.
-    wire: u32,
-    landed: u32,
+    queued: u64,
+    matched: u64,
+    posted: u64,
+    /// `None` if unknown.
+    wire: Option<u64>,
+    landed: u64,
     step: u64,
     key: u64,
     frame_iter: (u32, u32),
@@ -214,7 +214,6 @@ impl Stages {
             begun,
             before: Some(0),
             last,
-            wire: u32::MAX,
             ..Trace::default()
         })
     }
@@ -237,9 +236,8 @@ impl Stages {
     }
 
     /// From then until now, without the reading that is in between.
-    fn less_clock(&self, then: Nanos, now: Nanos) -> u32 {
-        let nanos = now.0.saturating_sub(then.0).saturating_sub(self.clock_ns);
-        u32::try_from(nanos).unwrap_or(u32::MAX - 1)
+    const fn less_clock(&self, then: Nanos, now: Nanos) -> u64 {
+        now.0.saturating_sub(then.0).saturating_sub(self.clock_ns)
     }
 
     /// From its beginning until `end`, which ends a stage, without the readings in between. Measured at both ends and
@@ -305,9 +303,9 @@ impl Stages {
             key: subject.key,
             frame_iter: (subject.at.frame as u32, subject.at.iter as u32),
             ordinal: subject.ordinal,
-            a: trace.queued,
-            b: trace.matched,
-            c: posted,
+            a: short(trace.queued),
+            b: short(trace.matched),
+            c: short(posted),
         });
         if let Some(trace) = self.trace(id) {
             trace.id = 0;
@@ -346,7 +344,7 @@ impl Stages {
         // A comparison is as good as its error: what would have come before it was sent took no time that shows.
         let posted = posted.map(|posted| posted.min(last));
         let wire = posted.map(|posted| self.less_clock(posted, last));
-        let wire = wire.filter(|wire| u64::from(*wire) <= WIRE_MAX_NS);
+        let wire = wire.filter(|wire| *wire <= WIRE_MAX_NS);
         self.open(Trace {
             way,
             class: class_of(subject.bytes) as u8,
@@ -354,7 +352,7 @@ impl Stages {
             last,
             begun: posted.unwrap_or(last),
             before: wire.and_then(|_| stamps::before_of(stamp)),
-            wire: wire.unwrap_or(u32::MAX),
+            wire,
             step: subject.step.0,
             key: subject.key,
             frame_iter: (subject.at.frame as u32, subject.at.iter as u32),
@@ -454,7 +452,7 @@ impl Stages {
         self.whole(&until, trace.last)
     }
 
-    fn finish(&mut self, trace: &Trace, woken: u32, at: Nanos) {
+    fn finish(&mut self, trace: &Trace, woken: u64, at: Nanos) {
         let (way, class) = (trace.way, usize::from(trace.class));
         if way == Way::Local {
             if trace.queued > 0 {
@@ -462,8 +460,8 @@ impl Stages {
             }
             self.record(Stage::Matched, way, class, trace.matched);
         } else {
-            if trace.wire != u32::MAX {
-                self.record(Stage::Wire, way, class, trace.wire);
+            if let Some(wire) = trace.wire {
+                self.record(Stage::Wire, way, class, wire);
             }
             self.record(Stage::Landed, way, class, trace.landed);
         }
@@ -476,13 +474,13 @@ impl Stages {
             key: trace.key,
             frame_iter: trace.frame_iter,
             ordinal: trace.ordinal,
-            a: if way == Way::Local {
+            a: short(if way == Way::Local {
                 trace.matched
             } else {
                 trace.landed
-            },
-            b: woken,
-            c: trace.wire,
+            }),
+            b: short(woken),
+            c: trace.wire.map_or(u32::MAX, short),
         });
         if let Some(trace) = self.trace(trace.id) {
             trace.id = 0;
@@ -541,9 +539,9 @@ impl Stages {
         carrier.way(path)
     }
 
-    fn record(&self, stage: Stage, way: Way, class: usize, nanos: u32) {
+    fn record(&self, stage: Stage, way: Way, class: usize, nanos: u64) {
         if let Some(recorder) = &self.recorder {
-            recorder.record(cell_of(stage, way, class), u64::from(nanos));
+            recorder.record(cell_of(stage, way, class), nanos);
         }
     }
 
@@ -564,6 +562,11 @@ pub(crate) struct TimedValue {
     pub(crate) key: u64,
     pub(crate) ordinal: u32,
     pub(crate) bytes: u64,
+}
+
+/// A time as an event has room for it: four seconds and a bit stand for all that is longer, and all ones for none.
+fn short(nanos: u64) -> u32 {
+    u32::try_from(nanos).map_or(u32::MAX - 1, |nanos| nanos.min(u32::MAX - 1))
 }
 
 /// Way and size class, as a word for a thread names them.

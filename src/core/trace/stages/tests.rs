@@ -143,6 +143,27 @@ fn the_time_on_the_wire_needs_a_comparison_and_nonsense_is_left_out() {
     for stamp in [1, u64::MAX, u64::MAX / 2, 1 << 63] {
         far(&mut receiver, stamp);
     }
+    // Further apart than any value is under way: the comparison is wrong.
+    let (mut receiver, now) = stages(1);
+    now.store(1 << 50, Ordering::Relaxed);
+    let scale = Scale {
+        ticks: 1 << 50,
+        nanos: 1 << 50,
+        rate: 1 << 32,
+    };
+    let clock = PeerClock {
+        scale,
+        error_ns: 50,
+    };
+    receiver.compare(2, Some(clock));
+    for ago in [WIRE_MAX_NS + 1, 1 << 40, 1 << 46] {
+        let stamp = stamps::stamp((1 << 50) - ago, Some(5));
+        let trace = receiver.arrived(stamp, 2, 9, Path::Inline, &subject(4));
+        receiver.meets(trace);
+        receiver.woke(trace, Nanos(1 << 50));
+    }
+    let times = [Stage::Wire, Stage::Whole].map(|stage| cell(&receiver, stage, Way::ShmInline));
+    assert_eq!(times, [None, None]);
 }
 
 /// Whichever side sends at `from`, and whatever the times between: the stages of all hand-overs together, on both
@@ -154,14 +175,15 @@ fn the_stages_leave_nothing_out() {
     let (mut sender, now) = stages(1);
     let (mut receiver, other) = stages(1);
     let mut rng = Rng::new(6);
-    let mut time = 1 << 50;
-    // Hours pass between some of them: the counter of a stamp comes round.
-    let mut wait = |up_to: u64| {
-        time += rng.below(up_to);
+    let pass = |nanos: u64| {
+        let time = now.load(Ordering::Relaxed) + nanos;
         now.store(time, Ordering::Relaxed);
         other.store(time, Ordering::Relaxed);
         Nanos(time)
     };
+    pass(1 << 50);
+    // Hours pass between some of them: the counter of a stamp comes round.
+    let mut wait = |up_to: u64| pass(rng.below(up_to));
     for round in 0..1000 {
         wait(1 << 47);
         let begun = wait(1000);
@@ -172,12 +194,15 @@ fn the_stages_leave_nothing_out() {
             sender.count();
         }
         let trace = sender.take_sending();
-        // It parks twice before there is room.
+        // It parks twice before there is room, now and then for longer than 32 bits of nanoseconds say.
+        let long = if round % 50 == 7 { 10_000_000_000 } else { 0 };
         for _ in 0..round % 3 {
             wait(1 << (round % 20));
+            pass(long);
             sender.matched(trace);
         }
         wait(300);
+        pass(long);
         if round % 5 == 0 {
             sender.is_here(trace, &subject(4));
             sender.meets(trace);
@@ -191,8 +216,10 @@ fn the_stages_leave_nothing_out() {
         wait(77);
         sender.sent(trace, 0, Path::Inline, &subject(4));
         wait(5000);
+        pass(long);
         let trace = receiver.arrived(stamp, 0, 0, Path::Inline, &subject(4));
         wait(1 << (round % 16));
+        pass(long);
         receiver.meets(trace);
         let trace = receiver.take_handing();
         let recorder = receiver.recorder().expect("it records");
@@ -201,6 +228,7 @@ fn the_stages_leave_nothing_out() {
             woke_thread(&recorder, word, wait(60_000));
         } else {
             wait(500);
+            pass(long);
             let woke = receiver.wakes();
             receiver.woke(trace, woke);
         }
