@@ -97,6 +97,31 @@ impl Lane {
         }
     }
 
+    /// Waits until a device's tensor is there, on this lane, so that the driver is asked too: it hears of a device that
+    /// is gone.
+    ///
+    /// # Errors
+    /// [`MemoryError::Lost`] if the bytes will never be there; [`MemoryError::Driver`].
+    pub fn wait_for(
+        mut self,
+        tensor: &Tensor,
+        words: &Arc<Times>,
+        keeper: &Keeper,
+    ) -> Result<(), MemoryError> {
+        let there = await_bytes(tensor, &self.stream, words, keeper)
+            .and_then(|()| self.wait(words))
+            .inspect_err(|_| self.is_spoilt = true);
+        there.and_then(|()| check_bytes(tensor, keeper))
+    }
+
+    /// Waits until all that is queued here is done.
+    fn wait(&self, words: &Arc<Times>) -> Result<(), MemoryError> {
+        match words.mark(&self.stream)? {
+            Some(mark) => mark.wait(&self.stream),
+            None => Ok(()),
+        }
+    }
+
     /// Queues a copy of a device's tensor, as soon as its bytes are there; the copy can be sent on at once. The source
     /// and the lane are let go when the copy is over.
     ///
@@ -198,12 +223,7 @@ impl Lane {
             self.is_spoilt = true;
             return Err(error);
         }
-        let done = match words.mark(&self.stream) {
-            Ok(Some(mark)) => mark.wait(&self.stream),
-            Ok(None) => Ok(()),
-            Err(error) => Err(error),
-        };
-        match done {
+        match self.wait(words) {
             Ok(()) => check_bytes(source, keeper).map(|()| out.finish()),
             Err(error) => {
                 // The device may still read the one and write the other.

@@ -307,6 +307,18 @@ impl Devices {
         Err(Status::of(catalogue::DEVICE_FULL, message))
     }
 
+    /// Waits until a device's tensor is there, and holds up no other meanwhile.
+    fn wait_for(&self, inner: &Inner, tensor: &Tensor) -> Result<(), Status> {
+        let TensorBytes::Device(place) = tensor.bytes() else {
+            return Ok(());
+        };
+        if tensor.readiness().is_ready() {
+            return Ok(());
+        }
+        let arena = self.arena(inner, place.device)?;
+        Ok((arena.lanes.take()?).wait_for(tensor, &arena.times, &self.keeper)?)
+    }
+
     /// A device's tensor in memory of the engine's.
     pub(super) fn to_host(&self, inner: &Arc<Inner>, tensor: &Tensor) -> Result<Tensor, Status> {
         let TensorBytes::Device(place) = tensor.bytes() else {
@@ -323,6 +335,8 @@ impl Devices {
                 lane.to_host(tensor, &pinned, builder, &arena.times, &self.keeper)?
             }
             None => {
+                // Before the chunks are taken, which others wait for.
+                self.wait_for(inner, tensor)?;
                 self.staged(&arena, place.device, |staging, keeper| {
                     staging.to_host(tensor, out, keeper)
                 })?;

@@ -163,3 +163,31 @@ fn memory_that_is_not_what_it_is_said_to_be_is_refused_by_name() {
     drop(held);
     until("the memory comes home", || blocks(&engine) == 0);
 }
+
+/// A copy that waits for its tensor had held up every other of its device that goes by way of chunks.
+#[test]
+fn a_tensor_that_is_not_there_holds_up_no_other() {
+    let alone = alone();
+    let engine = alone_engine();
+    let devices = engine.devices().unwrap();
+    let writer = devices.stream(0).unwrap();
+    assert!(alone.played.hold(writer.handle() as usize, true));
+    let late = devices.buffer(0, meta(4096)).unwrap();
+    let late = late.into_tensor_after(meta(4096), &writer).unwrap();
+    let there = devices.clone();
+    let waiting = std::thread::spawn(move || there.to_host(&late).map(drop));
+    until("it waits at a gate", || devices.kept().0 == 1);
+    let (done, is_done) = std::sync::mpsc::channel();
+    let there = devices.clone();
+    let other = std::thread::spawn(move || {
+        let copied = there.to_device(&host(1024, 1), 0);
+        done.send(copied.map(drop)).unwrap();
+    });
+    let copied = is_done.recv_timeout(Duration::from_secs(5));
+    assert!(!waiting.is_finished(), "it still waits");
+    assert!(alone.played.hold(writer.handle() as usize, false));
+    waiting.join().unwrap().unwrap();
+    other.join().unwrap();
+    copied.expect("it ends meanwhile").unwrap();
+    until("the memory comes home", || blocks(&engine) == 0);
+}
