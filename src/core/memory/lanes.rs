@@ -123,7 +123,8 @@ impl Lane {
     }
 
     /// Queues a copy of a device's tensor, as soon as its bytes are there; the copy can be sent on at once. The source
-    /// and the lane are let go when the copy is over.
+    /// and the lane are let go when the copy is over. A source whose bytes are not there yet may be lost then, and the
+    /// copy holds anything: [`Lane::wait_for`] comes first where that must not pass for a value.
     ///
     /// # Errors
     /// [`MemoryError::Tensor`] if the buffer is of another length, or the tensor the host's;

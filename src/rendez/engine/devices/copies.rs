@@ -95,7 +95,8 @@ impl EngineDevices {
     }
 
     /// A copy of a device's tensor in the memory of the lane's device, which peers read in place. The host does not
-    /// wait; the tensor, of whatever library, is kept until the copy is over.
+    /// wait; the tensor, of whatever library, is kept until the copy is over. If it is a peer's, not there yet, and the
+    /// peer dies before it is, then the copy holds anything: [`EngineDevices::order`] tells so of the tensor.
     ///
     /// # Errors
     /// As [`EngineDevices::buffer`]; `DEVICE_POINTER` if the tensor's bytes are no memory of a device, `REGION_OUTSIDE`
@@ -153,7 +154,13 @@ impl Inner {
             let all = EngineDevices {
                 inner: Users::none(Arc::clone(self)),
             };
-            match all.lane(device).and_then(|lane| all.copy(tensor, lane)) {
+            // A copy says when it is over, and not whether a peer died that was to write what it is of.
+            let is_there = match tensor.is_leased() {
+                true => devices.wait_for(self, tensor),
+                false => Ok(()),
+            };
+            let lane = is_there.and_then(|()| all.lane(device));
+            match lane.and_then(|lane| all.copy(tensor, lane)) {
                 Ok(copied) => return Ok(copied),
                 Err(status) => {
                     tracing::debug!(%status, "a value for a peer of this machine goes by way of the host");

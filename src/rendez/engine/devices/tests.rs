@@ -468,3 +468,37 @@ fn no_stream_waits_for_a_process_that_died() {
     drop(got);
     until("nothing is kept", || ours.kept() == (0, 0));
 }
+
+/// A peer's tensor is sent on before its bytes are there, as a copy, for the third process cannot read it in place. Its
+/// producer dies: the copy of what it never wrote had come to the third as a value.
+#[test]
+fn what_a_dead_process_never_wrote_is_not_sent_on() {
+    let _alone = alone();
+    let a = Engine::start(config("a")).unwrap();
+    let c = Engine::start(config("c")).unwrap();
+    a.add_peer(c.task().clone(), c.address().unwrap().clone());
+    let ours = a.devices().unwrap();
+    let mut other = Other::new("writer", &a);
+    for edge in 0..8 {
+        received(&a, &key("b", "a", &format!("up{edge}")));
+        for (from, to, of) in [(&a, &c, ("a", "c")), (&c, &a, ("c", "a"))] {
+            let of = key(of.0, of.1, &format!("up{edge}"));
+            from.step(STEP).send(&of, Tensor::scalar(1_u8)).unwrap();
+            received(to, &of);
+        }
+    }
+    a.step(STEP)
+        .send(&key("a", "b", "go"), Tensor::scalar(1_u8))
+        .unwrap();
+    let got = received(&a, &key("b", "a", "value")).tensor;
+    other.await_ready();
+    assert!(got.is_leased() && !got.readiness().is_ready());
+    let (on, step) = (key("a", "c", "on"), a.step(STEP));
+    let sending = std::thread::spawn(move || step.send(&on, got));
+    until("it waits at a gate", || ours.kept().0 > 0);
+    drop(other);
+    let status = sending.join().unwrap().unwrap_err();
+    assert_eq!(status.reason(), catalogue::DEVICE_LOST);
+    until("nothing is kept", || ours.kept() == (0, 0));
+    assert_eq!(blocks(&a), 0);
+}
