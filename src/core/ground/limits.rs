@@ -33,6 +33,10 @@ pub const PARKED_BYTES_PER_STEP: u64 = PARKED_BYTES / 2;
 /// yet, and tensors that streams still read. Their words are 32 KiB, pinned. Beyond it the host waits for the stream.
 pub const DEVICE_MARKS: usize = 1 << 12;
 
+/// Streams for copies that each device keeps when they have nothing to do; those of a burst end when it is over. As
+/// many as any driver has queues for (CUDA at most 32), so that more would bring nothing.
+pub const DEVICE_LANES_IDLE: usize = 32;
+
 /// The least pinned memory for copies to and from a device: three chunks of an arena's page, 16 KiB.
 pub const DEVICE_PINNED_BYTES_MIN: u64 = 3 * (16 << 10);
 

@@ -15,7 +15,7 @@ use super::keeper::{Held, Keeper};
 use super::stream::Stream;
 use super::times::{Mark, Times};
 use super::{Accelerator, DevicePtr, MemoryError, Pinned, Tensor, TensorBytes, TensorError};
-use crate::ground::MemoryKind;
+use crate::ground::{MemoryKind, limits};
 
 /// The lanes of one device.
 #[derive(Debug)]
@@ -25,8 +25,8 @@ pub struct Lanes {
     idle: Arc<SegQueue<Arc<Stream>>>,
 }
 
-/// One lane. When it is dropped, which is when all of its work is done, the next user may have it: see
-/// [`Lane::settle`].
+/// One lane. When it is dropped, which is when all of its work is done, the next user may have it (see
+/// [`Lane::settle`]), or it ends if enough are idle.
 #[derive(Debug)]
 pub struct Lane {
     stream: Arc<Stream>,
@@ -334,7 +334,8 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        if !self.is_spoilt {
+        // Two that look at once may keep one more.
+        if !self.is_spoilt && self.home.len() < limits::DEVICE_LANES_IDLE {
             self.home.push(Arc::clone(&self.stream));
         }
     }

@@ -2,6 +2,7 @@
 
 use super::super::super::{DeviceMemory, DevicePtr, Lane, Readiness};
 use super::*;
+use crate::ground::limits;
 
 /// Another library's memory of device 0.
 #[derive(Debug)]
@@ -189,5 +190,23 @@ fn an_event_that_was_never_recorded_is_refused() {
         assert_eq!(leases.out(), 0);
     }
     drop((tensor, memory, side));
+    alone.assert_clean();
+}
+
+/// A burst of copies made a stream for each, and all of them stayed.
+#[test]
+fn lanes_of_a_burst_end_but_some_dozens() {
+    let alone = alone();
+    let side = Side::new(alone.open()).unwrap();
+    let before = alone.played.held().streams;
+    let streams = || (alone.played.held().streams - before) as usize;
+    let take = |count| -> Vec<_> { (0..count).map(|_| side.lanes.take().unwrap()).collect() };
+    let burst = take(3 * limits::DEVICE_LANES_IDLE);
+    assert_eq!(streams(), burst.len());
+    drop(burst);
+    assert_eq!(streams(), limits::DEVICE_LANES_IDLE);
+    drop(take(limits::DEVICE_LANES_IDLE));
+    assert_eq!(streams(), limits::DEVICE_LANES_IDLE, "they are used again");
+    drop(side);
     alone.assert_clean();
 }
