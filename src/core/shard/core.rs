@@ -39,6 +39,10 @@ pub(crate) enum PortOp {
         link: LinkId,
         write: Write,
     },
+    /// A link's writes that found their queue pair full: here once for all of them.
+    WriteLate {
+        link: LinkId,
+    },
     OpenAndAsk(ToOpen),
     CloseLanding(LandingPlace),
     Close {

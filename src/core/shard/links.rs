@@ -2,14 +2,14 @@
 //!
 //! Knows links by number, and what of them is spare; not why a peer comes or goes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Index, IndexMut};
 
 use super::ids::{LinkId, NO_LINK, PeerId, Rows};
 use super::parked::ParkedQueue;
 use super::value::Value;
 use crate::channel::Channel;
-use crate::fabric::{AnyPort, Port, QpId};
+use crate::fabric::{AnyPort, Port, QpId, Write};
 use crate::ground::{Nanos, TensorMeta};
 use crate::mail::call::Attach;
 use crate::rendezvous::KeyId;
@@ -34,9 +34,16 @@ pub(crate) struct Link {
     pub(crate) has_asked: bool,
     /// The next connection: it begins when the one before is quiet.
     pub(crate) next: Option<NextConnection>,
+    /// Writes that found their queue pair full, oldest first.
+    pub(super) late: VecDeque<Write>,
 }
 
 impl Link {
+    /// The write that was late first.
+    pub(super) fn pop_late(&mut self) -> Option<Write> {
+        self.late.pop_front()
+    }
+
     /// True if a value would leave by it at once.
     pub(crate) fn is_open(&self) -> bool {
         self.parked.is_empty() && self.channel.takes_push()
@@ -46,6 +53,7 @@ impl Link {
     pub(crate) fn is_empty(&self) -> bool {
         self.qp.is_none()
             && self.next.is_none()
+            && self.late.is_empty()
             && self.parked.is_empty()
             && self.seen.is_empty()
             && self.channel.is_empty()
@@ -166,6 +174,7 @@ impl Links {
             leased: 0,
             has_asked: false,
             next: None,
+            late: VecDeque::new(),
         })
     }
 

@@ -6,10 +6,11 @@ use super::Shard;
 use super::budget::LandingPlace;
 use super::core::{Core, PortOp};
 use super::ids::LinkId;
+use super::links::Link;
 use super::reconnect::Lack;
 use super::transfers::ToOpen;
 use crate::channel::Demand;
-use crate::fabric::{AnyPort, Port, PostRefusal, QpId};
+use crate::fabric::{AnyPort, Port, PostRefusal, QpId, Write};
 use crate::mail::neighbour::Neighbour;
 use crate::wire::Frame;
 
@@ -155,21 +156,8 @@ impl Shard {
 
     pub(super) fn run_port_op(&mut self, op: PortOp) {
         match op {
-            PortOp::Write { link, write } => {
-                let Some((port, _)) = self.core.links.at(link).and_then(|entry| entry.qp) else {
-                    return self.core.write_refused(link, write);
-                };
-                match self.ports[port].post_write(write) {
-                    Ok(()) => {}
-                    Err(refused) if refused.refusal == PostRefusal::Full => {
-                        self.core.port_ops.push(PortOp::Write {
-                            link,
-                            write: refused.write,
-                        });
-                    }
-                    Err(refused) => self.core.write_refused(link, refused.write),
-                }
-            }
+            PortOp::Write { link, write } => self.write(link, write),
+            PortOp::WriteLate { link } => self.write_late(link),
             PortOp::OpenAndAsk(landing) => self.open_and_ask(landing),
             PortOp::CloseLanding(LandingPlace { port, qp, landing }) => {
                 self.ports[port].close_landing(qp, landing)
@@ -177,6 +165,54 @@ impl Shard {
             PortOp::Close { port, qp } => self.ports[port].close(qp),
             PortOp::Attach { link } => self.core.attach_next(link, &mut self.ports),
             PortOp::Discard(next) => next.discard(&mut self.ports),
+        }
+    }
+
+    /// Posts a write, behind those of its link that found their queue pair full.
+    fn write(&mut self, link: LinkId, write: Write) {
+        let is_late = |entry: &Link| !entry.late.is_empty();
+        let late = if self.core.links.at(link).is_some_and(is_late) {
+            write
+        } else {
+            match self.try_write(link, write) {
+                Some(late) => {
+                    self.core.port_ops.push(PortOp::WriteLate { link });
+                    late
+                }
+                None => return,
+            }
+        };
+        if let Some(entry) = self.core.links.at_mut(link) {
+            entry.late.push_back(late);
+        }
+    }
+
+    /// Posts the late writes of a link, until its queue pair is full again. One that is full is not asked for each of
+    /// them in each turn.
+    fn write_late(&mut self, link: LinkId) {
+        while let Some(write) = self.core.links.at_mut(link).and_then(Link::pop_late) {
+            if let Some(late) = self.try_write(link, write) {
+                if let Some(entry) = self.core.links.at_mut(link) {
+                    entry.late.push_front(late);
+                }
+                return self.core.port_ops.push(PortOp::WriteLate { link });
+            }
+        }
+    }
+
+    /// Posts a write, or ends it if it cannot be. It comes back from a queue pair that is full.
+    fn try_write(&mut self, link: LinkId, write: Write) -> Option<Write> {
+        let Some((port, _)) = self.core.links.at(link).and_then(|entry| entry.qp) else {
+            self.core.write_refused(link, write);
+            return None;
+        };
+        match self.ports[port].post_write(write) {
+            Ok(()) => None,
+            Err(refused) if refused.refusal == PostRefusal::Full => Some(refused.write),
+            Err(refused) => {
+                self.core.write_refused(link, refused.write);
+                None
+            }
         }
     }
 

@@ -173,6 +173,55 @@ fn a_value_offered_again_is_released_with_its_step() {
     assert_eq!(pair.solos[1].holdings(), Holdings::default());
 }
 
+/// A queue pair takes so many writes. The others keep their order, and cost a turn one attempt, not one each.
+#[test]
+fn writes_that_find_their_queue_pair_full_are_tried_one_a_turn() {
+    const VALUES: usize = 200;
+    const TURNS: u64 = 50;
+    let mut pair = Pair::new(Settings::default());
+    let key = Key::between("a", "b", "large").unwrap();
+    // From its first large value on the key's receives ask.
+    pair.send(0, &key, 4_000);
+    let first = pair.solos[1].recv(STEP, &key, Nanos::NEVER);
+    pair.settle();
+    assert!(first.take().is_some());
+    let asked: Vec<_> = (0..VALUES)
+        .map(|_| pair.solos[1].recv(STEP, &key, Nanos::NEVER))
+        .collect();
+    pair.settle();
+    let values = (0..VALUES).map(|at| {
+        let mark = u8::try_from(at).unwrap();
+        Tensor::from_vec(vec![mark; 4_000], Shape::row(4_000).unwrap()).unwrap()
+    });
+    for value in values {
+        let sent = pair.solos[0].enter(|context| {
+            let key = context.prepare(&key)?;
+            context.send(STEP, key, value)
+        });
+        sent.unwrap();
+    }
+    pair.solos[0].turn();
+    let refused = |pair: &mut Pair| match &pair.solos[0].ports_mut()[0] {
+        AnyPort::Loopback(port) => port.stats().refused_full,
+        _ => unreachable!("its port is a loopback"),
+    };
+    let before = refused(&mut pair);
+    assert!(before > 0, "more than a queue pair takes");
+    for _ in 0..TURNS {
+        // The peer stands still, and answers none.
+        pair.solos[0].turn();
+    }
+    let tries = refused(&mut pair) - before;
+    assert!(tries <= 2 * TURNS, "{tries} attempts in {TURNS} turns");
+    for _ in 0..20 {
+        pair.settle();
+    }
+    for (at, waiting) in asked.iter().enumerate() {
+        let received = waiting.take().expect("it has come").unwrap();
+        assert_eq!(usize::from(received.tensor.host().unwrap()[0]), at);
+    }
+}
+
 /// Values that are asked for leave past those that wait for credit, and no trace of theirs stays among these.
 #[test]
 fn what_leaves_by_requests_leaves_nothing_among_the_parked() {
