@@ -25,6 +25,8 @@ pub(super) struct Steps {
     /// Each ordered by age.
     grace: List,
     tombstones: List,
+    /// Steps that were watched, and that something has left.
+    eased: Vec<StepId>,
 }
 
 /// One step.
@@ -38,6 +40,8 @@ struct Step {
     held: u64,
     /// When it came to be known.
     since: Nanos,
+    /// A value waits for room in it.
+    is_watched: bool,
 }
 
 /// What a step is.
@@ -76,6 +80,7 @@ impl Steps {
             live: 0,
             grace: List::EMPTY,
             tombstones: List::EMPTY,
+            eased: Vec::new(),
         }
     }
 
@@ -187,16 +192,49 @@ impl Steps {
         self.steps[number].parked + self.steps[number].held
     }
 
-    /// Bytes of a step's parked values have changed by so many.
-    pub(super) fn park(&mut self, number: u32, change: i64) {
+    /// A value of so many bytes was parked.
+    pub(super) fn park(&mut self, number: u32, bytes: u64) {
         let parked = &mut self.steps[number].parked;
-        *parked = parked.wrapping_add_signed(change);
+        *parked = parked.wrapping_add(bytes);
+    }
+
+    /// A parked value of so many bytes has left.
+    #[inline]
+    pub(super) fn unpark(&mut self, number: u32, bytes: u64) {
+        let step = &mut self.steps[number];
+        step.parked = step.parked.wrapping_sub(bytes);
+        if step.is_watched {
+            self.ease(number);
+        }
     }
 
     /// Bytes that left the table and are kept for receivers have changed by so many.
     pub(super) fn hold(&mut self, number: u32, change: i64) {
-        let held = &mut self.steps[number].held;
-        *held = held.saturating_add_signed(change);
+        let step = &mut self.steps[number];
+        step.held = step.held.saturating_add_signed(change);
+        if step.is_watched && change < 0 {
+            self.ease(number);
+        }
+    }
+
+    /// A value waits for room in a step.
+    pub(super) fn watch(&mut self, id: StepId) {
+        if let Some(number) = self.find(id) {
+            self.steps[number].is_watched = true;
+        }
+    }
+
+    /// Something has left a step that is watched. Noted once, until it is watched again.
+    #[cold]
+    fn ease(&mut self, number: u32) {
+        let step = &mut self.steps[number];
+        step.is_watched = false;
+        self.eased.push(step.id);
+    }
+
+    /// The next step that was watched and that something has left.
+    pub(super) fn next_eased(&mut self) -> Option<StepId> {
+        self.eased.pop()
     }
 
     fn insert(&mut self, now: Nanos, id: StepId, state: StepPhase) -> u32 {
@@ -206,6 +244,7 @@ impl Steps {
             parked: 0,
             held: 0,
             since: now,
+            is_watched: false,
         });
         self.index.insert(self.tag(id), number);
         number

@@ -519,7 +519,7 @@ impl<V, W: Copy> Table<V, W> {
     /// Adds to the queue of values, before another item or at the end.
     #[inline]
     fn insert(&mut self, at: u32, before: Option<u32>, item: Item<V>, now: Nanos) {
-        self.occupy(at, item.bytes() as i64);
+        self.occupy(at, item.bytes());
         let record = self.records.at_mut(at);
         let surplus = record.surplus();
         record.change(|queue, _| self.values.insert(queue, before, item, now));
@@ -552,15 +552,18 @@ impl<V, W: Copy> Table<V, W> {
         let surplus = record.surplus();
         record.change(|queue, _| self.values.unlink(queue, place));
         self.room.count(-1, surplus, record.surplus());
-        self.occupy(at, (bytes as i64).wrapping_neg());
+        if bytes != 0 {
+            self.room.park((bytes as i64).wrapping_neg());
+            self.steps.unpark(self.records.at(at).step(), bytes);
+        }
     }
 
-    /// Counts the bytes of parked values, on the shard and on the record's step.
+    /// Counts the bytes of a value that is parked, on the shard and on the record's step.
     #[inline]
-    fn occupy(&mut self, at: u32, change: i64) {
-        if change != 0 {
-            self.room.park(change);
-            self.steps.park(self.records.at(at).step(), change);
+    fn occupy(&mut self, at: u32, bytes: u64) {
+        if bytes != 0 {
+            self.room.park(bytes as i64);
+            self.steps.park(self.records.at(at).step(), bytes);
         }
     }
 }

@@ -5,7 +5,6 @@
 //! its slot. Nothing here is polled: a look is due when there is room for the oldest of a step, when a receiver began
 //! to wait at a slot, or when a peer gave credit back.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Shard;
@@ -260,21 +259,32 @@ impl Core {
             self.await_peer(peer);
         }
         self.next_timer = self.next_timer.min(blocked.deadline);
-        self.send_queue.enter(blocked);
+        if self.send_queue.enter(blocked) {
+            self.table.watch_room(slot.step);
+        }
     }
 
-    /// True if a look at the waiting sends is due.
+    /// True if a look at waiting sends is due. It costs what changed: steps in which values left room, and the one send
+    /// that waits first for the shard's.
     #[cold]
-    fn is_ripe(&self) -> bool {
-        if self.send_queue.is_stirred
-            || self.send_queue.is_stale
-            || !self.send_queue.wanted.is_empty()
-        {
-            return true;
+    fn is_ripe(&mut self) -> bool {
+        let Self {
+            table, send_queue, ..
+        } = self;
+        while let Some(step) = table.next_eased() {
+            if let Some(head) = send_queue.head_of(step) {
+                send_queue.make_due(head);
+            }
         }
-        self.send_queue
-            .heads()
-            .any(|blocked| self.table.room(blocked.slot.step, blocked.bytes).is_ok())
+        if let Some((turn, blocked)) = send_queue.first_shut()
+            && matches!(
+                table.room(blocked.slot.step, blocked.bytes),
+                Ok(()) | Err(Refusal::ParkedBytesOfStep)
+            )
+        {
+            send_queue.make_due(turn);
+        }
+        send_queue.is_stirred || send_queue.has_due() || !send_queue.wanted.is_empty()
     }
 
     /// A receiver began to wait at a slot.
@@ -299,8 +309,7 @@ impl Core {
     /// Ends the wait of all in a step.
     pub(crate) fn end_blocked_sends(&mut self, step: StepId, status: &Status) {
         if !self.send_queue.is_empty() {
-            self.send_queue
-                .fail(status, |blocked| blocked.slot.step == step);
+            self.send_queue.fail_step(step, status);
         }
     }
 
@@ -413,21 +422,23 @@ impl Shard {
                 done += usize::from(self.let_go_on(turn).is_ok());
             }
         }
-        let is_stirred = std::mem::take(&mut self.core.send_queue.is_stirred);
-        self.core.send_queue.is_stale = false;
-        let mut held_up = BTreeSet::new();
-        let mut is_shut = false;
-        let mut from = 0;
-        while let Some((turn, blocked)) = self.core.send_queue.from(from) {
-            from = turn + 1;
+        if std::mem::take(&mut self.core.send_queue.is_stirred) {
+            self.core.send_queue.make_all_due();
+        }
+        // Oldest first: what one leaves due came after it.
+        while let Some((turn, blocked)) = self.core.send_queue.next_due() {
             let (slot, bytes) = (blocked.slot, blocked.bytes);
-            let is_first = self.core.send_queue.first_at(&slot) == Some(turn);
-            let is_behind = is_shut || held_up.contains(&slot.step);
+            let queue = &self.core.send_queue;
+            let is_first = queue.first_at(&slot) == Some(turn);
+            let is_head = queue.head_of(slot.step) == Some(turn);
             let goes = if is_first && self.core.needs_no_room(&slot, bytes) {
                 Ok(())
-            } else if is_behind {
-                if is_first && is_stirred {
+            } else if !is_head || queue.is_shut_before(turn) {
+                if is_first {
                     self.core.watch_credit(&slot, bytes);
+                }
+                if is_head {
+                    self.core.send_queue.stand_behind(turn);
                 }
                 continue;
             } else {
@@ -436,24 +447,13 @@ impl Shard {
             match goes.and_then(|()| self.let_go_on(turn)) {
                 Ok(()) => done += 1,
                 Err(refusal) => {
-                    if let Some(blocked) = self.core.send_queue.at_mut(turn) {
-                        blocked.refusal = refusal;
-                    }
                     self.core.watch_credit(&slot, bytes);
-                    if refusal == Refusal::ParkedBytesOfStep {
-                        held_up.insert(slot.step);
-                    } else {
-                        is_shut = true;
+                    if self.core.send_queue.refuse(turn, refusal) {
+                        self.core.table.watch_room(slot.step);
                     }
                 }
             }
-            let is_over = is_shut || held_up.len() == self.core.send_queue.steps();
-            if is_over && !is_stirred {
-                break;
-            }
         }
-        // The sends admitted here left as many bounds as they found.
-        self.core.send_queue.is_stale = false;
         // Room that was given may not press any more, and room that was taken may.
         self.mailbox.taken(0, self.core.is_pressed());
         done

@@ -56,23 +56,16 @@ impl Core {
 
     /// Ends the wait of sends whose time is over.
     fn expire_blocked_sends(&mut self) -> usize {
-        let due: Vec<_> = self
-            .send_queue
-            .blocked_sends()
-            .filter(|(_, blocked)| blocked.deadline <= self.now)
-            .map(|(turn, _)| turn)
-            .collect();
-        for &turn in &due {
-            let Some(blocked) = self.send_queue.leave(turn) else {
-                continue;
-            };
+        let mut count = 0;
+        while let Some(blocked) = self.send_queue.expire_one(self.now) {
             let status = match self.key_of(blocked.slot) {
                 Some(key) => faults::send_deadline(&key, blocked.slot.step),
                 None => faults::deadline(None, blocked.slot.step),
             };
             blocked.fail(&status);
+            count += 1;
         }
-        due.len()
+        count
     }
 
     /// Peers that were not there in time: what waits for them fails `Unavailable`.

@@ -1,6 +1,7 @@
 //! What one or two shards do that are turned by hand.
 
 mod admitting;
+mod crowds;
 mod leases;
 mod lies;
 mod posting;

@@ -124,6 +124,16 @@ impl<V, W: Copy> Table<V, W> {
         self.room.may_stand(false, of_step, bytes)
     }
 
+    /// A value waits for room in a step: [`Table::next_eased`] names the step once when something has left it.
+    pub(crate) fn watch_room(&mut self, step: StepId) {
+        self.steps.watch(step);
+    }
+
+    /// The next of the watched steps in which something has left room. It is not watched any more.
+    pub(crate) fn next_eased(&mut self) -> Option<StepId> {
+        self.steps.next_eased()
+    }
+
     /// The bound that a value of `bytes` would meet if it were offered to a peer now. A value that is longer than a
     /// bound has it for itself.
     ///
@@ -170,7 +180,7 @@ impl<V, W: Copy> Table<V, W> {
             return Err(value);
         };
         self.values.supply(place, value, bytes, now);
-        self.occupy(at, bytes as i64);
+        self.occupy(at, bytes);
         self.drain(at, out);
         Ok(())
     }

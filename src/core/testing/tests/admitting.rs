@@ -27,8 +27,8 @@ impl Observer for Deaf {
 }
 
 /// A shard with room for 1000 bytes, 600 of them of one step.
-struct Bench {
-    solo: Solo,
+pub(super) struct Bench {
+    pub(super) solo: Solo,
     now: Arc<AtomicU64>,
 }
 
@@ -40,14 +40,19 @@ const S3: StepId = StepId(3);
 
 impl Bench {
     fn new() -> Self {
+        Self::with_room(ROOM, ROOM_OF_STEP)
+    }
+
+    /// With room for so many bytes, and for so many of one step.
+    pub(super) fn with_room(all: u64, of_step: u64) -> Self {
         let now = Arc::new(AtomicU64::new(1));
         let team = Team {
             task: TaskName::parse("/job:a/task:0").unwrap(),
             incarnation: Incarnation(7),
             settings: Settings {
                 table: Limits {
-                    parked_bytes: ROOM,
-                    parked_bytes_per_step: ROOM_OF_STEP,
+                    parked_bytes: all,
+                    parked_bytes_per_step: of_step,
                     ..Limits::default()
                 },
                 connect_timeout_ns: 1000,
@@ -75,7 +80,7 @@ impl Bench {
         bench
     }
 
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         for _ in 0..1000 {
             if self.solo.turn() != Progress::Busy {
                 return;
@@ -84,12 +89,18 @@ impl Bench {
         panic!("the shard is never done");
     }
 
-    fn wait_until(&mut self, at: u64) {
+    pub(super) fn wait_until(&mut self, at: u64) {
         self.now.store(at, Ordering::Relaxed);
         self.settle();
     }
 
-    fn send(&mut self, step: StepId, key: &Key, len: usize, mark: u8) -> Result<(), Status> {
+    pub(super) fn send(
+        &mut self,
+        step: StepId,
+        key: &Key,
+        len: usize,
+        mark: u8,
+    ) -> Result<(), Status> {
         let sent = self.solo.enter(|context| {
             let key = context.prepare(key)?;
             context.send(step, key, tensor(len, mark))
@@ -98,7 +109,13 @@ impl Bench {
         sent
     }
 
-    fn send_in_turn(&mut self, step: StepId, key: &Key, len: usize, mark: u8) -> Sending {
+    pub(super) fn send_in_turn(
+        &mut self,
+        step: StepId,
+        key: &Key,
+        len: usize,
+        mark: u8,
+    ) -> Sending {
         let tensor = tensor(len, mark);
         let sending = self.solo.send_in_turn(step, key, tensor, Nanos::NEVER);
         self.settle();
@@ -119,7 +136,7 @@ impl Bench {
     }
 
     /// The mark of the next value, if one is there.
-    fn recv(&mut self, step: StepId, key: &Key) -> Option<u8> {
+    pub(super) fn recv(&mut self, step: StepId, key: &Key) -> Option<u8> {
         let waiting = self.solo.recv(step, key, Nanos::NEVER);
         self.settle();
         let outcome = waiting.take();
@@ -135,15 +152,15 @@ fn mark(outcome: Result<Received, Status>) -> u8 {
     outcome.unwrap().tensor.host().unwrap()[0]
 }
 
-fn tensor(len: usize, mark: u8) -> Tensor {
+pub(super) fn tensor(len: usize, mark: u8) -> Tensor {
     Tensor::from_vec(vec![mark; len], Shape::row(len as u64).unwrap()).unwrap()
 }
 
-fn key(edge: &str) -> Key {
+pub(super) fn key(edge: &str) -> Key {
     Key::between("a", "a", edge).unwrap()
 }
 
-fn reason(outcome: Option<Result<(), Status>>) -> String {
+pub(super) fn reason(outcome: Option<Result<(), Status>>) -> String {
     match outcome {
         None => "waits".into(),
         Some(Ok(())) => "sent".into(),
