@@ -126,7 +126,7 @@ impl Core {
             && self.table.is_clear(slot)
             && let Some(link) = self.links.at_mut(entry.way.link)
         {
-            link.is_awaited = true;
+            link.set_awaited(true);
         }
     }
 
@@ -301,7 +301,7 @@ impl Core {
         if let Some(entry) = self.links.at_mut(link)
             && entry.is_open()
         {
-            entry.is_awaited = false;
+            entry.set_awaited(false);
             self.send_queue.is_stirred = !self.send_queue.is_empty();
         }
     }

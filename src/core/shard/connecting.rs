@@ -7,7 +7,7 @@ use super::core::{Core, PortOp};
 use super::ids::{LinkId, NO_LINK, PeerId};
 use super::keys::Route;
 use super::links::NextConnection;
-use super::peers::PeerState;
+use super::peers::{Peer, PeerState};
 use super::transfers::Incoming;
 use crate::channel::{self, Channel, Rule};
 use crate::fabric::{AnyPort, DownReason};
@@ -35,24 +35,24 @@ impl Core {
     /// Something waits for the peer: if it is not there, control is asked to dial, and the wait has an end.
     pub(crate) fn await_peer(&mut self, at: PeerId) {
         let until = self.now + self.settings.connect_timeout_ns;
-        let Some(peer) = self.peers.at_mut(at) else {
-            return;
-        };
-        if peer.state == PeerState::Gone {
-            peer.state = PeerState::Awaited { until };
+        if self
+            .peers
+            .at(at)
+            .is_some_and(|peer| peer.state() == PeerState::Gone)
+        {
+            self.peers.set_state(at, PeerState::Awaited { until });
             self.next_timer = self.next_timer.min(until);
-            self.observer.peer_wanted(&peer.task);
+            self.observer.peer_wanted(&self.peers[at].task);
         }
     }
 
     /// The connection is lost, which says nothing about the peer: it may come back, in the same life, until then.
     pub(crate) fn peer_away(&mut self, task: &TaskName, status: Status, until: Nanos) {
         if let Some(at) = self.peers.find(task)
-            && let peer = &mut self.peers[at]
-            && matches!(peer.state, PeerState::Up { .. })
+            && matches!(self.peers[at].state(), PeerState::Up { .. })
         {
-            peer.state = PeerState::Away { until };
-            peer.away = Some(status);
+            self.peers.set_state(at, PeerState::Away { until });
+            self.peers[at].away = Some(status);
             self.next_timer = self.next_timer.min(until);
         }
     }
@@ -78,10 +78,9 @@ impl Core {
         }
         self.fail_strangers(at, up.incarnation);
         self.lives_over.forget(up.incarnation);
+        let incarnation = up.incarnation;
+        self.peers.set_state(at, PeerState::Up { incarnation });
         let peer = &mut self.peers[at];
-        peer.state = PeerState::Up {
-            incarnation: up.incarnation,
-        };
         peer.away = None;
         peer.connection = up.connection;
         peer.bound = Some(up.incarnation);
@@ -242,11 +241,11 @@ impl Core {
 
     /// The peer is given up: what waits for it or of it fails with `status`.
     pub(crate) fn peer_lost(&mut self, at: PeerId, status: &Status) {
-        let Some(peer) = self.peers.at_mut(at) else {
+        let Some(life) = self.peers.at(at).map(Peer::life) else {
             return;
         };
-        let life = peer.life();
-        peer.state = PeerState::Gone;
+        self.peers.set_state(at, PeerState::Gone);
+        let peer = &mut self.peers[at];
         peer.away = None;
         // A receive from now on waits for whatever life comes next, unless its key names this one.
         peer.bound = None;
@@ -277,7 +276,7 @@ impl Core {
         };
         // It could come back from being away, but not in that life.
         if self.peers[at].is_of_life(incarnation) {
-            if matches!(self.peers[at].state, PeerState::Away { .. }) {
+            if matches!(self.peers[at].state(), PeerState::Away { .. }) {
                 reached!("exited_while_away");
             }
             // Nothing more may be offered to it: no `Release` would ever arrive.

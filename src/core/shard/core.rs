@@ -310,23 +310,31 @@ impl Core {
         let Some(entry) = self.links.at(link) else {
             return;
         };
-        if entry.is_awaited {
-            return self.watch_awaited(link);
+        if !entry.is_plain() {
+            return self.watch_besides(link);
         }
-        let may_pump = !entry.parked.is_empty() && entry.channel.takes_push();
-        if may_pump || entry.channel.must_transmit(self.now) {
+        if entry.must_post(self.now) {
             self.links.touch(link);
         } else {
             self.next_timer = self.next_timer.min(entry.channel.poll_timeout());
         }
     }
 
-    /// As [`Core::watch_link`], for a link whose credit a send waits for.
+    /// As [`Core::watch_link`], for a link whose credit a send waits for, or whose time is not noted.
     #[cold]
-    fn watch_awaited(&mut self, link: LinkId) {
-        self.stir(link);
-        // It is looked at again when it has been posted to.
-        self.links.touch(link);
+    fn watch_besides(&mut self, link: LinkId) {
+        self.links.note_timer(link);
+        let entry = &self.links[link];
+        if entry.is_awaited() {
+            self.stir(link);
+            // It is looked at again when it has been posted to.
+            return self.links.touch(link);
+        }
+        if entry.must_post(self.now) {
+            self.links.touch(link);
+        } else {
+            self.next_timer = self.next_timer.min(entry.channel.poll_timeout());
+        }
     }
 
     /// How a neighbour knows a key of ours. What is made here must be sent: a whole key is answered.

@@ -130,7 +130,7 @@ impl Core {
     pub(crate) fn is_drained(&self) -> bool {
         self.links.iter().all(|link| {
             let peer = self.peers.at(link.peer);
-            let is_away = peer.is_some_and(|peer| matches!(peer.state, PeerState::Away { .. }));
+            let is_away = peer.is_some_and(|peer| matches!(peer.state(), PeerState::Away { .. }));
             let may_leave = link.qp.is_some() || link.next.is_some() || is_away;
             !may_leave || (link.channel.is_at_rest() && link.parked.is_empty())
         }) && self.neighbour_queues.is_empty()
@@ -199,7 +199,7 @@ impl Core {
         let peers_up = self
             .peers
             .iter()
-            .filter(|peer| matches!(peer.state, PeerState::Up { .. }))
+            .filter(|peer| matches!(peer.state(), PeerState::Up { .. }))
             .count();
         ShardStats {
             parked: u64::from(table.values),

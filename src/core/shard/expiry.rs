@@ -11,7 +11,7 @@ use crate::rendezvous::{self, KeyId, Slot};
 
 impl Core {
     /// When the next link wants to be called, and the table.
-    pub(crate) fn find_next_timer(&self) -> Nanos {
+    pub(crate) fn find_next_timer(&mut self) -> Nanos {
         let table = self.table.poll_timeout();
         let blocked_sends = self.send_queue.next_deadline();
         self.links
@@ -70,9 +70,9 @@ impl Core {
 
     /// Peers that were not there in time: what waits for them fails `Unavailable`.
     pub(crate) fn give_up_awaited(&mut self) {
-        for at in self.peers.ids() {
+        for at in self.peers.due(self.now) {
             let peer = &self.peers[at];
-            match peer.state {
+            match peer.state() {
                 PeerState::Awaited { until } if until <= self.now => {
                     let status =
                         faults::connect_deadline(&peer.task, self.settings.connect_timeout_ns);

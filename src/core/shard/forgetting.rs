@@ -126,7 +126,7 @@ impl Core {
         let is_empty =
             |&link: &LinkId| link == NO_LINK || (links[link].is_empty() && !is_leased(link));
         let is_vacant = |peer: &Peer| {
-            peer.state == PeerState::Gone
+            peer.state() == PeerState::Gone
                 && peer.keys == 0
                 && peer.parked.is_empty()
                 && peer.links.iter().all(is_empty)

@@ -121,7 +121,7 @@ impl Core {
             return false;
         }
         let peer = &self.peers[peer];
-        let is_up = matches!(peer.state, PeerState::Up { .. });
+        let is_up = matches!(peer.state(), PeerState::Up { .. });
         let sees = place.device < u64::BITS && peer.devices >> place.device & 1 != 0;
         is_up && sees && peer.read_domain && self.settings.lease
     }

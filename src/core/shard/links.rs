@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Index, IndexMut};
 
 use super::ids::{LinkId, NO_LINK, PeerId, Rows};
+use super::link_timers::LinkTimers;
 use super::parked::ParkedQueue;
 use super::value::Value;
 use crate::channel::Channel;
@@ -13,6 +14,11 @@ use crate::fabric::{AnyPort, Port, QpId, Write};
 use crate::ground::{Nanos, TensorMeta};
 use crate::mail::call::Attach;
 use crate::rendezvous::KeyId;
+
+/// A send waits for the link's credit, or for its peer to be there.
+const AWAITED: u8 = 1;
+/// It does not stand among the timers.
+const UNTIMED: u8 = 2;
 
 /// The channel to one shard of a peer, and the queue pair under it.
 #[derive(Debug)]
@@ -26,8 +32,9 @@ pub(crate) struct Link {
     pub(crate) parked: ParkedQueue,
     /// Type and shape last seen of a key's values: for landings before the value is there.
     pub(crate) seen: BTreeMap<KeyId, TensorMeta>,
-    /// A send waits for credit, or for the peer to be there.
-    pub(crate) is_awaited: bool,
+    /// What is to be seen to when it is watched, beside what is due. These are bits, so that one look shows that, as a
+    /// rule, there is nothing.
+    besides: u8,
     /// Leases of values that the peer has on offer in this epoch.
     pub(crate) leased: usize,
     /// True while every waiting receive of this link has asked.
@@ -39,6 +46,29 @@ pub(crate) struct Link {
 }
 
 impl Link {
+    /// True if there is nothing to see to beside what is due: no send waits for it, and it stands among the timers.
+    #[inline]
+    pub(super) const fn is_plain(&self) -> bool {
+        self.besides == 0
+    }
+
+    /// True if a send waits for its credit, or for its peer to be there.
+    #[inline]
+    pub(super) const fn is_awaited(&self) -> bool {
+        self.besides & AWAITED != 0
+    }
+
+    /// A send waits for it, or none does.
+    pub(super) const fn set_awaited(&mut self, is_awaited: bool) {
+        self.besides = self.besides & !AWAITED | if is_awaited { AWAITED } else { 0 };
+    }
+
+    /// True if there is something to post now: by the channel, or parked values that may follow.
+    #[inline(always)]
+    pub(super) fn must_post(&self, now: Nanos) -> bool {
+        !self.parked.is_empty() && self.channel.takes_push() || self.channel.must_transmit(now)
+    }
+
     /// The write that was late first.
     pub(super) fn pop_late(&mut self) -> Option<Write> {
         self.late.pop_front()
@@ -110,6 +140,11 @@ pub(crate) struct Links {
     by_qp: Vec<Vec<LinkId>>,
     /// Those that have frames due.
     dirty: Vec<LinkId>,
+    /// Those that want to be called at a time.
+    timers: LinkTimers,
+    /// How many links were looked at for their timers.
+    #[cfg(test)]
+    pub(crate) looks: std::cell::Cell<u64>,
 }
 
 impl Links {
@@ -122,6 +157,9 @@ impl Links {
             spared_epoch: 0,
             by_qp: vec![Vec::new(); ports],
             dirty: Vec::new(),
+            timers: LinkTimers::default(),
+            #[cfg(test)]
+            looks: std::cell::Cell::default(),
         }
     }
 
@@ -153,7 +191,8 @@ impl Links {
     pub(super) fn assign(&mut self, peer: PeerId, make: impl FnOnce() -> Channel<Value>) -> LinkId {
         if let Some(link) = self.spare.pop().or_else(|| self.take_left()) {
             let entry = &mut self.rows[link];
-            (entry.peer, entry.is_awaited, entry.has_asked) = (peer, false, false);
+            entry.set_awaited(false);
+            (entry.peer, entry.has_asked) = (peer, false);
             entry.leased = 0;
             reached!("a_spare_link");
             entry.channel.rebind(self.spared_epoch + 1);
@@ -170,7 +209,7 @@ impl Links {
             is_dirty: false,
             parked: ParkedQueue::default(),
             seen: BTreeMap::new(),
-            is_awaited: false,
+            besides: UNTIMED,
             leased: 0,
             has_asked: false,
             next: None,
@@ -297,10 +336,53 @@ impl Links {
         }
     }
 
+    // ────────────────────────────────────────────────── timers ──────────────────────────────────────────────────
+
+    /// The link may want to be called at a time. From here on it is known, however that time moves, until it wants
+    /// nothing.
+    pub(super) fn note_timer(&mut self, link: LinkId) {
+        if let Some(entry) = self.rows.at_mut(link)
+            && entry.besides & UNTIMED != 0
+            && let at = entry.channel.poll_timeout()
+            && at != Nanos::NEVER
+        {
+            entry.besides &= !UNTIMED;
+            self.timers.note(link, at);
+        }
+    }
+
+    /// Those that want to be called by `now` have frames due.
+    pub(super) fn touch_due(&mut self, now: Nanos) {
+        while let Some((at, link)) = self.first_timer()
+            && at <= now
+        {
+            self.timers.pop();
+            self.rows[link].besides |= UNTIMED;
+            self.touch(link);
+        }
+    }
+
     /// When the next channel wants to be called.
-    pub(super) fn poll_timeout(&self) -> Nanos {
-        let timeouts = self.rows.iter().map(|link| link.channel.poll_timeout());
-        timeouts.min().unwrap_or(Nanos::NEVER)
+    pub(super) fn poll_timeout(&mut self) -> Nanos {
+        let is_known = |link: &Link| {
+            link.besides & UNTIMED == 0 || link.channel.poll_timeout() == Nanos::NEVER
+        };
+        debug_assert!(self.rows.iter().all(is_known), "a timer was not noted");
+        self.first_timer().map_or(Nanos::NEVER, |(at, _)| at)
+    }
+
+    fn first_timer(&mut self) -> Option<(Nanos, LinkId)> {
+        let rows = &mut self.rows;
+        self.timers.first(|link| {
+            #[cfg(test)]
+            self.looks.set(self.looks.get() + 1);
+            let entry = &mut rows[link];
+            let at = entry.channel.poll_timeout();
+            if at == Nanos::NEVER {
+                entry.besides |= UNTIMED;
+            }
+            at
+        })
     }
 }
 

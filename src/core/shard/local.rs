@@ -155,7 +155,9 @@ impl Core {
                     &mut outlet.by(entry.qp, trace.0),
                 );
                 match pushed {
-                    Ok(true) if !entry.is_awaited && entry.parked.is_empty() => return Ok(NO_LINK),
+                    Ok(true) if !entry.is_awaited() && entry.parked.is_empty() => {
+                        return Ok(NO_LINK);
+                    }
                     Ok(_) => {}
                     Err(NoPush::Long) => {
                         return self.send_offer(peer, link, slot, place, sending, outlet);
@@ -212,7 +214,7 @@ impl Core {
         let Ok(is_posted) = offered else {
             return self.park(peer, link, slot, place, sending);
         };
-        let is_done = is_posted && !entry.is_awaited && entry.parked.is_empty();
+        let is_done = is_posted && !entry.is_awaited() && entry.parked.is_empty();
         if trace.0 != 0 {
             self.pushed(trace, link, slot, ordinal);
         }

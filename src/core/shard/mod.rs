@@ -26,6 +26,7 @@ mod home;
 pub(crate) mod ids;
 pub(crate) mod keys;
 mod leases;
+mod link_timers;
 pub(crate) mod links;
 mod lives_over;
 mod local;
@@ -515,11 +516,7 @@ impl Shard {
         let ended = self.core.expire();
         self.core.give_up_awaited();
         self.core.open_again();
-        for link in self.core.links.ids() {
-            if self.core.links[link].channel.poll_timeout() <= self.core.now {
-                self.core.links.touch(link);
-            }
-        }
+        self.core.links.touch_due(self.core.now);
         self.transmit();
         self.flush();
         self.core.next_timer = self.core.find_next_timer();

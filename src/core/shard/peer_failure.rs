@@ -39,7 +39,7 @@ impl Core {
     /// A peer was not there in time. Receives with a deadline of their own wait until that one, and for them control
     /// goes on dialling; all else that waits for it fails.
     pub(crate) fn give_up(&mut self, at: PeerId, status: &Status) {
-        if !matches!(self.peers[at].state, PeerState::Awaited { .. }) {
+        if !matches!(self.peers[at].state(), PeerState::Awaited { .. }) {
             return;
         }
         let mut impatient = Vec::new();
@@ -75,7 +75,7 @@ impl Core {
             status,
             |entry| matches!(entry.way.route, Route::Out { peer } if peer == at),
         );
-        self.peers[at].state = PeerState::Gone;
+        self.peers.set_state(at, PeerState::Gone);
         self.await_peer(at);
     }
 
@@ -207,7 +207,7 @@ impl Core {
     #[inline]
     pub(crate) fn expect_life(&mut self, route: Route, id: WaiterId, expected: Incarnation) {
         if let Route::In { peer } = route
-            && !matches!(self.peers[peer].state, PeerState::Up { .. })
+            && !matches!(self.peers[peer].state(), PeerState::Up { .. })
         {
             self.keep_expecting(peer, id, expected);
         }
@@ -233,7 +233,7 @@ impl Core {
         if wanted.is_current() || !self.settings.rules.on(Rule::Restarts) {
             return None;
         }
-        match self.peers.at(peer)?.state {
+        match self.peers.at(peer)?.state() {
             PeerState::Up { incarnation } if incarnation != wanted => Some(
                 faults::wrong_incarnation(&self.peers[peer].task, wanted, incarnation),
             ),

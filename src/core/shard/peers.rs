@@ -3,7 +3,7 @@
 //! Knows peers by number and name; not what waits for them, nor what follows from a change of theirs
 //! (`connecting.rs`, `peer_failure.rs`).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::{Index, IndexMut};
 
 use super::ids::{LinkId, NO_LINK, PeerId, Rows};
@@ -17,7 +17,7 @@ use crate::rendezvous::WaiterId;
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) task: TaskName,
-    pub(crate) state: PeerState,
+    state: PeerState,
     /// By the peer's shard index: the link.
     pub(crate) links: Vec<LinkId>,
     /// How many keys name it.
@@ -61,6 +61,11 @@ impl Peer {
         }
     }
 
+    /// Whether it is there. [`Peers::set_state`] changes it.
+    pub(crate) const fn state(&self) -> PeerState {
+        self.state
+    }
+
     /// The life it is there in, or was when its connection was lost.
     pub(super) const fn life(&self) -> Option<Incarnation> {
         match self.state {
@@ -99,10 +104,22 @@ pub(crate) enum PeerState {
     Gone,
 }
 
+impl PeerState {
+    /// When one that is not there is given up.
+    const fn end(self) -> Option<Nanos> {
+        match self {
+            Self::Awaited { until } | Self::Away { until } => Some(until),
+            Self::Up { .. } | Self::Gone => None,
+        }
+    }
+}
+
 /// The peers of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     rows: Rows<PeerId, Peer>,
+    /// When those that are not there are given up.
+    ends: BTreeSet<(Nanos, PeerId)>,
 }
 
 impl Peers {
@@ -151,18 +168,26 @@ impl Peers {
         self.rows.iter_mut()
     }
 
-    /// Every peer there is now; it holds no borrow.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = PeerId> + use<> {
-        self.rows.ids()
+    /// The peer comes, goes, or is waited for.
+    pub(super) fn set_state(&mut self, at: PeerId, state: PeerState) {
+        let former = std::mem::replace(&mut self.rows[at].state, state);
+        if let Some(end) = former.end() {
+            self.ends.remove(&(end, at));
+        }
+        if let Some(end) = state.end() {
+            self.ends.insert((end, at));
+        }
     }
 
     /// When the next peer that is not there is given up.
     pub(super) fn next_end(&self) -> Nanos {
-        let ends = self.rows.iter().filter_map(|peer| match peer.state {
-            PeerState::Awaited { until } | PeerState::Away { until } => Some(until),
-            PeerState::Up { .. } | PeerState::Gone => None,
-        });
-        ends.min().unwrap_or(Nanos::NEVER)
+        self.ends.first().map_or(Nanos::NEVER, |&(end, _)| end)
+    }
+
+    /// Those that are to be given up by `now`.
+    pub(super) fn due(&self, now: Nanos) -> Vec<PeerId> {
+        let due = self.ends.iter().take_while(|(end, _)| *end <= now);
+        due.map(|&(_, at)| at).collect()
     }
 }
 

@@ -11,6 +11,7 @@ use super::reconnect::Lack;
 use super::transfers::ToOpen;
 use crate::channel::Demand;
 use crate::fabric::{AnyPort, Port, PostRefusal, QpId, Write};
+use crate::ground::Nanos;
 use crate::mail::neighbour::Neighbour;
 use crate::wire::Frame;
 
@@ -68,7 +69,7 @@ impl Core {
         if self.links[link].channel.takes_push() {
             self.pump(link);
         }
-        if self.links[link].is_awaited {
+        if self.links[link].is_awaited() {
             self.stir(link);
         }
     }
@@ -79,11 +80,21 @@ impl Core {
     fn watch_posted(&mut self, link: LinkId) {
         let channel = &self.links[link].channel;
         if channel.must_transmit(self.now) {
+            self.links.note_timer(link);
             return self.links.touch(link);
         }
-        if self.next_timer > channel.poll_timeout() {
+        if channel.poll_timeout() != Nanos::NEVER {
+            self.watch_later(link);
+        }
+    }
+
+    #[cold]
+    fn watch_later(&mut self, link: LinkId) {
+        self.links.note_timer(link);
+        let at = self.links[link].channel.poll_timeout();
+        if self.next_timer > at {
             reached!("due_later");
-            self.next_timer = channel.poll_timeout();
+            self.next_timer = at;
         }
     }
 }
@@ -140,7 +151,7 @@ impl Shard {
             .transmit(*now, &|key| keys.text(key), &mut |frame, body| {
                 port.post_send(qp, frame, body).is_ok()
             });
-        if entry.is_awaited || !entry.parked.is_empty() {
+        if entry.is_awaited() || !entry.parked.is_empty() {
             core.follow_transmit(link);
         }
         core.watch_posted(link);

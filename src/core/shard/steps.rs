@@ -105,7 +105,7 @@ impl Core {
     /// A step ended here: a peer that is not there is told when it is.
     fn keep_end(&mut self, step: StepId, is_abort: bool) {
         let is_absent =
-            |peer: &&mut Peer| matches!(peer.state, PeerState::Awaited { .. } | PeerState::Gone);
+            |peer: &&mut Peer| matches!(peer.state(), PeerState::Awaited { .. } | PeerState::Gone);
         for peer in self.peers.iter_mut().filter(is_absent) {
             if peer.untold.len() >= limits::UNTOLD_ENDS {
                 peer.untold.pop_front();

@@ -368,3 +368,39 @@ fn the_last_value_of_a_task_leaves_by_a_neighbours_key() {
     let received = received.take().expect("it has come").unwrap();
     assert_eq!(received.tensor.host().unwrap(), [3; 8]);
 }
+
+/// Of many links one has something to acknowledge, again and again: its timer is its own.
+#[test]
+fn a_timer_that_is_due_costs_a_look_at_its_own_link() {
+    const SHARDS: u16 = 48;
+    const ROUNDS: u64 = 20;
+    let now = Arc::new(AtomicU64::new(1));
+    let mut one = Shards::new('a', 1, 1, &now);
+    let mut many = Shards::new('b', 2, SHARDS, &now);
+    connect(&mut one, &mut many);
+    settle(&mut [&mut one, &mut many]);
+    now.fetch_add(SECOND, Ordering::Relaxed);
+    settle(&mut [&mut one, &mut many]);
+    let key = many.key('b', 'a', 5);
+    let looks = |one: &mut Shards| one.solos[0].core_mut().links.looks.take();
+    looks(&mut one);
+    for round in 0..ROUNDS {
+        send(many.owner(&key), &key, round as u8);
+        settle(&mut [&mut one, &mut many]);
+        let waiting = one.solos[0].recv(STEP, &key, Nanos::NEVER);
+        settle(&mut [&mut one, &mut many]);
+        assert!(waiting.take().is_some());
+        assert!(
+            one.solos[0].next_timer() < Nanos::NEVER,
+            "it is acknowledged later"
+        );
+        now.fetch_add(SECOND, Ordering::Relaxed);
+        settle(&mut [&mut one, &mut many]);
+        assert_eq!(one.solos[0].next_timer(), Nanos::NEVER);
+    }
+    let looks = looks(&mut one);
+    assert!(looks <= 4 * ROUNDS, "{looks} looks");
+    for solo in &mut many.solos {
+        assert_eq!(solo.holdings().owed, [0; 4]);
+    }
+}
