@@ -66,6 +66,11 @@ pub(crate) struct Waits {
     slab: Slab<Wait>,
     /// The outcome for the thread that turns the shard and waits, until it takes it.
     led: Option<Led>,
+    /// By neighbour and the place of its own ticket: the ticket of the last that waited by it. It may wait no more.
+    of_neighbours: Vec<Vec<u32>>,
+    /// How many waits were looked at for one that a neighbour gave up.
+    #[cfg(test)]
+    looks: std::cell::Cell<u64>,
 }
 
 impl Waits {
@@ -74,6 +79,9 @@ impl Waits {
         Self {
             slab: Slab::new(limit),
             led: None,
+            of_neighbours: Vec::new(),
+            #[cfg(test)]
+            looks: std::cell::Cell::default(),
         }
     }
 
@@ -122,7 +130,22 @@ impl Waits {
             id: None,
             expected,
         };
-        self.slab.insert(wait).ok()
+        let ticket = self.slab.insert(wait).ok()?;
+        *self.of_neighbour(shard, theirs) = ticket.packed();
+        Some(ticket)
+    }
+
+    /// Where the ticket stands that waits by a neighbour's own. Of those that wait, no two have the same place.
+    fn of_neighbour(&mut self, shard: u16, theirs: u32) -> &mut u32 {
+        let (shard, at) = (usize::from(shard), Ticket::unpack(theirs).index as usize);
+        if self.of_neighbours.len() <= shard {
+            self.of_neighbours.resize_with(shard + 1, Vec::new);
+        }
+        let places = &mut self.of_neighbours[shard];
+        if places.len() <= at {
+            places.resize(at + 1, u32::MAX);
+        }
+        &mut places[at]
     }
 
     /// An in-shard task of ours waits at a neighbour. `None` if there is no room.
@@ -175,11 +198,13 @@ impl Waits {
 
     /// A neighbour gave a receive up, by its own ticket: where the table has it.
     pub(super) fn remove_neighbour(&mut self, from: u16, wait: u32) -> Option<WaiterId> {
-        let is_it = |of: &Wait| match of {
-            Wait::Neighbour { shard, theirs, .. } => (*shard, *theirs) == (from, wait),
-            Wait::Outside { .. } | Wait::Away { .. } => false,
-        };
-        let ticket = self.slab.picked(is_it).into_iter().next()?;
+        let ticket = Ticket::unpack(*self.of_neighbour(from, wait));
+        #[cfg(test)]
+        self.looks.set(self.looks.get() + 1);
+        match self.slab.at(ticket) {
+            Some(Wait::Neighbour { shard, theirs, .. }) if (*shard, *theirs) == (from, wait) => {}
+            _ => return None,
+        }
         match self.slab.remove(ticket) {
             Some(Wait::Neighbour { id, .. }) => id,
             _ => None,

@@ -84,3 +84,33 @@ fn a_leader_that_leaves_hears_in_its_cell() {
     assert_eq!(waits.take_led().map(|led| led.waking), Some(3));
     assert!(waits.take_led().is_none());
 }
+
+/// Each neighbour has tickets of its own: each that gives a receive up is found at once.
+#[test]
+fn a_neighbour_that_gives_up_is_found_without_a_walk() {
+    const WAITING: u32 = 100;
+    let mut waits = Waits::new(1000);
+    for theirs in 0..WAITING {
+        for shard in [1, 3] {
+            let ticket = waits.add_neighbour(shard, theirs, SOURCE).expect("room");
+            waits.set_place(ticket, place(1000 * u32::from(shard) + theirs));
+        }
+    }
+    for theirs in (0..WAITING).rev() {
+        let gone = waits.remove_neighbour(3, theirs);
+        assert_eq!(gone, Some(place(3000 + theirs)));
+        assert_eq!(waits.remove_neighbour(3, theirs), None);
+    }
+    assert!(waits.looks.take() <= 2 * u64::from(WAITING));
+    assert_eq!(waits.len(), WAITING as usize);
+    // Its place is used again, under a ticket of its own.
+    let again = waits.add_neighbour(3, 7, SOURCE).expect("room");
+    waits.set_place(again, place(5));
+    let later = Ticket {
+        index: 7,
+        generation: 1,
+    };
+    assert_eq!(waits.remove_neighbour(3, later.packed()), None);
+    assert_eq!(waits.remove_neighbour(2, 7), None);
+    assert_eq!(waits.remove_neighbour(3, 7), Some(place(5)));
+}
