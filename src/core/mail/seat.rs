@@ -21,7 +21,7 @@ pub struct Seat {
     waiting: SegQueue<Arc<WaitCell<()>>>,
 }
 
-/// Not seated yet.
+/// Not seated yet, or no more.
 const NOWHERE: u32 = u32::MAX;
 
 impl Default for Seat {
@@ -83,6 +83,11 @@ impl Seat {
     pub(crate) fn sit(&self, task: u32, roams: bool) {
         self.task.store(task, Ordering::Relaxed);
         self.roams.store(roams, Ordering::Relaxed);
+    }
+
+    /// The task has ended, and its place in the shard may be another's: a wake from here on calls none.
+    pub(crate) fn leave(&self) {
+        self.task.store(NOWHERE, Ordering::Relaxed);
     }
 
     /// True if a task sits here that any thread may run. For the thread that turns the shard.

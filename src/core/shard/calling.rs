@@ -68,6 +68,14 @@ impl Shard {
         }
     }
 
+    /// A place for a task: that of one that has ended, or a new one.
+    fn place_of_task(&mut self) -> TaskId {
+        self.vacant.pop().unwrap_or_else(|| {
+            self.seats.push(None);
+            self.tasks.push(None)
+        })
+    }
+
     pub(super) fn handle_call(&mut self, call: Call) {
         let Some(call) = self.unless_for_home(call) else {
             return;
@@ -130,10 +138,11 @@ impl Shard {
             }
             Call::Spawn { task, seat } => {
                 let roams = task.roams();
-                let at = self.tasks.push(Some(task));
+                let at = self.place_of_task();
+                self.tasks[at] = Some(task);
                 seat.sit(at.number(), roams);
                 self.bound += usize::from(!roams);
-                self.seats.push(Some(seat));
+                self.seats[at] = Some(seat);
                 self.call_task(at, TaskEvent::Started);
             }
             Call::Wake { seat } => {

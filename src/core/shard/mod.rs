@@ -152,6 +152,8 @@ pub struct Shard {
     pub(crate) tasks: Rows<TaskId, Option<Box<dyn Task>>>,
     /// Where the end of each is told, as long as it runs.
     pub(crate) seats: Rows<TaskId, Option<Arc<Seat>>>,
+    /// Places of tasks that have ended.
+    vacant: Vec<TaskId>,
     pub(crate) again: Vec<TaskId>,
     called: Vec<TaskId>,
     pub(crate) finished: Vec<TaskId>,
@@ -265,6 +267,7 @@ impl Shard {
             },
             tasks: Rows::default(),
             seats: Rows::default(),
+            vacant: Vec::new(),
             again: Vec::new(),
             called: Vec::new(),
             finished: Vec::new(),

@@ -39,7 +39,6 @@ impl Shard {
     pub(super) fn task_panicked(&mut self, task: TaskId, body: Box<dyn Task>, panic: Panic) {
         let what = words(panic);
         self.finished.clear();
-        self.again.retain(|&other| other != task);
         // One panic is told; that of its drop would be of the same cause.
         let _ = quietly(|| drop(body));
         if !mutant!("panicked_tasks_wait_on") {
@@ -48,7 +47,7 @@ impl Shard {
         self.tell_end(task, Err(what));
     }
 
-    /// Tells the waiters for a task's end.
+    /// Tells the waiters for a task's end. Nothing names it any more, and its place is free.
     pub(super) fn tell_end(&mut self, task: TaskId, end: Result<(), String>) {
         let end = end.map_err(|what| {
             let status = faults::task_panicked(self.core.index, task.number(), &what);
@@ -57,6 +56,9 @@ impl Shard {
         });
         if let Some(seat) = self.seats.at_mut(task).and_then(Option::take) {
             self.bound -= usize::from(!seat.roams());
+            self.again.retain(|&other| other != task);
+            seat.leave();
+            self.vacant.push(task);
             seat.ends(end);
         }
     }

@@ -543,6 +543,12 @@ impl Solo {
         &mut self.shard.core
     }
 
+    /// How many places for tasks there are, taken or free.
+    #[cfg(test)]
+    pub(crate) fn task_places(&self) -> usize {
+        self.shard.tasks.len()
+    }
+
     /// The ports, for example to break their connections.
     pub fn ports_mut(&mut self) -> &mut [AnyPort] {
         &mut self.shard.ports

@@ -308,3 +308,59 @@ fn a_panic_ends_its_task_and_what_it_waits_for() {
     assert_eq!(count.load(Ordering::Relaxed), 3);
     assert_eq!(watched.take(), Some(Ok(())));
 }
+
+/// Ends when it is woken, after it asked to be called again.
+struct Hasty;
+
+impl Task for Hasty {
+    fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
+        if matches!(event, TaskEvent::Woken) {
+            context.again();
+            context.finish();
+        }
+    }
+}
+
+/// Counts all that it hears but its start.
+struct Listener(Arc<AtomicU32>);
+
+impl Task for Listener {
+    fn handle(&mut self, event: TaskEvent, _: &mut TaskContext<'_>) {
+        self.0.fetch_add(
+            u32::from(!matches!(event, TaskEvent::Started)),
+            Ordering::Relaxed,
+        );
+    }
+}
+
+/// The place of a task that has ended is another's, and nothing that was the former's comes there.
+#[test]
+fn a_task_takes_the_place_of_one_that_has_ended_and_hears_nothing_of_it() {
+    let mut solo = solo(64);
+    let heard = Arc::new(AtomicU32::new(0));
+    let mut former = Vec::new();
+    for _ in 0..100 {
+        let waker = solo.spawn(Box::new(Hasty));
+        solo.turn();
+        waker.wake();
+        solo.turn();
+        former.push(waker);
+    }
+    let places = solo.task_places();
+    assert!(places <= 3, "{places} places");
+    let waker = solo.spawn(Box::new(Hasty));
+    solo.turn();
+    waker.wake();
+    // Its place is free from here on, and what it asked for was for the next turn.
+    solo.turn();
+    let last = solo.spawn(Box::new(Listener(Arc::clone(&heard))));
+    former.push(waker);
+    former.iter().for_each(|waker| waker.wake());
+    solo.turn();
+    solo.turn();
+    assert_eq!(heard.load(Ordering::Relaxed), 0);
+    last.wake();
+    solo.turn();
+    assert_eq!(heard.load(Ordering::Relaxed), 1);
+    assert_eq!(solo.task_places(), places);
+}
