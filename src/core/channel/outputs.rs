@@ -112,6 +112,7 @@ impl<V: Payload> Channel<V> {
         };
         let has_load = load.is_some();
         self.mark_posted(is_posted, has_load);
+        self.stream.close_up();
         is_posted
     }
 

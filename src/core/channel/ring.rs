@@ -10,6 +10,9 @@ pub(super) struct Ring<T> {
     places: Vec<T>,
     first: u64,
     end: u64,
+    /// How many entries were moved.
+    #[cfg(test)]
+    pub(super) moves: std::cell::Cell<u64>,
 }
 
 impl<T: Copy> Ring<T> {
@@ -19,6 +22,8 @@ impl<T: Copy> Ring<T> {
             places: vec![blank; room.next_power_of_two()],
             first: 0,
             end: 0,
+            #[cfg(test)]
+            moves: std::cell::Cell::default(),
         }
     }
 
@@ -49,15 +54,26 @@ impl<T: Copy> Ring<T> {
         self.end += 1;
     }
 
-    /// Puts an entry before the one of a number.
-    pub(super) fn insert(&mut self, at: u64, entry: T) {
-        self.push(entry);
-        for later in (at + 1..self.end).rev() {
-            let (to, from) = (self.place(later), self.place(later - 1));
-            self.places[to] = self.places[from];
+    /// Makes places for so many more at the end; what stands there has no meaning.
+    pub(super) fn extend(&mut self, count: usize) {
+        while self.len() + count > self.places.len() {
+            self.grow();
         }
-        let place = self.place(at);
-        self.places[place] = entry;
+        self.end += count as u64;
+    }
+
+    /// Drops so many at the end.
+    pub(super) const fn shorten(&mut self, count: usize) {
+        self.end -= count as u64;
+        debug_assert!(self.first <= self.end, "more than there are");
+    }
+
+    /// Puts an entry in the place of another.
+    pub(super) fn copy(&mut self, from: u64, to: u64) {
+        #[cfg(test)]
+        self.moves.set(self.moves.get() + 1);
+        let (from, to) = (self.place(from), self.place(to));
+        self.places[to] = self.places[from];
     }
 
     #[inline]

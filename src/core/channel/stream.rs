@@ -8,6 +8,9 @@
 //!                    first                          posted                                         end
 //! ```
 //!
+//! A frame that must go in front of the next one, an intern, may be one of many. So with the first of them blank places
+//! are made behind the next frame: each frame that is due moves a few times, and not once for each intern.
+//!
 //! An acknowledgement is cumulative and moves the front; a new connection moves `posted` back to what the peer's
 //! hello says it has consumed. Below the ordinals, that alone gives exactly-once.
 
@@ -37,6 +40,9 @@ pub(super) struct FrameStream<V> {
     /// The next frame to post, and how many of the loads belong to those before it.
     posted: u64,
     posted_loads: usize,
+    /// How many places are blank, from `gap_at` on. There are frames behind them, and due ones before them.
+    gap: u64,
+    gap_at: u64,
     /// Frames before this one were queued for an earlier connection.
     former: u64,
     /// Frames that may be posted and not acknowledged.
@@ -59,6 +65,8 @@ impl<V> FrameStream<V> {
             loads: VecDeque::with_capacity(warm),
             posted: 0,
             posted_loads: 0,
+            gap: 0,
+            gap_at: 0,
             former: 0,
             window: 0,
         }
@@ -80,12 +88,15 @@ impl<V> FrameStream<V> {
     }
 
     fn all(&self) -> impl Iterator<Item = &Frame> {
-        self.frames.first_of(usize::MAX)
+        let blank = self.gap_at.saturating_sub(self.frames.first()) as usize;
+        let blank = blank..blank + self.gap as usize;
+        let places = self.frames.first_of(usize::MAX).enumerate();
+        places.filter_map(move |(at, frame)| (!blank.contains(&at)).then_some(frame))
     }
 
     /// Frames that are here.
     pub(super) const fn len(&self) -> usize {
-        self.frames.len()
+        self.frames.len() - self.gap as usize
     }
 
     /// Frames posted and not acknowledged.
@@ -139,13 +150,66 @@ impl<V> FrameStream<V> {
         Some((frame, load))
     }
 
-    /// Puts a frame in front of the next one: an intern that must go first.
+    /// Puts a frame in front of the next one, of which there is one: an intern that must go first.
     pub(super) fn insert_next(&mut self, frame: Frame, load: Option<Load<V>>) {
         debug_assert_eq!(load.is_none(), frame.body_is_inline());
-        self.frames.insert(self.posted, frame);
+        if self.gap == 0 {
+            self.open_gap();
+        }
+        for later in (self.posted..self.gap_at).rev() {
+            self.frames.copy(later, later + 1);
+        }
+        self.gap_at += 1;
+        self.gap -= 1;
+        if let Some(place) = self.frames.at_mut(self.posted) {
+            *place = frame;
+        }
         if let Some(load) = load {
             self.loads.insert(self.posted_loads, load);
         }
+    }
+
+    /// Makes a place in front of the next frame, and in front of each behind it: each may need one.
+    fn open_gap(&mut self) {
+        self.gap_at = self.posted + 1;
+        let end = self.frames.end();
+        self.gap = end - self.posted;
+        self.frames.extend(self.gap as usize);
+        for at in (self.gap_at..end).rev() {
+            self.frames.copy(at, at + self.gap);
+        }
+    }
+
+    /// To be called when a frame was posted that [`FrameStream::next`] gave: the one behind it is the next.
+    #[inline]
+    pub(super) fn close_up(&mut self) {
+        if self.gap > 0 {
+            self.close_up_gap();
+        }
+    }
+
+    #[cold]
+    fn close_up_gap(&mut self) {
+        if self.posted == self.gap_at {
+            self.frames.copy(self.gap_at + self.gap, self.gap_at);
+            self.gap_at += 1;
+        }
+        if self.gap_at + self.gap == self.frames.end() {
+            self.frames.shorten(self.gap as usize);
+            self.gap = 0;
+        }
+    }
+
+    /// Leaves no blank place.
+    fn close_gap(&mut self) {
+        if self.gap == 0 {
+            return;
+        }
+        for at in self.gap_at + self.gap..self.frames.end() {
+            self.frames.copy(at, at - self.gap);
+        }
+        self.frames.shorten(self.gap as usize);
+        self.gap = 0;
     }
 
     /// The peer has consumed `frames` in all, modulo 2¹⁶. `Err` if that is more than was posted.
@@ -162,6 +226,7 @@ impl<V> FrameStream<V> {
 
     /// A connection begins: the peer has consumed `frames` of this epoch; everything after is due again.
     pub(super) fn resume(&mut self, frames: u64) -> Result<(), ()> {
+        self.close_gap();
         let is_deaf = mutant!("acknowledgement_ignored_on_reconnect");
         let first = self.frames.first();
         let frames = if is_deaf { first } else { frames };
@@ -172,7 +237,8 @@ impl<V> FrameStream<V> {
     }
 
     /// A connection ended: what is here now may speak of things that went with it.
-    pub(super) const fn end_connection(&mut self) {
+    pub(super) fn end_connection(&mut self) {
+        self.close_gap();
         self.former = self.frames.end();
     }
 
@@ -224,6 +290,7 @@ impl<V> FrameStream<V> {
         self.loads.clear();
         self.posted = 0;
         self.posted_loads = 0;
+        self.gap = 0;
         self.former = 0;
     }
 
@@ -250,3 +317,6 @@ impl<V> FrameStream<V> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
