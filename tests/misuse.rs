@@ -2,20 +2,29 @@
 //! truth values that are none.
 #![allow(unsafe_code)]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::mpsc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use rendez::engine::{Config, Engine};
+use rendez::drive::Driver;
+use rendez::engine::{Config, Engine, TaskEnd};
 use rendez::ground::{Code, DType, Key, Shape, Status, StepId, TensorMeta, catalogue};
+use rendez::mail::wait::WaitCell;
 use rendez::memory::{Bool8, Tensor, TensorError};
-use rendez::shard::{Task, TaskContext, TaskEvent};
+use rendez::shard::{Task, TaskContext, TaskEvent, TaskWaker};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const STEP: StepId = StepId(1);
 
 fn engine(shards: usize) -> Engine {
+    engine_driven(shards, Driver::Adaptive)
+}
+
+fn engine_driven(shards: usize, driver: Driver) -> Engine {
     let mut config = Config::new("/job:a/task:0");
-    (config.shards, config.share_cores) = (shards, true);
+    (config.shards, config.share_cores, config.drive) = (shards, true, driver);
     config.arena.segment_bytes = 1 << 20;
     Engine::start(config).unwrap()
 }
@@ -148,9 +157,22 @@ fn the_last_handle_may_be_dropped_within_a_shard() {
         .expect("the drop waits for its own shard");
 }
 
+/// Stays, and any thread that turns its shard may run it.
+struct Idle;
+
+impl Task for Idle {
+    fn roams(&self) -> bool {
+        true
+    }
+
+    fn handle(&mut self, _: TaskEvent, _: &mut TaskContext<'_>) {}
+}
+
 /// In the child: 0, or the number of what was not refused.
-fn look_after_fork(engine: Engine, held: Tensor) -> i32 {
+fn look_after_fork(engine: Engine, held: Tensor, idle: &TaskWaker, ends: [TaskEnd; 2]) -> i32 {
     let step = engine.step(STEP);
+    let [end, polled] = ends;
+    let never = WaitCell::<()>::default();
     let is_refused = |status: Option<Status>| {
         status.is_some_and(|status| status.reason() == catalogue::ENGINE_FORKED)
     };
@@ -172,6 +194,10 @@ fn look_after_fork(engine: Engine, held: Tensor) -> i32 {
         is_refused(engine.call(engine.task(), 1, &[], PATIENCE).err()),
         is_refused(Engine::start(Config::new("/job:b/task:0")).err()),
         engine.connected().is_empty(),
+        is_refused(end.wait(PATIENCE / 400).and_then(Result::err)),
+        is_refused(polled_once(polled).and_then(Result::err)),
+        engine.wait_for(0, &never, None).is_none(),
+        engine.wake_and_wait(0, idle, &never, None).is_none(),
         // What the parent made can be read.
         held.host().unwrap() == [7; 4096],
     ];
@@ -183,10 +209,26 @@ fn look_after_fork(engine: Engine, held: Tensor) -> i32 {
     wrong.map_or(0, |at| at as i32 + 1)
 }
 
+/// What a future gives at once.
+fn polled_once<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
+    let mut context = Context::from_waker(Waker::noop());
+    match Pin::new(&mut future).poll(&mut context) {
+        Poll::Ready(outcome) => Some(outcome),
+        Poll::Pending => None,
+    }
+}
+
 #[test]
 fn a_child_of_fork_is_refused_and_leaves_its_parent_alone() {
-    for shards in [1, 2] {
-        let engine = engine(shards);
+    for (shards, driver) in [
+        (1, Driver::Adaptive),
+        (2, Driver::Adaptive),
+        (1, Driver::Thread),
+        (1, Driver::Caller),
+    ] {
+        let engine = engine_driven(shards, driver);
+        let idle = engine.spawn(0, Box::new(Idle)).unwrap();
+        let ends = [(); 2].map(|()| engine.task_ended(&idle));
         let step = engine.step(STEP);
         let waiting = step.recv(&key("later")).start().unwrap();
         let mut builder = engine.tensor(DType::U8, &[4096]).unwrap();
@@ -196,10 +238,10 @@ fn a_child_of_fork_is_refused_and_leaves_its_parent_alone() {
         // allocator, which glibc makes safe to use there, and ends by `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            drop(waiting);
-            let code = look_after_fork(engine, held);
-            // SAFETY: it takes a number and does not return.
-            unsafe { libc::_exit(code) };
+            end_child(|| {
+                drop(waiting);
+                look_after_fork(engine, held, &idle, ends)
+            });
         }
         assert!(child > 0);
         assert_eq!(
@@ -216,6 +258,13 @@ fn a_child_of_fork_is_refused_and_leaves_its_parent_alone() {
         assert_eq!(held.host().unwrap(), [7; 4096]);
         assert_works(&engine);
     }
+}
+
+/// Ends the child with what `look` says, and not as a test that panicked.
+fn end_child(look: impl FnOnce() -> i32) -> ! {
+    let code = catch_unwind(AssertUnwindSafe(look)).unwrap_or(-1);
+    // SAFETY: it takes a number and does not return.
+    unsafe { libc::_exit(code) }
 }
 
 /// The child's exit status, or nothing if it had to be killed.

@@ -14,8 +14,8 @@ use super::line::LinePlace;
 use super::thread::{self, Idle, Patience, is_shard_thread};
 use super::{Drive, Driver, Turn};
 use crate::ground::{Key, Nanos, Status, StepId};
-use crate::mail::Handed;
 use crate::mail::wait::{Awaited, WaitCell};
+use crate::mail::{Handed, forks};
 use crate::shard::{self, Progress, Shard, TaskWaker};
 
 /// Looks before a thread sleeps: about 20 µs, as long as ending a sleep takes.
@@ -38,7 +38,8 @@ impl Drive {
         }
     }
 
-    /// The same for anything that the shard, or another thread, brings. `None` if the shard ended without it, too.
+    /// The same for anything that the shard, or another thread, brings. `None` if the shard ended without it, too, and
+    /// in a child of `fork`.
     pub fn wait_for<A: Awaited>(
         &self,
         awaited: &A,
@@ -253,7 +254,7 @@ impl Turn<'_> {
     }
 }
 
-/// Waits for an outcome that another thread brings. `None` if `patience` ran out first.
+/// Waits for an outcome that another thread brings. `None` if `patience` ran out first, and in a child of `fork`.
 pub fn wait_aside<A: Awaited>(awaited: &A, patience: Option<Duration>) -> Option<A::Outcome> {
     match follow(None, awaited, &Until::new(patience)) {
         Led::Here(outcome) => Some(outcome),
@@ -263,6 +264,10 @@ pub fn wait_aside<A: Awaited>(awaited: &A, patience: Option<Duration>) -> Option
 
 /// Another thread turns the shard: waits until the outcome is here, or `drive`, if there is one, may be free.
 fn follow<A: Awaited>(drive: Option<&Drive>, awaited: &A, until: &Until) -> Led<A::Outcome> {
+    if forks::is_child() {
+        // The thread that would bring it is the parent's.
+        return Led::Over;
+    }
     let drive = drive.filter(|drive| drive.is_shared() && !is_shard_thread());
     for look in 1..=LOOKS {
         if let Some(outcome) = awaited.look() {
@@ -315,7 +320,7 @@ enum Led<T> {
     Late,
     /// Another thread turns the shard, or it may now be free for this one.
     Left,
-    /// The shard has ended.
+    /// The shard has ended, or never was: in a child of `fork`.
     Over,
 }
 

@@ -195,9 +195,12 @@ impl<T> Mailbox<T> {
         self.is_closed.load(Ordering::SeqCst) || forks::is_child()
     }
 
-    /// What the shard stopped with.
+    /// What the shard stopped with, or why it never was.
     pub fn end(&self) -> Status {
-        self.end.get().cloned().unwrap_or_else(faults::shutdown)
+        match forks::is_child() {
+            true => faults::forked(),
+            false => self.end.get().cloned().unwrap_or_else(faults::shutdown),
+        }
     }
 
     /// The shard may have closed between the look and the push: then what was pushed is answered from here.

@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::{Engine, Inner, PARTING};
 use crate::control::PeerGone;
 use crate::drive::{Drive, wait_aside};
-use crate::ground::Status;
+use crate::ground::{Status, faults};
+use crate::mail::forks;
 use crate::mail::wait::{Awaited, WaitCell};
 use crate::shard::{Call, TaskWaker};
 
@@ -40,7 +41,10 @@ impl Future for TaskEnd {
     type Output = Result<(), Status>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.cell.poll(context.waker())
+        match self.cell.poll(context.waker()) {
+            Poll::Pending if forks::is_child() => Poll::Ready(Err(faults::forked())),
+            polled => polled,
+        }
     }
 }
 
@@ -122,7 +126,7 @@ impl Engine {
 
     /// Waits for something that a task of shard `index` brings, or another thread does. This thread turns the shard
     /// meanwhile if no other does and [`Config::drive`](super::Config::drive) lets it, and runs tasks that roam.
-    /// `None` if `patience` ran out first, or the shard ended.
+    /// `None` if `patience` ran out first, or the shard ended, and in a child of `fork`.
     pub fn wait_for<A: Awaited>(
         &self,
         index: usize,
