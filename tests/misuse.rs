@@ -3,8 +3,10 @@
 #![allow(unsafe_code)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::pin::Pin;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,7 @@ use rendez::ground::{Code, DType, Key, Shape, Status, StepId, TensorMeta, catalo
 use rendez::mail::wait::WaitCell;
 use rendez::memory::{Bool8, Tensor, TensorError};
 use rendez::shard::{Task, TaskContext, TaskEvent, TaskWaker};
+use rendez_rpc::{Agent, Functions, Options, Pending, store};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const STEP: StepId = StepId(1);
@@ -257,6 +260,111 @@ fn a_child_of_fork_is_refused_and_leaves_its_parent_alone() {
         );
         assert_eq!(held.host().unwrap(), [7; 4096]);
         assert_works(&engine);
+    }
+}
+
+/// In the child: 0, or the number of what was not refused.
+fn look_at_agent(agent: Agent, options: Options, calls: [Pending<u32>; 3]) -> i32 {
+    let is_refused = |error: Option<rendez_rpc::Error>| {
+        error.is_some_and(|error| error.reason() == catalogue::ENGINE_FORKED)
+    };
+    let [waited, timed, polled] = calls;
+    let looks = [
+        is_refused(waited.wait().err()),
+        is_refused(timed.wait_for(PATIENCE / 400).ok().and_then(Result::err)),
+        is_refused(polled_once(polled).and_then(Result::err)),
+        is_refused(agent.rpc_sync::<u32>("second", "one", ()).err()),
+        is_refused(agent.rpc_async::<u32>("second", "one", ()).err()),
+        is_refused(agent.remote::<u32>("second", "one", ()).err()),
+        is_refused(agent.wait_until(&|_| false, None).err()),
+        is_refused(agent.clone().shutdown(PATIENCE).err()),
+        is_refused(Agent::init(agent.engine(), "third", options).err()),
+    ];
+    agent.clone().shutdown_local();
+    drop(agent);
+    let wrong = looks.iter().position(|look| !look);
+    wrong.map_or(0, |at| at as i32 + 1)
+}
+
+/// What a group's place says of it: the file, or the log and the bell of a store.
+fn written(place: &Path, store: &mut store::Client) -> [String; 3] {
+    [
+        std::fs::read(place).unwrap_or_default(),
+        store
+            .find("rendez-rpc/rpc/log")
+            .unwrap()
+            .unwrap_or_default(),
+        store
+            .find("rendez-rpc/rpc/bell")
+            .unwrap()
+            .unwrap_or_default(),
+    ]
+    .map(|bytes| String::from_utf8(bytes).unwrap())
+}
+
+#[test]
+fn an_agent_in_a_child_of_fork_is_refused_and_its_group_hears_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("group");
+    let server = store::Server::start("127.0.0.1:0").unwrap();
+    let address = server.address().to_string();
+    let mut store = store::Client::connect(&address, PATIENCE).unwrap();
+    for options in [
+        Options::through_store(&address, None),
+        Options::through_file(&place, None),
+    ] {
+        let is_open = Arc::new(AtomicBool::new(false));
+        let door = Arc::clone(&is_open);
+        let held = move || {
+            while !door.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            1_u32
+        };
+        let functions = Functions::new().add("one", || 1_u32).add("held", held);
+        let options = options.functions(functions);
+        let [first, second] = ["first", "second"].map(|name| {
+            let mut config = Config::new(format!("/job:forked_{name}/task:0"));
+            (config.shards, config.share_cores) = (1, true);
+            Agent::init(&Engine::start(config).unwrap(), name, options.clone()).unwrap()
+        });
+        let call = |function| loop {
+            match first.rpc_async::<u32>("second", function, ()) {
+                // It has joined, and the first has not heard yet.
+                Err(error) if error.reason() == catalogue::RPC_WORKER => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                call => return call.unwrap(),
+            }
+        };
+        let calls = [(); 3].map(|()| call("held"));
+        let before = written(&place, &mut store);
+        // SAFETY: as above.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            end_child(|| {
+                drop(server);
+                look_at_agent(first, options, calls)
+            });
+        }
+        assert!(child > 0);
+        assert_eq!(
+            exit_of(child),
+            Some(0),
+            "the child hangs, or what was not refused"
+        );
+        assert_eq!(written(&place, &mut store), before);
+        // The parent's calls go on, and others are made.
+        is_open.store(true, Ordering::Release);
+        for call in calls {
+            assert_eq!(call.wait().unwrap(), 1);
+        }
+        assert_eq!(second.rpc_sync::<u32>("first", "one", ()).unwrap(), 1);
+        for agent in [first, second] {
+            let before = written(&place, &mut store);
+            agent.shutdown(PATIENCE).unwrap();
+            assert_ne!(written(&place, &mut store), before, "it has not left");
+        }
     }
 }
 

@@ -44,6 +44,7 @@ use std::time::{Duration, Instant};
 use crossbeam::queue::SegQueue;
 use rendez::engine::Engine;
 use rendez::ground::{Code, Status, StepId, catalogue};
+use rendez::mail::forks;
 use rendez::mail::wait::Awaited;
 
 use crate::error::Error;
@@ -66,7 +67,8 @@ use shared::{Command, Left, Mode, Shared};
 use slot::Slot;
 
 /// A worker of a group. Cheap to clone; when the last clone is dropped it leaves at once, as by
-/// [`Agent::shutdown_local`].
+/// [`Agent::shutdown_local`]. In a child of `fork` it is the parent's: calls are refused with `ENGINE_FORKED`, and the
+/// group does not hear of its end.
 #[derive(Clone)]
 pub struct Agent {
     inner: Arc<Inner>,
@@ -100,7 +102,9 @@ enum Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Self::Own(shared) = self {
+        if let Self::Own(shared) = self
+            && !forks::is_child()
+        {
             shared.is_closed.store(true, Ordering::Release);
             shared.push(Command::LeaveNow);
             shared.leave_seat();
@@ -149,6 +153,7 @@ impl Agent {
     /// group, if it runs one already, or if workers disagree about it; `RPC_INIT` names those that did not come in
     /// time.
     pub fn init(engine: &Engine, name: &str, options: Options) -> Result<Self, Error> {
+        context::may_call()?;
         panics::watch();
         check_name(name).map_err(|error| Error::of(catalogue::RPC_NAME, error.to_string()))?;
         let seat = Seat::take(engine, &options.group, options.step())?;
@@ -508,8 +513,11 @@ impl Agent {
         Ok(())
     }
 
-    /// Leaves at once. What waits for this worker, or of it, ends.
+    /// Leaves at once. What waits for this worker, or of it, ends. In a child of `fork` nothing happens.
     pub fn shutdown_local(self) {
+        if forks::is_child() {
+            return;
+        }
         let shared = Arc::clone(self.shared());
         shared.is_closed.store(true, Ordering::Release);
         shared.push(Command::LeaveNow);

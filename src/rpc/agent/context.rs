@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Waker;
 
-use rendez::ground::{Nanos, Traceparent, catalogue};
+use rendez::ground::{Nanos, Traceparent, catalogue, faults};
+use rendez::mail::forks;
 use smol_str::SmolStr;
 
 use super::Agent;
@@ -183,8 +184,17 @@ pub(crate) fn in_shard<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
+/// Whether calls can be made: in no child of `fork`, where no desk is.
+pub(crate) fn may_call() -> Result<(), Error> {
+    match forks::is_child() {
+        false => Ok(()),
+        true => Err(Error::local(faults::forked())),
+    }
+}
+
 /// Whether this thread may wait for calls.
 pub(crate) fn may_wait() -> Result<(), Error> {
+    may_call()?;
     match IN_SHARD.get() || rendez::drive::is_shard_thread() {
         false => Ok(()),
         true => Err(Error::of(

@@ -2,6 +2,7 @@
 
 use rendez::ground::catalogue;
 
+use super::context::may_call;
 use super::rref::{Handle, Pack};
 use super::shared::Shared;
 use crate::error::Error;
@@ -36,6 +37,7 @@ impl Shared {
         function: &str,
         args: &A,
     ) -> Result<Packed, Error> {
+        may_call()?;
         let leg = Leg {
             is_reply: false,
             me: self.me,

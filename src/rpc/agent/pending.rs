@@ -194,6 +194,14 @@ impl<R> Pending<R> {
         }
     }
 
+    /// Whether there is an end to be polled for: in a child of `fork` only one that was there before.
+    fn may_come(&self) -> Result<(), Error> {
+        match self.ticket.slot.is_filled() {
+            true => Ok(()),
+            false => super::context::may_call(),
+        }
+    }
+
     /// The result of a call that has ended, whose type only its signature says.
     pub(super) fn raw(&mut self, types: u32) -> Result<Unpacker, Error> {
         let answer = self.ticket.slot.take();
@@ -209,6 +217,7 @@ impl<R> Pending<R> {
         if self.is_over {
             return Poll::Ready(self.unpack_raw(types, None));
         }
+        self.may_come()?;
         let polled = self.ticket.slot.poll(context.waker());
         polled.map(|answer| self.unpack_raw(types, Some(answer)))
     }
@@ -290,6 +299,7 @@ impl<R: Value> Future for Pending<R> {
         if self.is_over {
             return Poll::Ready(self.unpack(None));
         }
+        self.may_come()?;
         match self.ticket.slot.poll(context.waker()) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(answer) => {

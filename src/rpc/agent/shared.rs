@@ -8,6 +8,7 @@ use std::time::Duration;
 use crossbeam::queue::SegQueue;
 use rendez::engine::{Engine, Offer};
 use rendez::ground::{Nanos, TaskName, catalogue};
+use rendez::mail::forks;
 use rendez::mail::wait::Awaited;
 use rendez::shard::TaskWaker;
 use smol_str::SmolStr;
@@ -234,8 +235,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Asks the desk for something.
+    /// Asks the desk for something. In a child of `fork` there is none, and the queue is as another thread left it.
     pub(crate) fn push(&self, command: Command) {
+        if forks::is_child() {
+            return;
+        }
         self.queue.push(command);
         self.tell();
     }
@@ -372,6 +376,7 @@ impl Shared {
     }
 
     pub(crate) fn find(&self, name: &str) -> Result<WorkerId, Error> {
+        super::context::may_call()?;
         let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
         let found = workers
             .values()

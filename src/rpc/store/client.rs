@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
 use rendez::ground::catalogue;
+use rendez::mail::forks;
 
 use super::query::{NOT_READY, Query, READY, VALUE_MAX};
 use crate::error::Error;
@@ -347,8 +348,10 @@ pub(crate) struct Breaker(TcpStream);
 
 impl Drop for Breaker {
     fn drop(&mut self) {
-        // It may be closed already.
-        let _ = self.0.shutdown(Shutdown::Both);
+        // In a child of `fork` the connection is the parent's. Else it may be closed already.
+        if !forks::is_child() {
+            let _ = self.0.shutdown(Shutdown::Both);
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
 use rendez::ground::catalogue;
+use rendez::mail::forks;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::query::{QUERY_MAX, Query};
@@ -86,7 +87,10 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
+        // In a child of `fork` there is no such thread.
+        if let Some(thread) = self.thread.take()
+            && !forks::is_child()
+        {
             // A panic of it was told where it happened.
             let _ = thread.join();
         }
