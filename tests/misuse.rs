@@ -10,13 +10,23 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use rendez::cluster::{ClusterSpec, HostPort};
 use rendez::drive::Driver;
 use rendez::engine::{Config, Engine, TaskEnd};
-use rendez::ground::{Code, DType, Key, Shape, Status, StepId, TensorMeta, catalogue};
+use rendez::ground::{Code, DType, Key, Shape, Status, StepId, TaskName, TensorMeta, catalogue};
 use rendez::mail::wait::WaitCell;
 use rendez::memory::{Bool8, Tensor, TensorError};
 use rendez::shard::{Task, TaskContext, TaskEvent, TaskWaker};
+use rendez_dataflow::graph::{Builder, floats};
+use rendez_dataflow::operations::Operations;
+use rendez_dataflow::server::{Callable, PartialRun, Server, Session};
+use rendez_proto::tensorflow::GraphDef;
 use rendez_rpc::{Agent, Functions, Options, Pending, store};
+
+#[path = "ports/mod.rs"]
+mod ports;
+
+use ports::free_ports;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const STEP: StepId = StepId(1);
@@ -366,6 +376,92 @@ fn an_agent_in_a_child_of_fork_is_refused_and_its_group_hears_nothing() {
             assert_ne!(written(&place, &mut store), before, "it has not left");
         }
     }
+}
+
+/// A session with a graph, which gives four.
+fn with_graph(session: Session) -> Session {
+    let mut graph = Builder::new(Operations::standard().ops());
+    let two = graph.constant("two", floats(&[], &[2.0])).unwrap();
+    let four = graph.node("Mul").name("four").input(two).input(two);
+    four.build().unwrap();
+    session.create(graph.finish().unwrap().to_def()).unwrap();
+    session
+}
+
+/// In the child: 0, or the number of what was not refused.
+fn look_at_session(session: Session, callable: Callable, partial: PartialRun) -> i32 {
+    let is_refused = |status: Option<Status>| {
+        status.is_some_and(|status| status.reason() == catalogue::ENGINE_FORKED)
+    };
+    let looks = [
+        is_refused(session.run(&[], &["four"], &[]).err()),
+        is_refused(callable.run(&[]).err()),
+        is_refused(partial.run(&[], &["four"]).err()),
+        is_refused(session.callable(&[], &["four"], &[]).err()),
+        is_refused(session.partial_run(&[], &["four"], &[]).err()),
+        is_refused(session.extend(GraphDef::default()).err()),
+        is_refused(session.devices().err()),
+        is_refused(session.reset(&[]).err()),
+        is_refused(session.close().err()),
+    ];
+    drop((callable, partial, session));
+    let wrong = looks.iter().position(|look| !look);
+    wrong.map_or(0, |at| at as i32 + 1)
+}
+
+#[test]
+fn a_session_in_a_child_of_fork_is_refused_and_goes_on_in_its_parent() {
+    let config = |task: &str| {
+        let mut config = Config::new(task);
+        (config.shards, config.share_cores) = (1, true);
+        config
+    };
+    let [port] = free_ports();
+    let mut cluster = ClusterSpec::new();
+    let address = HostPort::new("127.0.0.1", port).unwrap();
+    cluster.add_job("forked_server", [(0, address)]).unwrap();
+    let task = TaskName::new("forked_server", 0, 0).unwrap();
+    let builder = Server::builder().config(config("/job:forked_server/task:0"));
+    let server = builder.cluster(cluster).task(task).build().unwrap();
+    server.start().unwrap();
+    let sessions = [
+        Session::local_with(config("/job:forked_session/task:0")),
+        Session::on(&server),
+        Session::connect_with(&server.target().unwrap(), config("/job:x/task:0")),
+    ];
+    for session in sessions {
+        let session = with_graph(session.unwrap());
+        let callable = session.callable(&[], &["four"], &[]).unwrap();
+        let partial = session.partial_run(&[], &["four"], &[]).unwrap();
+        // SAFETY: as above.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            end_child(|| {
+                let code = look_at_session(session, callable, partial);
+                server.stop(None);
+                drop(server);
+                code
+            });
+        }
+        assert!(child > 0);
+        assert_eq!(
+            exit_of(child),
+            Some(0),
+            "the child hangs, or what was not refused"
+        );
+        let four = [
+            session.run(&[], &["four"], &[]).unwrap(),
+            callable.run(&[]).unwrap(),
+            partial.run(&[], &["four"]).unwrap(),
+        ];
+        assert!(
+            four.iter()
+                .all(|four| four[0].as_slice::<f32>().unwrap() == [4.0])
+        );
+        drop((callable, partial));
+        session.close().unwrap();
+    }
+    server.stop(None);
 }
 
 /// Ends the child with what `look` says, and not as a test that panicked.

@@ -15,6 +15,7 @@ use rendez::cluster::ClusterSpec;
 use rendez::control::Services;
 use rendez::engine::Engine;
 use rendez::ground::{Status, catalogue};
+use rendez::mail::forks;
 
 /// What runs graphs on a task. Its end ends all sessions.
 #[derive(Debug)]
@@ -103,6 +104,9 @@ impl Runtime {
 
     /// Ends all sessions, and blocks no longer than `deadline`.
     pub(crate) fn stop(&self, deadline: Duration) {
+        if forks::is_child() {
+            return;
+        }
         self.master.end(deadline);
         self.worker.end();
     }
@@ -131,6 +135,10 @@ const DROPPED: Duration = Duration::from_secs(1);
 
 impl Drop for Runtime {
     fn drop(&mut self) {
+        if forks::is_child() {
+            // What they would tell their peers and threads is for the parent to tell. The process's end takes them.
+            std::mem::forget((Arc::clone(&self.worker), Arc::clone(&self.master)));
+        }
         self.stop(DROPPED);
     }
 }

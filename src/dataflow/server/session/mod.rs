@@ -30,7 +30,7 @@ mod remote;
 mod tests;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use callable::Callable;
@@ -41,7 +41,8 @@ use super::Server;
 use super::master::{StepSignature, closed};
 use crate::operations::Operations;
 use rendez::engine::Config;
-use rendez::ground::{Code, Status, Traceparent, catalogue};
+use rendez::ground::{Code, Status, Traceparent, catalogue, faults};
+use rendez::mail::forks;
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::{ConfigProto, DeviceAttributes, GraphDef};
 
@@ -215,7 +216,7 @@ impl Session {
     /// `SESSION_EXISTS` if it has one; what is wrong with the graph; `WORKER_ABSENT` names a worker that does not
     /// answer.
     pub fn create(&self, graph: GraphDef) -> Result<(), Status> {
-        let mut state = self.inner.state();
+        let mut state = self.inner.state()?;
         match *state {
             State::New => {}
             State::Alive { .. } => {
@@ -237,7 +238,7 @@ impl Session {
     /// `GRAPH_NODE_EXISTS` for a node that is there already, and what else is wrong with the graph, which is then as it
     /// was; `SESSION_VERSION` if another client extended it meanwhile.
     pub fn extend(&self, graph: GraphDef) -> Result<(), Status> {
-        let mut state = self.inner.state();
+        let mut state = self.inner.state()?;
         match &mut *state {
             State::New => {
                 drop(state);
@@ -351,7 +352,7 @@ impl Session {
     /// # Errors
     /// `WORKER_ABSENT` names a worker that does not answer; `SESSION_CLOSED`.
     pub fn devices(&self) -> Result<Vec<DeviceAttributes>, Status> {
-        let state = self.inner.state().clone();
+        let state = self.inner.state()?.clone();
         match state {
             State::New => self.inner.way.devices(None),
             State::Alive { handle, .. } => self.inner.way.devices(Some(&handle)),
@@ -365,6 +366,7 @@ impl Session {
     /// # Errors
     /// Which worker could not be told.
     pub fn reset(&self, containers: &[&str]) -> Result<(), Status> {
+        is_here()?;
         let containers: Vec<_> = containers
             .iter()
             .map(|&container| container.to_owned())
@@ -399,7 +401,7 @@ impl Inner {
     }
 
     fn handle(&self) -> Result<Arc<str>, Status> {
-        match &*self.state() {
+        match &*self.state()? {
             State::New => Err(Status::of(
                 catalogue::SESSION_NONE,
                 "A session is not created yet....",
@@ -410,15 +412,25 @@ impl Inner {
     }
 
     fn close(&self) -> Result<(), Status> {
-        let former = std::mem::replace(&mut *self.state(), State::Closed);
+        let former = std::mem::replace(&mut *self.state()?, State::Closed);
         match former {
             State::Alive { handle, .. } => self.way.close(&handle),
             State::New | State::Closed => Ok(()),
         }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// How far it is; see [`is_here`].
+    fn state(&self) -> Result<MutexGuard<'_, State>, Status> {
+        is_here()?;
+        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Whether the master can be asked: in no child of `fork`, where its threads are not.
+fn is_here() -> Result<(), Status> {
+    match forks::is_child() {
+        true => Err(faults::forked()),
+        false => Ok(()),
     }
 }
 
