@@ -38,6 +38,7 @@ mutants=(
     "grant_not_spent_by_write rules::rule_04_write_spends_grant a request for a landing outlives its connection"
     "lanes_taken_as_ordered rules::rule_14_no_order_between_lanes a write is taken to come after the frames before it"
     "refused_until_connected rules::rule_13_parks_until_connected a value for a peer that is not there yet is refused"
+    "frames_make_steps rules::rule_12_grace a frame makes a step as a use of this task does, beyond the grace table"
     "landings_unbudgeted rules::rule_15_landing_budget landings are opened without end"
     "answers_unbounded               channel::tests::bounds::no_more_values_are_taken_for_requests_that_are_over_than_may_have_crossed values for requests that are over are taken without an end"
     "stream_unbounded                channel::tests::bounds::a_peer_that_acknowledges_nothing_and_is_answered_is_refused answers to a peer that acknowledges nothing are kept without an end"

@@ -61,12 +61,13 @@ impl crate::mutant::NamedRule for Rule {
             Self::Restarts => mutant!("restart_unnoticed"),
             Self::Interning => mutant!("interning_unchecked"),
             Self::AbortTold => mutant!("abort_not_told"),
+            Self::Grace => mutant!("frames_make_steps"),
             Self::ParksUntilConnected => mutant!("refused_until_connected"),
             Self::NoOrderBetweenLanes => mutant!("lanes_taken_as_ordered"),
             Self::LandingBudget => mutant!("landings_unbudgeted"),
             Self::Duplicates => mutant!("duplicates_delivered"),
-            // Seals have a mutant where they are checked; the grace table is asked for by none.
-            Self::Sealed | Self::Grace => false,
+            // Seals have a mutant where they are checked.
+            Self::Sealed => false,
         }
     }
 }
