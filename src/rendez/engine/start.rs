@@ -228,13 +228,7 @@ fn start_control(inner: &Arc<Inner>) -> Result<(), Status> {
     control.insecure = config.insecure;
     control.path_wish = config.require;
     control.boot.clone_from(&config.boot);
-    control.lost_after = config.lost_after();
-    control.ping_every = config.ask_every();
-    control.paused_after = control.lost_after / 2;
-    control.reach_min = config.ask_every();
-    // A greeting that a broken way left unfinished keeps its task out as long as this.
-    let greeting = config.failure_detection.max(GREETING_MIN);
-    control.greet_deadline = control.greet_deadline.min(greeting);
+    set_times(&mut control, config);
     control.force_runtime = config.runtime;
     control.poll_policy = match config.poll {
         PollPolicy::Adaptive => ControlPolicy::Adaptive,
@@ -254,6 +248,17 @@ fn start_control(inner: &Arc<Inner>) -> Result<(), Status> {
     let _ = inner.control.set(started);
     inner.wiring.control_is_up();
     Ok(())
+}
+
+/// How long what is silent passes for what lives.
+fn set_times(control: &mut ControlConfig, config: &Config) {
+    control.lost_after = config.lost_after();
+    control.ping_every = config.ask_every();
+    control.paused_after = control.lost_after / 2;
+    control.reach_min = config.ask_every();
+    // A greeting that a broken way left unfinished keeps its task out as long as this.
+    let greeting = config.failure_detection.max(GREETING_MIN);
+    control.greet_deadline = control.greet_deadline.min(greeting);
 }
 
 /// Which cores the shards get, and whether they share them.
@@ -378,4 +383,23 @@ fn missing(what: impl std::fmt::Display) -> Status {
         catalogue::CONFIG,
         format!("the engine cannot start: {what}"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The failure model: questions and first attempts after D/8, a connection is lost after 5/8 D, and one that is of
+    /// no use ends after a quarter of a second.
+    #[test]
+    fn the_control_plane_has_the_times_of_the_failure_model() {
+        let mut config = Config::new("/job:a/task:0");
+        config.failure_detection = Duration::from_secs(2);
+        let mut control = ControlConfig::new("a", Incarnation(1), 1);
+        set_times(&mut control, &config);
+        let eighth = config.failure_detection / 8;
+        assert_eq!((control.ping_every, control.reach_min), (eighth, eighth));
+        assert_eq!(control.lost_after, 5 * eighth);
+        assert_eq!(control.backoff_max, Duration::from_millis(250));
+    }
 }

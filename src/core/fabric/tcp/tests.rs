@@ -4,7 +4,7 @@ use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
-use rustix::net::{AddressFamily, SocketType};
+use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use super::*;
 use crate::fabric::Doorbell;
@@ -331,4 +331,22 @@ fn only_between_ends_of_one_machine_nothing_is_paced_and_chunks_are_long() {
         };
         assert_eq!(socket.chunk_max(), longest);
     }
+}
+
+/// A data connection goes down when its bytes are not acknowledged for the time of the settings, whatever the control
+/// plane has set on the socket before.
+#[test]
+fn a_data_connection_has_the_user_timeout_of_its_port() {
+    let config = TcpConfig {
+        user_timeout_ms: 7_700,
+        ..TcpConfig::default()
+    };
+    let mut port = TcpPort::new(config).expect("epoll");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let near = TcpStream::connect(listener.local_addr().expect("bound")).expect("loopback");
+    sockopt::set_tcp_user_timeout(&near, 123).expect("set");
+    let watched = near.try_clone().expect("a descriptor");
+    port.attach(near.into(), CAPS).expect("connected");
+    assert_eq!(sockopt::tcp_user_timeout(&watched).expect("asked"), 7_700);
+    assert!(sockopt::socket_keepalive(&watched).expect("asked"));
 }

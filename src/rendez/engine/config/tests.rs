@@ -479,3 +479,22 @@ fn settings_of_rdma_are_judged_before_there_is_a_device() {
         assert!(status.message().contains(key), "{line}: {status}");
     }
 }
+
+/// The table of the failure model, in microseconds.
+#[test]
+fn a_loss_is_told_within_the_fractions_of_the_failure_model() {
+    for (detection, table) in [
+        (300, [37_500, 187_500, 375_000]),
+        (2_000, [250_000, 1_250_000, 2_500_000]),
+    ] {
+        let mut config = default_config();
+        config.failure_detection = Duration::from_millis(detection);
+        let times = [
+            config.ask_every(),
+            config.lost_after(),
+            config.given_up_after(),
+        ];
+        assert_eq!(times.map(|time| time.as_micros()), table);
+        assert!(config.given_up_after() < config.failure_detection * 3 / 2);
+    }
+}

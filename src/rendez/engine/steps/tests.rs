@@ -193,6 +193,36 @@ fn a_peer_that_was_given_up_hears_how_steps_ended() {
     assert_eq!(waited.unwrap_err().reason(), catalogue::PEER_STATUS);
 }
 
+/// Of more ends than are kept for a peer that is not there it hears the last 256, as the failure model says.
+#[test]
+fn a_peer_that_comes_later_hears_of_the_last_256_ends() {
+    let (a, b) = (start("a", 1), start("b", 1));
+    let key = Key::between("a", "b", "edge").unwrap();
+    a.step(StepId(1_000)).send(&key, one(1)).unwrap();
+    // From here on it is awaited.
+    wait_until(|| !a.pending().is_empty());
+    for step in 1..=257 {
+        match step % 2 {
+            0 => a.step(StepId(step)).abort(broke()),
+            _ => a.step(StepId(step)).finish(),
+        }
+    }
+    a.connect_local(&b).unwrap();
+    let waited = |step, time| {
+        let recv = b.step(StepId(step)).recv(&key).deadline(time).wait();
+        recv.unwrap_err().reason()
+    };
+    for step in 2..=257 {
+        let told = match step % 2 {
+            0 => catalogue::PEER_STATUS,
+            _ => catalogue::STEP_FINISHED,
+        };
+        assert_eq!(waited(step, PATIENCE), told, "step {step}");
+    }
+    // It would have been told before those.
+    assert_eq!(waited(1, Duration::ZERO), catalogue::DEADLINE);
+}
+
 fn broke() -> Status {
     Status::new(Code::Internal, "TEST", "it broke")
 }

@@ -70,3 +70,21 @@ impl Transport for Tcp {
         Ok((Vec::new(), links))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn ports_have_the_user_timeout_of_the_settings() {
+        let mut config = Config::new("/job:a/task:0");
+        let mut of = |time| {
+            config.tcp_user_timeout = time;
+            Tcp::new(&config).0.user_timeout_ms
+        };
+        assert_eq!(of(Duration::from_millis(7_700)), 7_700);
+        assert_eq!(of(Duration::MAX), u32::MAX);
+    }
+}
