@@ -4,16 +4,15 @@
 //! cold.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::Inner;
 use super::devices::Devices;
 use super::transports::port_of;
 use crate::control::{PeerUp, SegmentOffer};
-use crate::fabric::Geometry;
-use crate::fabric::LoopbackPort;
 use crate::fabric::doorbell::PeerWake;
 use crate::fabric::shm::{LinkConfig, Side};
+use crate::fabric::{Geometry, LoopbackPort, QUEUE_PAIRS_MAX};
 use crate::ground::{Code, MemoryKind, Status, catalogue, limits};
 use crate::mail::call::{Attach, PeerSegment, PeerUp as ShardPeerUp};
 use crate::memory::{Arena as _, ArenaSegment as _, Export, MappedSegment, Memfd, MemoryError};
@@ -34,12 +33,13 @@ pub(super) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), 
         slots: limits::LINK_SLOTS,
         payload_bytes: limits::LINK_PAYLOAD_BYTES,
     };
+    let joining = Joining::of(one, other);
     let mut ones: Links = one.mailboxes.iter().map(|_| Vec::new()).collect();
     let mut others: Links = other.mailboxes.iter().map(|_| Vec::new()).collect();
     for (ours, theirs) in pairs(one.mailboxes.len(), other.mailboxes.len()) {
         let (maker, opener) = LoopbackPort::endpoints(geometry).ok_or_else(gone)?;
-        ones[ours].push((theirs as u16, attach_local(maker, wake_of(other, theirs))));
-        others[theirs].push((ours as u16, attach_local(opener, wake_of(one, ours))));
+        ones[ours].push((theirs as u16, joining.attach(maker, wake_of(other, theirs))));
+        others[theirs].push((ours as u16, joining.attach(opener, wake_of(one, ours))));
     }
     for (here, there, links) in [(one, other, ones), (other, one, others)] {
         let mut locals = here.locals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,6 +63,7 @@ pub(super) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), 
             })));
         }
     }
+    joining.all_know();
     Ok(())
 }
 
@@ -81,11 +82,74 @@ impl Inner {
     }
 }
 
-fn attach_local(endpoint: crate::fabric::shm::Endpoint, wake: PeerWake) -> Attach {
-    Box::new(move |ports| {
-        let (at, port) = port_of!(ports, Loopback)?;
-        Some((at, port.attach(endpoint, wake).ok()?))
-    })
+/// Two engines that are being connected by loopback. No connection tells either side that a link could not be made, so
+/// both are told here, after both have heard that the other is there.
+#[derive(Debug)]
+struct Joining {
+    ends: [Weak<Inner>; 2],
+    progress: Mutex<Progress>,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    do_all_know: bool,
+    has_failed: bool,
+    is_told: bool,
+}
+
+impl Joining {
+    fn of(one: &Arc<Inner>, other: &Arc<Inner>) -> Arc<Self> {
+        Arc::new(Self {
+            ends: [one, other].map(Arc::downgrade),
+            progress: Mutex::default(),
+        })
+    }
+
+    fn attach(self: &Arc<Self>, endpoint: crate::fabric::shm::Endpoint, wake: PeerWake) -> Attach {
+        let joining = Arc::clone(self);
+        Box::new(move |ports| {
+            let (at, port) = port_of!(ports, Loopback)?;
+            match port.attach(endpoint, wake) {
+                Ok(qp) => Some((at, qp)),
+                Err(_) => {
+                    joining.note(|progress| progress.has_failed = true);
+                    None
+                }
+            }
+        })
+    }
+
+    /// Both engines have heard that the other is there.
+    fn all_know(&self) {
+        self.note(|progress| progress.do_all_know = true);
+    }
+
+    /// Notes what is so now, and tells both, once, if a link cannot be made and both know each other.
+    fn note(&self, change: impl FnOnce(&mut Progress)) {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut progress);
+        let is_over = progress.do_all_know && progress.has_failed;
+        let is_due = is_over && !std::mem::replace(&mut progress.is_told, is_over);
+        drop(progress);
+        let [one, other] = &self.ends;
+        if is_due && let (Some(one), Some(other)) = (one.upgrade(), other.upgrade()) {
+            for (here, there) in [(&one, &other), (&other, &one)] {
+                let status = Status::of(
+                    catalogue::PEER_LOST,
+                    format!(
+                        "{} cannot be connected by loopback: a port is full; the limit QUEUE_PAIRS_MAX is \
+                         {QUEUE_PAIRS_MAX}",
+                        there.task
+                    ),
+                );
+                tracing::warn!(task = %here.task, %status, "a link within the process cannot be made");
+                here.call_all(|| Call::PeerLost {
+                    task: there.task.clone(),
+                    status: status.clone(),
+                });
+            }
+        }
+    }
 }
 
 fn wake_of(engine: &Inner, shard: usize) -> PeerWake {

@@ -242,7 +242,8 @@ impl Engine {
         Ok(waker)
     }
 
-    /// Connects two engines of one process with each other, without sockets or descriptors.
+    /// Connects two engines of one process with each other, without sockets or descriptors. If a port of either is full
+    /// then, what waits for one at the other ends with `PEER_LOST`.
     ///
     /// # Errors
     /// `InvalidArgument` if both are the same task.

@@ -13,6 +13,8 @@ use crate::control::{Path, PathWish};
 use crate::engine::{Config, Engine};
 use crate::fabric::doorbell::PeerWake;
 use crate::fabric::{AnyPort, Caps, Geometry, LoopbackPort, Port as _, QUEUE_PAIRS_MAX, QpId};
+use crate::ground::{Key, StepId, catalogue};
+use crate::memory::Tensor;
 use crate::shard::Call;
 
 const CAPS: Caps = Caps {
@@ -134,5 +136,68 @@ fn a_peer_that_a_full_port_cannot_take_is_hung_up_on_and_met_again() {
             hand_over(&engines, 100);
             stop(engines);
         }
+    }
+}
+
+/// Two engines of one process, of which one has no room for the other: what waits at either is told, and when there is
+/// room they are connected.
+#[test]
+fn a_full_port_for_loopback_is_told_to_both_engines() {
+    for full in [0, 1] {
+        let engines = ["a", "b"].map(|name| {
+            let mut config = Config::new(format!("/job:{name}/task:0"));
+            (config.shards, config.share_cores, config.control) = (1, true, false);
+            config.arena.segment_bytes = 4 << 20;
+            config.connect_timeout = 2 * PATIENCE;
+            Engine::start(config).expect("it starts")
+        });
+        let mut taken = on_ports(&engines[full], |ports| {
+            let (_, port) = port_of!(ports, Loopback).expect("it has one");
+            let geometry = Geometry {
+                slots: 8,
+                payload_bytes: 4096,
+            };
+            let attach = |_| {
+                let (end, _) = LoopbackPort::endpoints(geometry).expect("within bounds");
+                port.attach(end, PeerWake::NEVER_SLEEPS).ok()
+            };
+            (0..QUEUE_PAIRS_MAX).map_while(attach).collect::<Vec<_>>()
+        });
+        assert_eq!(taken.len(), QUEUE_PAIRS_MAX);
+        let waiting = [("a", "b", 1), ("b", "a", 0)].map(|(from, to, at)| {
+            let key = Key::between(from, to, "never").expect("a key");
+            let recv = engines[at].step(StepId(1)).recv(&key);
+            recv.deadline(PATIENCE).start().expect("it waits")
+        });
+        for engine in &engines {
+            while engine.stats()[0].waiting == 0 {
+                std::thread::yield_now();
+            }
+        }
+        let connect = || engines[0].connect_local(&engines[1]).expect("they are two");
+        connect();
+        for recv in waiting {
+            let status = recv.wait().expect_err("nothing comes");
+            assert_eq!(status.reason(), catalogue::PEER_LOST, "{status}");
+            assert!(status.message().contains("QUEUE_PAIRS_MAX"), "{status}");
+        }
+        let freed = taken.split_off(QUEUE_PAIRS_MAX / 2);
+        on_ports(&engines[full], move |ports| {
+            let (_, port) = port_of!(ports, Loopback).expect("it has one");
+            freed.into_iter().for_each(|qp| port.close(qp));
+        });
+        // A place is free when its queue pair is down.
+        let began = Instant::now();
+        for round in 0.. {
+            assert!(began.elapsed() < PATIENCE, "no value comes");
+            connect();
+            let key = Key::between("a", "b", &round.to_string()).expect("a key");
+            let sent = engines[0].step(StepId(2)).send(&key, Tensor::scalar(7u8));
+            let recv = engines[1].step(StepId(2)).recv(&key);
+            if sent.is_ok() && recv.deadline(PATIENCE / 20).wait().is_ok() {
+                break;
+            }
+        }
+        stop(engines);
     }
 }
