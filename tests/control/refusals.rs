@@ -97,6 +97,8 @@ fn a_second_life_is_refused_while_the_first_is_alive() {
         (Code::AlreadyExists, "PEER_DUPLICATE_NAME")
     );
     assert!(status.message().contains("0000000000000002"), "{status}");
+    let process = format!("process {} of this machine", std::process::id());
+    assert!(status.message().contains(&process), "{status}");
     // The same life again is merely early: its other connection may be on its way.
     let refusal = refusal(&a, hello("b", "a", 2));
     assert_eq!(

@@ -282,6 +282,38 @@ fn a_second_life_is_refused_while_the_first_answers() {
     assert_eq!(a.up().incarnation, Incarnation(3));
 }
 
+/// Other processes of a connected task's name that come in turn, more of them than are remembered at once: each gets
+/// its answer, though others have asked in between, and the task stays connected.
+#[test]
+fn rivals_that_come_in_turn_are_refused() {
+    for kind in BOTH {
+        let (a, b) = (start(open("a", 1, kind)), start(open("b", 2, kind)));
+        dial(&b, &a, "a", PathWish::Tcp);
+        assert_eq!(a.up().incarnation, Incarnation(2));
+        let mut rivals: Vec<u64> = (3..43).collect();
+        let began = Instant::now();
+        while !rivals.is_empty() {
+            assert!(began.elapsed() < PATIENCE / 3, "{kind:?}: {rivals:?}");
+            rivals.retain(|rival| {
+                let outcome = Raw::connect(&address(&a)).greet("b", *rival);
+                let Outcome::Refused(refusal) = outcome else {
+                    panic!("{rival} is let in")
+                };
+                if refusal.retry {
+                    assert_eq!(refusal.reason, "PEER_BUSY");
+                    return true;
+                }
+                assert_eq!(refusal.reason, "PEER_DUPLICATE_NAME");
+                let message = refusal.message;
+                assert!(message.contains("0000000000000002"), "{message}");
+                assert!(message.contains("is at 127.0.0.1:"), "{message}");
+                false
+            });
+        }
+        assert!(a.events.try_recv().is_err(), "nothing became of them");
+    }
+}
+
 /// Offers of a transport that no release knows, each declined: a greeting is not prolonged by them for ever.
 #[test]
 fn offers_without_end_end_a_greeting() {

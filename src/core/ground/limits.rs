@@ -140,6 +140,8 @@ pub const TICKET_SETS_MAX: usize = TCP_GREETINGS_MAX;
 pub const TICKETS_ENDED_MAX: usize = 1024;
 /// Handshakes remembered, to tell a replay from a mistake: 4096 × 32 B. An older replay fails as any wrong proof does.
 pub const NONCES_MAX: usize = 4096;
+/// Other lives of a connected task that are remembered while it is asked whether it lives: 16 × 40 B a connection.
+pub const RIVALS_MAX: usize = 16;
 /// Bytes read of the kernel's table of TCP sockets, to find whose one is: 150 each, so some 50 000 sockets.
 pub const SOCKET_TABLE_BYTES_MAX: u64 = 8 << 20;
 

@@ -8,25 +8,21 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::future::pending;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_lite::future::{or, poll_fn};
 use futures_lite::io::{AsyncRead, AsyncWrite, BufReader};
-use rustix::event::PollFlags;
 
-use crate::ground::Incarnation;
 use crate::ground::limits::{CALL_WINDOW, CONTROL_QUEUE_MAX, DESCRIPTOR_WINDOW};
 use rendez_proto::envelope::Body;
 use rendez_proto::{self as proto, Envelope};
 
 use super::calls::Calls;
 use super::config::ControlConfig;
-use super::credentials::is_ready;
 use super::descriptors::{accept_segment, describe_segment, lane_refusal};
 use super::exchange::Seals;
 use super::frame;
@@ -34,12 +30,14 @@ use super::lane::Lane;
 use super::outbox::Outbox;
 use super::peer::{Handler, PeerGone, PeerHello, PeerId, SegmentOffer};
 use super::refusal::{Refusal, clip, frame_refusal, protocol_refusal, status_from_wire};
+use super::rivals::Rivals;
 use super::runtime::Runtime;
 use super::secret::Seal;
 use super::signal::Signal;
 use super::transport::Path;
 
 mod asking;
+mod ending;
 mod saying;
 
 /// Messages that are read without a wait before others have their turn: a socket that is never empty would keep them
@@ -86,8 +84,7 @@ pub(crate) struct Conversation {
     heard: Cell<Instant>,
     /// When the last question went out that was answered: then, at the latest, the peer heard us and lived.
     proved: Cell<Instant>,
-    /// Another life of the peer's task that wants to connect, and when the peer was asked for a proof of its own.
-    rival: Cell<Option<(Incarnation, Instant)>>,
+    rivals: RefCell<Rivals>,
     is_paused: Cell<bool>,
     /// Calls of ours whose answers have come and are to be acknowledged.
     answered: RefCell<Vec<u64>>,
@@ -160,7 +157,7 @@ impl Conversation {
             next_id: Cell::new(1),
             heard: Cell::new(Instant::now()),
             proved: Cell::new(Instant::now()),
-            rival: Cell::new(None),
+            rivals: RefCell::default(),
             is_paused: Cell::new(false),
             answered: RefCell::default(),
             is_resting: Cell::new(false),
@@ -290,57 +287,6 @@ impl Conversation {
         !self.ending.is_set() && !self.has_said_bye.get()
     }
 
-    /// Says goodbye; nothing is said after it.
-    pub(crate) fn say_bye(&self, reason: &str) {
-        self.has_said_bye.set(true);
-        self.waiting.borrow_mut().clear();
-        self.request(Body::Bye(proto::Bye {
-            reason: clip(reason),
-        }));
-    }
-
-    /// Waits, after our goodbye, until it is written; over a network until the peer has heard it, which it shows by
-    /// hanging up: its data connections are others, and their end must not come before the reason.
-    pub(crate) async fn parted(&self) {
-        let heard = async {
-            self.outbox.drained().await;
-            if self.path.is_far() {
-                pending::<()>().await;
-            }
-        };
-        or(heard, self.ending.wait()).await;
-    }
-
-    /// Ends the connection, as if it were lost for this reason; if it is put off, after a pause.
-    pub(crate) fn hang_up(&self, why: &str, is_put_off: bool) {
-        *self.hang_up_why.borrow_mut() = clip(why);
-        self.is_put_off.set(is_put_off);
-        self.hung_up.set();
-    }
-
-    /// How long a hang-up is put off: over the network until the connection is as old as the longest pause between two
-    /// attempts. On this machine always as long: the links of a peer that leaves may end before its goodbye is read.
-    fn put_off_time(&self, config: &ControlConfig) -> Duration {
-        match self.path.is_far() {
-            true => config.backoff_max.saturating_sub(self.began.elapsed()),
-            false => config.backoff_max,
-        }
-    }
-
-    /// Ends the connection for both sides at once.
-    pub(crate) fn shut_down(&self) {
-        // Fails only if it is over already.
-        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
-    }
-
-    /// True if the end has begun or the other end of the socket is gone, though we may not have got there yet.
-    pub(crate) fn is_ending(&self) -> bool {
-        self.ending.is_set()
-            || self.hung_up.is_set()
-            || self.exited.is_set()
-            || is_ready(self.socket.as_fd(), PollFlags::HUP | PollFlags::RDHUP)
-    }
-
     /// True if the peer may be gone without a word: nothing proves it over TCP, but it was not heard for long.
     pub(crate) fn is_doubtful(&self, config: &ControlConfig) -> bool {
         self.path.is_far() && self.heard.get().elapsed() >= config.paused_after
@@ -349,11 +295,6 @@ impl Conversation {
     /// When the peer was last proved to live and to hear us.
     pub(crate) fn proved(&self) -> Instant {
         self.proved.get()
-    }
-
-    /// True if this side leaves.
-    pub(crate) fn has_said_bye(&self) -> bool {
-        self.has_said_bye.get()
     }
 
     /// Reads and answers until the end.

@@ -32,6 +32,7 @@
 //! that wants the peer back dials again; if the same life answers, it is the same peer over other connections.
 
 mod address;
+mod admit;
 mod answers;
 mod call;
 mod calls;
@@ -66,6 +67,7 @@ mod plane;
 mod preamble;
 mod refusal;
 mod registry;
+mod rivals;
 mod runtime;
 mod secret;
 mod service;

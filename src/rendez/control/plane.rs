@@ -325,7 +325,7 @@ impl Plane {
     }
 
     /// Refuses what would only be ended at once.
-    fn stays(&self) -> Result<(), Refusal> {
+    pub(super) fn stays(&self) -> Result<(), Refusal> {
         match &*self.leaving.borrow() {
             Some(reason) => {
                 let message = format!("task {} leaves: {reason}", self.config.task);
@@ -450,41 +450,6 @@ impl Plane {
             }
         }
         drop(claim);
-    }
-
-    /// May a hello be greeted?
-    pub(super) fn admit(self: &Rc<Self>, hello: &PeerHello) -> Result<Claim, Refusal> {
-        self.stays()?;
-        let is_ending = |peer: PeerId| {
-            // One that counts but has no conversation is just beginning or just over: asked again, the answer is
-            // clear.
-            self.peers.borrow().get(&peer).is_none_or(|conversation| {
-                conversation.is_ending()
-                    || conversation.is_doubtful(&self.config)
-                    || !conversation.outlives(hello.incarnation)
-            })
-        };
-        self.registry
-            .borrow_mut()
-            .begin_accept(&hello.task, hello.incarnation, is_ending)?;
-        Ok(self.claim(&hello.task, ClaimKind::Accept))
-    }
-
-    /// Does a greeted connection count?
-    pub(super) fn count(
-        self: &Rc<Self>,
-        peer: PeerId,
-        hello: &PeerHello,
-        is_dialler: bool,
-    ) -> Result<Claim, Refusal> {
-        // The dialler counts first.
-        if is_dialler {
-            self.stays()?;
-        }
-        self.registry
-            .borrow_mut()
-            .up(&hello.task, peer, hello.incarnation, is_dialler)?;
-        Ok(self.claim(&hello.task, ClaimKind::Up(peer)))
     }
 
     pub(super) fn claim(self: &Rc<Self>, task: &str, kind: ClaimKind) -> Claim {

@@ -1,5 +1,6 @@
 //! Asking a peer every so often whether it runs, and what its silence means.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::ground::Incarnation;
@@ -10,6 +11,7 @@ use super::{Asked, Conversation};
 use crate::control::config::ControlConfig;
 use crate::control::peer::{Handler, PeerGone};
 use crate::control::refusal::Refusal;
+use crate::control::rivals::RivalVerdict;
 use crate::control::runtime::Runtime;
 
 /// How much more rarely a peer on this machine is asked whether it runs: among many tasks of one machine the questions
@@ -61,11 +63,11 @@ impl Conversation {
                 false => every,
             };
             runtime.sleep(time).await;
-            if began.elapsed() >= time + every {
-                // This process did not run: what came meanwhile is read first. It answers what was asked before, so the
-                // peer has the time of another question to prove itself.
+            if was_kept_from_running(time, began.elapsed(), every) {
+                // What came meanwhile is read first. It answers what was asked before, so the peer has the time of
+                // another question to prove itself.
                 runtime.sleep(every / 4).await;
-                spared = Instant::now() + every + every / 2;
+                spared = Instant::now() + spare_time(every);
             }
             let is_asked = self
                 .requests
@@ -96,14 +98,23 @@ impl Conversation {
     /// Another life of the peer's task wants to connect: has the peer proved since then that it lives? Over a network
     /// it may be gone without a word, so it is asked at once, and when that life comes again the answer is clear.
     pub(crate) fn outlives(&self, other: Incarnation) -> bool {
-        match self.rival.get() {
-            _ if !self.path.is_far() => true,
-            Some((rival, since)) if rival == other => self.proved.get() >= since,
-            _ => {
-                self.rival.set(Some((other, Instant::now())));
-                self.ping();
-                false
-            }
+        if !self.path.is_far() {
+            return true;
+        }
+        let verdict = (self.rivals.borrow_mut()).judge(other, self.proved.get(), Instant::now());
+        if verdict == RivalVerdict::Ask {
+            self.ping();
+        }
+        verdict == RivalVerdict::Refuse
+    }
+
+    /// Where the peer runs, for people.
+    pub(crate) fn whereabouts(&self) -> String {
+        let from = rustix::net::getpeername(&self.socket).ok().flatten();
+        match (from.map(SocketAddr::try_from), self.hello.process) {
+            (Some(Ok(from)), _) => format!("at {from}"),
+            (_, Some(process)) => format!("process {process} of this machine"),
+            _ => "on this machine".into(),
         }
     }
 
@@ -112,6 +123,35 @@ impl Conversation {
             let at = Instant::now();
             let id = self.request(Body::Ping(proto::Ping {}));
             self.requests.borrow_mut().insert(id, Asked::Ping(at));
+        }
+    }
+}
+
+/// True if a sleep of `time` took so long that this process must have been kept from running: another question would
+/// have been due.
+fn was_kept_from_running(time: Duration, took: Duration, every: Duration) -> bool {
+    took >= time + every
+}
+
+/// How long a process that was kept from running blames no peer.
+fn spare_time(every: Duration) -> Duration {
+    every + every / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The failure model says: 3/16 of `failure_detection`, of which an eighth is the time between two questions.
+    #[test]
+    fn who_did_not_run_spares_its_peers_for_three_sixteenths() {
+        for detection in [300, 2_000].map(Duration::from_millis) {
+            let every = detection / 8;
+            assert_eq!(spare_time(every), detection * 3 / 16);
+            // A sleep that ends late by less than the time of a question is an ordinary one.
+            let late = |late: Duration| was_kept_from_running(every, every + late, every);
+            assert!(!late(Duration::ZERO) && !late(every - Duration::from_nanos(1)));
+            assert!(late(every) && late(detection));
         }
     }
 }
