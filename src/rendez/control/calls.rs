@@ -8,7 +8,7 @@
 //! time: it gives the call up at its deadline, which the other side is told in milliseconds from now.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
@@ -51,6 +51,8 @@ pub(crate) struct Calls {
     commands: Sender<Command>,
     answers: RefCell<Answers>,
     asked: RefCell<BTreeMap<u64, Waiting>>,
+    /// Calls that were given up between two connections, the oldest first.
+    untold: RefCell<VecDeque<Untold>>,
     conversations: RefCell<BTreeMap<PeerId, Weak<Conversation>>>,
     lookout: Lookout,
 }
@@ -62,6 +64,16 @@ struct Waiting {
     life: Option<Incarnation>,
     /// The connection it is under way on.
     on: Option<PeerId>,
+    /// It was under way on a connection before: that life may have it.
+    is_repeated: bool,
+}
+
+/// A call that a life of a task may be at, and that no caller waits for any more.
+#[derive(Debug)]
+struct Untold {
+    task: String,
+    life: Incarnation,
+    request: u64,
 }
 
 impl Calls {
@@ -72,6 +84,7 @@ impl Calls {
             commands,
             answers: RefCell::default(),
             asked: RefCell::default(),
+            untold: RefCell::default(),
             conversations: RefCell::default(),
             lookout: Lookout::new(lookout),
         })
@@ -93,6 +106,7 @@ impl Calls {
             asked,
             life: None,
             on: None,
+            is_repeated: false,
         };
         self.asked.borrow_mut().insert(request, waiting);
         if let Some(conversation) = self.conversation_with(&task) {
@@ -107,9 +121,38 @@ impl Calls {
         };
         let on = waiting.on.and_then(|peer| self.conversation(peer));
         if let Some(conversation) = on {
-            conversation.give_up(request);
+            conversation.give_up(request, waiting.is_repeated);
             self.send(&conversation);
+        } else if let Some(life) = waiting.life
+            && Instant::now() < waiting.asked.deadline
+        {
+            self.tell_later(Untold {
+                task: waiting.asked.task,
+                life,
+                request,
+            });
         }
+    }
+
+    /// The next connection with that life tells it. Past its deadline a service knows by itself that no caller waits.
+    fn tell_later(&self, untold: Untold) {
+        let mut all = self.untold.borrow_mut();
+        if all.len() >= CALLS_MAX {
+            all.pop_front();
+        }
+        all.push_back(untold);
+    }
+
+    /// Tells a peer which of its calls were given up before it was connected. Those of its other lives are over.
+    fn tell_given_up(&self, conversation: &Conversation) {
+        let hello = &conversation.hello;
+        self.untold.borrow_mut().retain(|untold| {
+            let is_its = untold.task == hello.task;
+            if is_its && untold.life == hello.incarnation {
+                conversation.cancel(untold.request);
+            }
+            !is_its
+        });
     }
 
     /// A peer is connected: what waits for it goes out, and what was for an earlier life of it fails.
@@ -139,6 +182,7 @@ impl Calls {
                 Err(Status::of(catalogue::PEER_RESTARTED, message)),
             );
         }
+        self.tell_given_up(conversation);
         self.send(conversation);
     }
 
@@ -153,6 +197,7 @@ impl Calls {
         for waiting in self.asked.borrow_mut().values_mut() {
             if waiting.on == Some(peer) {
                 waiting.on = None;
+                waiting.is_repeated = true;
             }
         }
     }
@@ -380,3 +425,6 @@ fn read_reply(task: &str, reply: proto::CallReply) -> Outcome {
     let message = format!("task {task} says: {}", clip(&reply.message));
     Err(Status::new(code, reason, message))
 }
+
+#[cfg(test)]
+mod tests;

@@ -236,15 +236,28 @@ impl Conversation {
         self.called.borrow().len()
     }
 
-    /// Gives a call up: it is not sent if it waits, and otherwise the peer is told.
-    pub(crate) fn give_up(&self, request: u64) {
+    /// Gives a call up: it is not sent if it waits, and the peer is told if it may have it, from this connection or one
+    /// before.
+    pub(crate) fn give_up(&self, request: u64, is_repeated: bool) {
         let is_it = |envelope: &Envelope| matches!(&envelope.body, Some(Body::Call(call)) if call.request == request);
-        match self.outbox.withdraw(is_it) {
-            Some(call) => {
-                self.called.borrow_mut().remove(&call.id);
-            }
-            None => self.tell(Body::CallCancel(proto::CallCancel { request })),
+        let withdrawn = self.outbox.withdraw(is_it);
+        if let Some(call) = &withdrawn {
+            self.called.borrow_mut().remove(&call.id);
         }
+        if withdrawn.is_none() || is_repeated {
+            self.cancel(request);
+        }
+    }
+
+    /// Tells the peer that no caller waits for this call.
+    pub(crate) fn cancel(&self, request: u64) {
+        self.tell(Body::CallCancel(proto::CallCancel { request }));
+    }
+
+    /// What is written next, in place of the loop that writes.
+    #[cfg(test)]
+    pub(crate) fn next_said(&self) -> Option<Envelope> {
+        self.outbox.next()
     }
 
     /// Answers a request of the peer's that was not answered at once.
