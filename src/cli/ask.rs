@@ -53,7 +53,7 @@ pub struct QuestionArgs {
 pub fn ping(args: &PingArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let observer = Observer::new(&args.ask, &args.whom)?;
     let mut lines = vec![
-        ["task", "path", "connect", "least", "median", "most"]
+        ["task", "path", "connect", "min", "p50", "p99", "max"]
             .map(str::to_owned)
             .to_vec(),
     ];
@@ -78,12 +78,11 @@ pub fn ping(args: &PingArgs, terminal: &mut Terminal) -> Result<(), CliError> {
                 continue;
             }
         };
-        times.sort_unstable();
-        let at = |index: usize| times[index.min(times.len() - 1)].as_nanos() as u64;
+        let [min, p50, p99, max] = spread(&mut times);
         if args.ask.json {
             let object = serde_json::json!({
                 "task": target.name(), "path": path.name(), "connect_ns": first.as_nanos() as u64,
-                "rtt_ns": { "min": at(0), "p50": at(times.len() / 2), "max": at(times.len()) },
+                "rtt_ns": { "min": min, "p50": p50, "p99": p99, "max": max },
                 "count": times.len(),
             });
             terminal.line(object)?;
@@ -91,13 +90,25 @@ pub fn ping(args: &PingArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         }
         let mut line = vec![target.name(), path.name().into()];
         line.push(show_nanos(first.as_nanos() as f64));
-        line.extend([0, times.len() / 2, times.len()].map(|index| show_nanos(at(index) as f64)));
+        line.extend([min, p50, p99, max].map(|time| show_nanos(time as f64)));
         lines.push(line);
     }
     if lines.len() > 1 {
         terminal.line(lay_out(&lines, &[0, 1], &[], terminal.width()))?;
     }
     unanswered.end()
+}
+
+/// The least of some times in nanoseconds, the median, what 99 in 100 do not exceed, and the greatest.
+fn spread(times: &mut [Duration]) -> [u64; 4] {
+    times.sort_unstable();
+    let last = times.len().saturating_sub(1);
+    let at = |index: usize| {
+        let time = times.get(index.min(last)).copied().unwrap_or_default();
+        time.as_nanos() as u64
+    };
+    let p99 = (times.len() * 99).div_ceil(100).saturating_sub(1);
+    [at(0), at(times.len() / 2), at(p99), at(last)]
 }
 
 /// There and back, with the same bytes.
@@ -277,6 +288,18 @@ fn explained(
 mod tests {
     use super::*;
     use rendez_proto::services::Connected;
+
+    #[test]
+    fn round_trips_are_told_by_median_tail_and_bounds() {
+        let of = |count: u64| {
+            let mut times: Vec<_> = (1..=count).rev().map(Duration::from_nanos).collect();
+            spread(&mut times)
+        };
+        assert_eq!(of(1), [1, 1, 1, 1]);
+        assert_eq!(of(10), [1, 6, 10, 10]);
+        assert_eq!(of(100), [1, 51, 99, 100]);
+        assert_eq!(of(1_000), [1, 501, 990, 1_000]);
+    }
 
     #[test]
     fn what_is_explained_fits_a_terminal_and_leaves_nothing_out() {

@@ -100,7 +100,9 @@ fn a_running_cluster_answers_and_an_interrupt_ends_it() {
     assert_eq!(of("path"), ["shm"; 3]);
     for object in &objects {
         assert_eq!(object["count"], 10);
-        assert!(object["rtt_ns"]["p50"].as_u64() > Some(0), "{object}");
+        let of = |what: &str| object["rtt_ns"][what].as_u64();
+        assert!(of("p50") > Some(0), "{object}");
+        assert!(of("p50") <= of("p99") && of("p99") <= of("max"), "{object}");
     }
 
     let explained = place.run(&["explain", "--config", &file, "--json"]).well();
