@@ -471,6 +471,43 @@ fn end_child(look: impl FnOnce() -> i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
+/// The child keeps the parent's sockets open until it ends: so long the parent's name stays taken.
+#[test]
+fn a_child_of_fork_keeps_its_parents_name_taken() {
+    let start = || {
+        let mut config = Config::new("/job:named/task:0");
+        (config.shards, config.share_cores) = (1, true);
+        config.arena.segment_bytes = 1 << 20;
+        let name = format!("unix:@rendez-misuse-{}", std::process::id());
+        config.listen = Some(name.parse().unwrap());
+        Engine::start(config)
+    };
+    let parent = start().unwrap();
+    // SAFETY: the child only sleeps until it is killed.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        loop {
+            // SAFETY: it takes nothing.
+            unsafe { libc::pause() };
+        }
+    }
+    assert!(child > 0);
+    parent.shutdown(PATIENCE);
+    drop(parent);
+    let second = start();
+    // SAFETY: the child is ours and not waited for yet, so the number is its.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    assert_eq!(exit_of(child), None, "it was killed");
+    let status = second.expect_err("the name is taken");
+    assert_eq!(status.reason(), catalogue::PEER_DUPLICATE_NAME, "{status}");
+    // Children of other tests may have it for a moment longer.
+    let until = Instant::now() + PATIENCE;
+    while let Err(status) = start() {
+        assert!(Instant::now() < until, "{status}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// The child's exit status, or nothing if it had to be killed.
 fn exit_of(child: libc::pid_t) -> Option<i32> {
     let until = Instant::now() + PATIENCE;

@@ -171,3 +171,40 @@ fn make(folder: &Path) -> Result<(), CliError> {
 fn open(path: &Path) -> Result<Output, CliError> {
     Output::open(path).map_err(|error| CliError::unwritable(path, &error))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What a pull leaves that ends while files appear: some of them, each whole, and the index only after all others.
+    #[test]
+    fn files_appear_in_turn_each_whole_and_the_index_last() {
+        let directory = tempfile::tempdir().expect("a folder");
+        let out = directory.path().join("out/");
+        let names = ["1.safetensors", "2.safetensors", "3.safetensors.index.json"];
+        let described = names.map(|name| {
+            let is_weights = !name.ends_with("json");
+            json!({ "name": name, "bytes": 3, "is_weights": is_weights })
+        });
+        let manifest = json!({ "name": "model", "is_folder": true, "files": described });
+        let manifest: Manifest = serde_json::from_value(manifest).expect("a manifest");
+        let mut progress = |_, _| ();
+        let mut shelf = Shelf::open(Some(&out), &mut progress).expect("opened");
+        shelf.begin(&manifest).expect("there is room");
+        for (file, bytes) in ["one", "two", "all"].iter().enumerate() {
+            shelf.write(file, bytes.as_bytes()).expect("written");
+        }
+        let count = || std::fs::read_dir(&out).expect("a folder").count();
+        assert_eq!(count(), 0, "nothing appears before all is whole");
+        // It ends at the second.
+        std::fs::create_dir(out.join(names[1])).expect("made");
+        let error = shelf.finish().expect_err("something is in its way");
+        drop(shelf);
+        assert_eq!(error.reason(), "FILE_UNWRITABLE", "{error}");
+        let first = std::fs::read(out.join(names[0])).expect("it is there");
+        assert_eq!((first.as_slice(), count()), (&b"one"[..], 2));
+        assert!(!out.join(names[2]).exists());
+    }
+}
