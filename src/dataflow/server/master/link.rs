@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prost::Message;
@@ -14,8 +14,7 @@ use prost::Message;
 use crate::kernel::Value;
 use crate::server::errands::Errands;
 use crate::server::rpc_stream::{RpcStream, of_bytes, of_status};
-use crate::server::runner::{Done, Outcome};
-use crate::server::wait::Waiter;
+use crate::server::runner::Done;
 use crate::server::worker::{Worker, WorkerSession};
 use rendez::engine::Engine;
 use rendez::ground::{Incarnation, Status, StepId, TaskName, Traceparent, catalogue};
@@ -45,15 +44,25 @@ pub(super) enum Link {
 }
 
 /// A worker of another task.
-#[derive(Debug)]
 pub(super) struct There {
     engine: Engine,
     errands: Arc<Errands>,
     task: TaskName,
     session: String,
     line: Mutex<Arc<RpcStream>>,
-    /// Held by the thread that opens another one. Shards take only the lock above, which is held only briefly.
-    reopening: Mutex<()>,
+    /// While another one is being opened: what waits for it.
+    reopening: Mutex<Option<Vec<OnLine>>>,
+    /// Parts that it has not said anything of: as many as this process does errands, whatever other workers do.
+    registering: Arc<Errands>,
+}
+
+/// Takes the line, or why there is none. Must not block.
+type OnLine = Tell<Arc<RpcStream>>;
+
+/// The opening of another line. Its end tells what waits for it.
+struct Reopening {
+    there: Arc<There>,
+    opened: Result<Arc<RpcStream>, Status>,
 }
 
 impl Link {
@@ -93,6 +102,7 @@ impl Link {
             session: session.to_owned(),
             line: Mutex::new(line),
             reopening: Mutex::default(),
+            registering: Arc::default(),
         }))
     }
 
@@ -109,23 +119,30 @@ impl Link {
         matches!(self, Self::Here(..))
     }
 
-    /// Has a part prepared. Blocks until it is.
-    ///
-    /// # Errors
-    /// What the worker says, or why it does not.
-    pub(super) fn register(&self, part: GraphDef) -> Result<String, Status> {
+    /// Has a part prepared. `then` hears the handle it is run by, what the worker says, or why it does not. Only a
+    /// worker of this process is waited for.
+    pub(super) fn register(&self, part: GraphDef, then: ThenRun) {
         let there = match self {
-            Self::Here(_, session) => return session.register(part),
+            Self::Here(_, session) => return then.tell(session.register(part)),
             Self::There(there) => there,
         };
-        let line = there.living_line()?;
-        let graph = vec![of_bytes(part.encode_to_vec())?];
-        let waiter = Waiter::new();
-        let told = waiter.clone();
-        let asked = RegisterGraphRequest::default();
-        line.ask::<RegisterGraph>(&asked, graph, move |outcome| told.tell(outcome));
-        let (answer, _) = waiter.wait(None).unwrap_or_else(|| Err(no_answer()))?;
-        Ok(answer.graph_handle)
+        let asked = there.registering.place();
+        let asked = asked.and_then(|place| Ok((place, of_bytes(part.encode_to_vec())?)));
+        let (place, graph) = match asked {
+            Ok(asked) => asked,
+            Err(status) => return then.tell(Err(status)),
+        };
+        there.on_line(Box::new(move |line| {
+            let line = match line {
+                Ok(line) => line,
+                Err(status) => return then.tell(Err(status)),
+            };
+            let asked = RegisterGraphRequest::default();
+            line.ask::<RegisterGraph>(&asked, vec![graph], move |outcome| {
+                drop(place);
+                then.tell(outcome.map(|(answer, _)| answer.graph_handle));
+            });
+        }));
     }
 
     /// A part is not run any more.
@@ -169,14 +186,9 @@ impl Link {
             return ask_to_run(&line, &asked, done);
         }
         // Whether it has restarted or was only out of reach, it says itself.
-        let place = match there.errands.place() {
-            Ok(place) => place,
-            Err(status) => return done(Err(status)),
-        };
-        let there = Arc::clone(there);
         let done = Once::new(done);
-        place.go(move || {
-            let line = match there.living_line() {
+        there.on_line(Box::new(move |line| {
+            let line = match line {
                 Ok(line) => line,
                 Err(status) => return done.tell(Err(status)),
             };
@@ -188,7 +200,7 @@ impl Link {
             if let Some(status) = stopping() {
                 tell_cancel(&line, step, &status);
             }
-        });
+        }));
     }
 
     /// Ends what runs of a step there.
@@ -247,11 +259,37 @@ impl There {
     fn end_former_steps(self: &Arc<Self>) {
         // Without a control plane no worker can be called; and if there is no room for another errand, the next step or
         // the session's end does it.
-        let Some(place) = self.errands.place().ok().filter(|_| self.engine.can_call()) else {
-            return;
+        if self.engine.can_call() {
+            self.on_line(Box::new(|line| quiet(line.map(drop))));
+        }
+    }
+
+    /// Calls `then` with the line: at once, or when another was opened if it was lost, or with why that failed. Does
+    /// not block. One errand opens it for all that wait.
+    fn on_line(self: &Arc<Self>, then: OnLine) {
+        let mut waiting = self.waiting();
+        let line = self.line();
+        if line.lost_with().is_none() {
+            drop(waiting);
+            return then(Ok(line));
+        }
+        if let Some(waiting) = &mut *waiting {
+            return waiting.push(then);
+        }
+        let place = match self.errands.place() {
+            Ok(place) => place,
+            Err(status) => {
+                drop(waiting);
+                return then(Err(status));
+            }
         };
-        let there = Arc::clone(self);
-        place.go(move || quiet(there.living_line().map(drop)));
+        *waiting = Some(vec![then]);
+        drop(waiting);
+        let reopening = Reopening {
+            there: Arc::clone(self),
+            opened: Err(no_answer()),
+        };
+        place.go(move || reopening.open());
     }
 
     /// The line, opened again if it was lost. Blocks.
@@ -259,10 +297,6 @@ impl There {
     /// # Errors
     /// `WORKER_SESSION_UNKNOWN` if the worker has restarted; `Unavailable` if it does not answer.
     fn living_line(&self) -> Result<Arc<RpcStream>, Status> {
-        let _reopening = self
-            .reopening
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
         let line = self.line();
         let Some(lost) = line.lost_with() else {
             return Ok(line);
@@ -289,6 +323,26 @@ impl There {
     pub(super) fn goes_over(&self, line: Arc<RpcStream>) {
         let mut former = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         *former = line;
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Option<Vec<OnLine>>> {
+        let waiting = self.reopening.lock();
+        waiting.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reopening {
+    fn open(mut self) {
+        self.opened = self.there.living_line();
+    }
+}
+
+impl Drop for Reopening {
+    fn drop(&mut self) {
+        let waiting = self.there.waiting().take();
+        for then in waiting.into_iter().flatten() {
+            then(self.opened.clone());
+        }
     }
 }
 
@@ -339,21 +393,27 @@ fn tell_cancel(line: &RpcStream, step: StepId, status: &Status) {
 }
 
 /// Tells an outcome once, also if it is dropped before.
-struct Once(Option<Done>);
+pub(super) struct Once<T>(Option<Tell<T>>);
 
-impl Once {
-    fn new(done: Done) -> Self {
-        Self(Some(done))
+/// Takes it. Must not block.
+type Tell<T> = Box<dyn FnOnce(Result<T, Status>) + Send>;
+
+/// Takes the handle of a part that was registered, or why it was not. Must not block.
+pub(super) type ThenRun = Once<String>;
+
+impl<T> Once<T> {
+    pub(super) fn new(done: impl FnOnce(Result<T, Status>) + Send + 'static) -> Self {
+        Self(Some(Box::new(done)))
     }
 
-    fn tell(mut self, outcome: Outcome) {
+    pub(super) fn tell(mut self, outcome: Result<T, Status>) {
         if let Some(done) = self.0.take() {
             done(outcome);
         }
     }
 }
 
-impl Drop for Once {
+impl<T> Drop for Once<T> {
     fn drop(&mut self) {
         if let Some(done) = self.0.take() {
             done(Err(no_answer()));
@@ -372,5 +432,14 @@ fn no_answer() -> Status {
 fn quiet(outcome: Result<(), Status>) {
     if let Err(status) = outcome {
         tracing::debug!(%status, "a worker could not be told");
+    }
+}
+
+impl std::fmt::Debug for There {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("There")
+            .field("task", &self.task)
+            .field("session", &self.session)
+            .finish_non_exhaustive()
     }
 }

@@ -212,27 +212,23 @@ impl Master {
         signature: &StepSignature,
         then: Then,
     ) -> Option<PlanWait> {
-        let making = match session.want_plan(signature) {
-            Ok(Wanted::New(making)) => making,
-            Ok(Wanted::Begun(begun)) => return begun.then(then),
+        match session.want_plan(signature, || self.errands.place()) {
+            Ok(Wanted::New(making, place)) => {
+                let waits = making.begun().then(then);
+                let (session, signature) = (Arc::clone(session), signature.clone());
+                place.go(move || session.make_plan(making, &signature));
+                waits
+            }
+            Ok(Wanted::Begun(begun)) => begun.then(then),
             Ok(Wanted::Made(plan)) => {
                 then(Ok(plan));
-                return None;
+                None
             }
             Err(status) => {
                 then(Err(status));
-                return None;
+                None
             }
-        };
-        let waits = making.begun().then(then);
-        match self.errands.place() {
-            Ok(place) => {
-                let (session, signature) = (Arc::clone(session), signature.clone());
-                place.go(move || session.make_plan(making, &signature));
-            }
-            Err(status) => making.fail(status),
         }
-        waits
     }
 
     /// Makes the plan of a kind of step, or finds it. Blocks.
@@ -275,16 +271,16 @@ impl Master {
         made.transpose()
     }
 
-    /// Prepares a callable. Blocks. Gives its handle.
+    /// Makes a callable of a plan. Gives its handle.
     ///
     /// # Errors
-    /// As [`Master::plan`]; `SESSION_LIMIT`.
+    /// `SESSION_LIMIT`.
     pub(crate) fn make_callable(
         &self,
         session: &MasterSession,
-        signature: &StepSignature,
+        plan: Arc<StepPlan>,
     ) -> Result<i64, Status> {
-        session.keep_callable(session.plan(signature)?)
+        session.keep_callable(plan)
     }
 
     /// The plan of a callable.
@@ -312,18 +308,16 @@ impl Master {
         session.release_callable(handle)
     }
 
-    /// Begins a partial run. Blocks. Gives its handle.
+    /// Begins a partial run. Gives its handle. Does not block.
     ///
     /// # Errors
-    /// As [`Master::plan`]; `SESSION_LIMIT`.
+    /// `SESSION_CLOSED`; `SESSION_LIMIT`.
     pub(crate) fn set_up(
         &self,
         session: &Arc<MasterSession>,
-        signature: StepSignature,
+        plan: &Arc<StepPlan>,
     ) -> Result<String, Status> {
-        session
-            .partial_runs
-            .set_up(session, signature, self.step_id())
+        session.partial_runs.begin(session, plan, self.step_id())
     }
 
     /// Feeds and fetches a part of a partial run. Blocks.

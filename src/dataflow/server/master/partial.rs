@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use super::merge::{Ended, Merge};
-use super::plan::{StepPlan, StepSignature};
+use super::plan::StepPlan;
 use super::session::MasterSession;
 use super::step::{RunningStep, dead};
 use crate::graph::{Graph, NodeId, parse_input};
@@ -54,24 +54,19 @@ struct Piece<'a> {
 }
 
 impl PartialRuns {
-    /// Begins a run, whose step has the number `id`. Blocks while its plan is made. Gives its handle.
+    /// Begins a run of a plan, whose step has the number `id`. Gives its handle. Does not block.
     ///
     /// # Errors
-    /// What is wrong with the endpoints; `SESSION_CLOSED`; `SESSION_LIMIT`.
-    pub(super) fn set_up(
+    /// `SESSION_CLOSED`; `SESSION_LIMIT`.
+    pub(super) fn begin(
         &self,
         session: &Arc<MasterSession>,
-        signature: StepSignature,
+        plan: &Arc<StepPlan>,
         id: StepId,
     ) -> Result<String, Status> {
-        let signature = StepSignature {
-            is_partial: true,
-            ..signature
-        };
-        let plan = session.plan(&signature)?;
         let run = Arc::new(PartialRun {
             id,
-            plan: Arc::clone(&plan),
+            plan: Arc::clone(plan),
             step: OnceLock::new(),
             state: Mutex::default(),
         });
@@ -90,7 +85,7 @@ impl PartialRuns {
         let told = refused.clone();
         let step = RunningStep::start(
             session,
-            &plan,
+            plan,
             (id, None),
             vec![],
             Box::new(move |outcome| {

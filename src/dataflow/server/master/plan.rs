@@ -14,10 +14,15 @@ use crate::server::wait::Waiter;
 use rendez::ground::limits::SESSION_GRAPHS_MAX;
 use rendez::ground::{DType, FrameIter, Incarnation, Key, Status, catalogue};
 use rendez::memory::Tensor;
-use rendez_proto::tensorflow::{DataType, GraphDef};
+use rendez_proto::tensorflow::DataType;
+
+mod registering;
 
 #[cfg(test)]
 mod tests;
+
+pub(super) use registering::Register;
+use registering::{Parts, Registering};
 
 /// A kind of step.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -66,15 +71,24 @@ pub(super) struct Material<'a> {
     pub(super) narrow_floats: bool,
 }
 
-/// How a worker is given a part. Gives the handle it is run by.
-pub(super) type Register<'a> = dyn Fn(&Link, GraphDef) -> Result<String, Status> + Sync + 'a;
-
 impl StepPlan {
-    /// Prunes, cuts and registers.
+    /// Prunes and cuts, and has the parts registered: `then` hears of the plan when all workers have answered. Workers
+    /// of other tasks are not waited for here.
     ///
-    /// # Errors
-    /// What is wrong with the endpoints or the graph; what a worker says of its part.
-    pub(super) fn make(material: &Material<'_>, signature: &StepSignature) -> Result<Self, Status> {
+    /// It hears what is wrong with the endpoints or the graph; what a worker says of its part.
+    pub(super) fn make(
+        material: &Material<'_>,
+        signature: &StepSignature,
+        then: impl FnOnce(Result<Self, Status>) + Send + 'static,
+    ) {
+        match Self::cut(material, signature) {
+            Ok((plan, parts)) => Registering::begin(material, plan, parts, Box::new(then)),
+            Err(status) => then(Err(status)),
+        }
+    }
+
+    /// The plan without its parts, and what those are, with the link to each one's worker.
+    fn cut(material: &Material<'_>, signature: &StepSignature) -> Result<(Self, Parts), Status> {
         let own = material.devices.device(material.own);
         let own =
             own.ok_or_else(|| Status::of(catalogue::GRAPH_DEVICE, "the master has no device"))?;
@@ -127,30 +141,23 @@ impl StepPlan {
         } else {
             None
         };
-        let cut: Vec<_> = cut
-            .into_iter()
-            .filter(|(_, part)| !part.node.is_empty())
-            .collect();
-        let registered = super::discovery::each(cut, |(task, part)| {
-            let link = material.links.get(&task).ok_or_else(|| {
-                Status::of(
-                    catalogue::GRAPH_DEVICE,
-                    format!("no worker of this session is {task}"),
-                )
-            })?;
-            let graph =
-                (material.register)(link, part).map_err(|status| from_worker(&task, &status))?;
-            Ok(Registered {
-                link: Arc::clone(link),
-                graph,
-            })
+        let parts = cut.into_iter().filter(|(_, part)| !part.node.is_empty());
+        let parts = parts.map(|(task, part)| {
+            let link = material.links.get(&task).cloned();
+            let none = || {
+                let message = format!("no worker of this session is {task}");
+                Status::of(catalogue::GRAPH_DEVICE, message)
+            };
+            Ok((link.ok_or_else(none)?, part))
         });
-        Ok(Self {
-            parts: registered.into_iter().collect::<Result<_, Status>>()?,
+        let parts = parts.collect::<Result<_, Status>>()?;
+        let plan = Self {
+            parts: vec![],
             signature: signature.clone(),
             feeds,
             keys,
-        })
+        };
+        Ok((plan, parts))
     }
 
     /// Whether a tensor is what feed `index` stands for.
@@ -252,11 +259,11 @@ struct Waiting {
 pub(crate) type Then = Box<dyn FnOnce(Result<Arc<StepPlan>, Status>) + Send>;
 
 /// How far a plan is that is wanted.
-pub(super) enum Wanted {
+pub(super) enum Wanted<P> {
     Made(Arc<StepPlan>),
     Begun(Begun),
-    /// It is to be made by whom this is told to.
-    New(Making),
+    /// It is to be made by whom this is told to, in the place that was taken for it.
+    New(Making, P),
 }
 
 /// A plan that is being made.
@@ -289,41 +296,53 @@ impl Plans {
         }
     }
 
-    /// The plan, or how far it is. Never blocks.
-    pub(super) fn want(&self, signature: &StepSignature) -> Wanted {
-        let (slot, is_new) = self.slot(signature);
-        if is_new {
-            return Wanted::New(Making {
+    /// The plan, or how far it is. One that is new is begun in a `place`; if there is none, no one else hears of it.
+    /// Never blocks.
+    ///
+    /// # Errors
+    /// What `place` says.
+    pub(super) fn want<P>(
+        &self,
+        signature: &StepSignature,
+        place: impl FnOnce() -> Result<P, Status>,
+    ) -> Result<Wanted<P>, Status> {
+        let (slot, place) = self.slot(signature, place)?;
+        if let Some(place) = place {
+            let making = Making {
                 known: Arc::clone(&self.0),
                 signature: signature.clone(),
                 slot,
-            });
+            };
+            return Ok(Wanted::New(making, place));
         }
         if let Progress::Made(plan) = &*slot.progress() {
-            return Wanted::Made(Arc::clone(plan));
+            return Ok(Wanted::Made(Arc::clone(plan)));
         }
-        Wanted::Begun(Begun(slot))
+        Ok(Wanted::Begun(Begun(slot)))
     }
 
-    /// The plan, made by `make` if there is none and no one else makes it. Blocks.
+    /// The plan, which `make` begins to make if there is none and no one else makes it. Blocks until it is made.
     ///
     /// # Errors
-    /// What `make` says; it is then asked again the next time.
+    /// What the making ends with; it is then made anew the next time.
     pub(super) fn find(
         &self,
         signature: &StepSignature,
-        make: impl FnOnce() -> Result<StepPlan, Status>,
+        make: impl FnOnce(Making),
     ) -> Result<Arc<StepPlan>, Status> {
-        match self.want(signature) {
-            Wanted::Made(plan) => Ok(plan),
-            Wanted::New(making) => making.make(make),
-            Wanted::Begun(begun) => {
-                let waiter = Waiter::new();
-                let told = waiter.clone();
-                begun.then(Box::new(move |made| told.tell(made)));
-                waiter.wait(None).unwrap_or_else(|| Err(unmade()))
+        let begun = match self.want(signature, || Ok(()))? {
+            Wanted::Made(plan) => return Ok(plan),
+            Wanted::Begun(begun) => begun,
+            Wanted::New(making, ()) => {
+                let begun = making.begun();
+                make(making);
+                begun
             }
-        }
+        };
+        let waiter = Waiter::new();
+        let told = waiter.clone();
+        begun.then(Box::new(move |made| told.tell(made)));
+        waiter.wait(None).unwrap_or_else(|| Err(unmade()))
     }
 
     /// Forgets what is not made yet, since the graph that it is made of has grown: who wants it from now on has it made
@@ -340,12 +359,17 @@ impl Plans {
         drop(all);
     }
 
-    /// The slot, and whether it was not there.
-    fn slot(&self, signature: &StepSignature) -> (Arc<Slot>, bool) {
+    /// The slot; of one that was not there also the place it is begun in.
+    fn slot<P>(
+        &self,
+        signature: &StepSignature,
+        place: impl FnOnce() -> Result<P, Status>,
+    ) -> Result<(Arc<Slot>, Option<P>), Status> {
         let mut known = self.known();
         if let Some((_, slot)) = known.slots.get(signature) {
-            return (Arc::clone(slot), false);
+            return Ok((Arc::clone(slot), None));
         }
+        let place = place()?;
         let oldest = if known.slots.len() >= SESSION_GRAPHS_MAX / 2 {
             let oldest = known.slots.iter().min_by_key(|(_, (made, _))| *made);
             oldest.map(|(signature, _)| signature.clone())
@@ -362,7 +386,7 @@ impl Plans {
         drop(known);
         // Its parts are deregistered where they are.
         drop(former);
-        (slot, true)
+        Ok((slot, Some(place)))
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -417,22 +441,12 @@ impl Making {
         Begun(Arc::clone(&self.slot))
     }
 
-    /// Makes it, and tells those who wait. Blocks.
-    ///
-    /// # Errors
-    /// What `make` says.
-    pub(super) fn make(
-        self,
-        make: impl FnOnce() -> Result<StepPlan, Status>,
-    ) -> Result<Arc<StepPlan>, Status> {
-        let made = make().map(Arc::new);
-        self.end(&made);
-        made
-    }
-
-    /// It cannot be made. Those who wait are told.
-    pub(super) fn fail(self, why: Status) {
-        self.end(&Err(why));
+    /// It is made, or cannot be. Those who wait are told.
+    pub(super) fn told(self, made: Result<StepPlan, Status>) {
+        if let Err(status) = &made {
+            tracing::debug!(%status, "a plan cannot be made");
+        }
+        self.end(&made.map(Arc::new));
     }
 
     /// Ends it; the first end counts.

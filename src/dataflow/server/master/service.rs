@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::plan::{PlanWait, StepPlan};
-use super::{Master, MasterSession, RunningStep, StepSignature};
+use super::{Master, MasterSession, RunningStep};
 use crate::graph::decode;
 use crate::kernel::Value;
 use crate::server::rpc_stream::{Question, Responder, ServerEnd, Service};
@@ -25,9 +25,14 @@ use rendez_proto::methods::master_session::{
 use rendez_proto::services::{GiveUpRequest, Nothing, OpenLineRequest, OpenLineResponse};
 use rendez_proto::tensorflow::{
     CloseSessionResponse, CreateSessionRequest, CreateSessionResponse, ExtendSessionResponse,
-    ListDevicesResponse, MakeCallableResponse, PartialRunSetupResponse, ReleaseCallableResponse,
-    ResetResponse, RunOptions, RunStepRequest, RunStepResponse,
+    ListDevicesResponse, ReleaseCallableResponse, ResetResponse, RunOptions, RunStepRequest,
+    RunStepResponse,
 };
+
+mod planned;
+
+#[cfg(test)]
+mod tests;
 
 /// A client in another process.
 pub(super) struct Client {
@@ -119,6 +124,8 @@ impl Service for Client {
         match question.method {
             RunStep::NUMBER => self.run(&master, question),
             RunCallable::NUMBER => self.run_callable(&master, question),
+            MakeCallable::NUMBER => self.make_callable(&master, question),
+            PartialRunSetup::NUMBER => self.set_up(&master, question),
             GiveUp::NUMBER => self.give_up(&question),
             // What ends others never waits for them, and is never refused because of them.
             Abandon::NUMBER => question.serve::<Abandon>(|asked, _| {
@@ -180,17 +187,6 @@ impl Client {
                     master.extend_session(&asked.session_handle, more, version)?;
                 Ok(ExtendSessionResponse { new_graph_version })
             }),
-            PartialRunSetup::NUMBER => question.serve::<PartialRunSetup>(|asked, _| {
-                let session = master.session(&asked.session_handle)?;
-                let signature = StepSignature {
-                    feeds: asked.feed,
-                    fetches: asked.fetch,
-                    targets: asked.target,
-                    is_partial: true,
-                };
-                let partial_run_handle = master.set_up(&session, signature)?;
-                Ok(PartialRunSetupResponse { partial_run_handle })
-            }),
             PartialRun::NUMBER => {
                 let outcome = question
                     .read::<PartialRun>()
@@ -198,18 +194,6 @@ impl Client {
                 let outcome = outcome.map(|tensors| (RunStepResponse {}, tensors));
                 question.answer.give::<PartialRun>(outcome);
             }
-            MakeCallable::NUMBER => question.serve::<MakeCallable>(|asked, _| {
-                let session = master.session(&asked.session_handle)?;
-                let options = asked.options.unwrap_or_default();
-                let signature = StepSignature {
-                    feeds: options.feed,
-                    fetches: options.fetch,
-                    targets: options.target,
-                    is_partial: false,
-                };
-                let handle = master.make_callable(&session, &signature)?;
-                Ok(MakeCallableResponse { handle })
-            }),
             CloseSession::NUMBER => question.serve::<CloseSession>(|asked, _| {
                 let closed = master.close_session(&asked.session_handle);
                 let mut state = self.state();
@@ -276,73 +260,6 @@ impl Client {
         })
     }
 
-    fn run(self: Arc<Self>, master: &Arc<Master>, question: Question) {
-        if let Err(status) = self.plan_begins(question.number) {
-            return question.answer.refuse(status);
-        }
-        let read = question.read::<RunStep>().and_then(|asked| {
-            let session = master.session(&asked.session_handle)?;
-            Ok((session, asked))
-        });
-        let (session, asked) = match read {
-            Ok(read) => read,
-            Err(status) => return self.refuse(question, status),
-        };
-        let trace = master.heard_traceparent(asked.options.as_ref(), &self.task);
-        let signature = StepSignature {
-            feeds: asked.feed,
-            fetches: asked.fetch,
-            targets: asked.target,
-            is_partial: false,
-        };
-        if let Some(plan) = master.ready_plan(&session, &signature) {
-            return self.begin::<RunStep>(master, (&session, trace), &plan, question);
-        }
-        let number = question.number;
-        let (client, within) = (Arc::clone(&self), Arc::clone(&session));
-        let then = {
-            let master = Arc::clone(master);
-            move |made: Result<Arc<StepPlan>, Status>| match made {
-                Ok(plan) => client.begin::<RunStep>(&master, (&within, trace), &plan, question),
-                Err(status) => client.refuse(question, status),
-            }
-        };
-        if let Some(waits) = master.want_plan(&session, &signature, Box::new(then)) {
-            self.waits(number, waits);
-        }
-    }
-
-    /// A step waits for its plan, unless it was given up meanwhile, or has heard of it.
-    fn waits(&self, number: u64, waits: PlanWait) {
-        let mut state = self.state();
-        match state.steps.get_mut(&number) {
-            Some(asked @ Asked::Planned) => *asked = Asked::Waits(waits),
-            Some(Asked::GivenUp) => {
-                drop(state);
-                waits.end(given_up());
-            }
-            _ => {}
-        }
-    }
-
-    fn run_callable(self: Arc<Self>, master: &Arc<Master>, question: Question) {
-        if let Err(status) = self.plan_begins(question.number) {
-            return question.answer.refuse(status);
-        }
-        let read = question.read::<RunCallable>().and_then(|asked| {
-            let session = master.session(&asked.session_handle)?;
-            let plan = master.callable(&session, asked.handle)?;
-            let trace = master.heard_traceparent(asked.options.as_ref(), &self.task);
-            Ok((session, trace, plan))
-        });
-        match read {
-            Ok((session, trace, plan)) => {
-                self.begin::<RunCallable>(master, (&session, trace), &plan, question)
-            }
-            Err(status) => self.refuse(question, status),
-        }
-    }
-
     /// Begins a step whose plan is made, unless it was given up meanwhile.
     fn begin<M: Method>(
         self: Arc<Self>,
@@ -352,7 +269,7 @@ impl Client {
         question: Question,
     ) {
         let number = question.number;
-        if matches!(self.state().steps.get(&number), Some(Asked::GivenUp)) {
+        if self.is_given_up(number) {
             return self.refuse(question, given_up());
         }
         let (
@@ -383,31 +300,6 @@ impl Client {
         if is_given_up {
             step.cancel(given_up());
         }
-    }
-
-    /// Takes note of a step that is asked for, unless it was given up while its feeds were on their way.
-    fn plan_begins(&self, number: u64) -> Result<(), Status> {
-        let mut state = self.state();
-        match state.steps.get(&number) {
-            None if state.steps.len() >= LINE_QUESTIONS_MAX => {
-                let message = format!(
-                    "{LINE_QUESTIONS_MAX} steps wait on one line, the limit LINE_QUESTIONS_MAX"
-                );
-                return Err(Status::of(catalogue::LINE_BUSY, message));
-            }
-            None | Some(Asked::Announced) => {}
-            Some(Asked::Vain) => {
-                state.steps.remove(&number);
-                return Err(given_up());
-            }
-            Some(_) => {
-                let message =
-                    format!("The same RunStep request was received twice: number {number}");
-                return Err(Status::of(catalogue::STEP_DUPLICATE, message));
-            }
-        }
-        state.steps.insert(number, Asked::Planned);
-        Ok(())
     }
 
     fn refuse(&self, question: Question, status: Status) {

@@ -218,28 +218,31 @@ impl MasterSession {
         register: &Register<'_>,
     ) -> Result<Arc<StepPlan>, Status> {
         self.check_open()?;
-        self.plans
-            .find(signature, || self.made(signature, register))
+        self.plans.find(signature, |making| {
+            self.make_plan_by(making, signature, register);
+        })
     }
 
-    /// How far the plan of a kind of step is. Never blocks.
+    /// How far the plan of a kind of step is; one that is new is begun in a `place`. Never blocks.
     ///
     /// # Errors
-    /// `SESSION_CLOSED`.
-    pub(super) fn want_plan(&self, signature: &StepSignature) -> Result<Wanted, Status> {
+    /// `SESSION_CLOSED`; what `place` says.
+    pub(super) fn want_plan<P>(
+        &self,
+        signature: &StepSignature,
+        place: impl FnOnce() -> Result<P, Status>,
+    ) -> Result<Wanted<P>, Status> {
         self.check_open()?;
-        Ok(self.plans.want(signature))
+        self.plans.want(signature, place)
     }
 
-    /// Makes the plan of a kind of step, for all who wait for it. Blocks.
+    /// Makes the plan of a kind of step, for all who wait for it, who hear of it when its workers have answered. Blocks
+    /// for as long as the graph is cut, and a worker of this task prepares its part.
     pub(super) fn make_plan(&self, making: Making, signature: &StepSignature) {
-        let made = making.make(|| self.made(signature, &Link::register));
-        if let Err(status) = made {
-            tracing::debug!(handle = self.handle, %status, "a plan cannot be made");
-        }
+        self.make_plan_by(making, signature, &Link::register);
     }
 
-    fn made(&self, signature: &StepSignature, register: &Register<'_>) -> Result<StepPlan, Status> {
+    fn make_plan_by(&self, making: Making, signature: &StepSignature, register: &Register<'_>) {
         let placed = self.placed();
         let options = self.config.graph_options.as_ref();
         let material = Material {
@@ -251,7 +254,7 @@ impl MasterSession {
             register,
             narrow_floats: options.is_some_and(|options| options.enable_bfloat16_sendrecv),
         };
-        StepPlan::make(&material, signature)
+        StepPlan::make(&material, signature, |made| making.told(made));
     }
 
     /// Keeps a plan under a number.

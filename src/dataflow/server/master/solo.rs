@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::MasterSession;
 use super::discovery;
-use super::link::{Link, open_line_by};
+use super::link::{Link, ThenRun, open_line_by};
 use super::plan::{StepPlan, StepSignature};
 use super::session::Ground;
 use super::step::RunningStep;
@@ -31,8 +31,8 @@ use rendez_proto::tensorflow::{
 #[derive(Debug)]
 pub struct Site {
     engine: Engine,
-    worker: Arc<Worker>,
-    errands: Arc<Errands>,
+    pub(super) worker: Arc<Worker>,
+    pub(super) errands: Arc<Errands>,
     ops: Arc<Ops>,
 }
 
@@ -138,12 +138,14 @@ impl SoloSession {
             fetches: names(fetches),
             ..StepSignature::default()
         };
-        let register = |link: &Link, part: GraphDef| {
+        let registered = |link: &Link, part: GraphDef| {
             let site = sites.iter().find(|site| site.worker.task() == link.task());
             let absent = || Status::of(catalogue::WORKER_ABSENT, link.task().to_string());
             let worker = &site.ok_or_else(absent)?.worker;
             worker.session(self.session.handle())?.register(part)
         };
+        let register =
+            |link: &Link, part: GraphDef, then: ThenRun| then.tell(registered(link, part));
         self.session.plan_by(&signature, &register).map(Prepared)
     }
 

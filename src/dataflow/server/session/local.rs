@@ -106,8 +106,9 @@ impl Backend for Local {
     }
 
     fn make_callable(&self, session: &str, signature: StepSignature) -> Result<i64, Status> {
-        self.master()
-            .make_callable(&*self.session(session)?, &signature)
+        let session = self.session(session)?;
+        let plan = self.master().plan(&session, &signature)?;
+        self.master().make_callable(&session, plan)
     }
 
     fn run_callable(
@@ -142,7 +143,13 @@ impl Backend for Local {
     }
 
     fn set_up(&self, session: &str, signature: StepSignature) -> Result<String, Status> {
-        self.master().set_up(&self.session(session)?, signature)
+        let session = self.session(session)?;
+        let signature = StepSignature {
+            is_partial: true,
+            ..signature
+        };
+        let plan = self.master().plan(&session, &signature)?;
+        self.master().set_up(&session, &plan)
     }
 
     fn run_partial(

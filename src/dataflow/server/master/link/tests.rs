@@ -5,8 +5,11 @@ use std::time::Instant;
 use super::*;
 use crate::graph::{Builder, ints};
 use crate::operations::Operations;
+use crate::server::runner::Outcome;
 use crate::server::solo::{Prepared, Run, Site, SoloSession};
+use crate::server::wait::Waiter;
 use rendez::engine::Config;
+use rendez::ground::limits::ERRANDS_OF_SESSIONS_MAX;
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::DataType;
 use rendez_proto::tensorflow::TensorShapeProto;
@@ -92,6 +95,22 @@ impl Drop for World {
     }
 }
 
+/// The opening of another line, which goes on for as long as the test says.
+fn reopening(there: &Arc<There>) -> Reopening {
+    *there.waiting() = Some(vec![]);
+    Reopening {
+        there: Arc::clone(there),
+        opened: Err(no_answer()),
+    }
+}
+
+impl Reopening {
+    fn over(mut self, line: Arc<RpcStream>) {
+        self.there.goes_over(Arc::clone(&line));
+        self.opened = Ok(line);
+    }
+}
+
 type Told = Waiter<Result<Vec<Tensor>, Status>>;
 
 /// A counter at `b`, which can be set to zero and added to; and `double`, made there of what `a` is fed.
@@ -123,13 +142,12 @@ fn a_part_is_not_begun_if_its_step_was_cancelled_while_the_line_was_lost() {
     assert_eq!(world.run(&set, 10).unwrap(), [0]);
     let line = world.lose_line();
     let there = world.there();
-    // A thread that wants another line waits for this.
-    let reopening = there.reopening.lock().unwrap();
+    // What wants another line waits for this.
+    let reopening = reopening(&there);
     let (run, told) = world.start(&add, 11);
     let why = Status::of(catalogue::STEP_CANCELLED, "enough");
     run.cancel(why.clone());
-    there.goes_over(line);
-    drop(reopening);
+    reopening.over(line);
     let outcome = told.wait(Some(Instant::now() + PATIENCE));
     assert_eq!(outcome.expect("an end").unwrap_err(), why);
     assert_eq!(world.session.steps(), 0);
@@ -145,7 +163,7 @@ fn a_part_that_is_begun_late_hears_a_cancel_that_went_before_it() {
     let link = Link::There(Arc::clone(&there));
     let mut parts = double.0.parts.iter();
     let part = parts.find(|part| !part.link.is_here()).unwrap();
-    let reopening = there.reopening.lock().unwrap();
+    let reopening = reopening(&there);
     let (waiter, looks) = (Waiter::new(), Mutex::new(0));
     let (told, why) = (
         waiter.clone(),
@@ -162,8 +180,7 @@ fn a_part_that_is_begun_late_hears_a_cancel_that_went_before_it() {
     };
     let done = Box::new(move |outcome: Outcome| told.tell(outcome.map(drop)));
     link.run(&part.graph, (StepId(20), None), vec![], stopping, done);
-    there.goes_over(line);
-    drop(reopening);
+    reopening.over(line);
     // Nothing is ever sent to it.
     let outcome = waiter.wait(Some(Instant::now() + PATIENCE));
     let status = outcome.expect("an end").unwrap_err();
@@ -177,13 +194,34 @@ fn a_step_that_is_cancelled_waits_for_no_part_that_does_not_answer() {
     let line = world.lose_line();
     let there = world.there();
     // The part waits for this, as one does whose worker is stopped.
-    let reopening = there.reopening.lock().unwrap();
+    let reopening = reopening(&there);
     let (run, told) = world.start(&add, 31);
     let why = Status::of(catalogue::STEP_CANCELLED, "enough");
     run.cancel(why.clone());
     let outcome = told.wait(Some(Instant::now() + PATIENCE));
     assert_eq!(outcome.expect("an end").unwrap_err(), why);
     assert_eq!(world.session.steps(), 0);
-    there.goes_over(line);
-    drop(reopening);
+    reopening.over(line);
+}
+
+#[test]
+fn steps_that_wait_for_another_line_keep_no_room_from_others() {
+    let world = World::new();
+    let [set, add] = ["set_it", "add_it"].map(|fetch| world.prepare(&[], fetch));
+    world.run(&set, 39).unwrap();
+    let line = world.lose_line();
+    let there = world.there();
+    let reopening = reopening(&there);
+    let many = ERRANDS_OF_SESSIONS_MAX as u64 + 1;
+    let steps: Vec<_> = (0..many).map(|id| world.start(&add, 40 + id)).collect();
+    assert_eq!(world.session.steps(), steps.len());
+    let places = (0..ERRANDS_OF_SESSIONS_MAX).map(|_| world.sites[0].errands.place());
+    let places: Result<Vec<_>, _> = places.collect();
+    assert!(places.is_ok(), "they hold errands");
+    // When there is one, all go on.
+    reopening.over(line);
+    for (_, told) in steps {
+        let outcome = told.wait(Some(Instant::now() + PATIENCE));
+        outcome.expect("an end").unwrap();
+    }
 }

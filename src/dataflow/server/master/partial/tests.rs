@@ -8,7 +8,7 @@ use crate::kernel::kept::KeptKernels;
 use crate::kernel::{Home, Value};
 use crate::operations::Operations;
 use crate::server::errands::Errands;
-use crate::server::master::Master;
+use crate::server::master::{Master, StepSignature};
 use crate::server::runner::{Done, Part, Runner, Running};
 use crate::server::worker::Worker;
 use rendez::cluster::ClusterSpec;
@@ -85,10 +85,12 @@ impl Scene {
         let signature = StepSignature {
             feeds: vec!["x".into()],
             fetches: vec!["y".into(), "z".into()],
+            is_partial: true,
             ..StepSignature::default()
         };
+        let plan = session.plan(&signature).unwrap();
         let runs = &session.partial_runs;
-        let handle = runs.set_up(&session, signature, STEP).unwrap();
+        let handle = runs.begin(&session, &plan, STEP).unwrap();
         Self {
             engine,
             worker,

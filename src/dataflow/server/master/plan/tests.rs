@@ -23,11 +23,13 @@ fn a_plan_is_made_once_and_again_only_after_a_failure() {
     let plans = Plans::default();
     let wanted = signature("x");
     assert!(plans.ready(&wanted).is_none());
-    let refused = plans.find(&wanted, || Err(Status::of(catalogue::GRAPH_ENDPOINT, "no")));
+    let refused = plans.find(&wanted, |making| making.told(Err(no("no"))));
     assert_eq!(refused.unwrap_err().message(), "no");
-    let made = plans.find(&wanted, || Ok(plan(&wanted))).unwrap();
+    let made = plans
+        .find(&wanted, |making| making.told(Ok(plan(&wanted))))
+        .unwrap();
     let found = plans
-        .find(&wanted, || unreachable!("it is made already"))
+        .find(&wanted, |_| unreachable!("it is made already"))
         .unwrap();
     assert!(Arc::ptr_eq(&made, &found));
     assert!(Arc::ptr_eq(&made, &plans.ready(&wanted).unwrap()));
@@ -44,9 +46,9 @@ fn a_plan_is_made_once_and_again_only_after_a_failure() {
 fn who_may_not_wait_does_not_wait_for_a_plan_that_is_being_made() {
     let plans = Plans::default();
     let wanted = signature("x");
-    let made = plans.find(&wanted, || {
+    let made = plans.find(&wanted, |making| {
         assert!(plans.ready(&wanted).is_none());
-        Ok(plan(&wanted))
+        making.told(Ok(plan(&wanted)));
     });
     assert!(made.is_ok() && plans.ready(&wanted).is_some());
 }
@@ -59,16 +61,16 @@ fn waits(plans: &Plans, wanted: &StepSignature) -> (Option<PlanWait>, Arc<Mutex<
         let what = made.map_or_else(|status| status.message().to_owned(), |_| "made".to_owned());
         hears.lock().unwrap().push(what);
     });
-    match plans.want(wanted) {
-        Wanted::Begun(begun) => (begun.then(then), told),
-        Wanted::Made(_) => panic!("it is made"),
-        Wanted::New(_) => panic!("no other makes it"),
+    match plans.want(wanted, || Err::<(), _>(no("no room"))) {
+        Ok(Wanted::Begun(begun)) => (begun.then(then), told),
+        Ok(Wanted::Made(_)) => panic!("it is made"),
+        _ => panic!("no other makes it"),
     }
 }
 
 fn begun(plans: &Plans, wanted: &StepSignature) -> Making {
-    match plans.want(wanted) {
-        Wanted::New(making) => making,
+    match plans.want(wanted, || Ok(())) {
+        Ok(Wanted::New(making, ())) => making,
         _ => panic!("it is made, or another makes it"),
     }
 }
@@ -89,11 +91,11 @@ fn a_plan_is_made_by_one_and_the_others_hear_of_it() {
     assert_eq!(*vain.lock().unwrap(), ["too late"]);
     assert!(plans.ready(&wanted).is_none());
     let begun = making.begun();
-    let made = making.make(|| Ok(plan(&wanted))).unwrap();
+    making.told(Ok(plan(&wanted)));
     assert_eq!(*early.lock().unwrap(), ["made"]);
     assert_eq!(*late.lock().unwrap(), ["made"]);
     assert_eq!(vain.lock().unwrap().len(), 1);
-    assert!(Arc::ptr_eq(&made, &plans.ready(&wanted).unwrap()));
+    assert!(plans.ready(&wanted).is_some());
     // It may have been made since it was looked for.
     let hears = Arc::clone(&late);
     let then = Box::new(move |made: Result<_, _>| {
@@ -109,14 +111,14 @@ fn those_who_wait_hear_why_a_plan_is_not_made_and_the_next_has_it_made_anew() {
     let wanted = signature("x");
     let making = begun(&plans, &wanted);
     let (place, told) = waits(&plans, &wanted);
-    assert!(making.make(|| Err(no("no"))).is_err());
+    making.told(Err(no("no")));
     assert_eq!(*told.lock().unwrap(), ["no"]);
     place.unwrap().end(no("too late"));
     assert_eq!(told.lock().unwrap().len(), 1);
 
     let making = begun(&plans, &wanted);
     let (_place, told) = waits(&plans, &wanted);
-    making.fail(no("no room"));
+    making.told(Err(no("no room")));
     assert_eq!(*told.lock().unwrap(), ["no room"]);
 
     let making = begun(&plans, &wanted);
@@ -127,18 +129,33 @@ fn those_who_wait_hear_why_a_plan_is_not_made_and_the_next_has_it_made_anew() {
 }
 
 #[test]
+fn one_that_finds_no_room_to_make_a_plan_leaves_none_begun() {
+    let plans = Plans::default();
+    let wanted = signature("x");
+    let refused = plans.want(&wanted, || Err::<(), _>(no("no room")));
+    assert_eq!(refused.err(), Some(no("no room")));
+    // One that waits for what another makes needs no room.
+    let making = begun(&plans, &wanted);
+    let (_place, told) = waits(&plans, &wanted);
+    making.told(Ok(plan(&wanted)));
+    assert_eq!(*told.lock().unwrap(), ["made"]);
+}
+
+#[test]
 fn a_plan_of_a_graph_that_has_grown_since_is_not_waited_for() {
     let plans = Plans::default();
     let (wanted, other) = (signature("x"), signature("y"));
-    plans.find(&other, || Ok(plan(&other))).unwrap();
+    plans
+        .find(&other, |making| making.told(Ok(plan(&other))))
+        .unwrap();
     let of_the_former = begun(&plans, &wanted);
     let (_place, told) = waits(&plans, &wanted);
     plans.forget_begun();
     let of_the_new = begun(&plans, &wanted);
     let (_place, new) = waits(&plans, &wanted);
-    of_the_former.fail(no("no such node"));
+    of_the_former.told(Err(no("no such node")));
     assert_eq!(*told.lock().unwrap(), ["no such node"]);
-    of_the_new.make(|| Ok(plan(&wanted))).unwrap();
+    of_the_new.told(Ok(plan(&wanted)));
     assert_eq!(*new.lock().unwrap(), ["made"]);
     assert!(plans.ready(&wanted).is_some() && plans.ready(&other).is_some());
 }
@@ -149,7 +166,9 @@ fn the_oldest_plan_makes_room() {
     let name = |number: usize| signature(&format!("n{number}"));
     for number in 0..=SESSION_GRAPHS_MAX / 2 {
         let wanted = name(number);
-        plans.find(&wanted, || Ok(plan(&wanted))).unwrap();
+        plans
+            .find(&wanted, |making| making.told(Ok(plan(&wanted))))
+            .unwrap();
     }
     assert!(plans.ready(&name(0)).is_none());
     assert!(

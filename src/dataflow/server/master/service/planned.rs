@@ -1,0 +1,219 @@
+//! Planned: what a client asks that needs a plan, from the question until the plan is there, or it is given up.
+//!
+//! No thread waits meanwhile. A kind of step whose plan is made is begun at once.
+
+use std::sync::Arc;
+
+use super::{Asked, Client, given_up};
+use crate::server::master::plan::{PlanWait, StepPlan};
+use crate::server::master::{Master, MasterSession, StepSignature};
+use crate::server::rpc_stream::Question;
+use rendez::ground::limits::LINE_QUESTIONS_MAX;
+use rendez::ground::{Status, catalogue};
+use rendez_proto::Method;
+use rendez_proto::methods::master_session::{MakeCallable, PartialRunSetup, RunCallable, RunStep};
+use rendez_proto::tensorflow::{MakeCallableResponse, PartialRunSetupResponse};
+
+/// What is asked of a session, and needs a plan.
+trait Planned: Method {
+    /// The session's handle.
+    fn session(asked: &Self::Request) -> &str;
+}
+
+macro_rules! planned {
+    ($($method:ty),*) => {
+        $(impl Planned for $method {
+            fn session(asked: &Self::Request) -> &str {
+                &asked.session_handle
+            }
+        })*
+    };
+}
+
+planned!(RunStep, RunCallable, MakeCallable, PartialRunSetup);
+
+impl Client {
+    pub(super) fn run(self: Arc<Self>, master: &Arc<Master>, question: Question) {
+        let Some((session, asked, question)) = self.planned::<RunStep>(master, question) else {
+            return;
+        };
+        let trace = master.heard_traceparent(asked.options.as_ref(), &self.task);
+        let signature = StepSignature {
+            feeds: asked.feed,
+            fetches: asked.fetch,
+            targets: asked.target,
+            is_partial: false,
+        };
+        if let Some(plan) = master.ready_plan(&session, &signature) {
+            return self.begin::<RunStep>(master, (&session, trace), &plan, question);
+        }
+        let (client, begins, within) = (Arc::clone(&self), Arc::clone(master), session.clone());
+        self.await_plan(
+            master,
+            &session,
+            &signature,
+            question,
+            move |plan, question| {
+                client.begin::<RunStep>(&begins, (&within, trace), &plan, question);
+            },
+        );
+    }
+
+    pub(super) fn make_callable(self: Arc<Self>, master: &Arc<Master>, question: Question) {
+        let Some((session, asked, question)) = self.planned::<MakeCallable>(master, question)
+        else {
+            return;
+        };
+        let options = asked.options.unwrap_or_default();
+        let signature = StepSignature {
+            feeds: options.feed,
+            fetches: options.fetch,
+            targets: options.target,
+            is_partial: false,
+        };
+        let (client, makes, within) = (Arc::clone(&self), Arc::clone(master), session.clone());
+        self.await_plan(
+            master,
+            &session,
+            &signature,
+            question,
+            move |plan, question| {
+                let made = makes.make_callable(&within, plan);
+                let answer = made.map(|handle| MakeCallableResponse { handle });
+                client.answer::<MakeCallable>(question, answer);
+            },
+        );
+    }
+
+    pub(super) fn set_up(self: Arc<Self>, master: &Arc<Master>, question: Question) {
+        let Some((session, asked, question)) = self.planned::<PartialRunSetup>(master, question)
+        else {
+            return;
+        };
+        let signature = StepSignature {
+            feeds: asked.feed,
+            fetches: asked.fetch,
+            targets: asked.target,
+            is_partial: true,
+        };
+        let (client, begins, within) = (Arc::clone(&self), Arc::clone(master), session.clone());
+        self.await_plan(
+            master,
+            &session,
+            &signature,
+            question,
+            move |plan, question| {
+                let begun = begins.set_up(&within, &plan);
+                let answer =
+                    begun.map(|partial_run_handle| PartialRunSetupResponse { partial_run_handle });
+                client.answer::<PartialRunSetup>(question, answer);
+            },
+        );
+    }
+
+    /// The session and the question of what needs a plan, and can be given up from now on. What cannot be read is
+    /// refused.
+    fn planned<M: Planned>(
+        &self,
+        master: &Master,
+        question: Question,
+    ) -> Option<(Arc<MasterSession>, M::Request, Question)> {
+        if let Err(status) = self.plan_begins(question.number) {
+            question.answer.refuse(status);
+            return None;
+        }
+        let read = question.read::<M>().and_then(|asked| {
+            let session = master.session(M::session(&asked))?;
+            Ok((session, asked))
+        });
+        match read {
+            Ok((session, asked)) => Some((session, asked, question)),
+            Err(status) => {
+                self.refuse(question, status);
+                None
+            }
+        }
+    }
+
+    /// Calls `then` with the plan of a kind of step, unless the question is given up before.
+    fn await_plan(
+        self: &Arc<Self>,
+        master: &Master,
+        session: &Arc<MasterSession>,
+        signature: &StepSignature,
+        question: Question,
+        then: impl FnOnce(Arc<StepPlan>, Question) + Send + 'static,
+    ) {
+        let number = question.number;
+        let client = Arc::clone(self);
+        let made = move |made: Result<Arc<StepPlan>, Status>| match made {
+            Ok(_) if client.is_given_up(number) => client.refuse(question, given_up()),
+            Ok(plan) => then(plan, question),
+            Err(status) => client.refuse(question, status),
+        };
+        if let Some(waits) = master.want_plan(session, signature, Box::new(made)) {
+            self.waits(number, waits);
+        }
+    }
+
+    /// Answers what needed no more than a plan.
+    fn answer<M: Method>(&self, question: Question, answer: Result<M::Answer, Status>) {
+        self.state().steps.remove(&question.number);
+        let answer = answer.map(|answer| (answer, vec![]));
+        question.answer.give::<M>(answer);
+    }
+
+    /// True if its client waits for it no longer.
+    pub(super) fn is_given_up(&self, number: u64) -> bool {
+        matches!(self.state().steps.get(&number), Some(Asked::GivenUp))
+    }
+
+    /// A step waits for its plan, unless it was given up meanwhile, or has heard of it.
+    fn waits(&self, number: u64, waits: PlanWait) {
+        let mut state = self.state();
+        match state.steps.get_mut(&number) {
+            Some(asked @ Asked::Planned) => *asked = Asked::Waits(waits),
+            Some(Asked::GivenUp) => {
+                drop(state);
+                waits.end(given_up());
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn run_callable(self: Arc<Self>, master: &Arc<Master>, question: Question) {
+        let Some((session, asked, question)) = self.planned::<RunCallable>(master, question) else {
+            return;
+        };
+        let trace = master.heard_traceparent(asked.options.as_ref(), &self.task);
+        match master.callable(&session, asked.handle) {
+            Ok(plan) => self.begin::<RunCallable>(master, (&session, trace), &plan, question),
+            Err(status) => self.refuse(question, status),
+        }
+    }
+
+    /// Takes note of a step that is asked for, unless it was given up while its feeds were on their way.
+    fn plan_begins(&self, number: u64) -> Result<(), Status> {
+        let mut state = self.state();
+        match state.steps.get(&number) {
+            None if state.steps.len() >= LINE_QUESTIONS_MAX => {
+                let message = format!(
+                    "{LINE_QUESTIONS_MAX} steps wait on one line, the limit LINE_QUESTIONS_MAX"
+                );
+                return Err(Status::of(catalogue::LINE_BUSY, message));
+            }
+            None | Some(Asked::Announced) => {}
+            Some(Asked::Vain) => {
+                state.steps.remove(&number);
+                return Err(given_up());
+            }
+            Some(_) => {
+                let message =
+                    format!("The same RunStep request was received twice: number {number}");
+                return Err(Status::of(catalogue::STEP_DUPLICATE, message));
+            }
+        }
+        state.steps.insert(number, Asked::Planned);
+        Ok(())
+    }
+}
