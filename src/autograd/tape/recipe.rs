@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rendez::ground::{DType, Status, StepId, catalogue};
 use rendez::memory::Tensor;
 use rendez_dataflow::graph::{Builder, Graph, NodeBuilder, NodeId, Output, gradients, types};
-use rendez_dataflow::kernel::{Call, Home, Kernel, Value};
+use rendez_dataflow::kernel::{Call, Home, Kernel, Value, Waiting};
 use rendez_dataflow::operations::Operations;
 use rendez_proto::tensorflow::DataType;
 
@@ -277,6 +277,7 @@ pub(super) fn compute(
         outputs: &mut outputs,
         home,
         step,
+        waiting: Waiting::May,
     })?;
     Ok(outputs)
 }

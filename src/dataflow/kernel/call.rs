@@ -3,8 +3,8 @@
 //! Knows no operation.
 
 use super::Call;
-use crate::kernel::Value;
-use crate::kernel::variables::Variable;
+use crate::kernel::variables::{Held, Variable};
+use crate::kernel::{Value, Waiting};
 use rendez::ground::limits::STRING_TENSOR_BYTES_MAX;
 use rendez::ground::shape::{RANK_MAX, ShapeError};
 use rendez::ground::{DType, Shape, Status, TensorMeta, catalogue};
@@ -56,7 +56,31 @@ impl From<ShapeError> for Fault {
     }
 }
 
+impl<'a> Call<'a> {
+    /// The variable that flows in at `index`.
+    pub(crate) fn variable(&self, index: usize) -> Result<&'a Arc<Variable>, Fault> {
+        let variable = self.inputs.get(index).and_then(Value::variable);
+        variable.ok_or_else(|| format!("input {index} is a tensor, not a variable").into())
+    }
+}
+
 impl Call<'_> {
+    /// Keeps all others from assigning to a variable. Waits for one that does, if this call may wait.
+    ///
+    /// # Errors
+    /// `WAIT_IN_SHARD` if it may not, and would have to. The call is to end with it then: it is made again, where it
+    /// may wait.
+    pub fn hold<'v>(&mut self, variable: &'v Variable) -> Result<Held<'v>, Status> {
+        if self.waiting == Waiting::May {
+            return Ok(variable.hold());
+        }
+        variable.try_hold().ok_or_else(|| {
+            self.waiting = Waiting::Would;
+            let message = format!("another thread assigns to {}", variable.name());
+            Status::of(catalogue::WAIT_IN_SHARD, message)
+        })
+    }
+
     /// Input `index`, in the host's memory and aligned for its elements.
     pub(crate) fn tensor(&self, index: usize) -> Result<Tensor, Fault> {
         let value = self.inputs.get(index);
@@ -79,12 +103,6 @@ impl Call<'_> {
             return Ok(self.home.variables.find(container, name));
         }
         Ok(Arc::clone(variable))
-    }
-
-    /// The variable that flows in at `index`.
-    pub(crate) fn variable(&self, index: usize) -> Result<&Arc<Variable>, Fault> {
-        let variable = self.inputs.get(index).and_then(Value::variable);
-        variable.ok_or_else(|| format!("input {index} is a tensor, not a variable").into())
     }
 
     /// The integers of input `index`, of any width, at most [`RANK_MAX`] of them: a shape, or axes of one.

@@ -57,11 +57,25 @@ pub struct Call<'a> {
     pub home: &'a Home,
     /// The step that it is called in.
     pub step: StepId,
+    /// Whether it may wait.
+    pub waiting: Waiting,
+}
+
+/// Whether a call of a kernel may wait for other threads, as [`Call::hold`] does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waiting {
+    /// It may: it is called beside the shards.
+    May,
+    /// It may not: its thread is a shard's, which has others to serve.
+    MayNot,
+    /// It may not, and would have to: it is called again where it may.
+    Would,
 }
 
 /// Computes a node's outputs.
 pub trait Kernel: fmt::Debug + Send + Sync {
-    /// Computes. Called by any thread, and by several at once.
+    /// Computes. Called by any thread, and by several at once. Unless it [is costly](Self::is_costly) it is called in a
+    /// shard's thread, and must not wait there: what holds variables does that by [`Call::hold`].
     ///
     /// # Errors
     /// What the node cannot compute, with the node's name; it ends the step.

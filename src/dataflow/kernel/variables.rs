@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use rendez::ground::{Shape, Status, catalogue};
 use rendez::memory::Tensor;
@@ -119,6 +119,20 @@ impl Variable {
         }
     }
 
+    /// The same if no other thread assigns to it now.
+    #[must_use]
+    pub fn try_hold(&self) -> Option<Held<'_>> {
+        let turn = match self.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Held {
+            variable: self,
+            _turn: turn,
+        })
+    }
+
     fn empty(&self) -> Status {
         let message = format!(
             "Attempting to use uninitialized value {}: run what initialises it first",
@@ -139,23 +153,28 @@ impl Held<'_> {
     }
 }
 
-/// Holds all of `variables`, in an order that all callers follow; `None` if one is named twice.
-#[must_use]
-pub fn hold_all<'a>(variables: &[&'a Arc<Variable>]) -> Option<Vec<Held<'a>>> {
+/// Holds all of `variables` as `hold` does, in an order that all callers follow; `None` if one is named twice.
+///
+/// # Errors
+/// What `hold` says. None is held then.
+pub fn hold_all<'a, E>(
+    variables: &[&'a Arc<Variable>],
+    mut hold: impl FnMut(&'a Variable) -> Result<Held<'a>, E>,
+) -> Result<Option<Vec<Held<'a>>>, E> {
     let mut order: Vec<_> = variables.iter().enumerate().collect();
     order.sort_by_key(|(_, variable)| Arc::as_ptr(variable));
     if order
         .windows(2)
         .any(|pair| Arc::ptr_eq(pair[0].1, pair[1].1))
     {
-        return None;
+        return Ok(None);
     }
-    let mut held: Vec<_> = order
-        .into_iter()
-        .map(|(place, variable)| (place, variable.hold()))
-        .collect();
+    let mut held = Vec::with_capacity(order.len());
+    for (place, variable) in order {
+        held.push((place, hold(variable)?));
+    }
     held.sort_by_key(|(place, _)| *place);
-    Some(held.into_iter().map(|(_, held)| held).collect())
+    Ok(Some(held.into_iter().map(|(_, held)| held).collect()))
 }
 
 impl Variables {

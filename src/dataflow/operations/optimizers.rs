@@ -187,7 +187,8 @@ fn update<T: Real, const N: usize, const S: usize>(
         variables.push(found(call, index, is_ref)?);
     }
     let all: Vec<_> = variables.iter().collect();
-    let held = hold_all(&all).ok_or("one variable stands in two places of an update")?;
+    let held = hold_all(&all, |variable| call.hold(variable))?;
+    let held = held.ok_or("one variable stands in two places of an update")?;
     let mut old = Vec::with_capacity(N);
     for (variable, name) in variables.iter().zip(names) {
         let content = variable.read();

@@ -228,7 +228,7 @@ fn assign_shape(known: Known<'_>) -> Inferred {
 
 fn assign(call: &mut Call<'_>, validate: bool) -> Done {
     let (variable, content) = (call.variable(0)?, call.tensor(1)?);
-    let held = variable.hold();
+    let held = call.hold(variable)?;
     let shape = variable
         .read()
         .ok()
@@ -249,7 +249,7 @@ fn assign(call: &mut Call<'_>, validate: bool) -> Done {
 
 fn assign_handle(call: &mut Call<'_>, validate: bool) -> Done {
     let (variable, content) = (call.handle(0)?, call.tensor(1)?);
-    let held = variable.hold();
+    let held = call.hold(&variable)?;
     if let Ok(old) = variable.read() {
         if old.dtype() != content.dtype() {
             return Err(wrong_dtype("assign", old.dtype(), content.dtype()).into());
@@ -299,7 +299,7 @@ pub(super) fn missing(variable: &Variable) -> Status {
 
 fn add<T: Number>(call: &mut Call<'_>, is_sum: bool, is_ref: bool) -> Done {
     let (variable, by) = (found(call, 0, is_ref)?, call.tensor(1)?);
-    let held = variable.hold();
+    let held = call.hold(&variable)?;
     let old = match is_ref {
         true => variable.read()?,
         false => variable.read().map_err(|_| missing(&variable))?,

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use crate::graph::{Builder, NodeBuilder, types};
 use crate::kernel::files::Files;
-use crate::kernel::{Call, Home, Kernel, Value};
+use crate::kernel::{Call, Home, Kernel, Value, Waiting};
 use crate::operations::Operations;
 use rendez::ground::{DType, Shape, Status, StepId};
 use rendez::memory::{ArenaConfig, ArenaId, Element, Pool, Tensor};
@@ -77,6 +77,7 @@ pub(crate) fn call(
         outputs: &mut outputs,
         home,
         step,
+        waiting: Waiting::May,
     })?;
     Ok(outputs)
 }

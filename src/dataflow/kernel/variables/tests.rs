@@ -36,26 +36,44 @@ fn readers_do_not_wait_for_who_computes() {
     assert_eq!(variable.bytes(), 4);
 }
 
+fn hold<'a>(variables: &[&'a Arc<Variable>]) -> Option<Vec<Held<'a>>> {
+    hold_all(variables, |variable| Ok::<_, ()>(variable.hold())).expect("it waits")
+}
+
 #[test]
 fn many_are_held_in_whatever_order_they_are_named() {
     let all = Variables::default();
     let (a, b) = (all.find("", "a"), all.find("", "b"));
-    assert!(hold_all(&[&a, &a]).is_none());
+    assert!(hold(&[&a, &a]).is_none());
     std::thread::scope(|threads| {
         for order in [[&a, &b], [&b, &a]] {
             threads.spawn(move || {
                 for _ in 0..1000 {
-                    let held = hold_all(&order).expect("two variables");
+                    let held = hold(&order).expect("two variables");
                     held[0].replace(Tensor::scalar(0f32));
                 }
             });
         }
     });
-    let held = hold_all(&[&b, &a]).expect("two variables");
+    let held = hold(&[&b, &a]).expect("two variables");
     held[0].replace(Tensor::scalar(7f32));
     drop(held);
     assert_eq!(
         b.read().expect("a content").as_slice::<f32>(),
         Ok(&[7f32][..])
     );
+}
+
+#[test]
+fn of_many_none_is_held_if_one_cannot_be() {
+    let all = Variables::default();
+    let (a, b) = (all.find("", "a"), all.find("", "b"));
+    for one in [&a, &b] {
+        let held = one.hold();
+        assert!(one.try_hold().is_none());
+        let both = hold_all(&[&a, &b], |variable| variable.try_hold().ok_or(()));
+        assert!(both.is_err());
+        drop(held);
+        assert!(a.try_hold().is_some() && b.try_hold().is_some());
+    }
 }

@@ -9,7 +9,7 @@ use crossbeam::channel::{self, Receiver, Sender};
 use super::inbox::{Inbox, Order, RunState};
 use super::plan::Plan;
 use crate::kernel::Value;
-use crate::kernel::{Call, Home};
+use crate::kernel::{Call, Home, Waiting};
 use rendez::ground::{Status, StepId, catalogue, faults};
 use rendez::sync::Ordering;
 
@@ -79,6 +79,7 @@ fn call(home: &Home, job: &Job) -> Result<Vec<Value>, Status> {
         outputs: &mut outputs,
         home,
         step: job.step,
+        waiting: Waiting::May,
     })?;
     Ok(outputs)
 }

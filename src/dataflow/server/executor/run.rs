@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use super::frames::{NONE, RunFrames};
 use super::plan::{NodeKind, Plan, PlanNode};
 use crate::kernel::Value;
-use crate::kernel::{Call, Home};
+use crate::kernel::{Call, Home, Waiting};
 use rendez::ground::{FrameIter, Status, StepId, catalogue};
 use rendez::memory::{Bool8, Tensor};
 
@@ -248,24 +248,35 @@ impl PlanRun {
     fn compute(&mut self, plan: &Plan, home: &Home, outside: &mut impl Outside, place: NodePlace) {
         let node = &plan.nodes[place.node as usize];
         if node.is_costly(&self.inputs) {
-            let ticket = self.promise(place);
-            let inputs = std::mem::take(&mut self.inputs);
-            return outside.compute(place.node, inputs, ticket);
+            return self.compute_elsewhere(outside, place);
         }
         let mut outputs = std::mem::take(&mut self.outputs);
-        let called = node.compute(&mut Call {
+        let mut call = Call {
             inputs: &self.inputs,
             outputs: &mut outputs,
             home,
             step: self.step,
-        });
-        self.inputs.clear();
-        match called {
-            Ok(()) => self.give(plan, outside, place, &mut outputs),
-            Err(status) => self.fail(status),
+            waiting: Waiting::MayNot,
+        };
+        match node.compute(&mut call) {
+            Ok(()) => {
+                self.inputs.clear();
+                self.give(plan, outside, place, &mut outputs);
+            }
+            Err(_) if call.waiting == Waiting::Would => self.compute_elsewhere(outside, place),
+            Err(status) => {
+                self.inputs.clear();
+                self.fail(status);
+            }
         }
         outputs.clear();
         self.outputs = outputs;
+    }
+
+    fn compute_elsewhere(&mut self, outside: &mut impl Outside, place: NodePlace) {
+        let ticket = self.promise(place);
+        let inputs = std::mem::take(&mut self.inputs);
+        outside.compute(place.node, inputs, ticket);
     }
 
     /// A kernel gave its outputs.

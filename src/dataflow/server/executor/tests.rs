@@ -4,6 +4,7 @@
 mod engines;
 mod flow;
 mod random;
+mod variables;
 
 use super::*;
 use crate::graph::{Node, attr};

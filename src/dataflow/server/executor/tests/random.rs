@@ -116,6 +116,7 @@ impl Outside for Near<'_> {
             outputs: &mut outputs,
             home: &home,
             step: StepId(1),
+            waiting: crate::kernel::Waiting::May,
         });
         self.common
             .news
