@@ -139,11 +139,15 @@ impl WorkerSession {
         let number = self.next_graph.fetch_add(1, Ordering::Relaxed);
         let handle = format!("{number:016x}");
         let name = format!("{}/{handle}", self.handle);
-        let part = self.runner.prepare(&graph, &name, &self.kept)?;
+        let part = self.runner.prepare(&graph, &name, &self.kept);
         let mut book = self.book();
         if book.is_over {
+            drop(book);
+            // What it was prepared with came after all was forgotten.
+            self.kept.clear();
             return Err(self.over());
         }
+        let part = part?;
         if book.graphs.len() >= SESSION_GRAPHS_MAX {
             let message = format!(
                 "session {} has {SESSION_GRAPHS_MAX} graphs here, the limit SESSION_GRAPHS_MAX",

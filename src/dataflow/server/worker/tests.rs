@@ -4,16 +4,17 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use super::*;
-use crate::graph::Graph;
-use crate::kernel::Value;
+use crate::graph::{Builder, Graph};
 use crate::kernel::kept::KeptKernels;
+use crate::kernel::{Call, Kernel, Value};
 use crate::operations::Operations;
 use crate::server::rpc_stream::ServerEnd;
 use crate::server::runner::{Done, Outcome, Part, Running};
 use crate::server::wait::Waiter;
 use rendez::engine::Config;
-use rendez::ground::{Code, StepId};
-use rendez_proto::tensorflow::GraphDef;
+use rendez::ground::{Code, FrameIter, Key, StepId};
+use rendez::memory::Tensor;
+use rendez_proto::tensorflow::{DataType, GraphDef, TensorShapeProto};
 
 /// Prepares parts that hold what they are told.
 #[derive(Debug, Default)]
@@ -23,11 +24,16 @@ struct Hands {
 
 /// What happens while a part is being started.
 type Meanwhile = Box<dyn FnOnce() + Send>;
+/// And while a part is being prepared.
+type Preparing = Box<dyn FnOnce(&Graph, &KeptKernels) + Send>;
 
 /// What the parts were told, in order, and their waiters.
 #[derive(Default)]
 struct Held {
     meanwhile: Option<Meanwhile>,
+    preparing: Option<Preparing>,
+    /// Parts do not end when they are told to.
+    is_deaf: bool,
     waiting: BTreeMap<StepId, Done>,
     cancelled: Vec<(StepId, Status)>,
 }
@@ -39,7 +45,11 @@ impl std::fmt::Debug for Held {
 }
 
 impl Runner for Hands {
-    fn prepare(&self, _: &Graph, _: &str, _: &KeptKernels) -> Result<Arc<dyn Part>, Status> {
+    fn prepare(&self, graph: &Graph, _: &str, kept: &KeptKernels) -> Result<Arc<dyn Part>, Status> {
+        let preparing = self.held.lock().unwrap().preparing.take();
+        if let Some(preparing) = preparing {
+            preparing(graph, kept);
+        }
         Ok(Arc::new(Hand(Arc::clone(&self.held))))
     }
 }
@@ -66,6 +76,9 @@ impl Running for Held1 {
     fn cancel(&self, status: Status) {
         let mut held = self.0.lock().unwrap();
         held.cancelled.push((self.1, status.clone()));
+        if held.is_deaf {
+            return;
+        }
         let done = held.waiting.remove(&self.1);
         drop(held);
         if let Some(done) = done {
@@ -373,6 +386,73 @@ fn a_session_whose_line_is_lost_before_it_is_heard_is_over() {
     assert_eq!(status.reason(), why.reason(), "{status}");
     assert_eq!(world.worker.load(), (1, 0));
     assert!(world.worker.session("other").is_err());
+}
+
+/// A kernel that is there.
+#[derive(Debug)]
+struct Token(#[expect(dead_code, reason = "it is only held")] Arc<()>);
+
+impl Kernel for Token {
+    fn compute(&self, _: &mut Call<'_>) -> Result<(), Status> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_part_that_is_prepared_while_its_session_ends_leaves_nothing() {
+    let world = World::new();
+    let session = world.session("s", 1);
+    let mut graph = Builder::new(Operations::standard().ops());
+    let handle = graph.node("VarHandleOp").name("v");
+    let handle = handle.attr("dtype", DataType::DtFloat);
+    let handle = handle.attr("shape", TensorShapeProto::default());
+    handle.build().unwrap();
+    let part = graph.finish().unwrap().to_def();
+    let (alive, of_end) = (Arc::new(()), Arc::clone(&session));
+    let token = Arc::clone(&alive);
+    let preparing = move |graph: &Graph, kept: &KeptKernels| {
+        of_end.end();
+        let (_, node) = graph.nodes().next().unwrap();
+        let made = kept.find_or_make(node, |_| Ok(Box::new(Token(token))));
+        made.unwrap();
+    };
+    let parts = || Arc::strong_count(&world.held);
+    let before = parts();
+    world.held.lock().unwrap().preparing = Some(Box::new(preparing));
+    let status = session.register(part).unwrap_err();
+    assert_eq!(status.reason(), catalogue::WORKER_SESSION_UNKNOWN);
+    assert_eq!(parts(), before, "the part is gone");
+    assert_eq!(Arc::strong_count(&alive), 1, "its kernel is gone");
+}
+
+#[test]
+fn a_part_that_ends_after_its_session_leaves_nothing() {
+    let world = World::new();
+    let session = world.session("s", 1);
+    let graph = session.register(GraphDef::default()).unwrap();
+    world.held.lock().unwrap().is_deaf = true;
+    let run = world.run(&session, &graph, 5);
+    session.end();
+    assert_eq!(told(&run), None, "it is deaf");
+    // It goes on: what it sends and waits for now is refused, before it ends and after that.
+    let device = DeviceName::cpu(world.engine.task());
+    let life = world.engine.incarnation();
+    let key = Key::new(&device, life, &device, "late", FrameIter::default()).unwrap();
+    let is_refused = || {
+        let step = world.engine.step(StepId(5));
+        step.send(&key, Tensor::scalar(1f32)).unwrap_err();
+        step.recv(&key).wait().unwrap_err();
+        assert!(world.engine.pending().is_empty());
+    };
+    is_refused();
+    world.end(5);
+    told(&run).expect("it ended").unwrap();
+    is_refused();
+    // So it is when its master's word comes late.
+    session.cleanup(StepId(5));
+    session.deregister(&graph).unwrap_err();
+    is_refused();
+    assert_eq!(world.worker.load(), (1, 0));
 }
 
 #[test]
