@@ -478,8 +478,8 @@ pub const GRAPH_DIMENSIONS_MAX: usize = 4 * GRAPH_EDGES_MAX;
 pub const GRAPH_OUTPUTS_PER_NODE_MAX: usize = 1 << 14;
 /// Dimensions of a shape in a graph, as the original has it. A tensor has fewer.
 pub const GRAPH_RANK_MAX: usize = 254;
-/// Bytes of a tensor of strings that a kernel makes, and of its table: they lie on the heap, beside the arena and its
-/// bound. A batch of a thousand images as files is a tenth of it.
+/// Bytes of a tensor of strings that a kernel makes, and of its table: a kernel may have them on the heap before it
+/// asks the arena for room. A batch of a thousand images as files is a tenth of it.
 pub const STRING_TENSOR_BYTES_MAX: usize = 1 << 30;
 /// Arguments of one part of a graph, and its results: a graph numbers them, and room is made for each of the numbers.
 pub const RUN_VALUES_MAX: usize = 1 << 16;

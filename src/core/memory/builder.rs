@@ -5,8 +5,8 @@
 use super::element::{self, Element};
 use super::inline::Inline;
 use super::tensor::check_dtype;
-use super::{Buffer, Tensor, TensorError};
-use crate::ground::{DType, Region, TensorMeta};
+use super::{Buffer, Tensor, TensorError, strings};
+use crate::ground::{DType, Region, Shape, TensorMeta};
 
 /// Room for a tensor's elements, unique and writable; its bytes are whatever was there before.
 #[derive(Debug)]
@@ -48,6 +48,33 @@ impl TensorBuilder {
             Room::Inline(bytes, len) => Tensor::of_array(self.meta, bytes, len),
             Room::Block(buffer) => buffer.finish(self.meta),
         }
+    }
+
+    /// The tensor of byte strings, which are encoded into its bytes: those must be as many as
+    /// [`encoded_len`](strings::encoded_len) says, of whatever type.
+    ///
+    /// # Errors
+    /// [`TensorError::Elements`] unless there is one string for each element of `shape`; [`TensorError::Size`] for
+    /// another number of bytes.
+    pub fn finish_strings<S: AsRef<[u8]>>(
+        mut self,
+        items: &[S],
+        shape: Shape,
+    ) -> Result<Tensor, TensorError> {
+        strings::check_count(shape, items.len())?;
+        let (expected, bytes) = (strings::encoded_len(items), self.bytes_mut());
+        if expected != bytes.len() {
+            return Err(TensorError::Size {
+                expected: expected as u64,
+                actual: bytes.len() as u64,
+            });
+        }
+        strings::encode(items, bytes);
+        self.meta = TensorMeta {
+            dtype: DType::String,
+            shape,
+        };
+        Ok(self.finish())
     }
 
     /// Its bytes, in row-major order of the elements.

@@ -24,9 +24,9 @@ use super::spans::{Spans, pages_min, pages_of};
 use super::{
     Arena, ArenaConfig, ArenaId, ArenaSegment, Buffer, DeviceBlock, DevicePtr, House,
     HugePagesReport, INLINE_MAX, Memfd, MemoryError, PoolStats, Tensor, TensorBuilder, TensorError,
-    strings, tensor,
+    tensor,
 };
-use crate::ground::{DType, Region, Shape, TensorMeta, limits};
+use crate::ground::{Region, TensorMeta, limits};
 
 /// The most segments of an arena: what a region's segment number can say.
 pub const SEGMENTS_MAX: usize = 1 << 16;
@@ -221,26 +221,6 @@ impl<A: Arena<Segment: HostSegment>> Pool<A> {
         let mut buffer = self.buffer(bytes.len())?;
         buffer.copy_from_slice(bytes);
         Ok(buffer.finish(meta))
-    }
-
-    /// A tensor of byte strings, encoded into the arena.
-    ///
-    /// # Errors
-    /// As [`Pool::buffer`]; [`MemoryError::Tensor`] unless there is one string for each element of `shape`.
-    pub fn strings<S: AsRef<[u8]>>(
-        &mut self,
-        shape: Shape,
-        items: &[S],
-    ) -> Result<Tensor, MemoryError> {
-        strings::check_count(shape, items.len())?;
-        let mut buffer = self.buffer(strings::encoded_len(items))?;
-        strings::encode(items, &mut buffer);
-        buffer
-            .into_tensor(TensorMeta {
-                dtype: DType::String,
-                shape,
-            })
-            .map_err(|misfit| misfit.error.into())
     }
 
     /// A block that owns whole pages of its segment, zero behind its first `len` bytes.

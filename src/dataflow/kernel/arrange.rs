@@ -44,7 +44,7 @@ pub(crate) fn arranged(
         Some(8) => sized::<8>(call, inputs, dtype, shape, how),
         Some(16) => sized::<16>(call, inputs, dtype, shape, how),
         Some(_) => Err(format!("elements of type {dtype} have no size").into()),
-        None => strings(inputs, shape, how),
+        None => strings(call, inputs, shape, how),
     }
 }
 
@@ -82,7 +82,12 @@ fn written(
     Ok(room.finish())
 }
 
-fn strings(inputs: &[&Tensor], shape: Shape, how: &impl Arrange) -> Result<Tensor, Fault> {
+fn strings(
+    call: &Call<'_>,
+    inputs: &[&Tensor],
+    shape: Shape,
+    how: &impl Arrange,
+) -> Result<Tensor, Fault> {
     let too_many = || {
         Fault::from(format!(
             "the strings take more than {STRING_TENSOR_BYTES_MAX} bytes (STRING_TENSOR_BYTES_MAX)"
@@ -103,7 +108,7 @@ fn strings(inputs: &[&Tensor], shape: Shape, how: &impl Arrange) -> Result<Tenso
     if bytes > STRING_TENSOR_BYTES_MAX {
         return Err(too_many());
     }
-    Ok(Tensor::from_strings(&out, shape)?)
+    Ok(call.home.strings(shape, &out)?)
 }
 
 impl Arrange for Strided {

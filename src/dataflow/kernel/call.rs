@@ -187,11 +187,11 @@ impl Call<'_> {
         self.output::<i32>(shape, |out| out.copy_from_slice(&narrow))
     }
 
-    /// The next output: strings, on the heap.
+    /// The next output: strings.
     pub(crate) fn output_strings<S: AsRef<[u8]>>(&mut self, shape: Shape, items: &[S]) -> Done {
         let bytes: usize = items.iter().map(|item| item.as_ref().len() + 8).sum();
         check_string_bytes(bytes)?;
-        self.push(Tensor::from_strings(items, shape)?);
+        self.push(self.home.strings(shape, items)?);
         Ok(())
     }
 

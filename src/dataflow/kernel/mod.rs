@@ -33,8 +33,9 @@ pub mod variables;
 pub use value::Value;
 
 use files::Files;
-use rendez::ground::{Status, StepId, TensorMeta};
-use rendez::memory::TensorBuilder;
+use rendez::ground::{DType, Shape, Status, StepId, TensorMeta, catalogue};
+use rendez::memory::strings::encoded_len;
+use rendez::memory::{Tensor, TensorBuilder};
 use variables::Variables;
 
 /// What a kernel has to do with, beside its inputs. One for each task.
@@ -114,6 +115,30 @@ impl Home {
     pub fn allocate(&self, meta: TensorMeta) -> Result<TensorBuilder, Status> {
         (self.allocate)(meta)
     }
+
+    /// A tensor of byte strings, in the same memory.
+    ///
+    /// # Errors
+    /// As [`Home::allocate`]; `TENSOR_SHAPE` unless there is one string for each element of `shape`.
+    pub fn strings<S: AsRef<[u8]>>(&self, shape: Shape, items: &[S]) -> Result<Tensor, Status> {
+        strings(shape, items, |meta| self.allocate(meta))
+    }
+}
+
+/// A tensor of byte strings in memory that `allocate` gives.
+fn strings<S: AsRef<[u8]>>(
+    shape: Shape,
+    items: &[S],
+    allocate: impl FnOnce(TensorMeta) -> Result<TensorBuilder, Status>,
+) -> Result<Tensor, Status> {
+    let unfit = |error: &dyn fmt::Display| Status::of(catalogue::TENSOR_SHAPE, error.to_string());
+    let bytes = Shape::new(&[encoded_len(items) as u64]).map_err(|error| unfit(&error))?;
+    let room = allocate(TensorMeta {
+        dtype: DType::U8,
+        shape: bytes,
+    })?;
+    let made = room.finish_strings(items, shape);
+    made.map_err(|error| unfit(&error))
 }
 
 impl fmt::Debug for Home {

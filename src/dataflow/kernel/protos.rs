@@ -64,7 +64,7 @@ pub fn meta(message: &TensorProto) -> Result<TensorMeta, Status> {
     Ok(meta)
 }
 
-/// The tensor of a message, in memory that `allocate` gives; strings lie on the heap.
+/// The tensor of a message, in memory that `allocate` gives.
 ///
 /// # Errors
 /// As [`meta`]; what `allocate` says; `TENSOR_MALFORMED` for strings of more than
@@ -75,7 +75,7 @@ pub fn read(
 ) -> Result<Tensor, Status> {
     let meta = meta(message)?;
     if meta.dtype == DType::String {
-        return read_strings(message, meta.shape);
+        return read_strings(message, meta.shape, allocate);
     }
     let mut room = allocate(meta)?;
     if !message.tensor_content.is_empty() {
@@ -183,7 +183,11 @@ fn spread<S, T: Element + Default>(
     Ok(())
 }
 
-fn read_strings(message: &TensorProto, shape: Shape) -> Result<Tensor, Status> {
+fn read_strings(
+    message: &TensorProto,
+    shape: Shape,
+    allocate: impl FnOnce(TensorMeta) -> Result<TensorBuilder, Status>,
+) -> Result<Tensor, Status> {
     let listed;
     let given: Vec<&[u8]> = if message.tensor_content.is_empty() {
         message.string_val.iter().map(Vec::as_slice).collect()
@@ -205,7 +209,7 @@ fn read_strings(message: &TensorProto, shape: Shape) -> Result<Tensor, Status> {
     }
     let mut items = given;
     items.resize(items.len() + missing as usize, last);
-    Tensor::from_strings(&items, shape).map_err(|error| malformed(&error.to_string()))
+    super::strings(shape, &items, allocate)
 }
 
 /// The strings of `tensor_content`: their lengths as variable-length integers, then their bytes.

@@ -7,6 +7,7 @@ use std::thread;
 use super::super::HugePages;
 use super::*;
 use crate::ground::rng::Rng;
+use crate::ground::{DType, Shape};
 
 fn pool(segment_bytes: usize, bytes_max: u64) -> Pool {
     let config = ArenaConfig {
@@ -397,15 +398,20 @@ fn a_buffer_too_short_for_its_tensor_comes_back() {
 #[test]
 fn strings_and_copies_lie_in_the_arena() {
     let mut pool = pool(1 << 20, 1 << 20);
-    let tensor = pool
-        .strings(Shape::new(&[2]).expect("a shape"), &["left", "right"])
-        .expect("room");
+    let (words, two) = (["left", "right"], Shape::new(&[2]).expect("a shape"));
+    let room = |pool: &mut Pool, len: u64| pool.builder(meta(DType::U8, &[len])).expect("room");
+    let tensor = room(&mut pool, 25)
+        .finish_strings(&words, two)
+        .expect("it fits");
     assert!(tensor.region().is_some());
     let strings = tensor.strings().expect("strings");
     assert_eq!(
         strings.iter().collect::<Vec<_>>(),
         [b"left".as_slice(), b"right"]
     );
+    for (len, items) in [(26, &words[..]), (12, &words[..1])] {
+        assert!(room(&mut pool, len).finish_strings(items, two).is_err());
+    }
     let copy = pool
         .tensor_from(tensor.meta(), tensor.host().unwrap())
         .expect("room");

@@ -437,3 +437,44 @@ fn a_node_with_the_longest_name_is_fed_and_fetched() {
     let status = Session::local().unwrap().create(def(graph)).unwrap_err();
     assert!(status.message().contains("NODE_NAME_BYTES_MAX"), "{status}");
 }
+
+#[test]
+fn live_strings_take_of_the_arena_as_numbers_do() {
+    let mut config = Config::new("/job:localhost/task:0");
+    (config.shards, config.share_cores, config.control) = (1, true, false);
+    (config.arena.segment_bytes, config.arena.bytes_max) = (4 << 20, 8 << 20);
+    let session = Session::local_with(config).unwrap();
+    let mut graph = builder();
+    let many = graph.constant("many", ints(&[1], &[3 << 20])).unwrap();
+    let zero = graph.constant("zero", floats(&[], &[0.0])).unwrap();
+    binary(&mut graph, "Fill", "numbers", many, zero);
+    let text = graph.node("Placeholder").name("text");
+    let text = text.attr("dtype", DataType::DtString).build().unwrap();
+    let joined = graph.node("StringJoin").name("joined");
+    let joined = joined.inputs([text, text]).build().unwrap();
+    let rows = graph.constant("rows", ints(&[1], &[100])).unwrap();
+    binary(&mut graph, "Fill", "filled", rows, joined);
+    session.create(def(graph)).unwrap();
+    let full = session.run(&[], &["numbers"], &[]).unwrap_err();
+    assert_eq!(full.code(), Code::ResourceExhausted, "{full}");
+    let fed = |bytes: usize| {
+        let text = Tensor::from_strings(&["x".repeat(bytes)], Shape::SCALAR).unwrap();
+        [("text", text)]
+    };
+    for (bytes, fetch) in [(5 << 20, "joined"), (64 << 10, "filled")] {
+        let status = session.run(&fed(bytes), &[fetch], &[]).unwrap_err();
+        let (told, wanted) = (
+            (status.code(), status.reason()),
+            (full.code(), full.reason()),
+        );
+        assert_eq!(told, wanted, "{status}");
+    }
+    // What is live counts, not what was.
+    let join = || session.run(&fed(3 << 19), &["joined"], &[]);
+    for _ in 0..3 {
+        let live = [join().unwrap(), join().unwrap()];
+        let strings = live[1][0].strings().unwrap();
+        assert_eq!(strings.at(0).map(<[u8]>::len), Some(3 << 20));
+        assert_eq!(join().unwrap_err().reason(), catalogue::ARENA_FULL);
+    }
+}
