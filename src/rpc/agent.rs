@@ -43,6 +43,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::queue::SegQueue;
 use rendez::engine::Engine;
+use rendez::ground::hash::fnv1a;
 use rendez::ground::{Code, Status, StepId, catalogue};
 use rendez::mail::forks;
 use rendez::mail::wait::Awaited;
@@ -550,8 +551,7 @@ fn random() -> Result<u64, Error> {
 
 /// The step in which a group's messages travel: of its name, and never of a program's own by chance.
 pub(crate) fn step_of(group: &str) -> StepId {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    StepId(group.bytes().fold(0xcbf2_9ce4_8422_2325, step) | 1 << 63)
+    StepId(fnv1a(group.as_bytes()) | 1 << 63)
 }
 
 /// How many workers the file of a group names; see [`parsers`](crate::parsers).

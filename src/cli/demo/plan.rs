@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::error::CliError;
 use crate::weights::{Entry, Weights};
+use rendez::ground::hash::{FNV_BASIS, fnv1a_after};
 use rendez::ground::limits::EDGE_NAME_BYTES_MAX;
 use rendez::ground::{Key, Status, StepId};
 use rendez::trace::Path;
@@ -94,12 +95,8 @@ pub(super) fn key(source: &str, destination: &str, edge: &str) -> Result<Key, Cl
 
 /// FNV-1a over names, types, shapes and places: whether two readings of a file found the same tensors.
 fn fingerprint(entries: &[Entry]) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    let mut mix = |bytes: &[u8]| {
-        for byte in bytes {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    };
+    let mut hash = FNV_BASIS;
+    let mut mix = |bytes: &[u8]| hash = fnv1a_after(hash, bytes.iter().copied());
     for entry in entries {
         mix(entry.name.as_bytes());
         mix(entry.meta.dtype.name().as_bytes());

@@ -61,6 +61,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use super::device::{DeviceError, DeviceName, TaskName};
+use super::hash::{FNV_BASIS, fnv1a_after, mix};
 use super::limits::{EDGE_NAME_BYTES_MAX, KEY_TEXT_BYTES_MAX};
 use super::{Incarnation, Status, catalogue, status};
 
@@ -235,9 +236,9 @@ impl Key {
     /// A number costs a hash of its digits. Both ends of a key find the same number.
     #[must_use]
     pub fn owned_by_first(&self, shards: u32, numbers: u32) -> Option<Self> {
-        let before = route_state(FNV_BASIS, self.route.hashed());
+        let before = fnv1a_after(FNV_BASIS, self.route.hashed());
         let owned = |number: &u32| {
-            let hash = route_hash(route_state(before, decimal_digits(*number)));
+            let hash = mix(fnv1a_after(before, decimal_digits(*number)));
             hash.is_multiple_of(u64::from(shards.max(1)))
         };
         let number = (0..numbers).find(owned)?;
@@ -393,7 +394,7 @@ impl Route {
             source_task,
             destination_task,
         };
-        route.hash = route_hash(route_state(FNV_BASIS, route.hashed()));
+        route.hash = mix(fnv1a_after(FNV_BASIS, route.hashed()));
         route
     }
 
@@ -516,23 +517,6 @@ fn endpoint(name: &str) -> Result<DeviceName, DeviceError> {
         device.fill(&DeviceName::cpu(&task));
     }
     Ok(device)
-}
-
-/// FNV-1a's state before the first byte.
-const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-
-/// The finaliser of `SplitMix64`; see the module's documentation.
-const fn route_hash(state: u64) -> u64 {
-    let h = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let h = (h ^ (h >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    h ^ (h >> 31)
-}
-
-/// FNV-1a's state behind these bytes, from what it was before them.
-fn route_state(before: u64, bytes: impl Iterator<Item = u8>) -> u64 {
-    bytes.fold(before, |h, byte| {
-        (h ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }
 
 /// A number's decimal digits, the first of them first.

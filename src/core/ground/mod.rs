@@ -6,6 +6,7 @@ pub mod catalogue;
 pub mod device;
 pub mod dtype;
 pub mod faults;
+pub mod hash;
 pub mod key;
 pub mod limits;
 #[cfg(test)]

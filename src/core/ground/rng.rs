@@ -12,6 +12,8 @@
 //! assert!(one.below(6) < 6);
 //! ```
 
+use super::hash::mix;
+
 #[cfg(test)]
 mod tests;
 
@@ -29,10 +31,7 @@ impl Rng {
     /// The next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        mix(self.0)
     }
 
     /// A number below `bound`; zero when `bound` is zero. Bias below 2⁻³² for bounds under 2³².

@@ -8,6 +8,7 @@ use super::ids::{Id, LinkId, TaskId};
 use super::keys::Route;
 use super::transfers::Incoming;
 use super::value::Waiter;
+use crate::ground::hash::fnv1a;
 use crate::ground::{FrameIter, StepId, TaskName};
 use crate::rendezvous::Slot;
 use crate::trace::Path;
@@ -124,10 +125,8 @@ impl Core {
     pub(super) fn remember_peer(&mut self, what: What, task: &TaskName) {
         if self.stages.is_on() {
             let name = task.to_string();
-            // FNV-1a: a place among the names of keys, whose hashes are of another kind.
-            let step =
-                |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-            let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+            // A place among the names of keys, whose hashes are of another kind.
+            let hash = fnv1a(name.as_bytes());
             self.stages.name(hash, &name);
             let subject = TimedValue {
                 step: StepId(0),

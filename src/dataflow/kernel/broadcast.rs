@@ -51,6 +51,12 @@ fn at(shape: Shape, index: usize, rank: usize) -> u64 {
     own.and_then(|index| shape.dim(index)).unwrap_or(1)
 }
 
+/// How many elements dimensions have together; at most as many as can be counted: where one of a shape is zero, the
+/// others may multiply to more.
+pub(crate) fn count(dims: impl Iterator<Item = usize>) -> usize {
+    dims.fold(1, usize::saturating_mul)
+}
+
 impl<const N: usize> Walk<N> {
     /// The rows of `out`, in which each of `operands` is broadcast.
     pub(crate) fn broadcast(out: Shape, operands: [Shape; N]) -> Self {

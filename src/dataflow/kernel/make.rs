@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use super::broadcast::count;
 use super::call::{self, Done, Fault};
 use super::{Call, Kernel, Value, elementwise};
 use crate::graph::{Node, Type, attr, types};
@@ -74,7 +75,7 @@ pub(crate) fn product(inputs: &[Value], index: usize) -> usize {
         return 0;
     };
     let size = |&integer: &i64| usize::try_from(integer).unwrap_or(0);
-    integers.iter().map(size).fold(1, usize::saturating_mul)
+    count(integers.iter().map(size))
 }
 
 /// What computes, and costs so much.

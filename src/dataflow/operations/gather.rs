@@ -7,6 +7,7 @@ use crate::graph::gradients::{Back, Flows};
 use crate::graph::infer::{Inferred, Known, unknown};
 use crate::graph::{Output, PartialShape, attr};
 use crate::kernel::arrange::{Arrange, arranged, strides};
+use crate::kernel::broadcast::count;
 use crate::kernel::call::{Done, axis_of, integers};
 use crate::kernel::make::{Cost, made, product, typed};
 use crate::kernel::numbers::Number;
@@ -157,7 +158,7 @@ fn gathered_bytes(inputs: &[Value], batch: i64) -> Option<usize> {
     let size = shape.dim(axis_of(axis, shape.rank())?)? as usize;
     // Each batch has indices of its own for its part of the slices.
     let batches = picked.dims().take(batch.ok()?);
-    let batches = batches.fold(1usize, |all, dim| all.saturating_mul(dim as usize));
+    let batches = count(batches.map(|dim| dim as usize));
     let slices = params.size() / size.max(1) / batches.max(1);
     Some(slices.saturating_mul(picked.elements() as usize))
 }
@@ -278,7 +279,7 @@ fn segment_cost() -> Cost {
         };
         let (shape, by) = (data.shape(), ids.shape());
         let inner = shape.dims().skip(by.rank());
-        let inner = inner.fold(1usize, |all, dim| all.saturating_mul(dim as usize));
+        let inner = count(inner.map(|dim| dim as usize));
         let written = product(inputs, 2).saturating_mul(inner);
         let written = written.saturating_mul(data.dtype().size().unwrap_or(1));
         let bytes = written.saturating_add(data.size() + ids.size());

@@ -8,6 +8,7 @@ use crate::graph::gradients::{Back, Flows, one};
 use crate::graph::infer::{Inferred, Known, all_same, merged_size, same};
 use crate::graph::{Node, PartialShape, attr};
 use crate::kernel::Call;
+use crate::kernel::broadcast::count;
 use crate::kernel::call::{Done, Fault};
 use crate::kernel::elementwise::{each, pairs};
 use crate::kernel::make::{Cost, made, of_same_shapes, typed};
@@ -208,10 +209,7 @@ fn channels(shape: Shape, is_first: bool) -> Result<Channels, Fault> {
     let at = if is_first { 1 } else { dims.len() - 1 };
     Ok(Channels {
         channels: dims[at],
-        // Of a tensor without elements the others may multiply to more than can be counted.
-        inner: dims[at + 1..]
-            .iter()
-            .fold(1, |all, dim| all.saturating_mul(*dim)),
+        inner: count(dims[at + 1..].iter().copied()),
     })
 }
 

@@ -7,7 +7,7 @@ use super::row::{Row, row};
 use crate::graph::gradients::{Back, Flows, all_axes, none};
 use crate::graph::infer::{self, Inferred, Known};
 use crate::graph::{Node, Output, PartialShape, attr};
-use crate::kernel::broadcast::Walk;
+use crate::kernel::broadcast::{Walk, count};
 use crate::kernel::call::{Done, Fault, axis_of, elements, elements_mut};
 use crate::kernel::make::{Cost, Made, dtype, made, typed};
 use crate::kernel::numbers::{Number, by_type};
@@ -264,8 +264,7 @@ fn plan(call: &Call<'_>, input: Shape, keep: bool) -> Result<Plan, Fault> {
         shape: Shape::new(&dims)?,
         walk,
         repeats,
-        // Of none, however many the other dimensions would be.
-        count: counts.fold(1, usize::saturating_mul),
+        count: count(counts),
     })
 }
 
@@ -286,7 +285,7 @@ fn made_of_nothing(input: &Value) -> usize {
     };
     let (shape, size) = (tensor.shape(), tensor.dtype().size().unwrap_or(1));
     let dims = shape.dims().filter(|&dim| dim != 0);
-    dims.fold(size, |all, dim| all.saturating_mul(dim as usize))
+    size.saturating_mul(count(dims.map(|dim| dim as usize)))
 }
 
 /// Folds elements in their wide type.

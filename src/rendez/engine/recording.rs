@@ -16,6 +16,7 @@ use super::{Engine, Inner};
 use crate::control::Path as Way;
 use crate::files::Output;
 use crate::ground::device::TaskName;
+use crate::ground::hash::fnv1a;
 use crate::ground::limits::COUNTER_DRIFT_PPM;
 use crate::ground::{Key, Nanos, Status, StepId, Traceparent};
 use crate::shard::Call;
@@ -315,9 +316,8 @@ pub(super) fn boot_id() -> String {
 
 /// The same as a number, for recordings.
 pub(super) fn boot() -> u64 {
-    // FNV-1a: all that matters is that two boots differ.
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    boot_id().bytes().fold(0xcbf2_9ce4_8422_2325, step)
+    // All that matters is that two boots differ.
+    fnv1a(boot_id().as_bytes())
 }
 
 /// What an answer to a question that was sent and answered at these moments, the first at that time of day, says of the

@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use rendez::ground::Nanos;
+use rendez::ground::hash::mix;
 
 use crate::id::WorkerId;
 use crate::message::{Body, Control, Message, Target};
@@ -149,10 +150,7 @@ impl AgentFaults {
     /// A number from zero up to one: splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators").
     fn roll(&mut self) -> f64 {
         self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.dice;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) as f64 / (u64::MAX as f64 + 1.0)
+        mix(self.dice) as f64 / (u64::MAX as f64 + 1.0)
     }
 
     /// Takes a message, to be sent never, once or twice.

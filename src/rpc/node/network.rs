@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rendez::ground::hash::mix;
 use rendez::ground::{Nanos, Status, catalogue};
 
 use crate::id::WorkerId;
@@ -24,10 +25,7 @@ impl Dice {
 
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        mix(self.0)
     }
 
     /// A number below `end`.

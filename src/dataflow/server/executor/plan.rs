@@ -16,6 +16,7 @@ use crate::graph::{Frames, Graph, Node, NodeId, Role, attr, types};
 use crate::kernel::Value;
 use crate::kernel::kept::KeptKernels;
 use crate::kernel::{Call, Kernel};
+use rendez::ground::hash::{fnv1a, mix};
 use rendez::ground::limits::{LOOP_PARALLEL_MAX, RUN_VALUES_MAX};
 use rendez::ground::{
     DType, DeviceName, FrameIter, Incarnation, Key, Status, TaskName, catalogue, faults,
@@ -498,15 +499,7 @@ pub(super) const fn frame_id(parent: u64, iter: u64, name: u64) -> u64 {
 
 /// A hash of a frame's name: FNV-1a, and the finaliser of `SplitMix64`.
 pub(super) fn frame_hash(name: &str) -> u64 {
-    mix(name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    }))
-}
-
-const fn mix(mut hash: u64) -> u64 {
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^ (hash >> 31)
+    mix(fnv1a(name.as_bytes()))
 }
 
 /// The number of an argument or a result.
