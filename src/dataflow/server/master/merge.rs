@@ -69,7 +69,7 @@ impl Merge {
 
     /// How many have not ended.
     #[cfg(test)]
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.entries().len()
     }
 

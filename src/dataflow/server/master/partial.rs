@@ -106,6 +106,7 @@ impl PartialRuns {
             run.cancel(&status);
             run.clean();
             self.runs().remove(&handle);
+            self.merge.part_done(id, Box::new(drop), Ok(()));
             return Err(refused.wait(Some(Instant::now())).unwrap_or(status));
         }
         Ok(handle)

@@ -155,6 +155,20 @@ fn a_piece_that_finds_its_session_closed_hears_so() {
 }
 
 #[test]
+fn a_run_whose_plan_is_made_after_its_session_was_closed_leaves_nothing() {
+    let scene = Scene::new(false);
+    let plan = Arc::clone(&scene.found().plan);
+    let why = Status::of(catalogue::STEP_CANCELLED, "enough");
+    scene.session.close(&why);
+    let runs = scene.runs();
+    let late = runs.begin(&scene.session, &plan, StepId(8)).unwrap_err();
+    assert_eq!(late.reason(), catalogue::SESSION_CLOSED, "{late}");
+    assert!(runs.runs().is_empty());
+    assert_eq!((runs.merge.len(), scene.worker.load().1), (0, 0));
+    assert!(scene.engine.pending().is_empty());
+}
+
+#[test]
 fn a_piece_gets_its_values_when_another_one_ends_the_run() {
     let scene = Scene::new(false);
     let run = scene.found();

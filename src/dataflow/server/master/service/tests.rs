@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use prost::Message;
 
 use super::super::StepSignature;
-use super::super::link::Link;
+use super::super::link::{Link, There};
 use super::super::solo::Site;
 use super::*;
 use crate::graph::{Builder, ints};
@@ -16,7 +16,10 @@ use crate::server::wait::Waiter;
 use rendez::cluster::ClusterSpec;
 use rendez::engine::{Config, Engine};
 use rendez::ground::limits::ERRANDS_OF_SESSIONS_MAX;
-use rendez_proto::tensorflow::{CallableOptions, GraphDef, MakeCallableRequest};
+use rendez_proto::methods::worker_session::RegisterGraph;
+use rendez_proto::tensorflow::{
+    CallableOptions, GraphDef, MakeCallableRequest, RegisterGraphResponse,
+};
 use rendez_proto::tensorflow::{CloseSessionRequest, PartialRunSetupRequest};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -67,11 +70,7 @@ impl Scene {
             served = Some(end);
             Ok(b.incarnation())
         });
-        let there = session.links().find_map(|link| match link {
-            Link::There(there) => Some(there),
-            Link::Here(..) => None,
-        });
-        there.unwrap().goes_over(line.unwrap());
+        there(&session).goes_over(line.unwrap());
 
         let (ops, cluster) = (Operations::standard().shared_ops(), ClusterSpec::new());
         let (worker, errands) = (&sites[0].worker, &sites[0].errands);
@@ -135,6 +134,14 @@ impl Drop for Scene {
         let engines = self.engines.iter();
         engines.for_each(|engine| engine.shutdown(Duration::ZERO));
     }
+}
+
+fn there(session: &MasterSession) -> Arc<There> {
+    let there = session.links().find_map(|link| match link {
+        Link::There(there) => Some(Arc::clone(there)),
+        Link::Here(..) => None,
+    });
+    there.expect("another worker")
 }
 
 type Told = Waiter<Result<(), Status>>;
@@ -279,4 +286,31 @@ fn one_session_has_no_more_parts_under_way_to_a_worker_than_there_is_room_for() 
     let asked = scene.ask::<MakeCallable>(&callable(ERRANDS_OF_SESSIONS_MAX), vec![]);
     scene.await_asked(ERRANDS_OF_SESSIONS_MAX);
     assert!(asked.wait(Some(Instant::now())).is_none(), "it waits");
+}
+
+#[test]
+fn parts_that_are_registered_after_their_session_was_closed_leave_nothing() {
+    let scene = Scene::new();
+    let links = Arc::downgrade(&there(&scene.session));
+    let asked: Vec<_> = (0..3)
+        .map(|number| scene.ask::<MakeCallable>(&callable(number), vec![]))
+        .collect();
+    scene.await_asked(asked.len());
+    scene.master.close_session("s").unwrap();
+    for told in &asked {
+        heard(told).unwrap_err();
+    }
+    // Now it goes on, and answers what it was asked.
+    for question in scene.stopped.0.lock().unwrap().drain(..) {
+        let graph_handle = "1".to_owned();
+        let answer = RegisterGraphResponse { graph_handle };
+        question.answer.give::<RegisterGraph>(Ok((answer, vec![])));
+    }
+    drop(scene.places());
+    let loads = scene.sites.each_ref().map(Site::load);
+    // The worker that was stopped hears of it when its line ends.
+    assert_eq!((loads[0], loads[1].1), ((0, 0), 0));
+    let held = Arc::strong_count(&scene.session);
+    assert_eq!(held, 1, "the session is held {held} times");
+    assert_eq!(links.strong_count(), 1, "its worker is held by no part");
 }
