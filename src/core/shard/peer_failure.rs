@@ -229,6 +229,7 @@ impl Core {
     }
 
     /// The status of a receive that names an incarnation its source does not have, or that is over.
+    #[inline]
     pub(crate) fn incarnation_fault(&self, wanted: Incarnation, peer: PeerId) -> Option<Status> {
         if wanted.is_current() || !self.settings.rules.on(Rule::Restarts) {
             return None;

@@ -90,6 +90,7 @@ impl Waits {
     }
 
     /// An application thread waits, for a value of that life of its source. It comes back if there is no room.
+    #[inline]
     pub(super) fn add_outside(
         &mut self,
         reply: Reply,
@@ -248,6 +249,7 @@ impl Waits {
     }
 
     /// Gives an application thread its outcome. It comes back if the thread is gone.
+    #[inline]
     pub(super) fn tell(
         &mut self,
         reply: &Reply,
