@@ -14,8 +14,8 @@ catalogue! {
         "The peer speaks another version of the protocol.",
         "Run the same release on all tasks.";
     PEER_DUPLICATE_NAME: AlreadyExists,
-        "Another live process has the same task name.",
-        "Give each process its own task index, and stop what is left of an earlier run.";
+        "Another live process has the same task name, or something listens at the task's address already.",
+        "Give each process a task index of its own, and stop what is left of an earlier run; `ss -ltnp` shows it.";
     PEER_REFUSED: PermissionDenied,
         "The peer did not accept us, or we did not accept it.",
         "Give both sides the same cluster secret.";
