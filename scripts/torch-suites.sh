@@ -35,13 +35,14 @@ prepare() {
     command -v g++ >/dev/null || cannot "there is no g++"
     if ! "$environment/bin/python" -c 'import torch, pytest, expecttest, ninja' 2>/dev/null; then
         # What is there may be half an environment of ours, which is made anew; what is another's is left as it is.
-        if [ -n "$(ls -A "$environment" 2>/dev/null)" ] && [ ! -e "$environment/made-for-rendez" ]; then
+        # The mark stands beside it: venv empties the folder, and may fail when it has.
+        if [ -n "$(ls -A "$environment" 2>/dev/null)" ] && [ ! -e "$environment.made-for-rendez" ]; then
             cannot "$environment has no PyTorch, pytest, expecttest and ninja that can be imported, and this script did" \
                 "not make it: install them there, or name a folder that is empty or not there yet"
         fi
         echo "making $environment with PyTorch $version: some 5 GB are fetched, once"
+        mkdir -p "$environment" && touch "$environment.made-for-rendez"
         "$python" -m venv --clear "$environment" || cannot "$python makes no environments (Debian: apt-get install python3-venv)"
-        touch "$environment/made-for-rendez"
         "$environment/bin/pip" install --quiet --disable-pip-version-check "torch==$version" numpy pytest expecttest \
             hypothesis "setuptools>=77" ninja || cannot "PyTorch $version cannot be fetched"
     fi

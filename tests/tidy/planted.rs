@@ -496,6 +496,7 @@ fn pipes_into_a_grep_that_ends_early() {
     assert_eq!(hasty("query x | sort | grep --quiet y"), [2]);
     assert_eq!(hasty("query x | grep 'a -q' >/dev/null"), []);
     assert_eq!(hasty("grep -q x file || exit 1"), []);
+    assert_eq!(hasty("test -e file || grep -q x file"), []);
     assert_eq!(hasty("# a | grep -q b"), []);
     assert!(scripts::hasty_greps("a | grep -q b").is_empty());
 }

@@ -9,7 +9,10 @@ pub(crate) fn hasty_greps(script: &str) -> Vec<usize> {
     let lines = script.lines().enumerate();
     lines
         .filter(|(_, line)| !line.trim_start().starts_with('#'))
-        .filter(|(_, line)| line.split('|').skip(1).any(is_hasty))
+        .filter(|(_, line)| {
+            let commands = line.replace("||", "&&");
+            commands.split('|').skip(1).any(is_hasty)
+        })
         .map(|(at, _)| at + 1)
         .collect()
 }

@@ -65,11 +65,12 @@ impl<'a> Call<'a> {
 }
 
 impl Call<'_> {
-    /// Keeps all others from assigning to a variable. Waits for one that does, if this call may wait.
+    /// Keeps all others from assigning to a variable. Waits for one that does, if this call may wait. Hold all that you
+    /// need before you change anything: the whole call may be made again.
     ///
     /// # Errors
-    /// `WAIT_IN_SHARD` if it may not, and would have to. The call is to end with it then: it is made again, where it
-    /// may wait.
+    /// `WAIT_IN_SHARD` if it may not, and would have to. The call is to end with it then: it is made again from its
+    /// start, whatever it ends with, where it may wait.
     pub fn hold<'v>(&mut self, variable: &'v Variable) -> Result<Held<'v>, Status> {
         if self.waiting == Waiting::May {
             return Ok(variable.hold());

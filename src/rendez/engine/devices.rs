@@ -20,7 +20,7 @@ use super::config::Config;
 use super::users::Users;
 use super::{Engine, Inner};
 use crate::ground::device::TaskName;
-use crate::ground::{Code, Status, TensorMeta, catalogue};
+use crate::ground::{Status, TensorMeta, catalogue};
 use crate::memory::{
     Accelerator, ArenaConfig, ArenaId, DeviceArena, DeviceBuffer, DeviceInfo, DeviceSegment, House,
     HugePages, Keeper, Lanes, MemoryError, Pool, PoolStats, Staging, Stream, Tensor, TensorBytes,
@@ -257,7 +257,7 @@ impl Devices {
             .spawn(move || keep(&keeper, &clock));
         let begun = begun.map_err(|error| {
             let message = format!("a thread for devices: {error}");
-            Status::new(Code::ResourceExhausted, catalogue::CONFIG, message)
+            Status::of(catalogue::SYSTEM_LIMIT, message)
         })?;
         let waker = begun.thread().clone();
         self.keeper.set_wake(move || waker.unpark());

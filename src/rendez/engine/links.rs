@@ -246,9 +246,8 @@ pub(super) fn map(export: Export, must_be_sealed: bool) -> Result<Arc<MappedSegm
 
 pub(super) fn copy(fd: BorrowedFd<'_>) -> Result<OwnedFd, Status> {
     fd.try_clone_to_owned().map_err(|error| {
-        Status::new(
-            Code::ResourceExhausted,
-            catalogue::CONFIG,
+        Status::of(
+            catalogue::SYSTEM_LIMIT,
             format!("no descriptor is left: {error}"),
         )
     })

@@ -378,9 +378,8 @@ fn no_doorbell(error: DoorbellError) -> Status {
 }
 
 fn missing(what: impl std::fmt::Display) -> Status {
-    Status::new(
-        Code::ResourceExhausted,
-        catalogue::CONFIG,
+    Status::of(
+        catalogue::SYSTEM_LIMIT,
         format!("the engine cannot start: {what}"),
     )
 }

@@ -257,8 +257,7 @@ impl There {
     /// Has the worker end what is left of steps whose end could not be told: it does when the line is opened again. One
     /// that cannot be reached has lost this master too, and ends the session by itself.
     fn end_former_steps(self: &Arc<Self>) {
-        // Without a control plane no worker can be called; and if there is no room for another errand, the next step or
-        // the session's end does it.
+        // Without a control plane no worker can be called.
         if self.engine.can_call() {
             self.on_line(Box::new(|line| quiet(line.map(drop))));
         }
@@ -276,13 +275,8 @@ impl There {
         if let Some(waiting) = &mut *waiting {
             return waiting.push(then);
         }
-        let place = match self.errands.place() {
-            Ok(place) => place,
-            Err(status) => {
-                drop(waiting);
-                return then(Err(status));
-            }
-        };
+        // There is one for each session and worker at most, and those that wait for it may hold all the others.
+        let place = self.errands.place_anyway();
         *waiting = Some(vec![then]);
         drop(waiting);
         let reopening = Reopening {

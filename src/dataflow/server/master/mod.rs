@@ -203,9 +203,9 @@ impl Master {
         ))
     }
 
-    /// Has `then` called with the plan of a kind of step: at once if it is made, or cannot be; else when it is, in a
-    /// thread that makes it for all who want it. Gives the place where `then` waits, unless it was called at once.
-    /// Does not block.
+    /// Has `then` called with the plan of a kind of step: at once if it is made, or cannot be; else when it is, in the
+    /// thread that hears the last worker's answer, which may be a shard's: it must not block. Gives the place where
+    /// `then` waits, unless it was called at once. Does not block.
     pub(crate) fn want_plan(
         &self,
         session: &Arc<MasterSession>,

@@ -10,7 +10,7 @@ use crate::engine::links::{Links, ordered_pairs, side_of};
 use crate::fabric::shm::LinkMapping;
 use crate::fabric::tcp::{TcpConfig, TcpPort};
 use crate::fabric::{AnyPort, Caps};
-use crate::ground::{Code, Status, catalogue, limits};
+use crate::ground::{Status, catalogue, limits};
 
 /// Its line in the list.
 pub(super) const REGISTERED: Registered = Registered {
@@ -39,7 +39,7 @@ impl Transport for Tcp {
     fn make_port(&self, _: usize) -> Result<Option<AnyPort>, Status> {
         let port = TcpPort::new(self.0).map_err(|error| {
             let message = format!("the engine cannot start: a port for TCP: {error}");
-            Status::new(Code::ResourceExhausted, catalogue::CONFIG, message)
+            Status::of(catalogue::SYSTEM_LIMIT, message)
         })?;
         Ok(Some(AnyPort::Tcp(port)))
     }
