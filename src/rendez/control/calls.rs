@@ -191,9 +191,21 @@ impl Calls {
         self.conversations.borrow().len()
     }
 
-    /// A connection is over: what was asked on it will be asked again on the next.
+    /// A connection is over: what was asked on it will be asked again on the next. The peer may not have heard what was
+    /// given up on it, since the end of a connection is noticed later than it comes: the next one tells that too.
     pub(crate) fn down(&self, peer: PeerId) {
-        self.conversations.borrow_mut().remove(&peer);
+        let over = self.conversations.borrow_mut().remove(&peer);
+        if let Some(over) = over.and_then(|over| over.upgrade()) {
+            over.each_unanswered(|request| {
+                if !self.asked.borrow().contains_key(&request) {
+                    self.tell_later(Untold {
+                        task: over.hello.task.clone(),
+                        life: over.hello.incarnation,
+                        request,
+                    });
+                }
+            });
+        }
         for waiting in self.asked.borrow_mut().values_mut() {
             if waiting.on == Some(peer) {
                 waiting.on = None;

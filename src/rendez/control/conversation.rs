@@ -236,6 +236,14 @@ impl Conversation {
         self.called.borrow().len()
     }
 
+    /// Each call of ours that the peer has yet to answer, with those that were given up.
+    pub(crate) fn each_unanswered(&self, mut each: impl FnMut(u64)) {
+        self.called
+            .borrow()
+            .values()
+            .for_each(|&request| each(request));
+    }
+
     /// Gives a call up: it is not sent if it waits, and the peer is told if it may have it, from this connection or one
     /// before.
     pub(crate) fn give_up(&self, request: u64, is_repeated: bool) {

@@ -131,6 +131,22 @@ fn a_call_that_is_given_up_between_two_connections_is_cancelled_over_the_next() 
     }
 }
 
+/// A connection is dead for a while before that is noticed: what is said on it meanwhile comes to no peer.
+#[test]
+fn a_call_that_is_given_up_on_a_dead_connection_is_cancelled_over_the_next() {
+    let calls = calls();
+    let first = connected(&calls, "b", 1, 7);
+    for request in [1, 2] {
+        begin(&calls, "b", request, PATIENCE);
+    }
+    assert_eq!(said(&first), (vec![1, 2], vec![]));
+    calls.give_up(1);
+    assert_eq!(said(&first), (vec![], vec![1]));
+    calls.down(PeerId(1));
+    let second = connected(&calls, "b", 2, 7);
+    assert_eq!(said(&second), (vec![2], vec![1]));
+}
+
 /// However many tasks are lost and never return.
 #[test]
 fn cancels_that_wait_for_a_connection_are_bounded() {
