@@ -29,6 +29,8 @@ pub(crate) const NONE: PageIndex = u32::MAX;
 /// Second-level lists per power of two. Runs of fewer than this many pages have a list for each length.
 const STEPS: u32 = 8;
 const STEPS_LOG2: u32 = STEPS.trailing_zeros();
+/// Runs that are looked at for the longest: who asks has been refused, and others may be next.
+const LOOKED_AT: u32 = 64;
 /// First-level rows: lengths below `STEPS`, then one row for each further power of two a `u32` can hold.
 const ROWS: usize = (32 - STEPS_LOG2) as usize + 1;
 
@@ -148,7 +150,7 @@ impl Pages {
         self.free
     }
 
-    /// Pages of the longest free run.
+    /// Pages of the longest free run, as far as a look at a few of the longest tells.
     pub(crate) fn longest(&self) -> u32 {
         let Some(row) = self.rows.checked_ilog2() else {
             return 0;
@@ -156,7 +158,10 @@ impl Pages {
         let step = self.lists[row as usize].ilog2();
         let mut at = self.heads[row as usize][step as usize];
         let mut longest = 0;
-        while at != NONE {
+        for _ in 0..LOOKED_AT {
+            if at == NONE {
+                break;
+            }
             longest = longest.max(self.table[at as usize].count);
             at = self.table[at as usize].next;
         }

@@ -1,7 +1,8 @@
 //! Link timers: the links that want to be called at a time, in the order of those times.
 //!
-//! A link stands here once, with a time that is not later than the one it wants now: that one moves on whenever the
-//! link says what it owed, and is asked for only when the link is the first here. So the time may move at no cost.
+//! A link stands here once, with a time that is not later than the one it wants now, unless it wants to be called at
+//! once, and then it is called without this. That time moves on whenever the link says what it owed, and is asked for
+//! only when the link is the first here. So it may move at no cost.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -213,7 +213,9 @@ impl Shard {
 
     /// Posts a write, or ends it if it cannot be. It comes back from a queue pair that is full.
     fn try_write(&mut self, link: LinkId, write: Write) -> Option<Write> {
-        let Some((port, _)) = self.core.links.at(link).and_then(|entry| entry.qp) else {
+        // A queue pair of another connection of the link may be another peer's by now, at another port.
+        let connection = self.core.links.at(link).and_then(|entry| entry.qp);
+        let Some((port, _)) = connection.filter(|&(_, qp)| qp == write.qp) else {
             self.core.write_refused(link, write);
             return None;
         };
