@@ -32,13 +32,15 @@ pub mod torchrun {
     pub const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
     /// The machine's rank.
     pub const GROUP_RANK: &str = "GROUP_RANK";
+    /// How many machines there are.
+    pub const GROUP_WORLD_SIZE: &str = "GROUP_WORLD_SIZE";
     /// Rank 0's host.
     pub const MASTER_ADDR: &str = "MASTER_ADDR";
     /// The port of torchrun's own store.
     pub const MASTER_PORT: &str = "MASTER_PORT";
     /// The run.
     pub const RUN_ID: &str = "TORCHELASTIC_RUN_ID";
-    /// How often its processes were restarted.
+    /// How often this machine's agent restarted its processes.
     pub const RESTART_COUNT: &str = "TORCHELASTIC_RESTART_COUNT";
 }
 

@@ -1,7 +1,8 @@
 //! torchrun: every process is told its rank, how many there are, and where rank 0 is.
 //!
-//! Ranks may be dealt out anew after a restart, so run and restart count make the epoch. `MASTER_PORT` belongs to
-//! torchrun's own store, which runs while we do; the root listens one port beside it.
+//! Ranks may be dealt out anew after a restart, so run and restart count make the epoch, on one machine: the agents of
+//! several count restarts each for itself, and there the run is the epoch. `MASTER_PORT` belongs to torchrun's own
+//! store, which runs while we do; the root listens one port beside it.
 
 use super::ranks::Ranks;
 use super::{Answer, Epoch, Local, View, absent, wrong};
@@ -56,7 +57,10 @@ pub(super) fn ask(view: &View<'_>) -> Result<Answer, Status> {
     found.epoch = view
         .variable(names::RUN_ID)
         .map(|run| {
-            let restart = view.number(names::RESTART_COUNT)?.unwrap_or(0);
+            let restart = match view.number(names::GROUP_WORLD_SIZE)? {
+                Some(1) => view.number(names::RESTART_COUNT)?.unwrap_or(0),
+                _ => 0,
+            };
             Ok::<_, Status>(Epoch {
                 run: run.to_owned(),
                 restart: restart.into(),

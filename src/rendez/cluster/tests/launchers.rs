@@ -15,8 +15,9 @@ fn torchrun_tells_rank_and_root() {
     // One beside torchrun's own store, which is at work there.
     assert_eq!(root(&resolved), ("node-a.cluster.local:29501".into(), 5, 8));
     assert_eq!(resolved.task.to_string(), "/job:worker/replica:0/task:5");
+    // The agents of several machines count restarts each for itself.
     let epoch = resolved.epoch.clone().unwrap();
-    assert_eq!((epoch.run.as_str(), epoch.restart), ("b2c7a1de-42", 1));
+    assert_eq!((epoch.run.as_str(), epoch.restart), ("b2c7a1de-42", 0));
     let local = resolved.local.unwrap();
     assert_eq!((local.rank, local.size), (1, Some(4)));
     assert_eq!(resolved.address(), None, "rank 5 picks its own");
@@ -30,6 +31,20 @@ fn torchrun_tells_rank_and_root() {
     let resolved = resolve(&first).unwrap();
     assert_eq!(root(&resolved), ("[fd00::1]:4000".into(), 0, 8));
     assert_eq!(resolved.address().unwrap().host(), "fd00::1");
+}
+
+#[test]
+fn restarts_tell_lives_apart_where_one_agent_counts_them() {
+    let restart = |machines: Option<&str>| {
+        let mut sample = of_sample(sample!("torchrun"));
+        sample.environment.remove("GROUP_WORLD_SIZE");
+        if let Some(machines) = machines {
+            let machines = ("GROUP_WORLD_SIZE".to_owned(), machines.to_owned());
+            sample.environment.extend([machines]);
+        }
+        resolve(&sample).unwrap().epoch.unwrap().restart
+    };
+    assert_eq!([Some("1"), Some("2"), None].map(restart), [1, 0, 0]);
 }
 
 #[test]
