@@ -4,6 +4,7 @@
 //! this machine if all ranks are here, or on the first node of the Slurm allocation that `mpirun` spreads over.
 
 use super::ranks::{Ranks, rootless};
+use super::slurm::OWN_STEPS;
 use super::{Answer, Epoch, Local, View, absent};
 use crate::cluster::variables::{mpi as names, slurm, torchrun};
 use crate::cluster::{HostPort, host_list};
@@ -46,8 +47,13 @@ pub(super) fn ask(view: &View<'_>) -> Result<Answer, Status> {
             "neither OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE nor PMI_RANK and PMI_SIZE are set"
         });
     };
-    // `srun` sets PMI's variables too, and knows the nodes.
-    if family.rank == names::PMI_RANK && view.variable(slurm::STEP_ID).is_some() {
+    // `srun` sets PMI's variables too, and knows the nodes. Hydra may start its proxies by `srun`, whose step the ranks
+    // inherit; only Hydra says which rank of its machine each is.
+    let step = view.number(slurm::STEP_ID)?;
+    if family.rank == names::PMI_RANK
+        && view.variable(names::HYDRA_LOCAL_RANK).is_none()
+        && step.is_some_and(|step| step < OWN_STEPS)
+    {
         return absent("PMI_RANK is set by srun, which says more itself");
     }
     let rank = view.number(family.rank)?.unwrap_or(0);

@@ -12,7 +12,7 @@ use crate::ground::limits::CLUSTER_TASKS_MAX;
 use crate::ground::{Status, catalogue};
 
 /// Steps from this number on are Slurm's own: batch scripts, interactive shells, containers of processes.
-const OWN_STEPS: u32 = 0xffff_fff0;
+pub(super) const OWN_STEPS: u32 = 0xffff_fff0;
 
 pub(super) fn ask(view: &View<'_>) -> Result<Answer, Status> {
     let Some(job) = view.variable(names::JOB_ID) else {

@@ -143,6 +143,26 @@ fn hydra_tells_ranks_too() {
 }
 
 #[test]
+fn hydra_within_a_step_of_slurm_is_no_step() {
+    let mut sample = of_sample(sample!("hydra_in_slurm"));
+    let resolved = resolve(&sample).unwrap();
+    assert_eq!(
+        (resolved.source, root(&resolved)),
+        (Source::Mpi, ("127.0.0.1:29700".into(), 1, 3))
+    );
+    sample
+        .environment
+        .insert("MPI_LOCALNRANKS".into(), "2".into());
+    assert_eq!(root(&resolve(&sample).unwrap()).0, "cn009:29700");
+
+    // Of a batch script, whose step is Slurm's own, the ranks cannot be srun's.
+    let batch = ("SLURM_STEP_ID".to_owned(), "4294967291".to_owned());
+    sample.environment.extend([batch]);
+    sample.environment.remove("MPI_LOCALRANKID");
+    assert_eq!(resolve(&sample).unwrap().source, Source::Mpi);
+}
+
+#[test]
 fn slurm_tells_every_address() {
     let resolved = resolve(&of_sample(sample!("slurm"))).unwrap();
     assert_eq!(resolved.source, Source::Slurm);
