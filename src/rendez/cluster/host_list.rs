@@ -2,6 +2,8 @@
 //!
 //! Pure text. What a list expands to is counted before it is made, so a short list that means millions costs nothing.
 
+use std::str::FromStr;
+
 use super::address::is_name;
 use super::quoted::shown;
 use crate::ground::limits::{CLUSTER_TASKS_MAX, HOST_NAME_BYTES_MAX};
@@ -27,7 +29,7 @@ pub fn expand(text: &str) -> Result<Vec<String>, Status> {
             return Err(malformed(text, "a name is too long"));
         }
         let count = parts.iter().try_fold(1usize, |count, part| {
-            count.checked_mul(usize::try_from(part.count()).ok()?)
+            count.checked_mul(usize::try_from(part.count()?).ok()?)
         });
         if count.is_none_or(|count| count > CLUSTER_TASKS_MAX - hosts.len()) {
             return Err(too_long(text));
@@ -53,10 +55,10 @@ pub fn counts(text: &str) -> Result<Vec<u32>, Status> {
     let mut counts = Vec::new();
     for part in text.split(',') {
         let (count, times) = match part.split_once("(x") {
-            None => (part, Some(1)),
+            None => (part, Some(1u32)),
             Some((count, rest)) => (count, rest.strip_suffix(')').and_then(number)),
         };
-        let (Some(count), Some(times)) = (number(count), times) else {
+        let (Some(count), Some(times)) = (number::<u32>(count), times) else {
             return Err(malformed(text, "a count is a number, as 2, or 2(x3)"));
         };
         if times == 0 {
@@ -78,19 +80,19 @@ enum Part<'a> {
 
 /// `01-04`: from, to, and digits with leading zeros.
 struct Span {
-    first: u32,
-    last: u32,
+    first: u64,
+    last: u64,
     width: usize,
 }
 
 impl Part<'_> {
-    fn count(&self) -> u64 {
+    /// How many forms it has; `None` for more than can be counted.
+    fn count(&self) -> Option<u64> {
         match self {
-            Part::Text(_) => 1,
-            Part::Spans(spans) => spans
-                .iter()
-                .map(|span| u64::from(span.last - span.first) + 1)
-                .sum(),
+            Part::Text(_) => Some(1),
+            Part::Spans(spans) => spans.iter().try_fold(0u64, |count, span| {
+                count.checked_add((span.last - span.first).checked_add(1)?)
+            }),
         }
     }
 
@@ -99,7 +101,7 @@ impl Part<'_> {
             Part::Text(text) => text.len(),
             Part::Spans(spans) => spans
                 .iter()
-                .map(|span| span.width.max(10))
+                .map(|span| span.width.max(digits(span.last)))
                 .max()
                 .unwrap_or(0),
         }
@@ -184,8 +186,15 @@ fn span(text: &str) -> Result<Span, String> {
     Ok(Span { first, last, width })
 }
 
+/// How many digits a number has.
+fn digits(number: u64) -> usize {
+    number
+        .checked_ilog10()
+        .map_or(1, |power| power as usize + 1)
+}
+
 /// Digits and nothing else.
-fn number(text: &str) -> Option<u32> {
+fn number<N: FromStr>(text: &str) -> Option<N> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits)
 }

@@ -209,6 +209,9 @@ fn host_lists_that_mean_too_much_cost_nothing() {
     assert!(resolve(&slurm("a[1-2]", "1(x2)")).is_ok());
     for (nodes, counts, reason) in [
         ("a[0-4294967295]", "1(x2)", "HOST_LIST_TOO_LONG"),
+        ("[0-18446744073709551615]", "1(x2)", "HOST_LIST_TOO_LONG"),
+        ("a[0-18446744073709551614,7]", "1(x2)", "HOST_LIST_TOO_LONG"),
+        ("a[0-18446744073709551616]", "1(x2)", "HOST_LIST_MALFORMED"),
         (
             "a[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]",
             "1",
