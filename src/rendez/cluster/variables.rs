@@ -1,6 +1,7 @@
 //! The names of the environment variables that describe a cluster, ours and those of launchers.
 //!
-//! Names only: what their values mean stands with the resolver that reads them.
+//! Names only: what their values mean stands with the resolver that reads them. One value is no launcher's: Kubernetes'
+//! [link](is_service_link) to a service that has our name.
 
 /// The cluster as `job=host:port,host:port;job=…`.
 pub const CLUSTER: &str = "RENDEZ_CLUSTER";
@@ -16,6 +17,17 @@ pub const WORLD_SIZE: &str = "RENDEZ_WORLD_SIZE";
 pub const PORT: &str = "RENDEZ_PORT";
 /// The subdomain of a Kubernetes job's pods: the name of its headless service.
 pub const SUBDOMAIN: &str = "RENDEZ_SUBDOMAIN";
+
+/// Set in every pod of a namespace that has a Service named `rendez`, beside a `RENDEZ_PORT` of the same origin.
+pub const SERVICE_HOST: &str = "RENDEZ_SERVICE_HOST";
+
+/// True if `value` of variable `name` is Kubernetes' link to a service, as `RENDEZ_PORT=tcp://10.96.3.4:29700`, in an
+/// environment with or without [`SERVICE_HOST`]: it counts as not set.
+#[must_use]
+pub fn is_service_link(name: &str, value: &str, has_service: bool) -> bool {
+    let value = value.trim_start();
+    has_service && name == PORT && (value.starts_with("tcp://") || value.starts_with("udp://"))
+}
 
 /// TensorFlow's cluster, as JSON.
 pub const TF_CONFIG: &str = "TF_CONFIG";

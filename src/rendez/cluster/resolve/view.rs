@@ -30,8 +30,11 @@ impl<'a> View<'a> {
 
     /// The variable, if it is set to anything.
     pub(super) fn variable(&self, name: &str) -> Option<&'a str> {
-        let value = self.surroundings.environment.get(name)?.trim();
-        (!value.is_empty()).then_some(value)
+        let environment = &self.surroundings.environment;
+        let value = environment.get(name)?.trim();
+        let has_service = environment.contains_key(variables::SERVICE_HOST);
+        let is_link = variables::is_service_link(name, value, has_service);
+        (!value.is_empty() && !is_link).then_some(value)
     }
 
     /// The first of `names` that is set.

@@ -345,3 +345,28 @@ fn flags_beat_variables_one_by_one() {
     ]);
     assert_eq!(root(&resolve(&rooted).unwrap()), ("r:1".into(), 1, 3));
 }
+
+#[test]
+fn a_service_of_kubernetes_is_no_port() {
+    for (port, host, right) in [
+        ("tcp://10.96.3.4:29700", Some("10.96.3.4"), Ok("gpu1:29700")),
+        ("udp://10.96.3.4:29700", Some("10.96.3.4"), Ok("gpu1:29700")),
+        ("4000", Some("10.96.3.4"), Ok("gpu1:4000")),
+        ("tcp://10.96.3.4:29700", None, Err("LAUNCHER_ENVIRONMENT")),
+        ("x", Some("10.96.3.4"), Err("LAUNCHER_ENVIRONMENT")),
+    ] {
+        let mut step = of_sample(sample!("slurm"));
+        step.environment.insert("RENDEZ_PORT".into(), port.into());
+        if let Some(host) = host {
+            let host = ("RENDEZ_SERVICE_HOST".to_owned(), host.to_owned());
+            step.environment.extend([host]);
+        }
+        match right {
+            Ok(address) => {
+                let resolved = resolve(&step).unwrap();
+                assert_eq!(resolved.address().unwrap().to_string(), address, "{port}");
+            }
+            Err(reason) => drop(refused(&step, reason, port)),
+        }
+    }
+}

@@ -10,6 +10,7 @@ use toml::{Spanned, Value};
 
 use super::table::{SETTINGS, Setting, Taker};
 use super::{Config, invalid};
+use crate::cluster::variables::{SERVICE_HOST, is_service_link};
 use crate::ground::Status;
 
 /// Where a value comes from.
@@ -64,14 +65,19 @@ impl Config {
     }
 
     /// Lets the variables of the table override: each is `RENDEZ_` and the key in capitals. One that is set to nothing
-    /// counts as not set.
+    /// counts as not set, and so does Kubernetes' [link](is_service_link) to a service, of which the log warns.
     ///
     /// # Errors
     /// `InvalidArgument` names the variable, and what would be right.
     pub fn apply_env(&mut self, variable: impl Fn(&str) -> Option<String>) -> Result<(), Status> {
+        let has_service = variable(SERVICE_HOST).is_some();
         for setting in SETTINGS {
             let name = setting.variable();
             if let Some(text) = variable(name).filter(|text| !text.trim().is_empty()) {
+                if is_service_link(name, &text, has_service) {
+                    tracing::warn!("{}", of_service(name, &text));
+                    continue;
+                }
                 let shown = format!("{name}={text}");
                 self.set(
                     setting,
@@ -143,6 +149,14 @@ impl Config {
         self.origins.0.insert(setting.key, (origin, shown));
         Ok(())
     }
+}
+
+/// What people are told of a variable that is a service's.
+pub(super) fn of_service(name: &str, text: &str) -> String {
+    format!(
+        "{name}={text} is of a Kubernetes Service named rendez, and is not taken for a port: set \
+         enableServiceLinks: false in the pod's spec"
+    )
 }
 
 /// The task of a process without a name.

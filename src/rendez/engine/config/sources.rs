@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::layers::{UNNAMED, hint};
+use super::layers::{UNNAMED, hint, of_service};
 use super::table::{SETTINGS, Setting};
 use super::{Config, Origin, invalid};
+use crate::cluster::variables::{PORT, SERVICE_HOST, is_service_link};
 use crate::cluster::{self, Flags, Surroundings};
 use crate::ground::limits::CLUSTER_TEXT_BYTES_MAX;
 use crate::ground::{Status, TaskName};
@@ -19,6 +20,8 @@ const FILE_VARIABLE: &str = "RENDEZ_CONFIG_FILE";
 /// Variables that begin as settings do and are none: the file's name, and those of builds and tests.
 const NO_SETTINGS: [&str; 3] = [FILE_VARIABLE, "RENDEZ_VERSION", "RENDEZ_LOG"];
 const OF_TESTS: &str = "RENDEZ_TEST_";
+/// Variables that Kubernetes sets beside the port of a service of our name.
+const OF_SERVICES: [&str; 2] = ["RENDEZ_SERVICE_", "RENDEZ_PORT_"];
 
 /// What the command line says of the settings, and the environment they are read from.
 #[derive(Clone, Debug, Default)]
@@ -77,7 +80,16 @@ impl Sources {
         }
         let mut warnings = config.apply_spellings(&self.environment)?;
         warnings.extend(self.unknown_variables());
-        config.apply_env(|name| self.environment.get(name).cloned())?;
+        // Warned of here, and not by the layer: the log may not have begun.
+        let link = self.service_link();
+        warnings.extend(link.map(|text| of_service(PORT, text)));
+        config.apply_env(|name| {
+            let value = self
+                .environment
+                .get(name)
+                .filter(|_| name != PORT || link.is_none());
+            value.cloned()
+        })?;
         for (key, text) in &self.flags {
             let setting = Setting::find(key)
                 .ok_or_else(|| invalid(format!("there is no setting `{key}`")))?;
@@ -122,8 +134,18 @@ impl Sources {
         usual.into_iter().flatten().find(|path| path.is_file())
     }
 
+    /// The port that is none, if a service of Kubernetes has our name.
+    fn service_link(&self) -> Option<&str> {
+        let has_service = self.environment.contains_key(SERVICE_HOST);
+        let text = self.environment.get(PORT)?;
+        is_service_link(PORT, text, has_service).then_some(text)
+    }
+
     fn unknown_variables(&self) -> Vec<String> {
         let variables: Vec<&str> = SETTINGS.iter().map(Setting::variable).collect();
+        let is_linked = self.service_link().is_some();
+        let is_link =
+            |name: &&String| is_linked && OF_SERVICES.iter().any(|start| name.starts_with(start));
         let is_unknown = |name: &&String| {
             name.starts_with("RENDEZ_")
                 && !variables.contains(&name.as_str())
@@ -131,6 +153,7 @@ impl Sources {
                 && !name.starts_with(OF_TESTS)
         };
         let unknown = self.environment.keys().filter(is_unknown);
+        let unknown = unknown.filter(|name| !is_link(name));
         unknown
             .map(|name| {
                 let hint = hint(name, variables.iter().copied(), str::to_owned);

@@ -210,6 +210,40 @@ fn flags_beat_variables_beat_files() {
 }
 
 #[test]
+fn a_service_of_kubernetes_is_warned_of_and_sets_nothing() {
+    let load = |port: &str, more: &[(&str, &str)]| {
+        let mut environment = environment(&[
+            ("RENDEZ_CONFIG_FILE", "/dev/null"),
+            ("RENDEZ_PORT", port),
+            ("RENDEZ_PORT_29700_TCP_PORT", "29700"),
+        ]);
+        environment.extend(more.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())));
+        let sources = Sources {
+            environment,
+            ..Sources::default()
+        };
+        sources.load()
+    };
+    let link = "tcp://10.96.3.4:29700";
+    let service = [
+        ("RENDEZ_SERVICE_HOST", "10.96.3.4"),
+        ("RENDEZ_SERVICE_PORT", "29700"),
+    ];
+    let loaded = load(link, &service).unwrap();
+    assert_eq!(loaded.config.port, limits::TASK_PORT);
+    assert_eq!(loaded.warnings.len(), 1, "{:?}", loaded.warnings);
+    for part in ["RENDEZ_PORT=tcp://10.96.3.4:29700", "enableServiceLinks"] {
+        assert!(loaded.warnings[0].contains(part), "{:?}", loaded.warnings);
+    }
+    assert_eq!(load("31000", &service).unwrap().config.port, 31000);
+    for (port, more) in [(link, &[][..]), ("x", &service)] {
+        let status = load(port, more).unwrap_err();
+        let text = format!("RENDEZ_PORT={port}: ");
+        assert!(status.message().starts_with(&text), "{status}");
+    }
+}
+
+#[test]
 fn flags_reach_the_resolvers() {
     let sources = Sources {
         file: None,
