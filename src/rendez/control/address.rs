@@ -8,7 +8,7 @@
 //! replacement happen under a lock of the directory, so that of two starters only one can win.
 
 use std::fmt;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -116,6 +116,24 @@ impl Address {
     #[must_use]
     pub const fn is_tcp(&self) -> bool {
         matches!(self, Self::Tcp { .. })
+    }
+
+    /// The port of a TCP address.
+    #[must_use]
+    pub const fn port(&self) -> Option<u16> {
+        match self {
+            Self::Tcp { port, .. } => Some(*port),
+            _ => None,
+        }
+    }
+
+    /// True if it means all addresses of a machine, and so says of none which machine it is.
+    #[must_use]
+    pub fn is_wildcard(&self) -> bool {
+        match self {
+            Self::Tcp { host, .. } => host.parse().is_ok_and(|ip: IpAddr| ip.is_unspecified()),
+            _ => false,
+        }
     }
 
     /// The TCP address of a socket.

@@ -53,6 +53,7 @@ mod gate;
 mod greeting;
 mod handshake;
 mod hello;
+pub mod here;
 mod lane;
 mod lookout;
 mod mailbox;

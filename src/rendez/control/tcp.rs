@@ -113,7 +113,8 @@ pub(crate) fn tune(stream: &TcpStream, lost_after: Duration) -> io::Result<()> {
 }
 
 /// True if a listener at `ip` cannot be reached from beyond this machine.
-pub(crate) fn is_loopback(ip: IpAddr) -> bool {
+#[must_use]
+pub fn is_loopback(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_loopback(),
         IpAddr::V6(ip) => {

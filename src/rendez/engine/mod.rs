@@ -54,7 +54,7 @@ use std::time::Duration;
 
 use crossbeam::channel;
 
-use crate::control::{Address, Control, RuntimeReport, Services};
+use crate::control::{Address, Control, RuntimeReport, Services, here};
 use crate::drive::{Drive, is_shard_thread};
 use crate::fabric::doorbell::Doorbell;
 use crate::ground::device::TaskName;
@@ -312,6 +312,26 @@ impl Engine {
     #[must_use]
     pub fn tcp_address(&self) -> Option<&Address> {
         self.inner.control.get().and_then(Control::tcp_address)
+    }
+
+    /// Where to tell others that this task can be dialled, if they and it meet at `meeting`, as a root or a store that
+    /// all know: [`Engine::tcp_address`], with a host where that means all addresses of the machine; without one
+    /// [`Engine::address`]. Blocks while the system looks up the meeting's name, for which it has `patience`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` names `listen` if that is all addresses, and no meeting says which of them is known to others,
+    /// and is told of an engine without a control plane; `Unavailable` if no way leads to the meeting.
+    pub fn address_for(
+        &self,
+        meeting: Option<&Address>,
+        patience: Duration,
+    ) -> Result<Address, Status> {
+        let bound = self.tcp_address().or_else(|| self.address());
+        let bound = bound.ok_or_else(|| {
+            let message = "the engine has no control plane: it cannot be met";
+            Status::of(catalogue::CONTROL_ADDRESS, message)
+        })?;
+        here::told(&here::ThisHost, bound, meeting, patience)
     }
 
     /// Where metrics are served, with the port it got; `None` for nowhere.

@@ -241,14 +241,16 @@ impl Options {
         if size == Some(0) {
             return Err(Error::of(catalogue::RPC_GROUP, "a group of no workers"));
         }
-        let address = engine.tcp_address().or_else(|| engine.address());
-        let address = address.ok_or_else(|| {
-            Error::of(
-                catalogue::RPC_STORE,
-                "the engine has no control plane: it cannot be met",
-            )
-        })?;
-        let me = place.join(name, engine.task(), address, self.init_timeout)?;
+        if engine.address().is_none() {
+            let message = "the engine has no control plane: it cannot be met";
+            return Err(Error::of(catalogue::RPC_STORE, message));
+        }
+        let meeting = match &self.meeting {
+            Meeting::Store { address, .. } => address.parse().ok(),
+            _ => None,
+        };
+        let address = engine.address_for(meeting.as_ref(), self.init_timeout)?;
+        let me = place.join(name, engine.task(), &address, self.init_timeout)?;
         let members = match size {
             Some(size) => place.gather(size, self.init_timeout),
             None => place.members(),

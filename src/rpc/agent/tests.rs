@@ -31,6 +31,10 @@ mod store;
 const LONG: Duration = Duration::from_secs(60);
 
 fn engine(task: &str) -> Engine {
+    engine_with(task, |_| {})
+}
+
+fn engine_with(task: &str, set: impl FnOnce(&mut Config)) -> Engine {
     let mut config = Config::new(task);
     (
         config.shards,
@@ -38,7 +42,22 @@ fn engine(task: &str) -> Engine {
         config.arena.segment_bytes,
     ) = (1, true, 4 << 20);
     config.poll = rendez::drive::PollPolicy::Park;
+    set(&mut config);
     Engine::start(config).expect("an engine")
+}
+
+/// Engines that listen at all addresses of this machine, and meet by TCP.
+fn engines_everywhere(count: usize, test: &str) -> Vec<Engine> {
+    let everywhere = |config: &mut Config| {
+        config.listen = Some("0.0.0.0:0".parse().expect("an address"));
+        (config.insecure, config.require) = (true, rendez::engine::Require::Tcp);
+    };
+    (0..count)
+        .map(|at| {
+            let task = format!("/job:{test}_{}/task:{at}", std::process::id());
+            engine_with(&task, everywhere)
+        })
+        .collect()
 }
 
 fn engines(count: usize, test: &str) -> Vec<Engine> {

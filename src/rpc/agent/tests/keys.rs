@@ -155,3 +155,26 @@ fn a_group_without_its_store_goes_on_and_leaves() {
     assert_eq!((call(&first, "w1"), call(&second, "w0")), (1, 1));
     assert!(shut_down(vec![first, second]).iter().all(Result::is_ok));
 }
+
+/// The store is on this machine, so the others know this machine by the store's host.
+#[test]
+fn an_engine_that_listens_everywhere_is_met_where_it_reaches_the_store() {
+    let (_server, address) = server();
+    let engines = engines_everywhere(2, "keyseverywhere");
+    let come = |at: usize| join(&engines[at], &format!("w{at}"), &address, None).expect("an agent");
+    let (first, second) = (come(0), come(1));
+    assert_eq!((call_soon(&first, "w1"), call(&second, "w0")), (1, 1));
+    let mut store = Client::connect(&address, LONG).expect("the store");
+    let log = store
+        .find("rendez-rpc/rpc/log")
+        .expect("an answer")
+        .expect("a log");
+    let log = String::from_utf8(log).expect("a text");
+    assert!(
+        log.contains("127.0.0.1:") && !log.contains("0.0.0.0"),
+        "{log}"
+    );
+    for agent in [first, second] {
+        agent.shutdown(LONG).expect("it leaves");
+    }
+}

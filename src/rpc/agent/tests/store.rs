@@ -251,3 +251,13 @@ fn no_join_is_lost_when_many_join_and_leave_at_once() {
     sorted.sort_unstable();
     assert_eq!(sorted, ["w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7"]);
 }
+
+/// Nothing says by which of its addresses others reach the machine: a worker that dialled `0.0.0.0` would dial itself.
+#[test]
+fn an_engine_that_listens_everywhere_is_not_met_through_a_file() {
+    let (engines, folder) = (engines_everywhere(1, "fileeverywhere"), folder());
+    let options = Options::through_file(&folder.path().join("group"), Some(1)).functions(one());
+    let error = Agent::init(&engines[0], "w0", options).unwrap_err();
+    assert_eq!(error.reason(), "CONTROL_ADDRESS", "{error}");
+    assert!(error.to_string().contains("`listen`"), "{error}");
+}
