@@ -29,7 +29,7 @@ use rendez::control::{Address, Incoming, Services};
 use rendez::engine::{Engine, OBSERVER_JOB, Recv};
 use rendez::ground::limits::OFFERED_PUSHES_MAX;
 use rendez::ground::{Code, Status, TaskName, catalogue};
-use rendez_dataflow::server::{Server, dialled};
+use rendez_dataflow::server::{Server, dialled, listen_at};
 
 /// Says where a visitor pushes from, and to which task.
 const OFFER: u32 = 48;
@@ -103,6 +103,8 @@ pub(super) struct Presence {
     /// None for a visitor.
     server: Option<Server>,
     task: TaskName,
+    /// Where the task that a visitor is beside is dialled: others know the visitor's machine by that.
+    place: Option<Address>,
 }
 
 impl Board {
@@ -213,6 +215,7 @@ impl Presence {
                     engine,
                     server: Some(server),
                     task,
+                    place: None,
                 });
             }
             Err(error) if error.reason() == catalogue::PEER_DUPLICATE_NAME => error,
@@ -228,9 +231,9 @@ impl Presence {
         let mut config = loaded.config;
         config.connect_timeout = patience;
         (config.closed, config.epoch) = (false, None);
-        config.listen = match own {
-            Address::Tcp { host, .. } if must_listen => Some(Address::Tcp { host, port: 0 }),
-            _ => None,
+        config.listen = match must_listen {
+            true => Some(listen_at(spec, &task, Some(0))?),
+            false => None,
         };
         config.known.clear();
         config.metrics = None;
@@ -255,6 +258,7 @@ impl Presence {
                         engine,
                         server: None,
                         task,
+                        place: Some(own.clone()),
                     });
                 }
                 Err(status) if status.reason() == catalogue::PEER_DUPLICATE_NAME => {
@@ -372,10 +376,10 @@ impl Offering {
                 until,
             });
         }
-        let address = engine.tcp_address().or_else(|| engine.address());
+        let address = engine.address_for(self.presence.place.as_ref(), ANSWERS_IN)?;
         let offered = Offered {
             to: self.to.to_string(),
-            address: address.map_or_else(String::new, ToString::to_string),
+            address: address.to_string(),
         };
         let told = engine.call(self.presence.task(), OFFER, &written(&offered)?, ANSWERS_IN);
         match told {

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 
-use super::{Inner, Protocol, Server, Stage, dialled};
+use super::{Inner, Place, Protocol, Server, Stage, dialled};
 use crate::operations::Operations;
-use rendez::cluster::{ClusterSpec, Epoch, Membership, Resolved};
-use rendez::control::{Address, Services};
+use rendez::cluster::{ClusterSpec, Epoch, Local, Membership, Resolved};
+use rendez::control::Services;
 use rendez::engine::Config;
 use rendez::ground::{Code, Status, TaskName, catalogue};
 use rendez_proto::tensorflow::ServerDef;
@@ -20,6 +20,7 @@ pub struct ServerBuilder {
     epoch: Option<Epoch>,
     protocol: Option<String>,
     port: Option<u16>,
+    local: Option<Local>,
     idle: Option<std::time::Duration>,
     operations: Operations,
     services: Services,
@@ -49,6 +50,7 @@ impl ServerBuilder {
         self.membership = Some(resolved.membership.clone());
         self.task = Some(resolved.task.clone());
         self.epoch.clone_from(&resolved.epoch);
+        self.local = resolved.local;
         self
     }
 
@@ -113,12 +115,16 @@ impl ServerBuilder {
         config.epoch = self
             .epoch
             .map(|epoch| format!("{}/{}", epoch.run, epoch.restart));
-        settle(&mut config, &membership, &task, self.port)?;
+        settle(&mut config, &membership, &task)?;
         Ok(Server {
             inner: Arc::new(Inner {
                 config,
                 task,
                 membership,
+                place: Place {
+                    port: self.port,
+                    local: self.local,
+                },
                 protocol,
                 idle: self.idle,
                 operations: self.operations,
@@ -130,22 +136,11 @@ impl ServerBuilder {
     }
 }
 
-/// Where the engine listens, and which peers it may meet there.
-fn settle(
-    config: &mut Config,
-    membership: &Membership,
-    task: &TaskName,
-    port: Option<u16>,
-) -> Result<(), Status> {
+/// Which peers the engine may meet, and that the cluster has it.
+fn settle(config: &mut Config, membership: &Membership, task: &TaskName) -> Result<(), Status> {
     match membership {
         Membership::Known(spec) => {
-            let own = dialled(spec.find(task.job(), task.task())?);
-            if config.listen.is_none() {
-                config.listen = Some(match (own, port) {
-                    (Address::Tcp { host, .. }, Some(port)) => Address::Tcp { host, port },
-                    (own, _) => own,
-                });
-            }
+            spec.find(task.job(), task.task())?;
             for (other, address) in spec.tasks().filter(|(other, _)| other != task) {
                 let name = other.to_string();
                 config.peers.entry(name).or_insert_with(|| dialled(address));
@@ -153,15 +148,6 @@ fn settle(
             config.closed = true;
         }
         Membership::Rooted { root, rank, size } => {
-            if config.listen.is_none() {
-                config.listen = Some(match rank {
-                    0 => dialled(root),
-                    _ => Address::Tcp {
-                        host: super::join::own_host(root)?,
-                        port: 0,
-                    },
-                });
-            }
             for other in (0..*size).filter(|other| other != rank) {
                 let name = TaskName::new(task.job(), 0, other)?.to_string();
                 if other == 0 {

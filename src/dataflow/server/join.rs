@@ -8,7 +8,6 @@
 //! ```
 
 use std::future::Future;
-use std::net::{ToSocketAddrs, UdpSocket};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -27,7 +26,7 @@ const CLUSTER: &str = "rendez.join.cluster";
 /// How often waiting tasks say for which task.
 const SAY_EVERY: Duration = Duration::from_secs(5);
 
-/// Meets all ranks, and gives the cluster they are.
+/// Meets all ranks, and gives the cluster they are. The task began to look for them at `began`.
 ///
 /// # Errors
 /// `Unavailable` names the ranks that did not come within `patience`.
@@ -37,12 +36,14 @@ pub(super) fn join(
     rank: u32,
     size: u32,
     patience: Duration,
+    began: Instant,
 ) -> Result<ClusterSpec, Status> {
-    let deadline = Instant::now() + patience;
+    let deadline = began + patience;
     let job = engine.task().job().to_owned();
     let name = |rank: u32| TaskName::new(&job, 0, rank);
     let spec = if rank == 0 {
-        let mut addresses = vec![(0, own_address(engine, root)?)];
+        // The others have dialled that.
+        let mut addresses = vec![(0, root.clone())];
         let mut missing: Vec<u32> = (1..size).collect();
         while !missing.is_empty() {
             let mut still = Vec::new();
@@ -70,7 +71,7 @@ pub(super) fn join(
         }
         spec
     } else {
-        let own = own_address(engine, root)?.to_string();
+        let own = own_address(engine, root, left(deadline))?.to_string();
         let step = engine.step(STEP);
         step.send(&between(&name(rank)?, &name(0)?, ADDRESS)?, tensor(&own)?)?;
         let key = between(&name(0)?, &name(rank)?, CLUSTER)?;
@@ -88,37 +89,6 @@ pub(super) fn join(
         engine.add_peer(task, super::dialled(address));
     }
     Ok(spec)
-}
-
-/// The address of this machine by which it reaches the root, as text: no packet is sent to learn it.
-///
-/// # Errors
-/// `Unavailable` if the root's name is not resolved or no way leads there.
-pub(super) fn own_host(root: &HostPort) -> Result<String, Status> {
-    let failed = |error: std::io::Error| {
-        let message = format!("the root {root} cannot be reached: {error}");
-        Status::new(Code::Unavailable, catalogue::CLUSTER_INCOMPLETE, message)
-    };
-    let mut why = std::io::Error::other("its name has no address");
-    for there in (root.host(), root.port())
-        .to_socket_addrs()
-        .map_err(failed)?
-    {
-        let here = if there.is_ipv4() {
-            "0.0.0.0:0"
-        } else {
-            "[::]:0"
-        };
-        let local = UdpSocket::bind(here).and_then(|socket| {
-            socket.connect(there)?;
-            socket.local_addr()
-        });
-        match local {
-            Ok(local) => return Ok(local.ip().to_string()),
-            Err(error) => why = error,
-        }
-    }
-    Err(failed(why))
 }
 
 /// A rank, and where it listens, or why it did not say so.
@@ -152,8 +122,9 @@ fn hear_all(engine: &Engine, ranks: &[u32], patience: Duration) -> Result<Vec<He
     Ok(heard)
 }
 
-fn own_address(engine: &Engine, root: &HostPort) -> Result<HostPort, Status> {
-    let Some(rendez::control::Address::Tcp { host, port }) = engine.tcp_address() else {
+fn own_address(engine: &Engine, root: &HostPort, patience: Duration) -> Result<HostPort, Status> {
+    let own = engine.address_for(Some(&super::dialled(root)), patience)?;
+    let rendez::control::Address::Tcp { host, port } = own else {
         let message = format!(
             "a rank must listen at a TCP address to be found by those who know only the root {root}"
         );
@@ -163,7 +134,7 @@ fn own_address(engine: &Engine, root: &HostPort) -> Result<HostPort, Status> {
             message,
         ));
     };
-    HostPort::new(host, *port)
+    HostPort::new(&host, port)
 }
 
 fn between(source: &TaskName, destination: &TaskName, edge: &str) -> Result<Key, Status> {

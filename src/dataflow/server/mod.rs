@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `builder.rs` | what a server is made of, checked before anything is started |
 //! | `protocol.rs` | the registry of protocols, with the spellings of other systems |
+//! | `listen.rs` | where a task listens that was told nothing but its cluster |
 //! | `join.rs` | how ranks that know only their root learn of each other |
 //! | `session/` | how programs run graphs: by a master in this process, or in another |
 //! | `master/`, `worker/` | the master takes graphs and has them run, workers run their parts |
@@ -24,6 +25,7 @@ mod errands;
 mod executing;
 pub mod executor;
 mod join;
+mod listen;
 mod master;
 mod protocol;
 mod rpc_stream;
@@ -40,13 +42,15 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use builder::ServerBuilder;
+pub use listen::listen_at;
 pub use master::solo;
 pub use protocol::Protocol;
 pub use session::{Callable, PartialRun, Session, StepOptions};
 
 use crate::operations::Operations;
-use rendez::cluster::{ClusterSpec, HostPort, Membership};
+use rendez::cluster::{ClusterSpec, HostPort, Local, Membership};
 use rendez::control::Services;
+use rendez::control::here::ThisHost;
 use rendez::engine::{Config, Engine};
 use rendez::ground::{Code, Status, TaskName, catalogue};
 use runtime::{Means, Runtime, RuntimePlace};
@@ -62,12 +66,20 @@ struct Inner {
     config: Config,
     task: TaskName,
     membership: Membership,
+    place: Place,
     protocol: Protocol,
     idle: Option<Duration>,
     operations: Operations,
     services: Services,
     stage: Mutex<Stage>,
     changed: Condvar,
+}
+
+/// What launchers and messages say of a task's place besides its cluster.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    port: Option<u16>,
+    local: Option<Local>,
 }
 
 /// Where a server is in its life, and what it has there.
@@ -136,15 +148,19 @@ impl Server {
         }
         let place = RuntimePlace::default();
         let services = place.services().and(self.inner.services.clone());
-        let engine = Engine::start_with(self.inner.config.clone(), services)?;
+        let began = Instant::now();
+        let patience = self.inner.config.connect_timeout;
+        let mut config = self.inner.config.clone();
+        if config.listen.is_none() {
+            config.listen = Some(self.inner.listen(patience)?);
+        }
+        let engine = Engine::start_with(config, services)?;
         let spec = match &self.inner.membership {
             Membership::Known(spec) => spec.clone(),
             Membership::Rooted { root, rank, size } => {
-                let patience = self.inner.config.connect_timeout;
-                join::join(&engine, root, *rank, *size, patience)?
+                join::join(&engine, root, *rank, *size, patience, began)?
             }
         };
-        let patience = self.inner.config.connect_timeout;
         let means = Means {
             operations: self.inner.operations.clone(),
             idle: self.inner.idle,
@@ -252,14 +268,18 @@ impl Server {
         self.inner.protocol
     }
 
-    /// What a client connects to: `rendez://host:port`, with the port it got. `None` unless it runs and listens for
-    /// other machines.
+    /// What a client connects to: `rendez://host:port`, with the port it got, and the cluster's host where the task
+    /// listens at all addresses of its machine. `None` unless it runs and listens for other machines.
     #[must_use]
     pub fn target(&self) -> Option<String> {
         let engine = self.engine().ok()?;
-        engine
-            .tcp_address()
-            .map(|address| format!("rendez://{address}"))
+        let bound = engine.tcp_address()?;
+        let cluster = self.cluster();
+        let named = cluster.find(self.inner.task.job(), self.inner.task.task());
+        let named = named.ok().map(dialled);
+        // Of another port the cluster says nothing.
+        let named = named.filter(|named| bound.is_wildcard() && named.port() == bound.port());
+        Some(format!("rendez://{}", named.as_ref().unwrap_or(bound)))
     }
 
     fn stage(&self) -> std::sync::MutexGuard<'_, Stage> {
@@ -267,6 +287,20 @@ impl Server {
             .stage
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Where the task listens, as its cluster says.
+    fn listen(&self, patience: Duration) -> Result<rendez::control::Address, Status> {
+        let Place { port, local } = self.place;
+        match &self.membership {
+            Membership::Known(spec) => listen_at(spec, &self.task, port),
+            Membership::Rooted { root, rank, size } => {
+                let has_others = listen::has_others(&self.config, local, *size);
+                listen::of_root(&ThisHost, root, *rank, has_others, patience)
+            }
+        }
     }
 }
 

@@ -160,9 +160,9 @@ fn protocols_have_the_names_of_others() {
     );
 }
 
-fn rooted(root: &HostPort, rank: u32, restart: u64, patience: Duration) -> Server {
+fn resolved_rank(root: &HostPort, rank: u32, restart: u64) -> Resolved {
     let name = format!("/job:worker/task:{rank}");
-    let resolved = Resolved {
+    Resolved {
         membership: Membership::Rooted {
             root: root.clone(),
             rank,
@@ -178,8 +178,12 @@ fn rooted(root: &HostPort, rank: u32, restart: u64, patience: Duration) -> Serve
         origin: String::new(),
         notes: Vec::new(),
         passed_over: Vec::new(),
-    };
-    let mut config = config(&name);
+    }
+}
+
+fn rooted(root: &HostPort, rank: u32, restart: u64, patience: Duration) -> Server {
+    let resolved = resolved_rank(root, rank, restart);
+    let mut config = config(&resolved.task.to_string());
     config.connect_timeout = patience;
     let builder = Server::builder().config(config).resolved(&resolved);
     builder.build().unwrap()
@@ -205,6 +209,62 @@ fn ranks_that_know_their_root_learn_of_each_other() {
     let got = engine.step(StepId(1)).recv(&key).deadline(PATIENCE).wait();
     assert_eq!(got.unwrap().tensor.host().unwrap(), [5]);
     assert_eq!(two.cluster().len(), 3);
+}
+
+/// A cluster never says `0.0.0.0`: a task that dialled that would dial itself.
+#[test]
+fn ranks_that_listen_everywhere_say_where_they_are() {
+    let [port] = free_ports();
+    let root = HostPort::new("127.0.0.1", port).unwrap();
+    let servers = [0, 1, 2].map(|rank| {
+        let resolved = resolved_rank(&root, rank, 0);
+        let mut config = config(&resolved.task.to_string());
+        (config.connect_timeout, config.insecure) = (PATIENCE, true);
+        let listen = [
+            format!("0.0.0.0:{port}"),
+            "0.0.0.0:0".into(),
+            "[::]:0".into(),
+        ];
+        config.listen = Some(listen[rank as usize].parse().unwrap());
+        let builder = Server::builder().config(config).resolved(&resolved);
+        builder.build().unwrap()
+    });
+    let starts = servers.clone().map(|server| {
+        std::thread::spawn(move || server.start().unwrap_or_else(|status| panic!("{status}")))
+    });
+    for start in starts {
+        start.join().unwrap();
+    }
+    for server in &servers {
+        let cluster = server.cluster();
+        let hosts: Vec<&str> = cluster.tasks().map(|(_, address)| address.host()).collect();
+        assert_eq!(hosts, ["127.0.0.1"; 3], "{cluster}");
+        assert_eq!(cluster.find("worker", 0).unwrap(), &root);
+    }
+}
+
+/// The DNS of Kubernetes may know a pod later than the pod itself.
+#[test]
+fn a_task_whose_own_name_is_not_known_listens_all_the_same() {
+    let [port] = free_ports();
+    let cluster = ClusterSpec::parse(&format!("ps=nowhere.invalid:{port}")).unwrap();
+    let start = |insecure| {
+        let mut config = config("/job:ps/task:0");
+        config.insecure = insecure;
+        let builder = Server::builder().config(config).cluster(cluster.clone());
+        let server = builder.task(task("/job:ps/task:0")).build().unwrap();
+        server.start().map(|()| server)
+    };
+    let server = start(true).unwrap();
+    let engine = server.engine().unwrap();
+    let address = engine.tcp_address().unwrap();
+    assert!(address.is_wildcard(), "{address}");
+    // Others are told the name.
+    let target = format!("rendez://nowhere.invalid:{port}");
+    assert_eq!(server.target(), Some(target));
+    server.stop(None);
+    // All addresses are open only where that is said.
+    assert_eq!(start(false).unwrap_err().reason(), "CONTROL_EXPOSED");
 }
 
 #[test]
