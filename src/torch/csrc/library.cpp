@@ -29,6 +29,11 @@ std::string machine_id() {
     return boot + "/" + space;
 }
 
+// True for all addresses of a machine: a process of another machine that dialled that would dial itself.
+bool is_wildcard(const std::string &address) {
+    return address.rfind("0.0.0.0:", 0) == 0 || address.rfind("[::]:", 0) == 0;
+}
+
 // A name that no other process has.
 std::string own_task() {
     std::random_device dice;
@@ -155,10 +160,13 @@ Task Node::meet(const std::string &card) const {
         std::getline(lines, machine) && lines >> life;
     bool is_near = machine == machine_ && !address.empty() && !(wants_sockets() && !tcp_address.empty());
     const std::string &way = is_near ? address : tcp_address;
-    if (task.empty() || way.empty()) {
+    bool leads_here = machine != machine_ && is_wildcard(way);
+    if (task.empty() || way.empty() || leads_here) {
+        std::string why = leads_here ? "listens at " + way + ", which tells of no machine" : "has no TCP address";
         throw std::runtime_error("there is no way to reach " + (task.empty() ? "a process" : task) +
-                                 ": it is on another machine and has no TCP address; set RENDEZ_LISTEN=host:port "
-                                 "(and RENDEZ_CLUSTER_SECRET_FILE) for every process");
+                                 ": it is on another machine and " + why +
+                                 "; set RENDEZ_LISTEN=host:port, with the host by which others reach it "
+                                 "(and RENDEZ_CLUSTER_SECRET_FILE), for every process");
     }
     if (task != task_.name) {
         rendez::check(rendez::api().engine_add_peer(engine_, task.c_str(), way.c_str()));

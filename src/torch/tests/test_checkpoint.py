@@ -286,6 +286,9 @@ def test_errors_say_what_is_wrong(world):
             fails(absent, "PEER_UNKNOWN", "/job:none")
             # A holder judges what it is asked for, whoever asks.
             engine = RendezReader(place).engine
+            for everywhere in ("0.0.0.0:5", "[::]:5"):
+                far = Place("/job:far/replica:0/task:0", "unix:@far", everywhere, "far")
+                fails(lambda: far.told(engine), everywhere, "`listen`")
             task = Place.parse(place).told(engine)
             for method, payload in ((56, b""), (57, b"[]"), (57, b'{"items": [[1]]}'), (57, b'{"items": 3}'),
                                     (58, b'{"save": 3, "name": "/"}'), (59, b'{"items": [["nothing", [1]]]}'),

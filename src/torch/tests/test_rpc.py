@@ -412,16 +412,17 @@ else:
 
 
 @pytest.mark.parametrize("unreachable", ["second", "first"])
-def test_a_worker_that_cannot_join_spoils_the_group_for_no_other(world, unreachable):
+@pytest.mark.parametrize("listens", ["", "0.0.0.0:5"])
+def test_a_worker_that_cannot_join_spoils_the_group_for_no_other(world, unreachable, listens):
     """The newcomer cannot be reached by the member, or cannot reach it."""
     world.run(
         DYNAMIC
         + f"""
 def spoil(name):
-    # From here on a process of another machine, which listens nowhere.
+    # From here on a process of another machine, which listens nowhere, or everywhere: that says of no machine.
     card = cards.get(name)
     task, _, _, _, life, _ = card.decode().split("\\n")
-    cards.set(name, "\\n".join([task, "", "", "far", life, ""]))
+    cards.set(name, "\\n".join([task, "", "{listens}", "far", life, ""]))
     return card
 
 if rank == 0:

@@ -82,6 +82,12 @@ class Place:
         wants_sockets = os.environ.get("RENDEZ_REQUIRE") in ("tcp", "verbs") and self.tcp_address
         is_near = self.machine == machine() and self.address and not wants_sockets
         way = self.address if is_near else self.tcp_address
+        if self.machine != machine() and way.startswith(("0.0.0.0:", "[::]:")):
+            raise InvalidArgument(
+                f"{self.task} listens at {way}, which tells of no machine: set `listen` there to the address by which "
+                "others reach it (RENDEZ_LISTEN=host:port)",
+                "CONTROL_ADDRESS",
+            )
         if way and self.task != engine.task:
             engine.add_peer(self.task, way)
         return self.task
