@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Three hosts of one machine: network namespaces on one switch. Two tasks of a cluster exchange tensors over TCP; an
-# outsider tries to get in; the link is cut and mended, and cut for good. Needs root and iproute2, takes half a minute,
+# Three hosts of one machine: network namespaces on one switch. Two tasks of a cluster exchange tensors over TCP; ranks
+# find each other though a host takes its own name for a loopback address; an outsider tries to get in; the link is cut and mended, and cut for good. Needs root and iproute2, takes half a minute,
 # and leaves nothing behind.
 #   scripts/netns.sh                    builds the release program first
 #   RENDEZ=path/to/rendez scripts/netns.sh
@@ -21,7 +21,8 @@ cleanup() {
     local pid host
     for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
     for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
-    for host in a b x switch; do ip netns del "$id-$host" 2>/dev/null || true; done
+    for host in a b x switch; do ip netns del "$id-$host" 2>/dev/null || true; rm -rf "/etc/netns/$id-$host"; done
+    rmdir /etc/netns 2>/dev/null || true
     rm -rf "$work"
 }
 trap cleanup EXIT
@@ -96,6 +97,31 @@ on a "$rendez" push "${common[@]}" "${a[@]}" --to /job:b/task:0 >"$work/push.log
 wait "$started" || fail "the pull failed"
 grep -q 'over tcp: 12 tensors, .* every byte right' "$work/pull.log" || fail "the tensors did not come over tcp"
 say "two hosts exchanged the demonstration's tensors over tcp"
+
+# ── ranks, and names that mean something else at home ──
+# Debian writes a machine's own name beside 127.0.1.1. Two ranks are on the root's machine, and a third on another, which
+# listens at all its addresses.
+for host in a b; do mkdir -p "/etc/netns/$id-$host"; done
+printf '127.0.0.1 localhost\n127.0.1.1 host-a\n' >"/etc/netns/$id-a/hosts"
+printf '127.0.0.1 localhost\n10.77.0.1 host-a\n' >"/etc/netns/$id-b/hosts"
+grep -v '^\[cluster\]\|^[ab] = ' "$work/cluster.toml" >"$work/rooted.toml"
+ranks=()
+for place in 0:a 1:a 2:b; do
+    rank="${place%:*}"
+    launched=(env RANK="$rank" WORLD_SIZE=3 MASTER_ADDR=host-a MASTER_PORT=29755)
+    [ "$rank" != 2 ] || launched+=(RENDEZ_LISTEN=0.0.0.0:0)
+    begin "rank$rank" "${place#*:}" "${launched[@]}" "$rendez" serve --check --once --config "$work/rooted.toml" \
+        --cluster-secret-file "$work/secret"
+    ranks+=("$started")
+done
+for rank in "${ranks[@]}"; do wait "$rank" || fail "the ranks did not find each other"; done
+for rank in 0 1 2; do
+    [ "$(grep -c 'every byte right' "$work/rank$rank.log")" = 2 ] || fail "rank $rank did not hear from both others"
+done
+for rank in 0 1; do
+    grep -q 'the own host is a loopback address here' "$work/rank$rank.log" || fail "rank $rank does not say where it listens"
+done
+say "ranks found each other although the root's machine takes its own name for a loopback address"
 
 # ── who waits for whom ──
 # A task waits for a tensor that its producer never sends; a third host asks, and is told who that is.
