@@ -309,6 +309,7 @@ impl World {
                 }
             }
             8 | 9 => {
+                self.forget_ended();
                 // Writers are sooner than others: what is there is read late.
                 let among = if self.rng.one_in(2) {
                     2
@@ -324,9 +325,16 @@ impl World {
         self.settle();
     }
 
+    /// Streams for copies end when many are idle. The others are held already.
+    fn forget_ended(&mut self) {
+        self.streams
+            .retain(|&stream| self.played.hold(stream, true));
+    }
+
     /// All comes home: streams go on, or the owner dies first and its streams do not.
     fn end(mut self, dies: bool) -> usize {
         self.values.clear();
+        self.forget_ended();
         let own = self.writers.iter().map(Stream::handle);
         let own: Vec<usize> = own.map(|raw| raw as usize).collect();
         let theirs = self.readers.iter().flat_map(|one| &one.streams);
@@ -356,6 +364,7 @@ impl World {
             reader.leases.reclaim(|_| {});
             assert_eq!(reader.leases.out(), 0);
         }
+        self.forget_ended();
         for stream in own.iter().chain(&self.streams) {
             assert!(self.played.hold(*stream, false));
         }
