@@ -73,6 +73,7 @@ pub mod agent;
 pub mod codec;
 pub mod error;
 pub mod functions;
+pub mod header;
 pub mod id;
 pub mod message;
 pub mod metrics;

@@ -35,6 +35,21 @@ pub trait Observer: Send + Sync + 'static {
         None
     }
 
+    /// A leg that had this header from [`Observer::sent`] has ended at this worker, and nothing of it went to the other
+    /// end: a call that was refused here, that ended while it waited to go, or that cannot travel; an answer that
+    /// cannot travel, or that its caller does not want any more.
+    ///
+    /// Called once for each such leg, and never for one that may have reached the other end: one of which something
+    /// was posted, or waited for room in the transport, or that was for this worker itself. It comes before the end of
+    /// the call is told, if this worker has not left its group.
+    ///
+    /// Called in the thread that ends the leg: the one that calls, if it is refused there; one of the pool, for an
+    /// answer; the shard's, or one that waits for a call, for all others; and, for what is left when this worker has
+    /// left its group, the one that drops the last handle of the agent. So it must return soon and wait for no call.
+    fn unsent(&self, leg: Leg<'_>, header: &[u8]) {
+        let _ = (leg, header);
+    }
+
     /// The values of a leg have come, with that header, and are about to be read from an
     /// [`Unpacker`](crate::Unpacker), in this thread.
     fn receiving(&self, leg: Leg<'_>, header: Option<&[u8]>, tensors: &[Tensor]) {

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use crate::agent::rref::Handle;
 use crate::codec::{Malformed, OnWire, Reader, Writer};
+use crate::header::Header;
 use crate::spans::Trace;
 use crate::value::{PLAIN_BYTES_MAX, TENSORS_MAX, Unpacker};
 
@@ -26,7 +27,7 @@ pub struct Parts {
     /// A digest of the names of their types.
     pub types: u32,
     /// Bytes of an observer's, that ride along.
-    pub header: Option<Vec<u8>>,
+    pub header: Option<Header>,
     /// What the call carries of its caller's recording.
     pub(crate) trace: Option<Box<Trace>>,
     /// Plain values.
@@ -99,7 +100,7 @@ impl OnWire for Payload {
         }
         let header = match flags & 1 {
             0 => None,
-            _ => Some(reader.block()?.to_vec()),
+            _ => Some(reader.block()?.to_vec().into()),
         };
         let trace = match flags & 2 {
             0 => None,

@@ -19,7 +19,7 @@ use smol_str::SmolStr;
 
 use super::context::Gate;
 use super::faulty::AgentFaults;
-use super::lanes::{Brought, Lanes};
+use super::lanes::{Brought, Lanes, leaves};
 use super::notices::Notice;
 use super::shared::{CallAnswer, Command, Left, Shared, Token, WorkerInfo, end_span};
 use super::timer::Timer;
@@ -214,7 +214,8 @@ impl Desk {
                 continue;
             }
             match output {
-                Output::Send { to, message } => {
+                Output::Send { to, mut message } => {
+                    leaves(&mut message);
                     self.shared.figures.answered(&message);
                     self.node.handle_message(self.now, to, message);
                 }

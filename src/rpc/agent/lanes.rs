@@ -501,6 +501,13 @@ fn payload_of(message: &Message<Payload>) -> Option<&Payload> {
     }
 }
 
+/// A message may reach its receiver from now on, with the header of observers that it has.
+pub(crate) fn leaves(message: &mut Message<Payload>) {
+    if let Some(header) = payload_mut(message).and_then(|payload| payload.header.as_mut()) {
+        header.leaves();
+    }
+}
+
 fn payload_mut(message: &mut Message<Payload>) -> Option<&mut Payload> {
     match &mut message.body {
         Body::Call(Call { payload, .. })

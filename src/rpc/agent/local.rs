@@ -7,10 +7,11 @@ use std::time::Duration;
 use rendez::ground::catalogue;
 
 use super::Pending;
-use super::rref::RRef;
+use super::rref::{Pack, RRef};
 use super::shared::{Mode, Shared};
 use crate::error::Error;
 use crate::message::Target;
+use crate::value::Packer;
 
 /// A value of this worker that may not be there yet: see [`RRef::local_value_async`].
 #[must_use = "who drops it does not wait for the value any more"]
@@ -129,9 +130,8 @@ impl<T: Any + Send + Sync> RRef<T> {
         timeout: Duration,
         mode: Mode,
     ) -> Result<PendingLocal<T>, Error> {
-        let mut payload = shared.pack::<()>(shared.me, "", &())?;
-        // Its answer is not read, so nothing of it is to be recorded.
-        payload.payload.header = None;
+        // Its answer is not read, so nothing of it is to be recorded: observers do not see it.
+        let payload = shared.packed(().types(), None, Packer::default())?;
         let told = shared.start(shared.me, Target::Fetch(self.id()), payload, timeout, mode);
         Ok(self.pending(shared, Some(told)))
     }

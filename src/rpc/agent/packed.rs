@@ -6,6 +6,7 @@ use super::context::may_call;
 use super::rref::{Handle, Pack};
 use super::shared::Shared;
 use crate::error::Error;
+use crate::header::Header;
 use crate::id::WorkerId;
 use crate::message::{Reference, Standing};
 use crate::observer::Leg;
@@ -59,18 +60,19 @@ impl Shared {
     }
 
     /// What observers want to ride along.
-    pub(crate) fn header(&self, leg: Leg<'_>, packer: &Packer) -> Option<Vec<u8>> {
+    pub(crate) fn header(&self, leg: Leg<'_>, packer: &Packer) -> Option<Header> {
+        let observers = &self.options.observers;
         let mut header = None;
-        for observer in &self.options.observers {
+        for observer in observers {
             header = observer.sent(leg, &packer.tensors).or(header);
         }
-        header
+        header.map(|bytes| Header::leaving(bytes, leg, observers))
     }
 
     pub(crate) fn packed(
         &self,
         types: u32,
-        header: Option<Vec<u8>>,
+        header: Option<Header>,
         packer: Packer,
     ) -> Result<Packed, Error> {
         let is_foreign = |handle: &&Handle| !std::ptr::eq(handle.0.shared.as_ptr(), self);

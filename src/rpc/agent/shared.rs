@@ -27,6 +27,7 @@ use super::store::Member;
 use super::{Options, Pending};
 use crate::error::Error;
 use crate::functions::{Ended, Functions, Kept};
+use crate::header::Header;
 use crate::id::{CallId, ForkId, GlobalId, RRefId, WorkerId, check_name};
 use crate::message::{Fault, Outcome, Reference, Target};
 use crate::node::Ending;
@@ -89,7 +90,7 @@ pub(crate) struct Done {
     pub(crate) id: CallId,
     pub(crate) rref: Option<RRefId>,
     pub(crate) result: Result<Ended, Fault>,
-    pub(crate) header: Option<Vec<u8>>,
+    pub(crate) header: Option<Header>,
     /// What goes home before the answer.
     pub(crate) spans: Option<(Home, Vec<Span>)>,
 }
@@ -124,9 +125,15 @@ impl Command {
     /// No desk obeys it any more: what waits for it ends, by what it was promised.
     pub(super) fn refuse(self) {
         if let Self::Call {
-            to, ticket, span, ..
+            to,
+            packed,
+            ticket,
+            span,
+            ..
         } = self
         {
+            // What rides along is told first.
+            drop(packed);
             let answer = CallAnswer::shutdown(to);
             end_span(span, &answer.ending);
             ticket.slot.fill(answer);

@@ -26,6 +26,7 @@ mod rules;
 mod shutdown;
 mod spans;
 mod store;
+mod unsent;
 
 /// Longer than anything takes that does not hang.
 const LONG: Duration = Duration::from_secs(60);

@@ -13,6 +13,7 @@ use super::context::Context;
 use super::figures::{QUEUED, RUN};
 use super::shared::{Command, Done, Shared};
 use crate::functions::{Begin, Ended, FunctionBody, Kept, Run, Stage, Wish};
+use crate::header::Header;
 use crate::id::{CallId, RRefId};
 use crate::message::{Fault, FaultKind};
 use crate::payload::Payload;
@@ -42,7 +43,7 @@ impl Work {
         }
     }
 
-    fn done(&self, result: Ran, header: Option<Vec<u8>>) -> Done {
+    fn done(&self, result: Ran, header: Option<Header>) -> Done {
         let context = &self.context;
         let recording = context.recording.as_ref().zip(self.began);
         let is_error = result.is_err();
@@ -97,7 +98,7 @@ impl Work {
         self.context.shared.push(Command::Done(Box::new(done)));
     }
 
-    fn run_now(&mut self, run: &Run) -> (Ran, Option<Vec<u8>>) {
+    fn run_now(&mut self, run: &Run) -> (Ran, Option<Header>) {
         let (unpacker, wish) = (self.unpacker(), self.wish());
         let context = &self.context;
         context.within(|| {
@@ -215,7 +216,7 @@ impl Work {
 pub(crate) fn give(
     context: &Context,
     value: Result<Arc<dyn Kept>, Fault>,
-) -> (Ran, Option<Vec<u8>>) {
+) -> (Ran, Option<Header>) {
     guarded(|| {
         let (leg, header) = (context.leg(false), context.header.as_deref());
         let observers = &context.shared.options.observers;
@@ -231,7 +232,7 @@ pub(crate) fn give(
 }
 
 /// What a run comes to; the panic of an observer is the call's.
-fn guarded(run: impl FnOnce() -> (Ran, Option<Vec<u8>>)) -> (Ran, Option<Vec<u8>>) {
+fn guarded(run: impl FnOnce() -> (Ran, Option<Header>)) -> (Ran, Option<Header>) {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| (Err(panicked(&*panic)), None))
 }
 
@@ -260,7 +261,7 @@ fn look(context: &Context, stage: Stage) {
 }
 
 /// What a run came to, and what observers add to it.
-fn settle(context: &Context, run: std::thread::Result<Ran>) -> (Ran, Option<Vec<u8>>) {
+fn settle(context: &Context, run: std::thread::Result<Ran>) -> (Ran, Option<Header>) {
     let run = run.unwrap_or_else(|panic| Err(panicked(&*panic)));
     let header = match &run {
         Ok(Ended::Packed(_, packer)) => context.shared.header(context.leg(true), packer),

@@ -46,13 +46,14 @@ pub(super) enum Kind {
 /// A call that waits for the window.
 #[derive(Debug)]
 pub(super) struct Waiting<P, T> {
+    /// Dropped first: what rides with it is told before the call ends.
+    payload: P,
     /// By which its timer knows it.
     serial: u64,
     pub(super) token: T,
     deadline: Nanos,
     target: Target,
     references: Vec<Reference>,
-    payload: P,
 }
 
 /// A call to be made.

@@ -36,6 +36,8 @@ impl Desk {
             && let Some(fork) = keeps.iter().find_map(|handle| handle.0.fork)
             && self.node.is_gone(fork)
         {
+            // What rides along is told first.
+            drop(payload);
             let ending = Ending::Lost(crate::error::lost_value(rref));
             end_span(span, &ending);
             return ticket.slot.fill(CallAnswer {

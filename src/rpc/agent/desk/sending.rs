@@ -3,7 +3,7 @@
 use rendez::shard::TaskContext;
 
 use super::{Desk, SEND_AGAIN};
-use crate::agent::lanes::Brought;
+use crate::agent::lanes::{Brought, leaves};
 use crate::id::WorkerId;
 use crate::message::Message;
 use crate::payload::Payload;
@@ -23,7 +23,11 @@ impl Desk {
         self.shared.figures.answered(message);
         match &mut self.faults {
             None => self.send_now(to, message, context),
-            Some(faults) => faults.take(self.now, to, message.clone()),
+            Some(faults) => {
+                // What is dropped there is lost on its way.
+                leaves(message);
+                faults.take(self.now, to, message.clone());
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use crate::agent::packed::{Packed, Shares};
 use crate::agent::shared::{Command, Done};
 use crate::agent::work::{Work, give, put};
 use crate::functions::{Ended, FunctionBody};
+use crate::header::Header;
 use crate::id::{CallId, RRefId, WorkerId};
 use crate::message::{Fault, FaultKind, Outcome, Reference, Target};
 use crate::payload::{OUT_OF_REACH, Payload};
@@ -66,7 +67,7 @@ impl Desk {
         from: WorkerId,
         id: CallId,
         types: u32,
-        header: Option<Vec<u8>>,
+        header: Option<Header>,
         packer: Packer,
         now: Nanos,
     ) {
@@ -180,7 +181,7 @@ impl Desk {
         from: WorkerId,
         id: CallId,
         rref: RRefId,
-        header: Option<Vec<u8>>,
+        header: Option<Header>,
         deadline: Nanos,
         now: Nanos,
     ) {

@@ -53,8 +53,9 @@ impl Lanes {
         self.scratch.clear();
         encode_into(message, &mut self.scratch);
         let lives = lives_of(message);
-        let payload = payload_mut(message).filter(|payload| !payload.tensors.is_empty());
-        let tensors = payload.map(|payload| std::mem::take(&mut payload.tensors));
+        let mut payload = payload_mut(message);
+        let with_tensors = payload.as_mut().filter(|one| !one.tensors.is_empty());
+        let tensors = with_tensors.map(|payload| std::mem::take(&mut payload.tensors));
         let head = head_tensor(&self.scratch, context)?;
         let lane = &mut self.lanes[at];
         match lane.out[0] {
@@ -67,6 +68,9 @@ impl Lanes {
                 sent => sent?,
             },
             _ => lane.outbox.push_back((0, FrameIter::default(), head)),
+        }
+        if let Some(header) = payload.and_then(|payload| payload.header.as_mut()) {
+            header.leaves();
         }
         if let Some(tensors) = tensors {
             let tensors = tensors.into_iter();

@@ -26,7 +26,7 @@ impl DeviceMemory for Claimed {
     }
 }
 
-fn on_device(bytes: u64) -> Tensor {
+pub(super) fn on_device(bytes: u64) -> Tensor {
     let place = DevicePtr {
         kind: MemoryKind::Cuda,
         device: 0,
