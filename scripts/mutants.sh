@@ -130,6 +130,7 @@ mutants=(
     "rpc_one_round                    node::tests::seeds::each_rule_switched_off_shows_harm all leave when each was idle once"
     "rpc_shutdown_deadline_ignored    node::tests::seeds::each_rule_switched_off_shows_harm a shutdown outlasts its deadline"
     "rpc_end_untold                   remote::tests::contexts::a_pass_ends_when_its_own_worker_leaves_though_nothing_of_it_is_under_way observers do not hear that their own worker has left"
+    "rpc_unsent_untold                remote::tests::contexts::a_call_that_its_own_worker_refuses_leaves_nothing observers do not hear of calls that ended before they left"
     "autograd_messages_repeated       autograd::tests::seeds::each_rule_switched_off_shows_harm a message that comes again is taken again"
     "autograd_joined_untold           autograd::tests::seeds::each_rule_switched_off_shows_harm who holds a context through another does not tell its creator"
     "autograd_release_untold          autograd::tests::seeds::each_rule_switched_off_shows_harm the holders of a context are not told of its release"

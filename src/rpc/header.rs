@@ -54,6 +54,9 @@ impl Header {
 
 impl Drop for Leaving {
     fn drop(&mut self) {
+        if mutant!("rpc_unsent_untold") {
+            return;
+        }
         let leg = Leg {
             is_reply: self.is_reply,
             me: self.me,

@@ -22,6 +22,9 @@ pub trait LocalEngine: Send + Sync {
     /// Keeps the values that a message takes away, until their context is forgotten.
     fn record_send(&self, envelope: &Envelope, values: &[Self::Value]);
 
+    /// Forgets the values that a message was to take away.
+    fn forget_send(&self, envelope: &Envelope);
+
     /// The values that a message brought, with the receive function as the history of those that want gradients.
     fn record_receive(&self, envelope: &Envelope, tensors: Vec<Self::Gradient>)
     -> Vec<Self::Value>;

@@ -53,6 +53,12 @@ impl Observer for Riding {
         envelope.map(|envelope| codec::encode_envelope(&envelope))
     }
 
+    fn unsent(&self, _: Leg<'_>, header: &[u8]) {
+        if let Ok(envelope) = codec::decode_envelope(header) {
+            self.worker.not_sent(&envelope);
+        }
+    }
+
     fn receiving(&self, leg: Leg<'_>, header: Option<&[u8]>, tensors: &[Tensor]) {
         let envelope = header.map(codec::decode_envelope).transpose();
         let from = WorkerId(leg.peer.0);

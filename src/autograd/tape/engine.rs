@@ -75,6 +75,13 @@ impl LocalEngine for Tape {
         self.tasks().sends.insert(name, values.to_vec());
     }
 
+    fn forget_send(&self, envelope: &Envelope) {
+        let name = (envelope.context, envelope.message);
+        let values = self.tasks().sends.remove(&name);
+        // Dropped when others may use the tape again: a history may be long.
+        drop(values);
+    }
+
     fn record_receive(&self, envelope: &Envelope, tensors: Vec<Tensor>) -> Vec<Var> {
         let len = u16::try_from(envelope.requires.len()).unwrap_or(u16::MAX);
         let function = self.function(

@@ -288,11 +288,6 @@ impl<E: LocalEngine> Worker<E> {
         self.state().machine.check_send(context, to)
     }
 
-    /// A call that was prepared did not come to its receiver.
-    pub fn not_sent(&self, envelope: &Envelope) {
-        self.state().machine.forget_send(envelope);
-    }
-
     /// Runs a backward pass, and waits for its end at all workers.
     ///
     /// # Errors

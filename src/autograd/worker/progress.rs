@@ -9,7 +9,7 @@ use std::sync::TryLockError;
 use std::task::Waker;
 
 use super::{Hearing, State, Worker};
-use crate::autograd::{ContextId, Effect, LocalEngine, Message, WorkerId};
+use crate::autograd::{ContextId, Effect, Envelope, LocalEngine, Message, WorkerId};
 use rendez::ground::{Status, catalogue};
 
 /// Messages that go together at most.
@@ -46,6 +46,21 @@ where
                 self.proceed_in_passing(context);
             }
         }
+    }
+
+    /// A call or an answer that was prepared did not leave. On any thread: to forget what it took away is left to
+    /// [`Link::offload`](super::Link::offload) unless it is light.
+    pub fn not_sent(&self, envelope: &Envelope) {
+        self.state().machine.forget_send(envelope);
+        if !envelope.has_function() {
+            return;
+        }
+        if self.engine().forgets_lightly(envelope.context) {
+            return self.engine().forget_send(envelope);
+        }
+        let (worker, envelope) = (self.clone(), envelope.clone());
+        let work = move || worker.engine().forget_send(&envelope);
+        self.inner.link.offload(Box::new(work));
     }
 
     /// Does what is light of a context; another thread does the rest, with what is added meanwhile.

@@ -380,3 +380,38 @@ fn a_pass_that_takes_too_long_is_given_up_everywhere() {
     drop(scope);
     group.leave();
 }
+
+/// Worker 0 may have one call under way and one that waits for it.
+#[test]
+fn a_call_that_its_own_worker_refuses_leaves_nothing() {
+    let group = Group::start_with("refused_here", 2, |mut options| {
+        (options.window, options.waiting) = (1, 1);
+        options
+    });
+    let (agent, worker) = (&group.agents[0], &group.workers[0]);
+    let waits = || agent.rpc_async::<()>("w1", "wait", ());
+    let occupied = [waits(), waits()].map(|call| call.expect("it sets out"));
+    let x = worker.engine().leaf(row(&[1.0, 3.0]));
+    let scope = worker.scope().expect("a context");
+    let kept = || (worker.load(), worker.engine().kept());
+    let before = kept();
+    let refused = agent.rpc_sync::<Var>("w1", "scale", (x.clone(),));
+    let error = refused.expect_err("two calls are before it");
+    assert_eq!(error.reason(), catalogue::RPC_BUSY, "{error}");
+    assert_eq!(kept(), before);
+    group.open.store(true, Ordering::Release);
+    for call in occupied {
+        call.wait().expect("it ends");
+    }
+    let y: Var = agent.rpc_sync("w1", "scale", (x.clone(),)).expect("a call");
+    let options = PassOptions {
+        mode: Mode::Fast,
+        retain: false,
+    };
+    let pass = worker.backward(scope.id(), &[y.total().expect("a sum")], options);
+    pass.expect("it waits for the call that was made alone");
+    let all = scope.gradients().expect("gradients");
+    assert_eq!(numbers(&all[&x.leaf_id().expect("a leaf")]), [2.0, -1.0]);
+    drop(scope);
+    group.leave();
+}
