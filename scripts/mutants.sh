@@ -60,7 +60,7 @@ mutants=(
     "stopped_receives_owe_on         testing::tests::teams::a_receive_that_has_asked_holds_no_shutdown_up what was asked for is owed though none waits for it"
     "left_links_stay_up              testing::tests::teams::a_peer_that_changes_its_number_of_shards_in_one_life_keeps_no_connection links that a peer has left stay connected"
     "device_gates_of_ended_keepers_trusted memory::cuda::tests::time::who_reads_while_the_owner_dies_is_told_that_the_bytes_never_came bytes behind a gate that was opened early are taken for written"
-    "landing_generation_unchecked landings::a_write_ends_with_its_landing a write goes on in the landing that came next"
+    "landing_serial_unchecked     landings::a_write_ends_with_its_landing a write goes on in the landing that came next"
     "busy_keys_forgotten             seeds           keys leave though values, requests or frames of them are under way"
     "verbs_send_errors_ignored       verbs::faults::every_completion_status_ends_its_queue_pair_and_no_other a request that failed is taken for done"
     "verbs_receive_errors_ignored    verbs::faults::a_receive_that_fails_ends_its_queue_pair_and_no_other a receive that failed is taken for done"

@@ -2,7 +2,7 @@
 //!
 //! Knows frames and buffers of one queue pair; nothing of its own writes, nor what brings a chunk's bytes. Every
 //! field of a chunk is an allegation: the range is checked once, when a write begins, against a landing that this side
-//! opened.
+//! opened. Generations come round, so a write holds on to that one opening and not to the landing's name.
 
 use std::collections::VecDeque;
 
@@ -24,6 +24,8 @@ pub(super) struct Inbound {
     pub(super) ungranted: u64,
     /// How many of them are open.
     open: usize,
+    /// How many ever were.
+    opened: u64,
     /// Closed landings on their way back.
     pub(super) quiet: VecDeque<(Landing, Buffer)>,
     /// The write whose chunks are coming.
@@ -37,6 +39,8 @@ pub(super) struct Inbound {
 #[derive(Debug)]
 struct OpenLanding {
     generation: u32,
+    /// The number of this opening, which no other has.
+    serial: u64,
     buffer: Buffer,
 }
 
@@ -44,6 +48,8 @@ struct OpenLanding {
 struct Incoming {
     sequence: u32,
     landing: Landing,
+    /// The opening that its range lies in.
+    serial: u64,
     /// Where in the buffer the written range starts.
     start: usize,
     total: usize,
@@ -70,14 +76,19 @@ impl Inbound {
         self.granted[index] = Some((first, landing.generation));
         *place = Some(OpenLanding {
             generation: landing.generation,
+            serial: self.opened,
             buffer,
         });
         self.open += 1;
+        self.opened += 1;
         Ok(region)
     }
 
     pub(super) fn close(&mut self, landing: Landing) -> bool {
-        let taken = self.take(landing);
+        let taken = match self.find(landing) {
+            Some(_) => self.take(landing.index),
+            None => None,
+        };
         let is_open = taken.is_some();
         self.quiet.extend(taken.map(|buffer| (landing, buffer)));
         is_open
@@ -96,18 +107,23 @@ impl Inbound {
         }
     }
 
-    fn find(&mut self, landing: Landing) -> Option<&mut Buffer> {
+    fn find(&mut self, landing: Landing) -> Option<&mut OpenLanding> {
         let open = self.landings.get_mut(landing.index as usize)?.as_mut()?;
-        let is_it = open.generation == landing.generation;
-        (is_it || mutant!("landing_generation_unchecked")).then_some(&mut open.buffer)
+        (open.generation == landing.generation).then_some(open)
     }
 
-    fn take(&mut self, landing: Landing) -> Option<Buffer> {
-        self.find(landing)?;
+    /// The buffer that a write began in, if its landing was not closed since.
+    fn find_begun(&mut self, write: &Incoming) -> Option<&mut Buffer> {
+        let index = write.landing.index as usize;
+        let open = self.landings.get_mut(index)?.as_mut()?;
+        let is_it = open.serial == write.serial;
+        (is_it || mutant!("landing_serial_unchecked")).then_some(&mut open.buffer)
+    }
+
+    fn take(&mut self, index: u32) -> Option<Buffer> {
+        let open = self.landings.get_mut(index as usize)?.take()?;
         self.open -= 1;
-        self.landings[landing.index as usize]
-            .take()
-            .map(|open| open.buffer)
+        Some(open.buffer)
     }
 
     pub(super) fn give_quiet<S: FnMut(Arrival<'_>)>(
@@ -153,7 +169,7 @@ impl Inbound {
             return Ok(None);
         };
         // The landing may have been closed since the last bytes; its range was checked when the write began.
-        if self.find(write.landing).is_none() {
+        if self.find_begun(&write).is_none() {
             self.answer(write.sequence, REFUSED)?;
             self.current = Some(Incoming {
                 is_refused: true,
@@ -162,9 +178,9 @@ impl Inbound {
             return Ok(None);
         }
         let at = write.start + write.received;
-        Ok(self
-            .find(write.landing)
-            .map(|buffer| &mut buffer[at..at + len]))
+        let buffer = self.find_begun(&write).ok_or(DownReason::Corrupt)?;
+        let target = buffer.get_mut(at..at + len);
+        target.ok_or(DownReason::Corrupt).map(Some)
     }
 
     /// `len` bytes of the chunk are where they belong.
@@ -182,7 +198,9 @@ impl Inbound {
             self.current = Some(write);
         } else if !write.is_refused {
             self.answer(write.sequence, DONE)?;
-            if let Some(buffer) = self.take(write.landing) {
+            if self.find_begun(&write).is_some()
+                && let Some(buffer) = self.take(write.landing.index)
+            {
                 sink(Arrival::Landed {
                     qp,
                     landing: write.landing,
@@ -205,19 +223,21 @@ impl Inbound {
             generation: (frame.words[2] >> 32) as u32,
         };
         let total = usize::try_from(frame.words[4]).map_err(|_| DownReason::Corrupt)?;
-        let start = self.find(landing).and_then(|buffer| {
-            let open = buffer.region();
-            let start = usize::try_from(frame.words[3].checked_sub(open.offset)?).ok()?;
-            let fits = start.checked_add(total)? <= buffer.len();
-            (fits && frame.words[5] == open.place()).then_some(start)
+        let found = self.find(landing).and_then(|open| {
+            let region = open.buffer.region();
+            let start = usize::try_from(frame.words[3].checked_sub(region.offset)?).ok()?;
+            let fits = start.checked_add(total)? <= open.buffer.len();
+            (fits && frame.words[5] == region.place()).then_some((open.serial, start))
         });
+        let (serial, start) = found.unwrap_or_default();
         let write = Incoming {
             sequence: sequence_of(frame),
             landing,
-            start: start.unwrap_or(0),
+            serial,
+            start,
             total,
             received: 0,
-            is_refused: start.is_none(),
+            is_refused: found.is_none(),
         };
         if write.is_refused {
             let granted = self.granted.get(landing.index as usize).copied().flatten();

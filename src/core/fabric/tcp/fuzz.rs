@@ -86,6 +86,11 @@ impl Lone {
         self.0.open_landing(landing, buffer).map(|_| ())
     }
 
+    /// Closes a landing; false if it was not open.
+    pub fn close_landing(&mut self, landing: Landing) -> bool {
+        self.0.close_landing(landing)
+    }
+
     /// Posts a frame; false if it was refused.
     pub fn post_send(&mut self, frame: &Frame, body: &[u8]) -> bool {
         self.0.post_send(frame, [body, &[]]).is_ok()

@@ -2,10 +2,11 @@
 
 use proptest::prelude::*;
 
+use crate::fabric::queue_pair::{ANSWER, CHUNK, REFUSED, fabric_frame};
 use crate::fabric::tcp::fuzz::Lone;
 use crate::fabric::{Arrival, DownReason, Landing, Outcome, QpId, Token, Write};
 use crate::ground::pattern::pattern;
-use crate::ground::{DType, Shape, TensorMeta};
+use crate::ground::{DType, Region, Shape, TensorMeta};
 use crate::memory::{ArenaConfig, ArenaId, HugePages, Pool, Tensor};
 use crate::wire::Frame;
 
@@ -74,6 +75,56 @@ fn post(near: &mut Lone, far: &mut Lone, pool: &mut Pool, posts: &[Post]) {
                 }));
             }
         }
+    }
+}
+
+/// A chunk of the first write, of `total` bytes into landing 1.
+fn chunk(region: Region, total: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut head = fabric_frame(CHUNK, 0);
+    head.words[1] |= (bytes.len() as u64) << 32;
+    head.words[2] = u64::from(landing(1).index) | u64::from(landing(1).generation) << 32;
+    head.words[3] = region.offset;
+    head.words[4] = total as u64;
+    head.words[5] = region.place();
+    [head.to_bytes().as_slice(), bytes].concat()
+}
+
+/// Generations of landings come round: a write that was left unfinished may find its own again, in another buffer.
+#[test]
+fn a_write_goes_on_in_no_later_opening_of_its_landing() {
+    const LEN: usize = 256 << 10;
+    for later_len in [100, LEN] {
+        let mut pool = pool();
+        let mut lone = Lone::new();
+        let buffer = pool.buffer(LEN).expect("room");
+        let region = buffer.region();
+        lone.open_landing(landing(1), buffer).expect("free");
+        let begun = chunk(region, LEN, &[1; 64]);
+        lone.hear(&begun, &[255], &mut |arrival| panic!("{arrival:?}"));
+
+        assert!(lone.close_landing(landing(1)));
+        let mut later = pool.buffer(later_len).expect("room");
+        later.fill(0);
+        lone.open_landing(landing(1), later).expect("free");
+        let rest = chunk(region, LEN, &[1; LEN - 64]);
+        let (reason, sent) = lone.hear(&rest, &[255], &mut |arrival| {
+            assert!(matches!(arrival, Arrival::Quiet { .. }), "{arrival:?}");
+        });
+        assert_eq!(
+            reason,
+            DownReason::Reset,
+            "the end of the bytes, and nothing wrong with them"
+        );
+        let mut refused = fabric_frame(ANSWER, 0);
+        refused.words[2] = REFUSED;
+        assert_eq!(sent, refused.to_bytes());
+        let mut back = Vec::new();
+        lone.go_down(&mut |arrival| {
+            if let Arrival::Quiet { buffer, .. } = arrival {
+                back.push((buffer.len(), buffer.iter().all(|&byte| byte == 0)));
+            }
+        });
+        assert_eq!(back, [(later_len, true)]);
     }
 }
 
