@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use rendez::fabric::{
     Arrival, Caps, DownReason, Port, Protection, Secured, TcpConfig, TcpPort, kernel_tls,
 };
 use rendez::ground::Nanos;
+use rendez::ground::limits::TLS_RECEIVE_BYTES;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{
     ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
@@ -50,9 +52,17 @@ pub(crate) fn connections() -> [Connection; 2] {
     let name = ServerName::try_from("task").expect("a name");
     let client = ClientConnection::new(Arc::clone(client), name).expect("a client");
     let server = ServerConnection::new(Arc::clone(server)).expect("a server");
+    shaken(client, server)
+}
+
+/// Both after their handshake. What the server says behind it is still to be sent.
+fn shaken(client: ClientConnection, server: ServerConnection) -> [Connection; 2] {
     let mut ends = [Connection::Client(client), Connection::Server(server)];
     while ends.iter().any(|end| end.is_handshaking()) {
         for from in 0..2 {
+            if ends.iter().all(|end| !end.is_handshaking()) {
+                break;
+            }
             let mut flight = Vec::new();
             while ends[from].wants_write() {
                 ends[from].write_tls(&mut flight).expect("memory");
@@ -96,6 +106,11 @@ pub(crate) fn rekeyed() -> [Secured; 2] {
 fn bare() -> (TcpPort, TcpStream, Connection) {
     let [near, far] = super::connected(Ipv4Addr::LOCALHOST.into());
     let [session, bare] = connections();
+    (port_of(near, session), TcpStream::from(far), bare)
+}
+
+/// A port with one connection.
+fn port_of(near: OwnedFd, session: Connection) -> TcpPort {
     let caps = Caps {
         body_max: usize::MAX,
         one_sided: false,
@@ -104,7 +119,7 @@ fn bare() -> (TcpPort, TcpStream, Connection) {
     let mut port = TcpPort::new(TcpConfig::default()).expect("epoll");
     port.attach_secured(near, Some(Secured::new(session)), caps)
         .expect("connected");
-    (port, TcpStream::from(far), bare)
+    port
 }
 
 /// How many frames come before the connection is down, and why it is.
@@ -178,4 +193,43 @@ fn bytes_in_clear_end_the_connection() {
     let (mut port, mut far, _) = bare();
     far.write_all(&frame(1, 0, 0).to_bytes()).expect("room");
     assert_eq!(until_down(&mut port), (0, DownReason::Reset));
+}
+
+/// Tickets are records without data, and a server may send any number of them. All of them lie in the socket before the
+/// port looks, and behind them the end.
+#[test]
+fn a_peer_that_sends_records_without_data_goes_down() {
+    for (tickets, is_too_much) in [(300, false), (3_000, true)] {
+        let (client, server) = &*CONFIGS;
+        let mut server = ServerConfig::clone(server);
+        server.send_tls13_tickets = tickets;
+        // Five bytes more than a ticket has: a record each, since none may begin in one and end in the next for ever.
+        server.max_fragment_size = Some(86);
+        let name = ServerName::try_from("task").expect("a name");
+        let client = ClientConnection::new(Arc::clone(client), name).expect("a client");
+        let server = ServerConnection::new(Arc::new(server)).expect("a server");
+        let [session, mut bare] = shaken(client, server);
+        let mut sealed = Vec::new();
+        while bare.wants_write() {
+            bare.write_tls(&mut sealed).expect("memory");
+        }
+        assert_eq!(sealed.len() > TLS_RECEIVE_BYTES, is_too_much);
+        sealed.truncate(2 * TLS_RECEIVE_BYTES);
+        if !is_too_much {
+            sealed.extend(records(&mut bare));
+        }
+        let (near, mut far) = UnixStream::pair().expect("a pair");
+        rustix::net::sockopt::set_socket_send_buffer_size(&far, 4 * TLS_RECEIVE_BYTES)
+            .expect("a size");
+        far.set_nonblocking(true).expect("an option");
+        far.write_all(&sealed)
+            .expect("all of it lies in the socket");
+        drop(far);
+        let expected = match is_too_much {
+            false => (2, DownReason::Reset),
+            true => (0, DownReason::Corrupt),
+        };
+        let mut port = port_of(near.into(), session);
+        assert_eq!(until_down(&mut port), expected, "{tickets}");
+    }
 }

@@ -6,7 +6,8 @@
 //! thing on the path of a value that does.
 //!
 //! Besides data the other side may send a new key, which is taken. A warning, an alert or a record that was changed on
-//! its way ends the connection. What was received before is authentic and is given.
+//! its way ends the connection. What was received before is authentic and is given. So much as is received at once
+//! holds whole records: a peer of ours never sends all of it without data, and one that does would keep a shard at it.
 
 use std::io::{self, IoSlice, Read, Write};
 
@@ -106,6 +107,8 @@ impl TlsRecords {
         let [first, second] = into;
         let asked = first.len() + second.len();
         let mut got = 0;
+        // Received since data came last.
+        let mut barren = 0;
         let mut is_dry = false;
         self.has_unread = true;
         loop {
@@ -115,7 +118,10 @@ impl TlsRecords {
                     false => &mut second[got - first.len()..],
                 };
                 match self.connection.reader().read(room) {
-                    Ok(count @ 1..) => got += count,
+                    Ok(count @ 1..) => {
+                        got += count;
+                        barren = 0;
+                    }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     // The peer has ended TLS, and said no BYE; or rustls was told of an end.
                     _ => return over(got),
@@ -135,9 +141,16 @@ impl TlsRecords {
                 self.has_unread = false;
                 return Ok(got);
             }
+            if barren >= TLS_RECEIVE_BYTES {
+                return match got {
+                    0 => Err(Stop::Over(DownReason::Corrupt)),
+                    got => Ok(got),
+                };
+            }
             match wire.receive([&mut self.incoming, &mut []]) {
                 Ok(count) => {
                     (self.start, self.end) = (0, count);
+                    barren += count;
                     is_dry = count < self.incoming.len();
                 }
                 Err(stop) => {
