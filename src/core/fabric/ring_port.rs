@@ -469,11 +469,16 @@ impl Port for RingPort {
             let Some(queue_pair) = &mut self.places[index as usize].queue_pair else {
                 continue;
             };
+            let was_open = queue_pair.is_open();
             // Chunks and answers that wait for room do not keep us awake: the peer rings when it makes some.
             let moved = !queue_pair.has_news() && queue_pair.push();
             is_quiet &= !moved && !queue_pair.has_news();
+            let broke = was_open && !queue_pair.is_open();
             if moved {
                 self.note_posted(index);
+            }
+            if broke {
+                self.retire(index);
             }
         }
         for at in 0..self.open.len() {

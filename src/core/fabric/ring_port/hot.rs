@@ -25,13 +25,15 @@ impl RingPort {
             let index = self.hot[at].place;
             let taken = self.look(index, budget - done, sink);
             done += taken;
+            // If the ring left the list, this is what took its place: it is counted for once more, and settled in time.
             let hot = &mut self.hot[at];
             if taken > 0 {
                 hot.idle = 0;
             } else {
                 hot.idle = hot.idle.saturating_add(1);
                 if hot.idle == SETTLE_AFTER {
-                    self.settle(index);
+                    let idle = hot.place;
+                    self.settle(idle);
                 }
             }
         }

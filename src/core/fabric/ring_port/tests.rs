@@ -3,6 +3,9 @@
 use super::*;
 use crate::fabric::lane::Geometry;
 use crate::fabric::ring::{RingMemory, RingProgress};
+use crate::fabric::{Outcome, Token};
+use crate::ground::Shape;
+use crate::memory::{ArenaConfig, ArenaId, HugePages, Pool, Tensor};
 
 const GEOMETRY: Geometry = Geometry {
     slots: 64,
@@ -236,4 +239,119 @@ fn arm_tells_what_has_arrived() {
         poll(&mut hub, 16);
     }
     assert!(hub.arm());
+}
+
+/// A peer's write of so many ones.
+fn write(qp: QpId, token: u64, landing: Landing, region: Region, len: usize) -> Write {
+    Write {
+        qp,
+        token: Token(token),
+        source: Tensor::from_vec(vec![1_u8; len], Shape::row(len as u64).expect("a row"))
+            .expect("as long"),
+        landing,
+        region,
+    }
+}
+
+/// Generations of landings come round: a write that was left unfinished may find its own again, in another buffer.
+#[test]
+fn a_write_goes_on_in_no_later_opening_of_its_landing() {
+    let config = ArenaConfig {
+        segment_bytes: 1 << 20,
+        bytes_max: 1 << 20,
+        huge_pages: HugePages::Off,
+    };
+    let mut pool = Pool::new(ArenaId(0), config).expect("memory");
+    let (mut hub, qps, mut peers) = star(1);
+    let (peer, qp) = &mut peers[0];
+    let landing = Landing {
+        index: 5,
+        generation: 7,
+    };
+    let long = pool.buffer(64 << 10).expect("room");
+    let region = hub.open_landing(qps[0], landing, long).expect("free");
+    peer.post_write(write(*qp, 1, landing, region, 64 << 10))
+        .expect("room");
+    peer.poll(Nanos(0), 16, &mut |arrival| panic!("{arrival:?}"));
+    hub.poll(Nanos(0), 16, &mut |arrival| panic!("{arrival:?}"));
+
+    hub.close_landing(qps[0], landing);
+    let mut short = pool.buffer(512).expect("room");
+    short.fill(0);
+    let region = hub.open_landing(qps[0], landing, short).expect("free");
+    peer.post_write(write(*qp, 2, landing, region, 100))
+        .expect("room");
+    let (mut quiet, mut landed, mut wrote) = (0, Vec::new(), Vec::new());
+    for _ in 0..10 {
+        peer.poll(Nanos(0), 16, &mut |arrival| match arrival {
+            Arrival::Wrote { token, outcome, .. } => wrote.push((token.0, outcome)),
+            other => panic!("{other:?}"),
+        });
+        hub.poll(Nanos(0), 16, &mut |arrival| match arrival {
+            Arrival::Quiet { .. } => quiet += 1,
+            Arrival::Landed { len, buffer, .. } => {
+                landed.push((len, buffer.iter().filter(|&&byte| byte == 1).count()));
+            }
+            other => panic!("{other:?}"),
+        });
+    }
+    assert_eq!(quiet, 1);
+    assert_eq!(landed, [(100, 100)], "nothing of the first lies in it");
+    assert_eq!(wrote, [(1, Outcome::Refused), (2, Outcome::Done)]);
+}
+
+/// A ring that goes down in a look is off the list: what its look counts for is no other ring's.
+#[test]
+fn a_ring_is_settled_also_when_another_goes_down() {
+    for idle in SETTLE_AFTER - 4..SETTLE_AFTER + 2 {
+        let (mut hub, qps, mut peers) = star(2);
+        // Each brings something, in this order: so the second is the last of the hot ones.
+        for peer in &mut peers {
+            post(peer).expect("room");
+            while poll(&mut hub, 16).0.is_empty() {}
+        }
+        for _ in 0..idle {
+            poll(&mut hub, 16);
+        }
+        let (peer, qp) = &mut peers[0];
+        peer.lanes(*qp).expect("open").0.publish(1, 99);
+        let mut downs = Vec::new();
+        for _ in 0..2 * SETTLE_AFTER {
+            downs.extend(poll(&mut hub, 16).1);
+        }
+        assert_eq!(downs, [(qps[0], DownReason::Corrupt)]);
+        let (peer, qp) = &mut peers[1];
+        let told = peer.lanes(*qp).expect("open").0.progress().slots;
+        assert_eq!(told, 1, "after {idle} looks");
+    }
+}
+
+#[test]
+fn a_liar_that_is_found_when_the_port_is_armed_leaves_the_lists() {
+    let (mut hub, qps, mut peers) = star(1);
+    post(&mut peers[0]).expect("room");
+    while poll(&mut hub, 16).0.is_empty() {}
+    let (peer, qp) = &mut peers[0];
+    peer.lanes(*qp).expect("open").1.set_progress(RingProgress {
+        slots: 1 << 40,
+        payload: 0,
+    });
+    let landing = Landing {
+        index: 0,
+        generation: 0,
+    };
+    let region = Region::default();
+    hub.post_write(write(qps[0], 1, landing, region, 64 << 10))
+        .expect("room");
+    assert!(!hub.arm(), "it is to be told");
+    let mut downs = Vec::new();
+    hub.poll(Nanos(0), 16, &mut |arrival| {
+        if let Arrival::Down { qp, reason } = arrival {
+            downs.push((qp, reason));
+        }
+    });
+    assert_eq!(downs, [(qps[0], DownReason::Corrupt)]);
+    let before = hub.stats().rings_polled;
+    poll(&mut hub, 16);
+    assert_eq!(hub.stats().rings_polled, before, "no ring is left");
 }
