@@ -8,10 +8,11 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use rendez::fabric::verbs::{
-    Access, Domain, PathConfig, QpEndpoint, VerbsConfig, VerbsError, VerbsPort, sys,
+    Access, CompletionQueue, Domain, PathConfig, QpEndpoint, QueuePair, RetryPolicy, SharedReceive,
+    VerbsConfig, VerbsError, VerbsPort, WorkKind, WorkRequest, sys,
 };
 use rendez::fabric::{Arrival, DownReason, Landing, Outcome, Port, QpId, Token, Write};
-use rendez::ground::limits::{VERBS_DRAIN_NS, VERBS_SIGNAL_EVERY};
+use rendez::ground::limits::{VERBS_DRAIN_NS, VERBS_SIGNAL_EVERY, VERBS_WINDOW};
 use rendez::ground::{Code, DType, MemoryKind, Nanos, Region, Shape, TensorMeta, catalogue};
 use rendez::memory::arena::Registrable;
 use rendez::memory::{ArenaConfig, ArenaId, ArenaSegment, Export, HugePages, Pool, Tensor};
@@ -847,4 +848,77 @@ fn credit_is_returned_when_a_slot_is_free_again() {
     net.ports[1]
         .post_send(far, &message(4), [&[], &[]])
         .expect("the credit has come back");
+}
+
+/// A queue pair of the first device that keeps to no rule, connected to the second port.
+struct Raw {
+    qp: QueuePair,
+    _queues: (CompletionQueue, SharedReceive),
+}
+
+impl Raw {
+    fn new(port: &mut VerbsPort) -> (Self, QpId) {
+        let path = PathConfig {
+            device: Some("shim0".into()),
+            ..PathConfig::default()
+        };
+        let domain = Domain::open(shim::table(), &path).expect("a device");
+        let completions = CompletionQueue::new(&domain, 1024).expect("a queue");
+        let receive = SharedReceive::new(&domain, 32).expect("a queue");
+        let mut qp = QueuePair::new(&domain, &completions, &receive, 512, 64).expect("a pair");
+        let (far, far_end) = port.open(2).expect("room");
+        let end = QpEndpoint {
+            number: qp.number(),
+            first_packet: 77,
+            gid: domain.path().gid,
+            ..far_end
+        };
+        qp.connect(&far_end, 77, RetryPolicy::default())
+            .expect("a peer");
+        port.connect(far, &end).expect("a peer");
+        let _queues = (completions, receive);
+        (Self { qp, _queues }, far)
+    }
+
+    fn send(&mut self, number: u64) {
+        let bytes = message(number).to_bytes();
+        let request = WorkRequest {
+            id: number,
+            what: WorkKind::Send,
+            address: bytes.as_ptr().expose_provenance() as u64,
+            len: bytes.len() as u32,
+            lkey: 0,
+            is_signalled: false,
+            is_inline: true,
+        };
+        // SAFETY: it is inline, and the bytes live until the post returns.
+        unsafe { self.qp.post(&[request]) }.expect("posted");
+    }
+}
+
+/// All peers of a port share its receive entries: one that sends into more than it knows to be granted takes them from
+/// the others. What it does not know of yet does not count, though it was told.
+#[test]
+fn a_peer_that_sends_more_than_it_was_granted_goes_down_alone() {
+    for over in [0, 1] {
+        shim::reset();
+        let mut net = net(1).expect("a net");
+        let (mut raw, far) = Raw::new(&mut net.ports[1]);
+        // What the port says of credit stays on its way.
+        shim::delay(Some(1));
+        for number in 0..u64::from(VERBS_WINDOW) + over {
+            raw.send(number);
+        }
+        net.rest();
+        let heard = net.logs[1].frames.iter().filter(|frame| frame.0 == far);
+        assert_eq!(heard.count(), usize::from(VERBS_WINDOW));
+        shim::delay(None);
+        if over == 0 {
+            assert_eq!(net.logs[1].down, []);
+        } else {
+            net.rest();
+            assert_eq!(net.logs[1].down, [(far, DownReason::Corrupt)]);
+        }
+        net.works(0);
+    }
 }

@@ -438,6 +438,8 @@ const _: () = assert!(VERBS_SLOT_BYTES.is_multiple_of(FRAME_BYTES));
 const _: () = assert!(FRAME_BYTES + INLINE_MAX + 3 * 48 <= VERBS_SLOT_BYTES);
 const _: () = assert!(VERBS_SENDS >= VERBS_WINDOW as u32 + 3 * VERBS_SIGNAL_EVERY);
 const _: () = assert!(VERBS_WINDOW_RESERVE < VERBS_WINDOW / 8);
+// Counts of entries come round at 2¹⁶, and a place among so many is found by the rest.
+const _: () = assert!(VERBS_WINDOW.is_power_of_two());
 // A further message holds 1272 bytes of a body.
 const _: () = assert!(
     VERBS_WINDOW_MIN as usize / 2 > VERBS_WINDOW_RESERVE as usize + BODY_MAX.div_ceil(1272)

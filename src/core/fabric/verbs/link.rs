@@ -4,9 +4,10 @@
 //!
 //! **Credit.** Every message, and every write with immediate, takes one of the receive entries that the peer grants.
 //! What the peer has consumed comes back as a count in every message of its own. A message may be sent only into an
-//! entry, so a receiver is never "not ready". The last two entries are kept: one for a message that returns nothing but
-//! credit, sent when half the peer's entries are consumed and untold; one for the goodbye. Both sides cannot be stuck:
-//! a side that sends its last credit message does so after it consumed half a window more than it had told before.
+//! entry, so a receiver is never "not ready"; a peer that sends more than it knows to be granted goes down. The last
+//! two entries are kept: one for a message that returns nothing but credit, sent when half the peer's entries are
+//! consumed and untold; one for the goodbye. Both sides cannot be stuck: a side that sends its last credit message does
+//! so after it consumed half a window more than it had told before.
 //!
 //! **Completions.** One request in 32 is signalled; requests complete in order, so its completion is that of all before
 //! it. Each piece of a write is signalled: a sender waits for it.
@@ -32,7 +33,7 @@ use super::{Proof, RECEIVE_SLOTS, StagingSlots, VerbsStats};
 use crate::fabric::{Arrival, Caps, DownReason, Landing, Outcome, PostRefusal, QpId, Write};
 use crate::ground::Nanos;
 use crate::ground::limits::{
-    BODY_MAX, VERBS_DRAIN_NS, VERBS_SEND_SLOTS, VERBS_SENDS, VERBS_WINDOW_RESERVE,
+    BODY_MAX, VERBS_DRAIN_NS, VERBS_SEND_SLOTS, VERBS_SENDS, VERBS_WINDOW, VERBS_WINDOW_RESERVE,
 };
 use crate::memory::{Buffer, Tensor};
 use crate::wire::Frame;
@@ -92,6 +93,10 @@ pub(super) struct VerbsLink {
     /// Of the peer's: consumed here, and told.
     heard: u16,
     told: u16,
+    /// What of it was told by each entry of the peer's that we used, modulo their number; and what the peer has said
+    /// that it knows.
+    told_by: [u16; VERBS_WINDOW as usize],
+    known: u16,
     /// The number of the next request.
     next: u32,
     /// Requests whose completion is not known, in order. The last are in `batch`, and not posted yet.
@@ -175,6 +180,8 @@ impl VerbsLink {
             returned: 0,
             heard: 0,
             told: 0,
+            told_by: [0; VERBS_WINDOW as usize],
+            known: 0,
             next: 0,
             posted: VecDeque::with_capacity(VERBS_SENDS as usize),
             batch: Vec::with_capacity(POST_MAX),

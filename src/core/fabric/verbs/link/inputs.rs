@@ -5,7 +5,7 @@
 use super::{Ends, GivenBack, Posted, Proof, State, Tools, VerbsLink};
 use crate::fabric::verbs::message::{self, VerbsMessage, Word};
 use crate::fabric::{Arrival, DownReason, FABRIC_KIND_MIN};
-use crate::ground::limits::VERBS_WORDS;
+use crate::ground::limits::{VERBS_WINDOW, VERBS_WORDS};
 
 impl VerbsLink {
     /// A completion of ours, and of all requests before it.
@@ -70,6 +70,13 @@ impl VerbsLink {
             return Err(DownReason::Corrupt);
         }
         self.returned = stamp.consumed;
+        // A message says by its stamp which of ours its sender had heard, and so what credit it knew of.
+        if back > 0 {
+            self.known = self.told_by[usize::from(stamp.consumed.wrapping_sub(1) % VERBS_WINDOW)];
+        }
+        if self.heard.wrapping_sub(self.known) > self.granted {
+            return Err(DownReason::Corrupt);
+        }
         if self.state == State::Proving {
             return self.heard_first(&message);
         }
@@ -131,6 +138,10 @@ impl VerbsLink {
         sink: &mut S,
     ) -> Ends<bool> {
         self.heard = self.heard.wrapping_add(1);
+        // It has no stamp: its sender may know all that was told.
+        if self.heard.wrapping_sub(self.told) > self.granted {
+            return Err(DownReason::Corrupt);
+        }
         if !self.is_open() {
             return Ok(false);
         }

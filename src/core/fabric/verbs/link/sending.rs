@@ -12,7 +12,7 @@ use crate::fabric::verbs::queue_pair::{POST_MAX, WorkKind, WorkRequest};
 use crate::fabric::verbs::slots::Slots;
 use crate::ground::limits::{
     VERBS_SENDS, VERBS_SIGNAL_EVERY, VERBS_SLICE_BYTES, VERBS_SLICES, VERBS_STAGE_BYTES,
-    VERBS_WINDOW_RESERVE,
+    VERBS_WINDOW, VERBS_WINDOW_RESERVE,
 };
 use crate::wire::Frame;
 
@@ -20,6 +20,13 @@ impl VerbsLink {
     #[inline]
     pub(super) const fn in_flight(&self) -> u16 {
         self.sent.wrapping_sub(self.returned)
+    }
+
+    /// One of the peer's entries is used, behind which the peer knows what it was told.
+    #[inline]
+    fn use_entry(&mut self) {
+        self.told_by[usize::from(self.sent % VERBS_WINDOW)] = self.told;
+        self.sent = self.sent.wrapping_add(1);
     }
 
     /// Entries of the peer's that may be used, less those that are kept.
@@ -159,7 +166,7 @@ impl VerbsLink {
         }
         let (remote, rkey) = (piece.remote, piece.rkey);
         let what = if is_last {
-            self.sent = self.sent.wrapping_add(1);
+            self.use_entry();
             WorkKind::WriteWithImmediate {
                 remote,
                 rkey,
@@ -241,7 +248,7 @@ impl VerbsLink {
         stats: &mut VerbsStats,
     ) {
         self.told = self.heard;
-        self.sent = self.sent.wrapping_add(1);
+        self.use_entry();
         stats.messages += 1;
         let is_awaited = matches!(word, Some(Word::Bye | Word::Check));
         let is_inline = len <= self.qp.inline_max() as usize && !is_awaited;
