@@ -922,3 +922,21 @@ fn a_peer_that_sends_more_than_it_was_granted_goes_down_alone() {
         net.works(0);
     }
 }
+
+/// That the last entry was used may be heard when the completions were looked at already: those of before may have come
+/// since, and are looked at before the queue pair is destroyed.
+#[test]
+fn completions_are_looked_at_once_more_behind_the_last_entry() {
+    shim::reset();
+    let mut net = net(1).expect("a net");
+    net.rest();
+    shim::silence();
+    net.ports[1].close(net.pairs[0][1]);
+    net.rest();
+    assert_eq!(net.logs[1].down, []);
+    shim::event_of_pairs(1, sys::IBV_EVENT_QP_LAST_WQE_REACHED);
+    net.turn();
+    assert_eq!(net.logs[1].down, [], "this turn looked before the event");
+    net.turn();
+    assert_eq!(net.logs[1].down.len(), 1);
+}

@@ -263,8 +263,13 @@ impl VerbsPort {
             if !link.is_drained(now) {
                 continue;
             }
-            let seen = count - *link.drained_at.get_or_insert(count);
-            let has_come = seen >= self.completions_max && !mutant!("verbs_busy_pairs_kept");
+            // Completions were looked at before this was known: only a later look says that those of before are gone.
+            let Some(drained_at) = link.drained_at else {
+                link.drained_at = Some(count);
+                continue;
+            };
+            let has_come =
+                count - drained_at >= self.completions_max && !mutant!("verbs_busy_pairs_kept");
             if is_empty || has_come {
                 self.ending.swap_remove(at);
                 self.forget(index);
