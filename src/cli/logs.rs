@@ -25,7 +25,7 @@ const VARIABLE: &str = "RENDEZ_LOG";
 pub fn begin(usual: LevelFilter, format: LogFormat) {
     let usual = Targets::new().with_target("rendez", usual);
     let asked = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
-    let parsed = asked.as_deref().map(str::parse::<Targets>);
+    let parsed = asked.as_deref().map(filter_of);
     let (filter, refusal) = match parsed {
         Some(Ok(filter)) => (filter, None),
         Some(Err(error)) => (usual, Some(error)),
@@ -51,8 +51,29 @@ pub fn begin(usual: LevelFilter, format: LogFormat) {
         LogFormat::Json => registry.with(layer.json().flatten_event(true)).try_init(),
     };
     if let (Some(error), Some(asked)) = (refusal, asked) {
-        tracing::warn!(%error, asked, "RENDEZ_LOG is ignored: it is no filter of levels");
+        tracing::warn!(
+            error,
+            asked,
+            "RENDEZ_LOG is ignored: write a level (off, error, warn, info, debug or trace), or warn,rendez=debug"
+        );
     }
+}
+
+/// The filter that a text says. To the library a word that is no level is a target, of which then all is logged, and
+/// nothing else: so a level that is misspelt would silence everything.
+fn filter_of(text: &str) -> Result<Targets, String> {
+    let is_ours = |target: &str| {
+        let root = target.split("::").next().unwrap_or(target);
+        root == "rendez" || root.starts_with("rendez_")
+    };
+    let words = text.split(',').filter(|part| !part.contains('='));
+    for word in words.filter(|word| !word.is_empty()) {
+        if word.parse::<LevelFilter>().is_err() && !is_ours(word) {
+            return Err(format!("`{word}` is no level, and no part of rendez"));
+        }
+    }
+    text.parse()
+        .map_err(|error: tracing_subscriber::filter::ParseError| error.to_string())
 }
 
 /// The format that arguments ask for, also if they are no command: what is wrong with them is told in it.
