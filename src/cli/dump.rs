@@ -4,6 +4,7 @@
 
 mod timeline;
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -102,11 +103,17 @@ pub fn run(args: &DumpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         return unanswered.end();
     }
     let mut all: Vec<(usize, Event)> = Vec::new();
+    // A task that was asked leaves a copy beside its recorder: what is in both is one event.
+    let mut seen: BTreeSet<(&str, u64, u16, u64)> = BTreeSet::new();
     let clocks = timeline::Aligned::of(&recordings);
     for ((at, recording), clock) in recordings.iter().enumerate().zip(&clocks) {
-        let is_wanted = |event: &Event| args.step.is_none_or(|step| event.step == step);
-        let wanted = recording.events().into_iter().filter(is_wanted);
-        all.extend(wanted.map(|event| {
+        let head = &recording.head;
+        let wanted = recording.numbered_events().into_iter();
+        let wanted = wanted.filter(|(number, event)| {
+            args.step.is_none_or(|step| event.step == step)
+                && seen.insert((&head.task, head.incarnation, head.shard, *number))
+        });
+        all.extend(wanted.map(|(_, event)| {
             (
                 at,
                 Event {

@@ -342,6 +342,37 @@ fn what_a_recording_says_reaches_no_terminal_as_commands() {
     assert!(!text.contains(['\x1b', '\r']), "{text:?}");
 }
 
+/// A task that was asked leaves a copy beside its recorder, which goes on.
+#[test]
+fn what_two_copies_of_a_recording_have_is_listed_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Two events may be alike, and are two.
+    let events = [5, 5, 6].map(|step| event(What::Sent, 9_000, step, [0, 20, 30]));
+    let other = recorded("/job:b", 1, 1, &events[..1]);
+    let files = [
+        ("a.rdz", recorded("/job:a", 1, 1, &events)),
+        ("a-asked.rdz", recorded("/job:a", 1, 1, &events[..2])),
+        ("b.rdz", other),
+    ];
+    let mut arguments = vec!["rendez".into(), "dump".into(), "--json".into()];
+    for (name, bytes) in files {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).expect("is written");
+        arguments.push(path.into_os_string());
+    }
+    let listed = folder.path().join("listed");
+    let out = std::fs::File::create(&listed).expect("a file");
+    let mut terminal = Terminal::into_writer(Box::new(out), None);
+    let code = crate::run(arguments, &mut terminal, &mut std::io::stderr());
+    let listed = std::fs::read_to_string(listed).expect("a list");
+    let count = |task: &str| listed.lines().filter(|line| line.contains(task)).count();
+    assert_eq!(
+        (code, count("/job:a\""), count("/job:b\"")),
+        (0, 3, 1),
+        "{listed}"
+    );
+}
+
 #[test]
 fn what_is_no_recording_says_why() {
     let whole = recorded("/job:a", 1, 1, &[]);

@@ -471,6 +471,13 @@ impl Recording {
     /// The events that are whole, oldest first.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
+        let numbered = self.numbered_events().into_iter();
+        numbered.map(|(_, event)| event).collect()
+    }
+
+    /// The same, each with its number, by which another copy of this recording has it too.
+    #[must_use]
+    pub fn numbered_events(&self) -> Vec<(u64, Event)> {
         let ring_at = self.words[8] as usize;
         let ring = &self.words[ring_at..ring_at + self.words[9] as usize * EVENT_WORDS];
         let (events, _) = ring.as_chunks::<EVENT_WORDS>();
@@ -496,7 +503,7 @@ impl Recording {
             })
             .collect();
         found.sort_by_key(|(number, _)| *number);
-        found.into_iter().map(|(_, event)| event).collect()
+        found
     }
 
     /// What the hash of a key stands for, if that is still known.
