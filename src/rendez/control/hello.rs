@@ -136,13 +136,16 @@ pub(crate) fn meant_for(hello: &proto::Hello, own: &str) -> Result<(), Refusal> 
     if hello.dialled == own {
         return Ok(());
     }
-    let message = format!("dialled {:?}{THIS_IS}{own}", clip(&hello.dialled));
+    let message = format!("{DIALLED}{:?}{THIS_IS}{own}", clip(&hello.dialled));
     Err(Refusal::fatal(
         Code::NotFound,
         catalogue::PEER_UNKNOWN,
         message,
     ))
 }
+
+/// What stands before the name that was dialled.
+const DIALLED: &str = "dialled ";
 
 /// What stands before the name of a task that was dialled by another name.
 const THIS_IS: &str = ", but this is ";
@@ -152,6 +155,18 @@ pub fn named_in(status: &Status) -> Option<TaskName> {
     let is_told = status.reason() == catalogue::PEER_UNKNOWN;
     let (_, name) = status.message().rsplit_once(THIS_IS).filter(|_| is_told)?;
     TaskName::parse(name).ok()
+}
+
+/// The job of observers. No task is called so: a dialler that names one asks which task is here.
+pub(crate) const OBSERVER_JOB: &str = "observer";
+
+/// True if a dialler only asked which task is here, and was told.
+pub(crate) fn is_question(refusal: &Refusal) -> bool {
+    let asked = refusal.status.message().strip_prefix(DIALLED);
+    let asked = asked.and_then(|asked| asked.split_once(THIS_IS));
+    let asked = asked.and_then(|(asked, _)| TaskName::parse(asked.trim_matches('"')).ok());
+    refusal.status.reason() == catalogue::PEER_UNKNOWN
+        && asked.is_some_and(|asked| asked.job() == OBSERVER_JOB)
 }
 
 /// Whether the peer's user may connect, and whether it shares our read domain.

@@ -20,7 +20,7 @@ use super::dial::unreachable;
 use super::exchange::Seals;
 use super::greeting::GreetingTerms as Greets;
 use super::handshake::{self, Terms};
-use super::hello::Evidence;
+use super::hello::{self, Evidence};
 use super::lane::{Lane, Then};
 use super::plane::{ClaimKind, Established, Met, Plane};
 use super::refusal::{Refusal, protocol_refusal};
@@ -63,6 +63,9 @@ impl Plane {
             // The dialler was told, if possible; on our side no caller waits for it.
             Err(refusal) if refusal.is_busy() => {
                 tracing::debug!(task = %self.config.task, refusal = %refusal.status, "a connection was put off")
+            }
+            Err(refusal) if hello::is_question(&refusal) => {
+                tracing::debug!(task = %self.config.task, refusal = %refusal.status, "an observer was told who is here")
             }
             Err(refusal) => {
                 tracing::info!(task = %self.config.task, refusal = %refusal.status, "a connection was refused")

@@ -85,7 +85,11 @@ impl Plane {
             Err(refusal) if refusal.is_busy() => {
                 tracing::debug!(task = %self.config.task, %from, refusal = %refusal.status, "a connection was put off")
             }
-            // A dialler that uses another name is told ours: so a visitor learns which task listens here.
+            Err(refusal) if hello::is_question(&refusal) => {
+                let refusal = &refusal.status;
+                tracing::debug!(task = %self.config.task, %from, %refusal, "an observer was told who is here")
+            }
+            // A dialler that uses another name is told ours.
             Err(refusal) if refusal.status.reason() == catalogue::PEER_UNKNOWN => {
                 tracing::info!(task = %self.config.task, %from, refusal = %refusal.status, "a connection was refused")
             }

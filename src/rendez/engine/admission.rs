@@ -11,7 +11,7 @@ use crate::ground::limits::FEATURE_NAME_MAX;
 use crate::ground::{Code, Status, catalogue};
 
 /// The job of observers, which hand nothing over. It belongs to every cluster.
-pub const OBSERVER_JOB: &str = "observer";
+pub const OBSERVER_JOB: &str = crate::control::OBSERVER_JOB;
 
 /// How a hello names its epoch.
 const EPOCH: &str = "epoch=";
