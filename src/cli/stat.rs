@@ -35,6 +35,11 @@ pub struct StatArgs {
 /// What is wrong with settings or cluster; why a task cannot be asked.
 pub fn run(args: &StatArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let ask = &args.question.ask;
+    let is_time = |text: &&String| units::positive_duration(text).is_ok();
+    if let Some(time) = args.question.whom.iter().find(is_time) {
+        let message = format!("`{time}` is no task and no address; did you mean `--watch={time}`?");
+        return Err(CliError::usage("USAGE", message));
+    }
     let observer = Observer::new(ask, &args.question.whom)?;
     let mut before: Vec<(String, Seen)> = Vec::new();
     loop {

@@ -46,13 +46,25 @@ Examples:
   rendez up cluster.toml --require tcp --check   the same by TCP
   rendez up cluster.toml -- ./program            your program, once for each task, with RENDEZ_TASK set";
 
+/// Refuses what a task is told, and all of them cannot be.
+fn refused<T>(_: &str) -> Result<T, &'static str> {
+    Err(
+        "`up` takes the cluster from FILE and starts every task; leave out --config, --job and --task",
+    )
+}
+
 /// Options of `up`.
 #[derive(Args, Clone, PartialEq, Debug)]
+#[command(
+    mut_arg("config", |arg| arg.hide(true).value_parser(refused::<PathBuf>)),
+    mut_arg("job", |arg| arg.hide(true).value_parser(refused::<String>)),
+    mut_arg("task", |arg| arg.hide(true).value_parser(refused::<String>)),
+)]
 pub struct UpArgs {
     /// The file with the cluster: a configuration with a `[cluster]`.
     pub file: PathBuf,
     /// Each task first hands a small real file to every other and takes it from each, and checks every byte.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "command")]
     pub check: bool,
     /// End when that is done.
     #[arg(long, requires = "check")]
