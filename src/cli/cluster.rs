@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::report::lay_out;
-use super::settings::SettingArgs;
+use super::settings::{SettingArgs, resolved};
 use super::terminal::Terminal;
-use rendez::cluster::{Epoch, Local, Membership, Resolved, resolve};
+use rendez::cluster::{Epoch, Local, Membership, Resolved};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,7 +43,7 @@ pub struct ClusterShowArgs {
 pub fn run(command: &ClusterCommand, terminal: &mut Terminal) -> Result<(), CliError> {
     let ClusterCommand::Show(args) = command;
     let loaded = args.settings.load()?;
-    let resolved = resolve(&loaded.surroundings()?)?;
+    let resolved = resolved(&loaded)?;
     let text = if args.json {
         json(&resolved)
     } else {

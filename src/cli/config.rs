@@ -33,7 +33,7 @@ pub enum ConfigCommand {
     /// Print every setting; the output is a configuration file.
     #[command(after_help = EXAMPLES)]
     Show(ConfigShowArgs),
-    /// Say what of the configuration cannot work; ends with 78 if anything.
+    /// Say what of the configuration cannot work; ends with 78 if anything, and with 12 if tasks are only not reached.
     #[command(after_help = EXAMPLES)]
     Check(CheckArgs),
     /// Print the reference page.

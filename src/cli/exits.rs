@@ -46,7 +46,7 @@ pub const EXITS: &[Exit] = &[
     },
     Exit {
         status: 11,
-        meaning: "a connection is accepted, but no answer comes: a stopped process",
+        meaning: "a connection is accepted, but no answer comes: a stopped process, or it is not rendez",
         reasons: &[catalogue::GREETING_LATE, catalogue::CALL_DEADLINE],
     },
     Exit {
@@ -108,6 +108,8 @@ pub const EXITS: &[Exit] = &[
             catalogue::CLUSTER_DUPLICATE_JOB,
             catalogue::CLUSTER_FILE_MALFORMED,
             catalogue::CLUSTER_UNRESOLVED,
+            catalogue::CLUSTER_TASK_UNDEFINED,
+            catalogue::CONTROL_EXPOSED,
         ],
     },
     Exit {

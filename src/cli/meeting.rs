@@ -21,10 +21,10 @@ use serde::{Deserialize, Serialize};
 
 use super::error::CliError;
 use super::exchange::{GRACE, hear_data, hear_taken, probe};
-use super::observer::ask_only;
+use super::observer::{ask_only, undefined};
 use super::serve;
-use super::settings::SettingArgs;
-use rendez::cluster::{Membership, resolve};
+use super::settings::{SettingArgs, resolved};
+use rendez::cluster::Membership;
 use rendez::control::{Address, Incoming, Services};
 use rendez::engine::{Engine, OBSERVER_JOB, Recv};
 use rendez::ground::limits::OFFERED_PUSHES_MAX;
@@ -222,7 +222,7 @@ impl Presence {
             Err(error) => return Err(error),
         };
         let loaded = settings.load()?;
-        let resolved = resolve(&loaded.surroundings()?)?;
+        let resolved = resolved(&loaded)?;
         let Membership::Known(spec) = &resolved.membership else {
             return Err(taken);
         };
@@ -313,6 +313,7 @@ impl Offering {
         to: &TaskName,
         patience: Duration,
     ) -> Result<Self, CliError> {
+        check_member(settings, to)?;
         let (told, takers) = mpsc::channel();
         let (takes, board) = (Takes::new(to.clone(), told), Board::default());
         let services = board.services().on(TAKE, move |call| takes.answer(call));
@@ -341,10 +342,10 @@ impl Offering {
                 let heard = hear_taken(engine, &taker)?;
                 return Ok((taker, heard));
             }
-            failed(&mut there).map_err(|status| engine.with_cause(&self.to, status))?;
+            failed(&mut there).map_err(|status| waited(engine.with_cause(&self.to, status)))?;
         }
         let message = format!(
-            "no one took it at {} in time: run `rendez pull --from {}` there",
+            "no one took it at {} in time: run `rendez pull --from {}` there, or raise `--patience`",
             self.to,
             self.presence.task()
         );
@@ -396,6 +397,7 @@ pub(super) fn seek(
     from: &TaskName,
     patience: Duration,
 ) -> Result<(Presence, TaskName, Recv), CliError> {
+    check_member(settings, from)?;
     let presence = Presence::enter(settings, patience, &Board::default().services(), false)?;
     let engine = presence.engine();
     let question = written(&Wanted {
@@ -410,7 +412,7 @@ pub(super) fn seek(
     let mut silent = None;
     let mut data: Option<(TaskName, Recv)> = None;
     while Instant::now() < until {
-        failed(&mut there).map_err(|status| engine.with_cause(from, status))?;
+        failed(&mut there).map_err(|status| waited(engine.with_cause(from, status)))?;
         let found = match engine.call(from, FIND, &question, ANSWERS_IN) {
             Ok(found) => read::<Found>(&found)?,
             Err(status) if status.code() == Code::Unimplemented => return Err(status.into()),
@@ -452,14 +454,52 @@ pub(super) fn seek(
         }
     }
     if let Some(status) = silent {
-        return Err(engine.with_cause(from, status).into());
+        return Err(waited(engine.with_cause(from, status)).into());
     }
     let message = format!(
-        "{from} answers, and nothing was pushed to {} there in time: run `rendez push … --to {}`",
+        "{from} answers, and nothing was pushed to {} there in time: run `rendez push … --to {}`, or raise \
+         `--patience`",
         presence.task(),
         presence.task()
     );
     Err(Status::of(catalogue::DEADLINE, message).into())
+}
+
+/// Refuses to wait for a task that the cluster does not have.
+fn check_member(settings: &SettingArgs, task: &TaskName) -> Result<(), CliError> {
+    let loaded = settings.load()?;
+    let resolved = resolved(&loaded)?;
+    let peers = loaded.config.peers.keys();
+    let mut known: Vec<TaskName> = peers
+        .filter_map(|name| TaskName::parse(name).ok())
+        .collect();
+    match &resolved.membership {
+        Membership::Known(spec) => known.extend(spec.tasks().map(|(task, _)| task)),
+        Membership::Rooted { size, .. } => {
+            let job = resolved.task.job();
+            known.extend((0..*size).filter_map(|rank| TaskName::new(job, 0, rank).ok()));
+        }
+    }
+    match known.contains(task) {
+        true => Ok(()),
+        false => Err(undefined(task, known.iter()).into()),
+    }
+}
+
+/// `status` of a task that was waited for, with the option that says how long.
+fn waited(status: Status) -> Status {
+    const OPTION: &str = "raise `--patience`";
+    let is_wait = [
+        catalogue::CONNECT_DEADLINE,
+        catalogue::CONNECTION_REFUSED,
+        catalogue::GREETING_LATE,
+    ];
+    let message = status.message().replace("raise `connect_timeout`", OPTION);
+    let message = match is_wait.contains(&status.reason()) && !message.contains(OPTION) {
+        true => format!("{message}; {OPTION} if it comes later"),
+        false => message,
+    };
+    Status::new(status.code(), status.reason(), message)
 }
 
 fn no_random(error: getrandom::Error) -> CliError {

@@ -10,7 +10,7 @@ use clap::Args;
 
 use super::error::CliError;
 use super::report::wrapped;
-use super::settings::SettingArgs;
+use super::settings::{SettingArgs, of_settings};
 use super::terminal::Terminal;
 use super::units;
 use super::weights::printable;
@@ -276,7 +276,8 @@ impl Unanswered {
 fn why(status: &Status) -> String {
     match status.reason() {
         catalogue::GREETING_LATE => {
-            "a connection is accepted there, but no answer comes: the process is stopped, or has no processor time"
+            "a connection is accepted there, but no answer comes: the process is stopped, has no processor time, or is \
+             not rendez"
                 .into()
         }
         catalogue::CALL_DEADLINE => {
@@ -307,18 +308,10 @@ fn targets(loaded: &Loaded, whom: &[String]) -> Result<Vec<Target>, CliError> {
             Some(known) => known,
             None => known.insert(all_tasks(loaded)?),
         };
-        let (_, address) = known.iter().find(|(of, _)| *of == task).ok_or_else(|| {
-            let names: Vec<String> = known
-                .iter()
-                .take(16)
-                .map(|(of, _)| of.to_string())
-                .collect();
-            let message = format!(
-                "{task} is neither in the cluster nor in [peers]; they have {}",
-                names.join(", ")
-            );
-            Status::of(catalogue::CLUSTER_TASK_UNDEFINED, message)
-        })?;
+        let (_, address) = known
+            .iter()
+            .find(|(of, _)| *of == task)
+            .ok_or_else(|| undefined(&task, known.iter().map(|(of, _)| of)))?;
         targets.push(Target::task(task, address.clone()));
     }
     if whom.is_empty() {
@@ -326,6 +319,16 @@ fn targets(loaded: &Loaded, whom: &[String]) -> Result<Vec<Target>, CliError> {
         targets.extend(all.map(|(task, address)| Target::task(task, address)));
     }
     Ok(targets)
+}
+
+/// That no task is called so, of those that are `known`.
+pub(super) fn undefined<'a>(task: &TaskName, known: impl Iterator<Item = &'a TaskName>) -> Status {
+    let names: Vec<String> = known.take(16).map(TaskName::to_string).collect();
+    let message = format!(
+        "{task} is neither in the cluster nor in [peers]; they have {}",
+        names.join(", ")
+    );
+    Status::of(catalogue::CLUSTER_TASK_UNDEFINED, message)
 }
 
 /// All tasks of the cluster, and those that `[peers]` names beside it.
@@ -341,7 +344,7 @@ fn all_tasks(loaded: &Loaded) -> Result<Vec<(TaskName, Address)>, CliError> {
         {
             Vec::new()
         }
-        Err(status) => return Err(status.into()),
+        Err(status) => return Err(of_settings(status)),
     };
     for (name, address) in &loaded.config.peers {
         let task = TaskName::parse(name).map_err(Status::from)?;

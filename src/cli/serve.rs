@@ -13,10 +13,10 @@ use super::error::CliError;
 use super::exchange::{self, Manifest, Sink, Taken};
 use super::meeting::Board;
 use super::push_files::PushFiles;
-use super::settings::SettingArgs;
+use super::settings::{SettingArgs, resolved};
 use super::terminal::Terminal;
 use super::units;
-use rendez::cluster::{Resolved, resolve};
+use rendez::cluster::Resolved;
 use rendez::control::Services;
 use rendez::engine::Engine;
 use rendez::ground::TaskName;
@@ -119,7 +119,7 @@ pub(super) fn start_with(
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    let resolved = resolve(&loaded.surroundings()?)?;
+    let resolved = resolved(&loaded)?;
     let mut config = loaded.config;
     config.connect_timeout = patience;
     let builder = Server::builder().config(config).resolved(&resolved);

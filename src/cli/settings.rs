@@ -8,7 +8,12 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use super::error::CliError;
+use rendez::cluster::{Resolved, resolve};
 use rendez::engine::{Config, Loaded, SETTINGS, Setting, Sources};
+use rendez::ground::{Status, TaskName, catalogue};
+
+/// How a command line names this task.
+const TASK_FORMS: &str = "write --job worker --task 0, or --task /job:worker/task:0 alone";
 
 /// The setting that names the folder whose files graphs may touch.
 const FILES_ROOT: &str = "files_root";
@@ -61,6 +66,26 @@ impl SettingArgs {
     }
 }
 
+/// The cluster that settings and surroundings describe, and this process's place in it.
+///
+/// # Errors
+/// What is wrong with what says so: a `task` that names none is a setting that cannot work.
+pub(super) fn resolved(loaded: &Loaded) -> Result<Resolved, CliError> {
+    let resolved = loaded.surroundings().and_then(|around| resolve(&around));
+    resolved.map_err(of_settings)
+}
+
+/// The same of a status that says what is wrong with the cluster or this task.
+pub(super) fn of_settings(status: Status) -> CliError {
+    match status.reason() {
+        catalogue::DEVICE_MALFORMED => {
+            let message = format!("task: {} {TASK_FORMS}", status.message());
+            Status::of(catalogue::CONFIG, message).into()
+        }
+        _ => status.into(),
+    }
+}
+
 impl Args for SettingArgs {
     fn augment_args(command: Command) -> Command {
         let heading = "Settings (beat RENDEZ_* variables, which beat the file)";
@@ -82,6 +107,10 @@ impl Args for SettingArgs {
             );
         let flag = |setting: &'static Setting| {
             let check = move |text: &str| {
+                let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+                if setting.key == "task" && !is_number && TaskName::parse(text).is_err() {
+                    return Err(TASK_FORMS.to_owned());
+                }
                 let mut config = Config::new("/job:local/task:0");
                 match config.apply_flag(setting, text) {
                     Ok(()) => Ok(text.to_owned()),
@@ -123,10 +152,9 @@ impl FromArgMatches for SettingArgs {
                 Some(job) if is_number => *task = format!("/job:{job}/task:{task}"),
                 None if !is_number => {}
                 _ => {
-                    let message = "write --job worker --task 0, or --task /job:worker/task:0 alone";
                     return Err(clap::Error::raw(
                         clap::error::ErrorKind::ValueValidation,
-                        message,
+                        TASK_FORMS,
                     ));
                 }
             }

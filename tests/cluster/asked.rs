@@ -286,7 +286,7 @@ fn an_address_is_enough_and_so_are_peers() {
         &["ping"],
         &["--config", text(&file), "/job:b/task:0"],
     );
-    unknown.refused(1, "CLUSTER_TASK_UNDEFINED", &["/job:b", "[peers]", A]);
+    unknown.refused(78, "CLUSTER_TASK_UNDEFINED", &["/job:b", "[peers]", A]);
     let none = ask(&place, &["ping"], &["nowhere"]);
     none.refused(1, "CONTROL_ADDRESS", &["nowhere"]);
     task.stop().well();

@@ -27,37 +27,37 @@ fn settings_that_cannot_be_are_refused_by_name() {
     let cases: [Case; 12] = [
         (
             &["--cluster-secret-file", text(&readable)],
-            1,
+            78,
             "SECRET_UNFIT",
             &["others may read", "chmod 600"],
         ),
         (
             &["--cluster-secret-file", text(&short)],
-            1,
+            78,
             "SECRET_UNFIT",
             &["16 to 4096 bytes", "rendez secret new"],
         ),
         (
             &["--cluster-secret-file", "none"],
-            1,
+            78,
             "SECRET_UNFIT",
             &["cannot read none"],
         ),
         (
             &["--config", text(&twice)],
-            1,
+            78,
             "CONFIG",
             &["twice.toml", "line 1"],
         ),
         (
             &["--config", text(&unknown)],
-            1,
+            78,
             "CONFIG",
             &["unknown.toml:1", "`shrads`", "did you mean `shards`"],
         ),
         (
             &["--config", text(&address)],
-            1,
+            78,
             "CONFIG",
             &["address.toml:1", "host-port pair"],
         ),
@@ -69,7 +69,7 @@ fn settings_that_cannot_be_are_refused_by_name() {
         ),
         (
             &["--cluster", "c=127.0.0.1:1"],
-            1,
+            78,
             "CLUSTER_TASK_UNDEFINED",
             &["Job \"b\""],
         ),
@@ -94,13 +94,13 @@ fn settings_that_cannot_be_are_refused_by_name() {
                 "--require",
                 "tcp",
             ],
-            1,
+            78,
             "CONFIG",
             &["contradict"],
         ),
         (
             &["--cluster", &cluster, "--listen", "0.0.0.0:0"],
-            1,
+            78,
             "CONTROL_EXPOSED",
             &["cluster secret", "`insecure`"],
         ),
@@ -221,10 +221,17 @@ fn launchers_that_say_what_cannot_be_are_refused_by_the_variable() {
     for (environment, reason, texts) in cases {
         let mut command = place.command(&["serve"]);
         command.envs(environment);
-        Process::start(command).finish().refused(1, reason, texts);
+        let code = if reason == "CLUSTER_TASK_UNDEFINED" {
+            78
+        } else {
+            1
+        };
+        Process::start(command)
+            .finish()
+            .refused(code, reason, texts);
     }
     place.run(&["serve"]).refused(
-        1,
+        78,
         "CLUSTER_UNRESOLVED",
         &["nothing says what the cluster is", "torchrun"],
     );

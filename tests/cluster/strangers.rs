@@ -120,7 +120,7 @@ fn who_lacks_the_secret_gets_nothing() {
     ] {
         let ended = cluster.knock(&cluster.spec, "/job:c/task:0", more);
         // It is not even told that there is no such task.
-        ended.refused(1, "CLUSTER_TASK_UNDEFINED", &["c"]);
+        ended.refused(78, "CLUSTER_TASK_UNDEFINED", &["c"]);
         let spec = format!("{};c=127.0.0.1:1", cluster.spec);
         let ended = cluster.knock(&spec, "/job:c/task:0", more);
         ended.refused(code, reason, texts);

@@ -292,6 +292,6 @@ fn a_program_of_ones_own_is_told_who_it_is() {
     // The first two are started by then, and do not end with their parent as the command's own tasks do.
     let at = ["--metrics", "127.0.0.1:65534", "--", "/bin/sleep", "90"];
     let portless = place.run(&[&["up", &*file][..], &at].concat());
-    portless.refused(1, "CONFIG", &["no port for the task after 2 others"]);
+    portless.refused(78, "CONFIG", &["no port for the task after 2 others"]);
     place.await_nobody();
 }

@@ -260,7 +260,7 @@ fn cluster_show_names_who_said_so() {
                 "--task",
                 "/job:worker/task:7",
             ],
-            1,
+            78,
             "CLUSTER_TASK_UNDEFINED",
         ),
     ] {
@@ -569,7 +569,7 @@ fn a_far_side_that_is_not_there_is_unavailable() {
 #[test]
 fn a_far_side_beyond_this_machine_wants_proof_or_consent() {
     let output = rendez_in(&[], &["bench", "--listen", "0.0.0.0:0"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(78));
     let text = stderr(&output);
     assert!(text.contains("insecure"), "{text}");
 }

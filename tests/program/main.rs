@@ -3,6 +3,7 @@
 mod cli;
 mod end_to_end;
 mod graphs;
+mod newcomers;
 #[path = "../ports/mod.rs"]
 mod ports;
 mod reports;

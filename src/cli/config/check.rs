@@ -1,11 +1,11 @@
 //! `rendez config check`: is this configuration one that can work, here and now?
 //!
 //! Values were judged when they were read. Here: cores of this machine, the files of the secret and of TLS, names and
-//! addresses that are there twice, and whether tasks can be reached where they are said to listen. Nothing of what
-//! those files hold is printed.
+//! addresses that are there twice, what a server refuses before it listens, and whether tasks can be reached where they
+//! are said to listen. Nothing of what those files hold is printed.
 
 use std::collections::BTreeMap;
-use std::net::ToSocketAddrs;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::error::CliError;
 use crate::settings::SettingArgs;
 use crate::terminal::Terminal;
+use rendez::cluster::{HostPort, Membership, resolve};
 use rendez::control::Address;
 use rendez::engine::{Config, Engine, Loaded};
 use rendez::ground::{TaskName, catalogue, units};
@@ -61,7 +62,8 @@ fn patience(text: &str) -> Result<Duration, String> {
 /// Runs it.
 ///
 /// # Errors
-/// What is wrong with a file, a variable or a flag; `CONFIG` if anything else cannot work, after it was printed.
+/// What is wrong with a file, a variable or a flag; `CONFIG` if anything else cannot work, after it was printed;
+/// `CONNECT_DEADLINE` if all that is wrong is that tasks are not reached.
 pub(super) fn run(args: &CheckArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let loaded = args.settings.load()?;
     let mut problems = Vec::new();
@@ -83,7 +85,8 @@ pub(super) fn run(args: &CheckArgs, terminal: &mut Terminal) -> Result<(), CliEr
     }));
     let (places, own) = places(&loaded.config, &mut problems);
     twice(&places, !args.offline, &mut problems);
-    let mut tried = 0;
+    of_server(&loaded, !args.offline, &mut problems);
+    let (mut tried, wrong) = (0, problems.len());
     if !args.offline {
         let others: Vec<&Place> = places
             .iter()
@@ -96,12 +99,78 @@ pub(super) fn run(args: &CheckArgs, terminal: &mut Terminal) -> Result<(), CliEr
         true => json(&loaded, &problems, tried),
         false => text(&loaded, &problems, tried, args.offline),
     })?;
-    match problems.len() {
-        0 => Ok(()),
-        count => Err(CliError::failure(
+    match (problems.len(), wrong) {
+        (0, _) => Ok(()),
+        // The settings may be right, and tasks come later: trying again helps.
+        (unreached, 0) => Err(CliError::failure(
+            catalogue::CONNECT_DEADLINE,
+            format!(
+                "{unreached} of {tried} addresses are not reached, see above; nothing else is wrong"
+            ),
+        )),
+        (count, _) => Err(CliError::failure(
             catalogue::CONFIG,
             format!("the configuration cannot work as it is: {count} found, see above"),
         )),
+    }
+}
+
+/// What a server refuses before it listens: to be a task that its cluster does not have, and to listen where strangers
+/// reach it with nothing to keep them out. A file that leaves open which task this is serves all of them.
+fn of_server(loaded: &Loaded, resolves: bool, problems: &mut Vec<Problem>) {
+    let config = &loaded.config;
+    let resolved = loaded.surroundings().and_then(|around| resolve(&around));
+    if let Err(status) = &resolved
+        && status.reason() == catalogue::CLUSTER_TASK_UNDEFINED
+    {
+        problems.push(Problem {
+            setting: "task",
+            problem: status.message().to_owned(),
+        });
+    }
+    let dialled = |at: &HostPort| Address::Tcp {
+        host: at.host().to_owned(),
+        port: at.port(),
+    };
+    let listens: Vec<(&'static str, Address)> = match (&config.listen, &resolved) {
+        (Some(address), _) => vec![("listen", address.clone())],
+        (None, Ok(resolved)) => {
+            let setting = match resolved.membership {
+                Membership::Known(_) => "cluster",
+                Membership::Rooted { .. } => "root",
+            };
+            let own = resolved.address().map(|at| (setting, dialled(at)));
+            own.into_iter().collect()
+        }
+        (None, Err(_)) => {
+            let tasks = config.cluster.iter().flat_map(|spec| spec.tasks());
+            tasks.map(|(_, at)| ("cluster", dialled(at))).collect()
+        }
+    };
+    // One is enough: what mends it mends all.
+    let exposed = listens.iter().find_map(|(setting, address)| {
+        let mut bound = bound(address, resolves).into_iter();
+        let status = bound.find_map(|bound| Engine::judge_exposure(config, bound).err())?;
+        Some((*setting, status))
+    });
+    problems.extend(exposed.map(|(setting, status)| Problem {
+        setting,
+        problem: format!("{} [{}]", status.message(), status.reason()),
+    }));
+}
+
+/// The addresses of this machine that one stands for; none of a name that is not looked up, or not known.
+fn bound(address: &Address, resolves: bool) -> Vec<SocketAddr> {
+    let Address::Tcp { host, port } = address else {
+        return Vec::new();
+    };
+    match host.parse::<IpAddr>() {
+        Ok(ip) => vec![SocketAddr::new(ip, *port)],
+        Err(_) if resolves => {
+            let found = (host.as_str(), *port).to_socket_addrs();
+            found.map(Iterator::collect).unwrap_or_default()
+        }
+        Err(_) => Vec::new(),
     }
 }
 

@@ -165,12 +165,17 @@ impl ControlConfig {
     /// Refuses to be reached by strangers at `bound` with nothing to keep them out.
     pub(crate) fn check_exposure(&self, bound: SocketAddr) -> Result<(), ControlError> {
         let is_kept = self.secret.is_some() || self.tls.is_some() || self.insecure;
-        match is_kept || is_loopback(bound.ip()) {
-            true => Ok(()),
-            false => Err(ControlError::Exposed {
-                address: Address::of_socket(bound),
-            }),
-        }
+        check_exposure(bound, is_kept)
+    }
+}
+
+/// Refuses to be reached by strangers at `bound`, unless something keeps them out.
+pub(crate) fn check_exposure(bound: SocketAddr, is_kept: bool) -> Result<(), ControlError> {
+    match is_kept || is_loopback(bound.ip()) {
+        true => Ok(()),
+        false => Err(ControlError::Exposed {
+            address: Address::of_socket(bound),
+        }),
     }
 }
 

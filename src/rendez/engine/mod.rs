@@ -47,6 +47,7 @@ pub use transports::transports;
 pub use wiring::{Connected, Fallback};
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak, mpsc};
 use std::thread::JoinHandle;
@@ -54,7 +55,7 @@ use std::time::Duration;
 
 use crossbeam::channel;
 
-use crate::control::{Address, Control, RuntimeReport, Services, here};
+use crate::control::{Address, Control, RuntimeReport, Services, check_exposure, here};
 use crate::drive::{Drive, is_shard_thread};
 use crate::fabric::doorbell::Doorbell;
 use crate::ground::device::TaskName;
@@ -190,6 +191,23 @@ impl Engine {
     /// What is wrong with the files of the secret and of TLS, each with the setting that names it.
     pub fn judge_secrets(config: &Config) -> Vec<(&'static str, Status)> {
         secrets::judge(config)
+    }
+
+    /// Whether a task with this configuration may listen at `bound`: see [`Config::insecure`].
+    ///
+    /// # Errors
+    /// `CONTROL_EXPOSED` if other machines reach it, and nothing would keep strangers out.
+    pub fn judge_exposure(config: &Config, bound: SocketAddr) -> Result<(), Status> {
+        let files = [
+            &config.cluster_secret_file,
+            &config.tls_cert,
+            &config.tls_key,
+            &config.tls_ca,
+        ];
+        // A file that is unfit is refused for itself.
+        let has_proof = files.iter().any(|path| path.is_some());
+        let is_kept = has_proof || config.cluster_secret_fd.is_some() || config.insecure;
+        check_exposure(bound, is_kept).map_err(|error| error.status())
     }
 
     /// The engine, as what it keeps running may hold it.

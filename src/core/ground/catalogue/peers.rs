@@ -30,7 +30,7 @@ catalogue! {
         "Try again later, or raise the limit named in the message.";
     GREETING_LATE: Unavailable,
         "A connection was made, and its greeting was not over in its time.",
-        "It is tried again. Look whether one of both tasks has too little processor time, or is stopped.";
+        "It is tried again. Look whether one of both has too little processor time, is stopped, or is not rendez.";
     PEER_UNKNOWN: NotFound,
         "No task of this name is in the cluster, or another task answers at its address.",
         "Compare names and addresses with the cluster's specification.";
