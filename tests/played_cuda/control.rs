@@ -110,10 +110,13 @@ extern "C" fn played_alien_stream() -> usize {
     lock().streams.make_alien()
 }
 
-/// At most so many bytes can be allocated in all; zero for no such bound.
+/// At most so many bytes more can be held by handles; zero for no such bound.
 #[unsafe(no_mangle)]
 extern "C" fn played_limit(bytes: usize) {
-    lock().memory.limit = Some(bytes).filter(|bytes| *bytes > 0);
+    let mut state = lock();
+    // What a call that failed has left behind is no part of it.
+    let used = state.memory.used();
+    state.memory.limit = (bytes > 0).then_some(used + bytes);
 }
 
 /// What is held: allocation handles, reservations, mappings, registrations, streams, events, retained contexts.

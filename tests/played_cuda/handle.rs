@@ -81,7 +81,7 @@ told! {
     pending => "played_pending"(stream: usize) -> usize;
     /// A stream of a context that is no device's primary one.
     alien_stream => "played_alien_stream"() -> usize;
-    /// At most so many bytes can be allocated in all; zero for no such bound.
+    /// At most so many bytes more can be held by handles; zero for no such bound.
     limit => "played_limit"(bytes: usize) -> ();
     /// How often work met memory that it might not touch, or that was gone.
     violations => "played_violations"() -> u64;

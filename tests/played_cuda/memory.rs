@@ -85,6 +85,11 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    /// Bytes of the allocations whose handles were not released.
+    pub(crate) fn used(&self) -> usize {
+        self.allocations.values().map(|one| one.size).sum()
+    }
+
     /// Handles, reservations, mappings and registrations that are there.
     pub(crate) fn held(&self) -> [usize; 4] {
         [
@@ -282,7 +287,7 @@ unsafe extern "C" fn cuMemCreate(
         if size == 0 || !size.is_multiple_of(GRANULARITY) || flags != 0 {
             return Err(INVALID_VALUE);
         }
-        let used: usize = state.memory.allocations.values().map(|one| one.size).sum();
+        let used = state.memory.used();
         if state.memory.limit.is_some_and(|limit| used + size > limit) {
             return Err(OUT_OF_MEMORY);
         }
