@@ -427,13 +427,9 @@ impl Core {
                 None
             }
             Ok(rendezvous::ReceiveOutcome::Waiting { id, ordinal }) => {
-                if matches!(waiter, Waiter::Wait(_)) {
+                // It can be missed, and then its beginning is asked for.
+                if matches!(waiter, Waiter::Wait(_)) && deadline != Nanos::NEVER {
                     let patience = deadline.0.saturating_sub(self.now.0);
-                    let patience = if deadline == Nanos::NEVER {
-                        0
-                    } else {
-                        patience
-                    };
                     self.remember(What::Waits, slot, 0, patience);
                 }
                 if !self.send_queue.is_empty() {
