@@ -37,6 +37,10 @@ impl Observer for Deaf {
 
 /// Two connected shards of two tasks.
 fn pair() -> [Solo; 2] {
+    pair_by(&Clock::system())
+}
+
+fn pair_by(clock: &Clock) -> [Solo; 2] {
     let settings = Settings {
         shards: 1,
         rules: Rules::ALL,
@@ -46,7 +50,7 @@ fn pair() -> [Solo; 2] {
         task: TaskName::parse(task).unwrap(),
         incarnation: Incarnation(1 + u64::from(task == TASKS[1])),
         settings,
-        clock: Clock::system(),
+        clock: clock.clone(),
         arena: ArenaConfig::default(),
         queues: Queues::default(),
     });
@@ -272,10 +276,16 @@ fn of_a_pair_of_threads() {
 }
 
 /// The same from a thread of the application, which turns either shard in turn: a send to the one, and a receive from
-/// the other, whose value is there by then.
+/// the other, whose value is there by then. Under a profiler, which is to be told `BYTES`, time is played: 200 ns a hop.
+/// A send hears its peers only when some time has passed, and a profiled one takes longer than that.
 #[test]
 #[ignore = "measures"]
 fn of_a_driven_ping() {
+    let now = Arc::new(AtomicU64::new(1));
+    let clock = match std::env::var_os("BYTES") {
+        Some(_) => Clock::simulated(Arc::clone(&now)),
+        None => Clock::system(),
+    };
     for bytes in sizes(&[4, 64, 1024]) {
         let running = Running {
             driver: Driver::Caller,
@@ -283,7 +293,7 @@ fn of_a_driven_ping() {
             spin: Duration::ZERO,
             is_shared: true,
         };
-        let mut solos = pair();
+        let mut solos = pair_by(&clock);
         let settle = |solos: &mut [Solo; 2]| {
             for _ in 0..1000 {
                 for solo in &mut *solos {
@@ -301,6 +311,7 @@ fn of_a_driven_ping() {
         let tensor = Tensor::from_slice(&vec![7_u8; bytes as usize], Shape::from([bytes])).unwrap();
         let [there, back] = keys();
         let hop = |from: &Drive, to: &Drive, key: &Key| {
+            now.store(now.load(Ordering::Relaxed) + 200, Ordering::Relaxed);
             let mut turn = from.enter().unwrap();
             turn.send(key, STEP, tensor.clone(), false).unwrap();
             drop(turn);

@@ -295,27 +295,39 @@ impl Drive {
 
     /// Lays the shard down. What others left meanwhile is done first.
     #[inline]
-    fn end(&self, mut held: BatonGuard<'_, Seat>) {
+    fn end(&self, held: BatonGuard<'_, Seat>) {
+        if let Err(again) = self.lay_down(held) {
+            self.end_again(again);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_again(&self, mut held: BatonGuard<'_, Seat>) {
         loop {
-            let goes_home = held.with(|seat| self.goes_home(seat));
-            if goes_home {
-                self.baton.keep(true);
-            }
-            match held.lay_down() {
-                Ok(has_slept) => {
-                    if goes_home || has_slept {
-                        self.unpark();
-                    }
-                    return;
+            held.with(|seat| {
+                if !self.goes_home(seat) {
+                    seat.drain();
                 }
-                Err(again) => {
-                    held = again;
-                    if !goes_home {
-                        held.with(Seat::drain);
-                    }
-                }
+            });
+            match self.lay_down(held) {
+                Ok(()) => return,
+                Err(again) => held = again,
             }
         }
+    }
+
+    /// Lays the shard down, or gives it back because others have left something.
+    #[inline]
+    fn lay_down<'a>(&self, mut held: BatonGuard<'a, Seat>) -> Result<(), BatonGuard<'a, Seat>> {
+        let goes_home = held.with(|seat| self.goes_home(seat));
+        if goes_home {
+            self.baton.keep(true);
+        }
+        if held.lay_down()? || goes_home {
+            self.unpark();
+        }
+        Ok(())
     }
 
     /// True if only the shard's own thread may do what is next.
@@ -326,6 +338,7 @@ impl Drive {
         seat.is_over || seat.shard.as_ref().is_none_or(wants_home)
     }
 
+    #[cold]
     fn unpark(&self) {
         if let Some(thread) = self.thread.get() {
             thread.unpark();
@@ -444,9 +457,12 @@ impl Turn<'_> {
         is_dead: bool,
     ) -> Result<(), Status> {
         let sent = self.with(|seat| {
-            let sent = seat.inside(|shard| shard.send_of_caller(key, step, tensor, is_dead));
-            seat.turn();
-            sent
+            let (sent, progress) = seat.inside(|shard| {
+                let sent = shard.send_of_caller(key, step, tensor, is_dead);
+                (sent, shard.turn_after_send())
+            })?;
+            seat.is_over |= progress == Progress::Stopped;
+            Some(sent)
         });
         // A shard that ended or panicked says why by its mailbox.
         sent.flatten()

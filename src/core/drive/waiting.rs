@@ -208,25 +208,27 @@ impl Turn<'_> {
             let mut place = None;
             let led = seat.inside(|shard| {
                 place = shard.recv_of_leader(key, step, deadline);
-                if let Some(outcome) = shard.take_led() {
-                    return Led::Here(outcome);
+                if shard.has_led() {
+                    return Led::Here(());
                 }
-                drive.lead(shard, until, Shard::take_led)
+                // The outcome stays where it is until all is done: it is moved once.
+                drive.lead(shard, until, |shard| shard.has_led().then_some(()))
             });
             let led = led.unwrap_or(Led::Over);
             seat.is_over |= matches!(led, Led::Over);
-            match (led, &mut seat.shard) {
-                (Led::Here(outcome), _) => Ok(outcome),
+            let Some(shard) = &mut seat.shard else {
+                return Err(None);
+            };
+            match led {
                 // The end of a shard tells all that wait, after a panic too.
-                (Led::Over, Some(shard)) => shard.take_led().ok_or(None),
-                (_, Some(shard)) => {
+                Led::Here(()) | Led::Over => shard.take_led().ok_or(None),
+                Led::Late | Led::Left => {
                     let cell = spare();
                     if let Some(place) = place {
                         shard.leader_leaves(place, Arc::clone(&cell));
                     }
                     Err(Some(cell))
                 }
-                (_, None) => Err(None),
             }
         });
         drop(self);

@@ -289,6 +289,12 @@ impl<T> Mailbox<T> {
             && self.has_commands.swap(false, Ordering::Acquire)
     }
 
+    /// True if there may be commands or calls. It takes note of none: they are still to be taken.
+    #[inline]
+    pub(crate) fn has_any(&self) -> bool {
+        self.has_commands.load(Ordering::Relaxed) || self.has_calls.load(Ordering::Relaxed)
+    }
+
     /// Commands were left for the next turn.
     pub(crate) fn more_commands(&self) {
         self.has_commands.store(true, Ordering::Release);

@@ -3,11 +3,12 @@
 //! It decides nothing: each is a send, a receive, or a send that waits for room.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::Shard;
 use super::ids::NO_LINK;
 use super::posting::Outlet;
 use super::waits::{Led, Reply};
+use super::{Progress, Shard};
 use crate::ground::{Key, Nanos, Status, StepId, faults};
 use crate::mail::Handed;
 use crate::mail::mailbox::{Command, bytes_of};
@@ -18,6 +19,8 @@ use crate::wire::Ticket;
 
 /// Application commands taken in one turn: enough to amortise the look, few enough that peers do not wait.
 const COMMANDS_PER_TURN: usize = 32;
+/// How often a thread that only sends hears peers. More often than its shard's own thread would look in.
+const SENDS_HEAR_EVERY: Duration = Duration::from_micros(10);
 
 impl Shard {
     /// A command of the thread that turns the shard, after those that it left in the mailbox.
@@ -56,10 +59,7 @@ impl Shard {
         deadline: Nanos,
     ) -> Option<Ticket> {
         self.take_earlier();
-        debug_assert!(
-            !self.core.waits.has_led(),
-            "an outcome that its leader left"
-        );
+        debug_assert!(!self.has_led(), "an outcome that its leader left");
         let ticket = self
             .core
             .recv_outside(key, step, deadline, Reply::Leader, None);
@@ -67,6 +67,37 @@ impl Shard {
             self.mailbox.taken(0, self.core.is_pressed());
         }
         ticket
+    }
+
+    /// What a send of the thread that turns the shard leaves to do: a turn, unless it could only hear peers, and one
+    /// has heard them within [`SENDS_HEAR_EVERY`]. The thread's next wait hears them at once.
+    #[inline]
+    pub(crate) fn turn_after_send(&mut self) -> Progress {
+        let since = self.core.now.0.saturating_sub(self.heard_at.0);
+        if since < SENDS_HEAR_EVERY.as_nanos() as u64 && !self.has_more_to_do() {
+            return Progress::Idle;
+        }
+        self.heard_at = self.core.now;
+        self.turn()
+    }
+
+    /// True if a turn would do more than to hear peers.
+    #[inline]
+    fn has_more_to_do(&self) -> bool {
+        self.is_due
+            || self.has_posted
+            || self.mailbox.has_any()
+            || !self.neighbours.is_empty()
+            || self.core.has_output()
+            || !self.core.events.is_empty()
+            || !self.again.is_empty()
+            || !self.core.send_queue.is_empty()
+    }
+
+    /// True if the outcome for the thread that turns the shard and waits is there.
+    #[inline]
+    pub(crate) const fn has_led(&self) -> bool {
+        self.core.waits.has_led()
     }
 
     /// The outcome for the thread that turns the shard and waits, if it is there.

@@ -117,10 +117,17 @@ impl std::fmt::Debug for Core {
 
 impl Core {
     /// The number of a key, given if it has none.
+    #[inline]
     pub(crate) fn intern(&mut self, key: &Key) -> Result<KeyId, Status> {
-        if let Some(id) = self.keys.find(key) {
-            return Ok(id);
+        match self.keys.find(key) {
+            Some(id) => Ok(id),
+            None => self.intern_new(key),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn intern_new(&mut self, key: &Key) -> Result<KeyId, Status> {
         self.forget_some();
         if self.keys.is_full() {
             return Err(faults::keys_exhausted(self.settings.keys));

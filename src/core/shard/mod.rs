@@ -188,6 +188,8 @@ pub struct Shard {
     is_full: bool,
     /// A timer is due, and the next turn looks at the time whatever it does.
     is_due: bool,
+    /// When a send of a thread that turns the shard last heard peers.
+    heard_at: Nanos,
 }
 
 impl std::fmt::Debug for Shard {
@@ -287,6 +289,7 @@ impl Shard {
             burst: 1,
             is_full: false,
             is_due: false,
+            heard_at: Nanos(0),
         }
     }
 

@@ -368,6 +368,23 @@ impl Solo {
         Some(Sending(cell))
     }
 
+    /// A value of the thread that turns the shard, which lays it down then.
+    ///
+    /// # Errors
+    /// Why it was not taken.
+    #[cfg(test)]
+    pub(crate) fn send_of_caller(
+        &mut self,
+        step: StepId,
+        key: &Key,
+        tensor: Tensor,
+    ) -> Result<(), Status> {
+        self.shard.resume(true);
+        let sent = self.shard.send_of_caller(key, step, tensor, false);
+        self.shard.turn_after_send();
+        sent
+    }
+
     /// A send whose outcome no caller waits for.
     #[cfg(test)]
     pub(crate) fn send_unheard(&mut self, step: StepId, key: &Key, tensor: Tensor) {

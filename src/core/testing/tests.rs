@@ -2,6 +2,7 @@
 
 mod admitting;
 mod crowds;
+mod driving;
 mod leases;
 mod lies;
 mod posting;

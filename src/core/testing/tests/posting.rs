@@ -82,7 +82,7 @@ impl Pair {
         }
     }
 
-    fn pass(&self, ns: u64) {
+    pub(super) fn pass(&self, ns: u64) {
         self.now.fetch_add(ns, Ordering::Relaxed);
     }
 
