@@ -353,7 +353,7 @@ fn who_sees_the_flag_sees_the_command() {
         let sender = thread::spawn(move || assert!(theirs.command(recv(&cell)).is_ok()));
         let mut taken = 0;
         for _ in 0..2 {
-            if mailbox.has_commands() {
+            if mailbox.commands_came() {
                 while mailbox.next_command().is_some() {
                     taken += 1;
                 }
@@ -361,7 +361,7 @@ fn who_sees_the_flag_sees_the_command() {
             }
         }
         sender.join().unwrap();
-        if mailbox.has_commands() {
+        if mailbox.commands_came() {
             while mailbox.next_command().is_some() {
                 taken += 1;
             }
@@ -535,7 +535,7 @@ fn a_command_is_taken_after_the_cancels_before_it() {
         let mut look = || {
             while mailbox.next_command().is_some() {
                 begun += 1;
-                if mailbox.has_cancels() {
+                if mailbox.cancels_came() {
                     while mailbox.next_cancel().is_some() {
                         returned += 1;
                     }

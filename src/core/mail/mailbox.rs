@@ -282,9 +282,10 @@ impl<T> Mailbox<T> {
 
     // The shard's side.
 
-    /// True if there may be commands. A caller that stops before the last one calls [`Mailbox::more_commands`].
+    /// True if commands may have come since this was last asked. A caller that stops before the last one calls
+    /// [`Mailbox::more_commands`].
     #[inline]
-    pub(crate) fn has_commands(&self) -> bool {
+    pub(crate) fn commands_came(&self) -> bool {
         self.has_commands.load(Ordering::Relaxed)
             && self.has_commands.swap(false, Ordering::Acquire)
     }
@@ -306,7 +307,7 @@ impl<T> Mailbox<T> {
     }
 
     #[inline]
-    pub(crate) fn has_calls(&self) -> bool {
+    pub(crate) fn calls_came(&self) -> bool {
         self.has_calls.load(Ordering::Relaxed) && self.has_calls.swap(false, Ordering::Acquire)
     }
 
@@ -314,9 +315,9 @@ impl<T> Mailbox<T> {
         self.calls.pop()
     }
 
-    /// True if there may be cancels. The caller takes all of them.
+    /// True if cancels may have come since this was last asked. The caller takes all of them.
     #[inline]
-    pub(crate) fn has_cancels(&self) -> bool {
+    pub(crate) fn cancels_came(&self) -> bool {
         self.has_cancels.load(Ordering::Relaxed) && self.has_cancels.swap(false, Ordering::AcqRel)
     }
 

@@ -28,7 +28,7 @@ impl Shard {
     /// Receives given up, and values left unread: heeded before whatever was asked for later.
     #[inline]
     pub(super) fn take_cancels(&mut self) -> usize {
-        if self.mailbox.has_cancels() {
+        if self.mailbox.cancels_came() {
             self.take_all_cancels()
         } else {
             0

@@ -115,7 +115,7 @@ impl Shard {
     #[inline]
     fn take_earlier(&mut self) {
         self.take_cancels();
-        if self.mailbox.has_commands() {
+        if self.mailbox.commands_came() {
             self.take_commands_before();
             self.mailbox.more_commands();
         }

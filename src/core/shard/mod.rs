@@ -302,10 +302,10 @@ impl Shard {
     #[inline]
     pub fn turn(&mut self) -> Progress {
         let mut done = 0;
-        if self.mailbox.has_calls() {
+        if self.mailbox.calls_came() {
             done += self.take_calls();
         }
-        if self.mailbox.has_commands() {
+        if self.mailbox.commands_came() {
             done += self.take_commands();
         }
         if !self.neighbours.is_empty() {

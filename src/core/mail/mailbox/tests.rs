@@ -33,7 +33,7 @@ fn who_finds_no_room_stands_in_the_lane_and_is_seen_there() {
         mailbox.send_in_turn(pending_send(&mailbox).0);
         assert_eq!(mailbox.pressure().has_overflow(), count >= 2);
     }
-    assert!(mailbox.has_commands());
+    assert!(mailbox.commands_came());
     assert_eq!(mailbox.commands(), 2);
     // Room among the commands is not for later sends.
     drop(mailbox.next_command());

@@ -14,7 +14,7 @@ pub enum What {
     Sent = 1,
     /// A value reached its receiver; `a` is how long it was landed, `b` woken, `c` on the wire (all ones if unknown).
     Took = 2,
-    /// A receive began; `a` is how long it may take, zero for ever.
+    /// A receive with a deadline began; `a` is how long it may take.
     Waits = 3,
     /// A receive's deadline passed; `a` is since when it waited.
     Missed = 4,
