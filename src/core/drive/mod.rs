@@ -3,7 +3,8 @@
 //! A value that an application thread waits for arrives sooner if that thread polls for it itself: no other thread has
 //! to be woken, and none competes with it for a core. So a thread that waits takes the shard, turns it until its own
 //! value is here, and lays it down (leader and followers); one that finds it taken leaves its command in the mailbox
-//! and waits, and takes over when the leader is done. One that sends takes it for a single turn.
+//! and waits, and takes over when the leader is done. One that sends takes it for a single turn, which is left out if
+//! it could only hear peers, and they were heard within ten microseconds.
 //!
 //! ```text
 //!                 ┌────────── a caller wants it: laid down after the turn ──────────┐
