@@ -272,6 +272,18 @@ fn cluster_show_names_who_said_so() {
             stderr(&failed)
         );
     }
+    // An environment does not mend itself either.
+    for (variables, reason) in [
+        (&[("TF_CONFIG", "{")][..], "TF_CONFIG_MALFORMED"),
+        (
+            &[("RANK", "0"), ("WORLD_SIZE", "many")],
+            "LAUNCHER_ENVIRONMENT",
+        ),
+    ] {
+        let failed = rendez_in(variables, &["cluster", "show"]);
+        assert_eq!(failed.status.code(), Some(78), "{}", stderr(&failed));
+        assert!(stderr(&failed).starts_with(&format!("error[{reason}]")));
+    }
 }
 
 #[test]
