@@ -138,6 +138,8 @@ pub fn exit_of(reason: &str) -> u8 {
 
 /// What stands between examples and the table.
 const HEADING: &str = "\n\nExit statuses:\n";
+/// Columns for the reasons of a status, behind what they are set in by.
+const REASONS_WIDTH: usize = 90;
 
 /// What is true of all errors.
 pub(super) const ERRORS: &str =
@@ -155,8 +157,15 @@ pub fn with_table(examples: &str) -> String {
     let mut text = examples.trim_end().to_owned() + HEADING;
     for exit in EXITS {
         text.push_str(&format!("  {:<4} {}", exit.status, exit.meaning));
-        if !exit.reasons.is_empty() {
-            text.push_str(&format!("\n       {}", exit.reasons.join(", ")));
+        let mut room = 0;
+        for (at, reason) in exit.reasons.iter().enumerate() {
+            if reason.len() + 2 > room {
+                text.push_str("\n      ");
+                room = REASONS_WIDTH;
+            }
+            room -= reason.len() + 2;
+            let comma = if at + 1 < exit.reasons.len() { "," } else { "" };
+            text.push_str(&format!(" {reason}{comma}"));
         }
         text.push('\n');
     }
