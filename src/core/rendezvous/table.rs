@@ -99,16 +99,19 @@ impl<V, W: Copy> Table<V, W> {
         waiter: W,
         deadline: Nanos,
     ) -> Result<ReceiveOutcome<V>, Refusal> {
-        if let Some((at, record)) = self.records.last(&slot)
-            && record.is_idle()
-            && !is_timed(deadline)
-            && let ordinal = record.next_ordinal()
-            && let Ok(first) = self.waiters.admit(0, waiter, now, ordinal)
-        {
-            let id = record.seat(at, first);
-            return Ok(ReceiveOutcome::Waiting { id, ordinal });
+        let mut found = None;
+        if let Some((at, record)) = self.records.last(&slot) {
+            if record.is_idle()
+                && !is_timed(deadline)
+                && let ordinal = record.next_ordinal()
+                && let Ok(first) = self.waiters.admit(0, waiter, now, ordinal)
+            {
+                let id = record.seat(at, first);
+                return Ok(ReceiveOutcome::Waiting { id, ordinal });
+            }
+            found = (!record.is_grace()).then_some(at);
         }
-        self.recv_slowly(now, slot, waiter, deadline)
+        self.recv_slowly(now, slot, found, waiter, deadline)
     }
 
     /// Unlinks a waiter. A value that comes later goes to the next waiter, or parks. `None` if it has ended already,
@@ -180,12 +183,16 @@ impl<V, W: Copy> Table<V, W> {
     /// the value through here. `None` changes nothing: [`Table::arrive`] says what to do with the value then.
     #[inline]
     pub fn claim(&mut self, slot: &Slot, ordinal: u32) -> Option<(W, Origin)> {
-        if let Some((at, record)) = self.records.last(slot)
-            && record.next_ordinal() == ordinal
-            && let Some(waiter) = record.meet(ordinal)
-        {
-            self.waiters.dismiss();
-            return Some((waiter, self.records.origin(at, ordinal)));
+        if let Some((at, record)) = self.records.last(slot) {
+            if record.next_ordinal() == ordinal
+                && let Some(waiter) = record.meet(ordinal)
+            {
+                self.waiters.dismiss();
+                return Some((waiter, self.records.origin(at, ordinal)));
+            }
+            if !record.is_awaited() {
+                return None;
+            }
         }
         self.claim_slowly(*slot, ordinal)
     }
@@ -398,10 +405,14 @@ impl<V, W: Copy> Table<V, W> {
         &mut self,
         now: Nanos,
         slot: Slot,
+        found: Option<u32>,
         waiter: W,
         deadline: Nanos,
     ) -> Result<ReceiveOutcome<V>, Refusal> {
-        let at = self.local(now, &slot)?;
+        let at = match found {
+            Some(at) => at,
+            None => self.local(now, &slot)?,
+        };
         if !self.records.at(at).is_awaited()
             && let Some((place, ordinal, _)) = self.pop(at)
             && let Some(value) = self.values.take(place)
