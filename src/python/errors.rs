@@ -69,6 +69,16 @@ pub(crate) fn status_of(exception: &Bound<'_, PyAny>) -> Status {
     )
 }
 
+/// Whether an exception tells that the engine failed, and not that a value is none that can be sent.
+pub(crate) fn is_failure(exception: &Bound<'_, PyAny>) -> bool {
+    let reason = exception.getattr("reason");
+    let reason = reason.and_then(|reason| reason.extract::<String>());
+    let of_values = [catalogue::PYTHON_ARGUMENT, catalogue::RPC_ARGUMENTS];
+    reason.is_ok_and(|reason| {
+        catalogue::find(&reason).is_some() && !of_values.contains(&reason.as_str())
+    })
+}
+
 /// What Python passed makes no sense.
 pub(crate) fn argument(message: impl Into<std::sync::Arc<str>>) -> Failure {
     Failure(Status::of(catalogue::PYTHON_ARGUMENT, message))

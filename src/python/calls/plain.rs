@@ -17,6 +17,7 @@ use super::body::{Body, Reader};
 use super::core::{Core, failed};
 use super::reference::RRef;
 use crate::convert::{Taking, tensor_of};
+use crate::errors::is_failure;
 use crate::source::{Lent, Source};
 use crate::tensor::Tensor;
 use crate::writable::TensorMut;
@@ -225,8 +226,13 @@ impl Writer<'_> {
     }
 
     fn array(&mut self, kind: u8, array: &Bound<'_, PyAny>) -> Result<(), NotPlain> {
-        let tensor = array_of(self.core, array)
-            .map_err(|error| NotPlain::Because(format!("{} ({error})", named(array))))?;
+        let tensor = array_of(self.core, array).map_err(|error| {
+            // Pickle would need the same memory.
+            match is_failure(error.value(array.py())) {
+                true => NotPlain::Raised(error),
+                false => NotPlain::Because(format!("{} ({error})", named(array))),
+            }
+        })?;
         self.body.byte(kind);
         Ok(self.body.tensor(tensor)?)
     }

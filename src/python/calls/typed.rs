@@ -13,6 +13,7 @@ use super::core::{Core, failed};
 use super::plain::{array_of, tensor};
 use super::reference::{Object, RRef};
 use super::serve;
+use crate::errors::is_failure;
 use crate::tensor::Tensor;
 use crate::writable::TensorMut;
 
@@ -33,6 +34,9 @@ pub(crate) fn pack(
     let mut packer = Packer::default();
     for (at, (wanted, value)) in types.iter().zip(arguments).enumerate() {
         put(core, wanted, &value, &mut packer).map_err(|error| {
+            if is_failure(error.value(value.py())) {
+                return error;
+            }
             let said = error.value(value.py()).getattr("message");
             let said = said.map_or_else(|_| error.to_string(), |said| said.to_string());
             wrong(format!("argument {} of {signature}: {said}", at + 1))

@@ -141,6 +141,22 @@ def test_huge_values(agent):
     assert len(agent.call("one", back, "ä" * 10_000_000)) == 10_000_000
 
 
+@rpc.function(name="typed/rows")
+def rows(array: np.ndarray) -> int:
+    return len(array)
+
+
+@pytest.mark.parametrize("allow_pickle", [False, True])
+def test_values_for_which_the_arena_has_no_room(allow_pickle):
+    """It says so, and not that they would need pickle."""
+    with rendez.Engine(named("narrow"), arena_bytes="1MiB", arena_segment_bytes="1MiB", stage_sampling=0) as engine:
+        with rpc.Agent(engine, "one", world={"one": engine.task}, allow_pickle=allow_pickle) as agent:
+            for function in (back, "typed/rows"):
+                with pytest.raises(rendez.ResourceExhausted):
+                    agent.call("one", function, np.zeros(1 << 21))
+                agent.call("one", function, np.zeros(1 << 10))
+
+
 def test_arrays_that_are_none(agent):
     for array in (np.array([object()]), np.array(["a"]), np.zeros(2, "M8[s]"), np.zeros(3, [("x", "i4")])):
         with pytest.raises(rendez.PermissionDenied) as caught:
