@@ -68,11 +68,12 @@ impl Agent {
     }
 
     /// The signature of what is called by its name alone, where the worker has told one: of any language. It is asked
-    /// once, until `limit`.
+    /// once, until `limit`. Fewer arguments than it has leave some to the defaults that Python's functions have.
     fn signature(
         &self,
         to: &str,
         function: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
         limit: &Limit,
     ) -> PyResult<Option<Signature>> {
@@ -87,7 +88,10 @@ impl Agent {
             Some(all) => all,
             None => self.ask_signatures(function.py(), to, limit)?,
         };
-        Ok(all.iter().find(|one| one.name() == name).cloned())
+        let found = all.iter().find(|one| one.name() == name);
+        Ok(found
+            .filter(|one| one.arguments().len() <= args.len())
+            .cloned())
     }
 
     /// Asks the worker `to` for the signatures of its functions, until `limit`; signals are heard meanwhile.
@@ -330,7 +334,7 @@ impl Agent {
     ) -> PyResult<Py<Call>> {
         let agent = self.core.agent()?;
         let limit = Limit::of(timeout_of(&self.core, timeout)?);
-        let under = match self.signature(to, function, kwargs, &limit)? {
+        let under = match self.signature(to, function, args, kwargs, &limit)? {
             Some(signature) => {
                 let arguments = typed::pack(&self.core, &signature, args)?;
                 let started = agent.start_by_signature(to, &signature, arguments, limit.left());
@@ -359,7 +363,7 @@ impl Agent {
     ) -> PyResult<RRef> {
         let agent = self.core.agent()?;
         let limit = Limit::of(timeout_of(&self.core, timeout)?);
-        if let Some(signature) = self.signature(to, function, kwargs, &limit)? {
+        if let Some(signature) = self.signature(to, function, args, kwargs, &limit)? {
             let arguments = typed::pack(&self.core, &signature, args)?;
             let inner = agent.remote_by_signature(to, &signature, arguments, limit.left());
             let inner = inner.map_err(|error| raise(py, &error, None))?;

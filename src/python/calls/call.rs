@@ -217,8 +217,8 @@ pub(crate) fn raise(py: Python<'_>, error: &Error, worker: Option<&str>) -> PyEr
     }
     if status.reason() == catalogue::RPC_FUNCTION && status.message().contains(super::serve::CALL) {
         let message = format!(
-            "worker '{worker}' is no worker of Python's: call its functions by their names, without keywords; \
-             `agent.signatures` lists them"
+            "worker '{worker}' is no worker of Python's: call its functions by their names, with all arguments and \
+             without keywords; `agent.signatures` lists them"
         );
         return errors::raise(py, &Status::of(status.reason(), message));
     }

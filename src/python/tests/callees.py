@@ -99,6 +99,11 @@ def join(words: list[str], by: str | None, times: Annotated[int, "u8"]) -> dict[
     return {(by or "").join(words) * times: times}
 
 
+@rpc.function(name="typed/multiply")
+def multiply(number: int, by: int = 2) -> int:
+    return number * by
+
+
 @rpc.function
 def scaled(array: np.ndarray, by: float) -> tuple[rendez.Tensor, bytes]:
     return (array * by, b"done")

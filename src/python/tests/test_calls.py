@@ -21,6 +21,7 @@ from callees import (
     made_at,
     make_evil,
     make_tensor,
+    multiply,
     Own,
     plain_function,
     Point,
@@ -234,16 +235,26 @@ def test_functions_of_other_languages(careful):
     assert one.call("two", "typed/join", ("a", "b"), None, 1) == {"ab": 1}
     tensor, raw = one.call("two", "callees.scaled", np.arange(5000.0), 2)
     assert tensor.numpy().sum() == np.arange(5000.0).sum() * 2 and raw == b"done"
-    for arguments in (("a", None, 1), (["a"], None, 256), (["a"], None, "x"), (["a"], None), ([1], None, 1)):
+    for arguments in (("a", None, 1), (["a"], None, 256), (["a"], None, "x"), (["a"], None, 1, 1), ([1], None, 1)):
         with pytest.raises(rendez.InvalidArgument) as caught:
             one.call("two", "typed/join", *arguments)
         assert caught.value.reason == "RPC_ARGUMENTS" and "typed/join" in str(caught.value)
+    with pytest.raises(rpc.RemoteError, match="times"):
+        one.call("two", "typed/join", ["a"], None)
     kept = one.remote("two", "typed/join", ["a"], None, 3)
     assert kept.owner == "two" and kept.to_here() == {"aaa": 3} and kept.to_here_async().wait(30) == {"aaa": 3}
     assert one.remote("one", "typed/join", ["b"], None, 1).to_here() == {"b": 1}
     # One without annotations is called by its name too, as Python calls it.
     assert one.call("two", "callees.echo", {1}) == {1}
     assert one.call("two", "typed/join", words=["x"], by=None, times=1) == {"x": 1}
+
+
+def test_a_call_by_name_may_leave_out_what_has_a_default(careful):
+    one, _ = careful
+    for function in (multiply, "typed/multiply"):
+        assert one.call("two", function, 21) == one.call("two", function, 21, 2) == 42
+        assert one.call_async("two", function, 21).wait(30) == 42
+        assert one.remote("two", function, 21).to_here() == 42
 
 
 def test_functions_of_one_agent(engine):
