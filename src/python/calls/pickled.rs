@@ -65,22 +65,22 @@ pub(crate) fn read<'py>(
                 let inner = from.reference().map_err(failed)?;
                 Bound::new(py, RRef::new(core, inner))?.into_any()
             }
-            _ => tensor(py, from.tensor().map_err(failed)?)?,
+            _ => tensor(py, core, from.tensor().map_err(failed)?)?,
         })?;
     }
     let buffers = PyList::empty(py);
     for _ in 0..from.count().map_err(failed)? {
-        buffers.append(view(py, from.blob().map_err(failed)?)?)?;
+        buffers.append(view(py, core, from.blob().map_err(failed)?)?)?;
     }
-    let bytes = view(py, from.blob().map_err(failed)?)?;
+    let bytes = view(py, core, from.blob().map_err(failed)?)?;
     let loads = py.import("rendez.rpc._pickle")?.getattr("loads")?;
     loads.call1((bytes, buffers, carried))
 }
 
 /// A view of bytes that came, read only.
-fn view(py: Python<'_>, blob: Blob) -> PyResult<Bound<'_, PyAny>> {
+fn view<'py>(py: Python<'py>, core: &Core, blob: Blob) -> PyResult<Bound<'py, PyAny>> {
     Ok(match blob {
         Blob::Short(bytes) => PyBytes::new(py, &bytes).into_any(),
-        Blob::Long(inner) => PyMemoryView::from(&tensor(py, inner)?)?.into_any(),
+        Blob::Long(inner) => PyMemoryView::from(&tensor(py, core, inner)?)?.into_any(),
     })
 }

@@ -390,10 +390,10 @@ fn value<'py>(
         }
         SET => PySet::new(py, all(from)?)?.into_any(),
         FROZEN_SET => PyFrozenSet::new(py, all(from)?)?.into_any(),
-        TENSOR => tensor(py, from.tensor().map_err(failed)?)?,
-        ARRAY => numpy(&tensor(py, from.tensor().map_err(failed)?)?)?,
+        TENSOR => tensor(py, core, from.tensor().map_err(failed)?)?,
+        ARRAY => numpy(&tensor(py, core, from.tensor().map_err(failed)?)?)?,
         SCALAR => {
-            let array = numpy(&tensor(py, from.tensor().map_err(failed)?)?)?;
+            let array = numpy(&tensor(py, core, from.tensor().map_err(failed)?)?)?;
             array.get_item(PyTuple::empty(py)).unwrap_or(array)
         }
         REFERENCE => {
@@ -420,13 +420,18 @@ fn text<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
 }
 
 /// A tensor that came.
-pub(crate) fn tensor(py: Python<'_>, inner: Inner) -> PyResult<Bound<'_, PyAny>> {
+pub(crate) fn tensor<'py>(
+    py: Python<'py>,
+    core: &Core,
+    inner: Inner,
+) -> PyResult<Bound<'py, PyAny>> {
     let path = match (inner.is_leased(), inner.is_inline()) {
         (true, _) => Path::Lease,
         (_, true) => Path::Inline,
         _ => Path::Copy,
     };
-    Ok(Bound::new(py, Tensor::new(inner, path, false))?.into_any())
+    let tensor = Tensor::new(inner, path, false).of(|| core.engine.clone());
+    Ok(Bound::new(py, tensor)?.into_any())
 }
 
 /// A view of it as an array of NumPy's; where that is missing, itself.

@@ -174,7 +174,7 @@ fn take<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     Ok(match wanted {
         Type::Plain(name) => take_plain(py, name, from)?,
-        Type::Tensor => tensor(py, from.tensor().map_err(failed)?)?,
+        Type::Tensor => tensor(py, core, from.tensor().map_err(failed)?)?,
         Type::Reference => {
             let inner = Reference::<Object>::take(from).map_err(failed)?;
             Bound::new(py, RRef::new(core, inner))?.into_any()

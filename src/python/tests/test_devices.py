@@ -9,6 +9,7 @@ import pytest
 
 import rendez
 from conftest import key_of, named
+from rendez import rpc
 
 np = pytest.importorskip("numpy")
 played = pytest.importorskip("played")
@@ -363,6 +364,40 @@ def test_room_on_a_device_is_no_memory_of_the_processor(driver, pair):
         with pytest.raises(rendez.RendezError) as caught:
             left.empty(2**30, device=f"cuda:{wrong}")
         assert caught.value.reason == reason
+
+
+class Carrier:
+    """What only pickle writes, with a tensor in it."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+def looked_at(tensor: rendez.Tensor) -> tuple[str, list[float]]:
+    return (tensor.device, tensor.cpu().tolist())
+
+
+def opened(carrier):
+    return looked_at(carrier.tensor)
+
+
+def test_what_a_call_brings_can_be_read(driver, pair):
+    """Written plainly, by a signature, and beside a pickle."""
+    from callees import at_once
+
+    left, right = pair
+    world = {"left": (left.task, left.address), "right": (right.task, right.address)}
+    functions = {"looked/at": looked_at, "plainly": lambda tensor: looked_at(tensor), "opened": opened}
+    agents = {}
+
+    def begin(name, engine):
+        agents[name] = rpc.Agent(engine, name, world=world, functions=functions, allow_pickle=True)
+
+    at_once([lambda: begin("left", left), lambda: begin("right", right)])
+    sent = left.to(values(), "cuda:0")
+    for name, value in [("plainly", sent), ("looked/at", sent), ("opened", Carrier(sent))]:
+        assert agents["left"].call("right", name, value) == ("cuda:0", values().tolist()), name
+    at_once([lambda agent=agent: agent.shutdown(timeout=30) for agent in agents.values()])
 
 
 def test_streams_that_wait_leave_others_free(driver, pair):
