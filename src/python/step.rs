@@ -9,6 +9,7 @@ use super::errors::{Failure, Outcome, status_of};
 use super::key::key_of;
 use super::operation::{Recv, Sending, receive, sending};
 use super::room::Into;
+use super::writable::TensorMut;
 use super::{arguments, errands};
 
 /// One step of one engine.
@@ -52,7 +53,14 @@ impl Step {
         errands::run(py);
         let key = key_of(key)?;
         let tensor = self.value(value, copy, on_release)?;
-        self.inner.send(&key, tensor).map_err(Failure::from)?;
+        let room = value.cast::<TensorMut>().ok();
+        let kept = room.map(|room| (room, tensor.clone()));
+        if let Err(error) = self.inner.send(&key, tensor) {
+            if let Some((room, tensor)) = kept {
+                room.get().put_back(tensor);
+            }
+            return Err(Failure::from(error).into());
+        }
         Ok(())
     }
 

@@ -78,6 +78,8 @@ impl Shared {
 #[pyclass(frozen, weakref, module = "rendez")]
 pub(crate) struct TensorMut {
     room: Mutex<Option<Arc<Shared>>>,
+    /// What was written, if a send of it was refused: to be sent again.
+    refused: Mutex<Option<Tensor>>,
     meta: TensorMeta,
 }
 
@@ -90,6 +92,7 @@ impl TensorMut {
         };
         Self {
             room: Mutex::new(Some(Shared::new(room))),
+            refused: Mutex::new(None),
             meta,
         }
     }
@@ -115,6 +118,9 @@ impl TensorMut {
 
     /// The tensor, written no more. It stays as it is if there are views of it.
     pub(crate) fn finish(&self) -> Outcome<Tensor> {
+        if let Some(tensor) = self.take_refused() {
+            return Ok(tensor);
+        }
         let mut held = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         let room = held.take().ok_or_else(freed)?;
         match Arc::try_unwrap(room) {
@@ -126,6 +132,17 @@ impl TensorMut {
                 Err(Failure(Status::of(catalogue::PYTHON_VIEWS, message)))
             }
         }
+    }
+
+    /// The send of what `finish` gave was refused: it can be sent again, and is written no more.
+    pub(crate) fn put_back(&self, tensor: Tensor) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        *refused = Some(tensor);
+    }
+
+    fn take_refused(&self) -> Option<Tensor> {
+        let refused = self.refused.lock();
+        refused.unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -180,6 +197,7 @@ impl TensorMut {
         let meta = TensorMeta::new(dtype, self.meta.shape);
         Ok(Self {
             room: Mutex::new(Some(self.shared()?)),
+            refused: Mutex::new(None),
             meta: meta.map_err(|error| argument(error.to_string()))?,
         })
     }
@@ -198,7 +216,7 @@ impl TensorMut {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        drop(room);
+        drop((room, self.take_refused()));
     }
 
     /// A view as an array of NumPy's, which may be written.

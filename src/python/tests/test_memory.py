@@ -101,6 +101,23 @@ def test_what_is_sent_may_change_at_once(engine, own):
     assert engine.recv(own("x")).wait(10).numpy().sum() == 1000
 
 
+def test_what_a_send_refused_can_be_sent_again(engine, own):
+    room = engine.empty(1000)
+    room.numpy()[:] = 3
+    step = engine.step(7)
+    step.abort()
+    for _ in range(2):
+        with pytest.raises(rendez.Aborted):
+            step.send(own("x"), room)
+    with pytest.raises(rendez.FailedPrecondition):
+        room.numpy()
+    engine.send(own("x"), room)
+    assert engine.recv(own("x")).wait(10).numpy().sum() == 3000
+    with pytest.raises(rendez.FailedPrecondition) as caught:
+        engine.send(own("x"), room)
+    assert caught.value.reason == "PYTHON_SPENT"
+
+
 def in_a_thread(function):
     """What it returns in a thread that is not the main one, while that has nothing to do."""
     with concurrent.futures.ThreadPoolExecutor(1) as pool:

@@ -175,7 +175,7 @@ class Step:
         Memory of Python's is copied to the engine's once, so it may be changed at once; `bytes`, which nothing can
         change, are read where they lie. `copy=False` has all memory read where it lies: it must not change until
         `on_release` is called, on the main thread or another that calls rendez. Tensors of the engine's are never
-        copied here; a `TensorMut` is gone then.
+        copied here; a `TensorMut` is gone then. If this raises it can be sent again, and not be written any more.
 
         An array on a CUDA device is copied on that device, behind the work of its stream, and this waits for the copy.
         With `copy=False` nothing waits: the value can be sent before it is there.
