@@ -190,7 +190,8 @@ class RendezReader(StorageReader):
                 continue
             for read in reads:
                 part = (list(read.storage_offsets), list(read.lengths))
-                wanted.append((stored.number, *part, read.lengths.numel()))
+                nbytes = read.lengths.numel() * self._about[read.storage_index.fqn].properties.dtype.itemsize
+                wanted.append((stored.number, *part, nbytes))
                 uses.append(([read], True))
         for value, (reads, is_part) in zip(source.items(self._save, wanted), uses, strict=True):
             for read in reads:
