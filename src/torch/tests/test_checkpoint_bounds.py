@@ -1,4 +1,4 @@
-"""`rendez.torch.checkpoint`: how much is asked for at once."""
+"""`rendez.torch.checkpoint`: how much is asked for at once, and what a file of weights cannot hold."""
 
 from test_checkpoint import script
 
@@ -40,4 +40,55 @@ def test_parts_are_asked_for_within_the_window(world):
         group=False,
         RENDEZ_REQUIRE="tcp",
         RENDEZ_LISTEN="127.0.0.1:0",
+    )
+
+
+def test_who_pulls_is_told_why_there_is_no_file(world):
+    """A type that files have no name for, an error that is none of rendez', and what comes after them."""
+    world.run(
+        script("""
+        from rendez.torch.checkpoint import _pieces
+        if rank == 1:
+            writer = RendezWriter()
+            dcp.save({"z": torch.ones(3, dtype=torch.complex128)}, storage_writer=writer)
+            tell("place", writer.place)
+            told("first")
+            header_of = _pieces.header_of
+
+            def odd(*_):
+                raise ValueError("odd")
+
+            _pieces.header_of = odd
+            dcp.save({"w": torch.ones(3)}, storage_writer=writer)
+            tell("odd")
+            told("second")
+            _pieces.header_of = header_of
+            tell("even")
+            told("third")
+        else:
+            holder = Holder()
+            task = Place.parse(told("place")).told(holder.engine)
+
+            def refused():
+                try:
+                    holder.pull(task, patience=30)
+                except rendez.RendezError as error:
+                    assert holder._saves == {} and task in str(error), error
+                    return error
+                raise SystemExit("it was taken")
+
+            error = refused()
+            assert error.reason == "CHECKPOINT_UNSUPPORTED" and "complex128" in str(error), error
+            tell("first")
+            told("odd")
+            error = refused()
+            assert isinstance(error, rendez.Unknown) and "ValueError: odd" in str(error), error
+            tell("second")
+            told("even")
+            holder.pull(task, patience=30)
+            assert len(holder.checkpoints) == 1
+            tell("third")
+        """),
+        size=2,
+        group=False,
     )

@@ -2,6 +2,7 @@
 file. A file has tensors by flat names, and nothing else."""
 
 import collections
+import contextlib
 import re
 import secrets
 import threading
@@ -224,7 +225,7 @@ class Giver:
         line.listen(TAKEN)
         try:
             given(self._holder, line, found)
-        except RendezError as error:
+        except Exception as error:
             _words.log.warning("%s did not get the checkpoint '%s': %s", taker, found[1], error)
         finally:
             line.close()
@@ -232,6 +233,24 @@ class Giver:
 
 def given(holder, line, found):
     """Sends a checkpoint as one file of weights, and waits until it was taken. Gives its SHA-256."""
+    flow = _Flow(line)
+    try:
+        name, size, text = _sent(holder, flow, found)
+    except Exception as error:
+        if not flow.is_over:
+            with contextlib.suppress(RendezError):
+                line.dead(_words.written(_why(error)))
+                # Its report would be taken for that of the next exchange.
+                flow.report(5.0)
+        raise
+    report = flow.report(line.patience + _pieces.slow(size))
+    if report.get("sums") != [text]:
+        raise _pieces.mismatch(name, line.peer)
+    return text
+
+
+def _sent(holder, flow, found):
+    """Sends all of the file. Gives its name, the bytes of its tensors, and its SHA-256."""
     save, name, packed = found
     metadata, _, _ = _metadata.unpack(bytes(memoryview(packed)), holder.engine.task)
     tensors = sorted(
@@ -244,25 +263,17 @@ def given(holder, line, found):
             raise _words.unsupported(f"`{fqn}` is of {dtype}, which files of weights have no name for")
         entries.append((fqn, _NAMES[dtype], about.size, about.size.numel() * dtype.itemsize))
     header, size = _pieces.header_of(entries, {"format": "pt"})
-    digest, flow = _pieces.Digest(), _Flow(line)
+    digest = _pieces.Digest()
     digest.header(header)
     file = {"name": f"{name}.safetensors", "bytes": 8 + len(header) + size, "is_weights": True}
-    try:
-        flow.give(_words.written({"name": file["name"], "is_folder": False, "files": [file]}))
-        flow.give(header)
-        for fqn, about in tensors:
-            value = _whole(holder, save, fqn, about, metadata.storage_data)
-            digest.piece(value)
-            flow.give(value)
-        flow.give(digest.text().encode())
-    except RendezError as error:
-        if not flow.is_over:
-            line.dead(_words.written(_why(error)))
-        raise
-    report = flow.report(line.patience + _pieces.slow(size))
-    if report.get("sums") != [digest.text()]:
-        raise _pieces.mismatch(file["name"], line.peer)
-    return digest.text()
+    flow.give(_words.written({"name": file["name"], "is_folder": False, "files": [file]}))
+    flow.give(header)
+    for fqn, about in tensors:
+        value = _whole(holder, save, fqn, about, metadata.storage_data)
+        digest.piece(value)
+        flow.give(value)
+    flow.give(digest.text().encode())
+    return file["name"], size, digest.text()
 
 
 class _Flow:
