@@ -80,6 +80,10 @@ template <class T> void divide(T *into, size_t count, int ranks) {
     for (size_t i = 0; i < count; ++i) {
         if constexpr (std::is_same_v<T, c10::Half> || std::is_same_v<T, c10::BFloat16>) {
             into[i] = static_cast<T>(static_cast<float>(into[i]) / static_cast<float>(ranks));
+        } else if constexpr (std::is_integral_v<T>) {
+            // A number of ranks need not fit a small type.
+            using Wide = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
+            into[i] = static_cast<T>(static_cast<Wide>(into[i]) / static_cast<Wide>(ranks));
         } else {
             into[i] = static_cast<T>(into[i] / static_cast<T>(ranks));
         }
