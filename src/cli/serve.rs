@@ -3,6 +3,8 @@
 //! Knows servers and signals; what it serves beside its engine's services is nothing: other programs are tasks by
 //! using the library.
 
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -19,9 +21,12 @@ use super::units;
 use rendez::cluster::Resolved;
 use rendez::control::Services;
 use rendez::engine::Engine;
-use rendez::ground::TaskName;
+use rendez::ground::{TaskName, catalogue};
 use rendez::trace::Path;
 use rendez_dataflow::server::Server;
+
+/// How soon a signal is heard while the server starts or checks.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Options of `serve`.
 #[derive(Args, Clone, PartialEq, Debug)]
@@ -53,9 +58,7 @@ pub fn run(args: &ServeArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         // Refused by no kernel that rendez runs on; the parent also stops its children in good order.
         let _ = rustix::process::set_parent_process_death_signal(Some(Signal::TERM));
     }
-    // Pushes beside this task say here where they listen.
-    let services = Board::default().services();
-    let (server, resolved) = start_with(&args.settings, args.patience, services)?;
+    let (server, resolved) = start_unless_stopped(args, &signals)?;
     let engine = server.engine()?;
     let target = server.target();
     terminal.line(format!(
@@ -70,7 +73,16 @@ pub fn run(args: &ServeArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         )
     ))?;
     let checked = if args.check {
-        check(&server, &engine, args.patience, terminal)
+        thread::scope(|scope| {
+            let (tell, told) = mpsc::sync_channel(1);
+            let (server, engine, terminal) = (&server, &engine, &mut *terminal);
+            scope.spawn(move || tell.send(check(server, engine, args.patience, terminal)));
+            told_before_end(&told, &signals).unwrap_or_else(|| {
+                // All that the check waits for ends with the engine.
+                server.stop(None);
+                Err(stopped("it had checked all files"))
+            })
+        })
     } else {
         Ok(())
     };
@@ -83,6 +95,53 @@ pub fn run(args: &ServeArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     }
     server.stop(None);
     checked
+}
+
+/// As [`start_with`], unless this process is asked to end first: the other tasks may be long in coming.
+fn start_unless_stopped(
+    args: &ServeArgs,
+    signals: &Receiver<i32>,
+) -> Result<(Server, Resolved), CliError> {
+    // Pushes beside this task say here where they listen.
+    let services = Board::default().services();
+    let (tell, told) = mpsc::sync_channel(1);
+    let (settings, patience) = (args.settings.clone(), args.patience);
+    let thread = thread::Builder::new().name("rendez-start".into());
+    let started = thread.spawn(move || tell.send(start_with(&settings, patience, services)));
+    started.map_err(|error| {
+        let message = format!("there is no thread to start the server: {error}");
+        CliError::failure(catalogue::CONTROL_SYSTEM, message)
+    })?;
+    // If it ends here the thread goes with the process: a server that has not met its peers owes them nothing.
+    told_before_end(&told, signals).unwrap_or_else(|| Err(stopped("it had started")))
+}
+
+/// What is told, unless this process is asked to end before.
+fn told_before_end<T>(
+    told: &Receiver<Result<T, CliError>>,
+    signals: &Receiver<i32>,
+) -> Option<Result<T, CliError>> {
+    loop {
+        match told.recv_timeout(LOOK_EVERY) {
+            Ok(outcome) => return Some(outcome),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Some(Err(CliError::failure(
+                    catalogue::TASK_PANICKED,
+                    "the thread that started or checked the server panicked",
+                )));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        // There is nothing to record yet.
+        if signals.try_iter().any(|signal| signal != SIGUSR1) {
+            return None;
+        }
+    }
+}
+
+fn stopped(before: &str) -> CliError {
+    let message = format!("the server was asked to end before {before}");
+    CliError::failure(catalogue::INTERRUPTED, message)
 }
 
 /// Writes the recordings of the shards where they are kept, or else where temporary files are, for `rendez dump`.

@@ -10,3 +10,4 @@ mod reports;
 mod restricted;
 mod runs;
 mod seen;
+mod stopping;

@@ -1,0 +1,73 @@
+//! A server that is asked to end before it serves: its peers may be a minute in coming, and it ends at once.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::ports::free_ports;
+
+/// How long the server would wait for its peers. A service manager kills what has not ended in half of it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Starts a server, waits for a line on standard error or output that has `sign` in it, asks it to end, and says how it
+/// ended.
+fn stopped(arguments: &[&str], sign: &str) -> (Option<i32>, String) {
+    let patience = format!("{}s", PATIENCE.as_secs());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rendez"))
+        .args(["serve", "--shards=1", "--share-cores=true", "--patience"])
+        .arg(&patience)
+        .args(arguments)
+        .env_clear()
+        .env("RENDEZ_LOG", "info")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let began = Instant::now();
+    if sign.is_empty() {
+        std::thread::sleep(Duration::from_secs(1));
+    } else {
+        let said = BufReader::new(child.stdout.as_mut().expect("piped"));
+        let found = said
+            .lines()
+            .any(|line| line.is_ok_and(|line| line.contains(sign)));
+        assert!(found, "it never said {sign}");
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it lives");
+    let mut errors = String::new();
+    let mut stderr = child.stderr.take().expect("piped");
+    stderr.read_to_string(&mut errors).expect("a text");
+    let status = child.wait().expect("it ends");
+    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    (status.code(), errors)
+}
+
+#[test]
+fn a_server_that_waits_for_the_others_to_join_ends_when_it_is_asked_to() {
+    let [port] = free_ports();
+    let root = format!("127.0.0.1:{port}");
+    let arguments = ["--root", &root, "--rank", "0", "--world-size", "2"];
+    let (code, said) = stopped(&arguments, "");
+    assert_eq!(code, Some(130), "{said}");
+    assert!(said.contains("error[INTERRUPTED]"), "{said}");
+}
+
+#[test]
+fn a_server_that_checks_ends_when_it_is_asked_to() {
+    let [own, absent] = free_ports();
+    let cluster = format!("a=127.0.0.1:{own};b=127.0.0.1:{absent}");
+    let arguments = [
+        "--check",
+        "--cluster",
+        &cluster,
+        "--job",
+        "a",
+        "--task",
+        "0",
+    ];
+    let (code, said) = stopped(&arguments, "of 2 tasks");
+    assert_eq!(code, Some(130), "{said}");
+    assert!(said.contains("error[INTERRUPTED]"), "{said}");
+}
