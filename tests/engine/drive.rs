@@ -3,6 +3,7 @@
 //! `RENDEZ_DRIVE_ROUNDS=1000000 cargo test --release --test engine drive` goes on for longer.
 
 use std::sync::mpsc;
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use futures_lite::future::block_on;
 use rendez::control::Address;
 use rendez::drive::{Driver, PollPolicy};
 use rendez::engine::{CancelToken, Config, Engine, Require};
-use rendez::ground::{Code, Key, Shape, StepId, catalogue};
+use rendez::ground::{Code, DType, Key, Shape, StepId, catalogue};
+use rendez::mail::wait::Awaited;
 use rendez::memory::Tensor;
 use rendez::shard::{Task, TaskContext, TaskEvent};
 
@@ -219,6 +221,96 @@ fn deadlines_and_cancels_end_a_leader() {
             assert_eq!(waits.join().unwrap().unwrap_err().code(), Code::Cancelled);
         });
         engine.shutdown(PATIENCE);
+    }
+}
+
+/// A wait that is bounded by itself hears of its token's cancel when that comes, and not when its patience is over.
+#[test]
+fn a_cancel_ends_a_wait_for_at_most_a_while() {
+    for drive in ALL {
+        let engine = engine("a", 1, drive);
+        let token = CancelToken::new();
+        let mut receive = engine
+            .step(STEP)
+            .recv(&key("a", "a", "never"))
+            .cancel_on(&token);
+        assert!(receive.wait_at_most(Duration::from_millis(5)).is_none());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(20));
+                token.cancel();
+            });
+            let outcome = receive.wait_at_most(PATIENCE);
+            assert_eq!(
+                outcome.expect("in time").unwrap_err().code(),
+                Code::Cancelled
+            );
+        });
+        engine.shutdown(PATIENCE);
+    }
+}
+
+/// What never comes.
+struct Never;
+
+impl Awaited for Never {
+    type Outcome = ();
+
+    fn look(&self) -> Option<()> {
+        None
+    }
+
+    fn watch(&self, _: &Waker) -> Poll<()> {
+        Poll::Pending
+    }
+}
+
+/// What no shard brings ends with the shard too, for those that wait when it ends and for those that come later.
+#[test]
+fn a_wait_for_what_never_comes_ends_with_the_shard() {
+    for drive in ALL {
+        let engine = engine("a", 1, drive);
+        let (told, heard) = mpsc::channel();
+        let waiting = engine.clone();
+        let thread = thread::spawn(move || {
+            for _ in 0..2 {
+                told.send(waiting.wait_for(0, &Never, None)).unwrap();
+            }
+        });
+        assert!(heard.recv_timeout(Duration::from_millis(50)).is_err());
+        engine.shutdown(PATIENCE);
+        for _ in 0..2 {
+            assert_eq!(heard.recv_timeout(PATIENCE), Ok(None), "{drive:?}");
+        }
+        thread.join().unwrap();
+    }
+}
+
+/// A segment that an engine adds while it is being connected to another is known to that one too.
+#[test]
+fn values_in_segments_that_were_added_while_engines_met_arrive() {
+    for _ in 0..30 {
+        let (a, b) = (
+            engine("a", 1, Driver::Adaptive),
+            engine("b", 1, Driver::Adaptive),
+        );
+        let tensors = thread::scope(|scope| {
+            let grows = scope.spawn(|| {
+                let made = |_| b.tensor(DType::U8, &[900_000]).unwrap().finish();
+                (0..40).map(made).collect::<Vec<_>>()
+            });
+            a.connect_local(&b).unwrap();
+            grows.join().unwrap()
+        });
+        let (from, to) = (b.step(STEP), a.step(STEP));
+        for (number, tensor) in tensors.into_iter().enumerate() {
+            let key = key("b", "a", &format!("edge_{number}"));
+            from.send(&key, tensor).unwrap();
+            let received = to.recv(&key).deadline(PATIENCE / 4).wait();
+            assert_eq!(received.unwrap().tensor.size(), 900_000);
+        }
+        b.shutdown(PATIENCE);
+        a.shutdown(PATIENCE);
     }
 }
 

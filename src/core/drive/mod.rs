@@ -198,7 +198,8 @@ impl Drive {
         }
         if is_shard_thread() {
             // It is this thread's, perhaps, and looks again before it is laid down.
-            self.baton.call(call);
+            // It cannot take it, so its holder keeps it.
+            self.baton.call(call & !WANTED);
             return None;
         }
         let mut held = self.baton.take(call)?;

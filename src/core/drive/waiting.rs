@@ -20,6 +20,8 @@ use crate::shard::{self, Progress, Shard, TaskWaker};
 
 /// Looks before a thread sleeps: about 20 µs, as long as ending a sleep takes.
 const LOOKS: u32 = 2_000;
+/// How soon a thread that waits for what no shard brings learns that the shard has ended.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Looks between two yields: the thread that turns the shard may need this very core.
 const LOOKS_PER_YIELD: u32 = 32;
 
@@ -45,7 +47,7 @@ impl Drive {
         awaited: &A,
         patience: Option<Duration>,
     ) -> Option<A::Outcome> {
-        match self.wait_led(awaited, patience) {
+        match self.wait_until(awaited, &Until::looking_again(patience)) {
             Led::Here(outcome) => Some(outcome),
             Led::Over | Led::Late | Led::Left => awaited.look(),
         }
@@ -79,14 +81,17 @@ impl Drive {
     }
 
     fn wait_led<A: Awaited>(&self, awaited: &A, patience: Option<Duration>) -> Led<A::Outcome> {
-        let until = Until::new(patience);
+        self.wait_until(awaited, &Until::new(patience))
+    }
+
+    fn wait_until<A: Awaited>(&self, awaited: &A, until: &Until) -> Led<A::Outcome> {
         loop {
             if let Some(outcome) = awaited.look() {
                 return Led::Here(outcome);
             }
             let led = match self.enter_or(CALLED | WANTED) {
-                Some(turn) => turn.lead(&until, |_| awaited.look()),
-                None => follow(Some(self), awaited, &until),
+                Some(turn) => turn.lead(until, |_| awaited.look()),
+                None => follow(Some(self), awaited, until),
             };
             match led {
                 Led::Left => {}
@@ -270,6 +275,7 @@ fn follow<A: Awaited>(drive: Option<&Drive>, awaited: &A, until: &Until) -> Led<
         // The thread that would bring it is the parent's.
         return Led::Over;
     }
+    let is_over = || until.looks_again && drive.is_some_and(|drive| drive.mailbox.is_closed());
     let drive = drive.filter(|drive| drive.is_shared() && !is_shard_thread());
     for look in 1..=LOOKS {
         if let Some(outcome) = awaited.look() {
@@ -288,6 +294,9 @@ fn follow<A: Awaited>(drive: Option<&Drive>, awaited: &A, until: &Until) -> Led<
     let led = loop {
         if let Poll::Ready(outcome) = awaited.watch(&waker) {
             break Led::Here(outcome);
+        }
+        if is_over() {
+            break Led::Over;
         }
         // What is kept is turned by its own thread, which brings the outcome.
         if let Some(drive) = drive.filter(|drive| !drive.baton.is(KEPT)) {
@@ -327,18 +336,35 @@ enum Led<T> {
 }
 
 /// Until when a thread waits.
-struct Until(Option<Instant>);
+struct Until {
+    at: Option<Instant>,
+    /// No shard brings the outcome, so none says that it has ended: the thread looks now and then.
+    looks_again: bool,
+}
 
 impl Until {
-    const NEVER: Self = Self(None);
+    const NEVER: Self = Self {
+        at: None,
+        looks_again: false,
+    };
 
     fn new(patience: Option<Duration>) -> Self {
-        Self(patience.and_then(|patience| Instant::now().checked_add(patience)))
+        Self {
+            at: patience.and_then(|patience| Instant::now().checked_add(patience)),
+            looks_again: false,
+        }
+    }
+
+    fn looking_again(patience: Option<Duration>) -> Self {
+        Self {
+            looks_again: true,
+            ..Self::new(patience)
+        }
     }
 
     /// What is left; `None` for ever, zero for nothing.
     fn left(&self) -> Option<Duration> {
-        self.0
+        self.at
             .map(|until| until.saturating_duration_since(Instant::now()))
     }
 
@@ -349,9 +375,11 @@ impl Until {
     /// Sleeps until this thread is woken. False if there is no time left.
     fn park(&self) -> bool {
         match self.left() {
-            None => std::thread::park(),
             Some(left) if left.is_zero() => return false,
+            Some(left) if self.looks_again => std::thread::park_timeout(left.min(LOOK_AGAIN)),
             Some(left) => std::thread::park_timeout(left),
+            None if self.looks_again => std::thread::park_timeout(LOOK_AGAIN),
+            None => std::thread::park(),
         }
         true
     }

@@ -41,12 +41,25 @@ pub(super) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), 
         ones[ours].push((theirs as u16, joining.attach(maker, wake_of(other, theirs))));
         others[theirs].push((ours as u16, joining.attach(opener, wake_of(one, ours))));
     }
-    for (here, there, links) in [(one, other, ones), (other, one, others)] {
+    // From here on each tells the other of what it adds.
+    for (here, there) in [(one, other), (other, one)] {
         let mut locals = here.locals.lock().unwrap_or_else(PoisonError::into_inner);
-        locals.retain(|other| other.strong_count() > 0);
+        locals.retain(|other| {
+            other.strong_count() > 0 && !Weak::ptr_eq(other, &Arc::downgrade(there))
+        });
         locals.push(Arc::downgrade(there));
-        drop(locals);
-        let segments = there.mapped_for_local(here)?;
+    }
+    let (of_one, of_other) = (
+        one.mapped_for_local(other, &[])?,
+        other.mapped_for_local(one, &[])?,
+    );
+    let told = [
+        of_other.iter().map(place_of).collect::<Vec<_>>(),
+        of_one.iter().map(place_of).collect(),
+    ];
+    for (here, there, links, segments) in
+        [(one, other, ones, of_other), (other, one, others, of_one)]
+    {
         let devices = here.wiring.devices();
         let seen = devices.seen_by(&there.wiring.devices().features());
         devices.note_seen(&there.task, seen, true);
@@ -63,14 +76,37 @@ pub(super) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), 
             })));
         }
     }
+    // What was added meanwhile may have been told before its reader knew whose it is, and was ignored.
+    for ((here, there), told) in [(one, other), (other, one)].into_iter().zip(told) {
+        for segment in there.mapped_for_local(here, &told)? {
+            here.call_all(|| Call::PeerSegment {
+                task: there.task.clone(),
+                incarnation: there.incarnation,
+                segment: segment.clone(),
+            });
+        }
+    }
     joining.all_know();
     Ok(())
 }
 
+const fn place_of(segment: &PeerSegment) -> (u16, u16) {
+    (segment.arena, segment.index)
+}
+
 impl Inner {
-    fn mapped_for_local(&self, reader: &Self) -> Result<Vec<PeerSegment>, Status> {
+    /// All segments that `reader` is yet to be told of.
+    fn mapped_for_local(
+        &self,
+        reader: &Self,
+        told: &[(u16, u16)],
+    ) -> Result<Vec<PeerSegment>, Status> {
         let mut segments = self.wiring.device_segments_for(reader)?;
+        segments.retain(|segment| !told.contains(&place_of(segment)));
         for (arena, segment) in self.wiring.segments() {
+            if told.contains(&(arena, segment.index())) {
+                continue;
+            }
             let mapped = map(segment.export(), true)?;
             segments.push(PeerSegment {
                 arena,

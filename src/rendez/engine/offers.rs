@@ -10,7 +10,8 @@ use prost::Message;
 
 use super::{Engine, services};
 use crate::control::{Incoming, read_answer};
-use crate::ground::{Status, TaskName, catalogue};
+use crate::ground::{Status, TaskName, catalogue, faults};
+use crate::mail::forks;
 use rendez_proto::services::{OfferedNames, OfferedRequest};
 
 type Function = dyn Fn(&Incoming, &[u8]) -> Result<Vec<u8>, Status> + Send + Sync;
@@ -80,6 +81,9 @@ impl Engine {
         name: &str,
         function: impl Fn(&Incoming, &[u8]) -> Result<Vec<u8>, Status> + Send + Sync + 'static,
     ) -> Result<Offer, Status> {
+        if forks::is_child() {
+            return Err(faults::forked());
+        }
         let offers = self.inner.wiring.offers.clone();
         let mut table = offers.lock();
         if table.contains_key(name) {

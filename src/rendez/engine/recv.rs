@@ -203,20 +203,13 @@ impl Recv {
         if begins.is_some() {
             self.state = State::Waiting(spare_cell());
         }
+        if let Some(cell) = self.cancelled_cell() {
+            return self.cancel(cell);
+        }
         let State::Waiting(cell) = &self.state else {
             return Err(faults::cancelled());
         };
-        if !self.hook.is_loose() {
-            let (stopped, mailbox) = (Arc::clone(cell), Arc::clone(shard.mailbox));
-            let tell_shard = move || {
-                stopped.stop();
-                mailbox.cancel(Cancel::Recv(Arc::clone(&stopped)));
-            };
-            if self.hook.call(tell_shard) {
-                let cell = Arc::clone(cell);
-                return self.cancel(cell);
-            }
-        }
+        let shard = self.engine.reach(&self.key);
         if let Some((deadline, stops)) = begins {
             let command = self.command(cell, deadline, stops);
             if shard.mailbox.command(command).is_err() {
@@ -293,6 +286,24 @@ impl Recv {
         Ok(Some((deadline, self.hook.stops())))
     }
 
+    /// What it waits in, if its token was cancelled. Else the shard hears of it when it is, and brings the thread that
+    /// waits its end.
+    fn cancelled_cell(&mut self) -> Option<Arc<WaitCell<Handed>>> {
+        let State::Waiting(cell) = &self.state else {
+            return None;
+        };
+        if self.hook.is_loose() {
+            return None;
+        }
+        let (cell, stopped) = (Arc::clone(cell), Arc::clone(cell));
+        let mailbox = Arc::clone(self.engine.reach(&self.key).mailbox);
+        let tell_shard = move || {
+            stopped.stop();
+            mailbox.cancel(Cancel::Recv(Arc::clone(&stopped)));
+        };
+        self.hook.call(tell_shard).then_some(cell)
+    }
+
     fn recycle(&mut self) {
         self.hook.loosen();
         if let State::Waiting(cell) = std::mem::replace(&mut self.state, State::Done) {
@@ -345,6 +356,9 @@ impl Recv {
         let State::Waiting(cell) = &self.state else {
             return Poll::Ready(Err(faults::cancelled()));
         };
+        if forks::is_child() {
+            return Poll::Ready(Err(faults::forked()));
+        }
         let shard = self.engine.reach(&self.key);
         if !is_new && !cell.is_filled() {
             shard.progress();

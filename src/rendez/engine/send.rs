@@ -10,6 +10,7 @@ use super::cancel::{CancelToken, Hook};
 use super::recv::may_wait;
 use super::steps::Step;
 use crate::ground::{Key, Nanos, Status, catalogue, faults};
+use crate::mail::forks;
 use crate::mail::mailbox::{Cancel, Command, bytes_of};
 use crate::mail::pending_send::{PendingSend, Permit, SendCell};
 use crate::memory::Tensor;
@@ -307,6 +308,9 @@ impl Future for SendAsync {
             return Poll::Ready(self.told());
         };
         let cell = Arc::clone(cell);
+        if forks::is_child() {
+            return Poll::Ready(self.settle(&cell, Err(faults::forked())));
+        }
         let shard = self.step.engine().reach(&self.key);
         if !cell.outcome.is_filled() {
             shard.progress();

@@ -414,6 +414,9 @@ impl Step {
     /// this handle or another, and one that is made later: for as long as this task remembers the step, which is until
     /// 65 536 others have ended. A call that began before may go either way.
     pub fn abort(&self, status: Status) {
+        if forks::is_child() {
+            return;
+        }
         if self.engine.steps.end(self.id, &status) {
             self.engine.abort(self.id, &status);
             self.engine.reach_home(self.id).look_again();
@@ -430,6 +433,9 @@ impl Step {
     /// begins to wait for one, ends with `Aborted: Cleanup` once all that had left has been received. What the peer
     /// still sends to this task is dropped.
     pub fn finish(&self) {
+        if forks::is_child() {
+            return;
+        }
         self.engine.steps.finish(self.id);
         for shard in self.engine.reach_all() {
             shard.call(Call::Finish { step: self.id });

@@ -109,13 +109,12 @@ impl Recv {
                 }
             }
         }
+        if let Some(cell) = self.cancelled_cell() {
+            return Some(self.cancel(cell));
+        }
         let State::Waiting(cell) = &self.state else {
             return Some(Err(faults::cancelled()));
         };
-        if self.hook.is_cancelled() {
-            let cell = cell.clone();
-            return Some(self.cancel(cell));
-        }
         let outcome = self.engine.reach(&self.key).wait(cell, Some(patience))?;
         self.engine.woke(&self.key, cell.woke().unwrap_or(0));
         self.recycle();
