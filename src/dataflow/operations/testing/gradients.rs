@@ -1,6 +1,6 @@
 //! Gradients against finite differences: the graphs that `graph::gradients` makes, computed by the kernels.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{call, home, is_close, tensor};
 use crate::graph::{Builder, Graph, Output, floats, gradients, ints};
@@ -11,15 +11,22 @@ use rendez::ground::{Shape, Status};
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::DataType;
 
-/// The values of `wanted` in a graph without loops, node by node.
+/// The values of `wanted` in a graph without loops, computed node by node of what they read alone.
 fn evaluate(
     graph: &Graph,
     home: &Home,
     fed: &BTreeMap<Output, Tensor>,
     wanted: &[Output],
 ) -> Result<Vec<Tensor>, Status> {
+    let mut needed = BTreeSet::new();
+    let mut found: Vec<_> = wanted.iter().map(|output| output.node).collect();
+    while let Some(id) = found.pop() {
+        if needed.insert(id) {
+            found.extend(graph.node(id).inputs().iter().map(|input| input.node));
+        }
+    }
     let mut values: BTreeMap<Output, Value> = BTreeMap::new();
-    for id in graph.order()? {
+    for id in graph.order()?.into_iter().filter(|id| needed.contains(id)) {
         let node = graph.node(id);
         let inputs: Vec<_> = node
             .inputs()
@@ -42,6 +49,28 @@ fn evaluate(
 
 fn numbers(tensor: &Tensor) -> Vec<f64> {
     tensor.as_slice::<f64>().expect("doubles").to_vec()
+}
+
+/// A value of this type, to be fed.
+fn placeholder(graph: &mut Builder, base: DataType) -> Output {
+    let node = graph.node("Placeholder").attr("dtype", base);
+    node.build().expect("a placeholder")
+}
+
+/// The operation of all values, in order.
+fn plain(op: &str) -> impl Fn(&mut Builder, &[Output]) -> Result<Output, Status> {
+    move |graph, x| graph.node(op).inputs(x.iter().copied()).build()
+}
+
+/// Checks an operation of one value and, after it, of these constants, each with its dimensions.
+fn check_with(op: &str, dims: &[u64], constants: &[(&[i64], &[i32])]) {
+    check(op, &[dims], false, |graph, x| {
+        let mut inputs = vec![x[0]];
+        for (at, (dims, values)) in constants.iter().enumerate() {
+            inputs.push(graph.constant(&format!("constant{at}"), ints(dims, values))?);
+        }
+        graph.node(op).inputs(inputs).build()
+    });
 }
 
 /// Values that differ from each other, none near zero, of both signs unless they must be above it.
@@ -69,28 +98,22 @@ fn check(
     let mut xs = vec![];
     let mut fed = BTreeMap::new();
     for (seed, dims) in shapes.iter().enumerate() {
-        let x = graph
-            .node("Placeholder")
-            .attr("dtype", DataType::DtDouble)
-            .build()
-            .expect("a placeholder");
+        let x = placeholder(&mut graph, DataType::DtDouble);
         let len = dims.iter().product::<u64>() as usize;
         fed.insert(x, tensor(dims, &spread(len, seed + 1, is_above)));
         xs.push(x);
     }
     let y = make(&mut graph, &xs).unwrap_or_else(|status| panic!("{what}: {status}"));
     // The gradient of y itself is no constant, so that it must be in its place.
-    let weights = graph
-        .node("Placeholder")
-        .attr("dtype", DataType::DtDouble)
-        .build()
-        .expect("a placeholder");
+    let weights = placeholder(&mut graph, DataType::DtDouble);
     let grads = gradients(&mut graph, &[y], &xs, &[Some(weights)])
         .unwrap_or_else(|status| panic!("{what}: {status}"));
     let graph = graph.finish().expect("a graph");
     let home = home();
-    fed.insert(weights, Tensor::scalar(0f64));
-    let shape = evaluate_only(&graph, &home, &fed, y, weights, what).shape();
+    let value = |fed: &BTreeMap<Output, Tensor>, wanted: &[Output]| {
+        evaluate(&graph, &home, fed, wanted).unwrap_or_else(|status| panic!("{what}: {status}"))
+    };
+    let shape = value(&fed, &[y])[0].shape();
     let weight = spread(shape.elements() as usize, 5, false);
     let dims: Vec<_> = shape.dims().collect();
     fed.insert(weights, tensor(&dims, &weight));
@@ -98,9 +121,7 @@ fn check(
         .iter()
         .map(|grad| grad.unwrap_or_else(|| panic!("{what}: no gradient")))
         .collect();
-    let actual =
-        evaluate(&graph, &home, &fed, &wanted).unwrap_or_else(|status| panic!("{what}: {status}"));
-    for (x, actual) in xs.iter().zip(actual) {
+    for (x, actual) in xs.iter().zip(value(&fed, &wanted)) {
         let at = fed[x].clone();
         assert_eq!(actual.shape(), at.shape(), "{what}");
         let dims: Vec<_> = at.shape().dims().collect();
@@ -112,8 +133,7 @@ fn check(
                 moved[index] += by;
                 let mut fed = fed.clone();
                 fed.insert(*x, tensor(&dims, &moved));
-                let y = evaluate_only(&graph, &home, &fed, y, weights, what);
-                numbers(&y)
+                numbers(&value(&fed, &[y])[0])
                     .iter()
                     .zip(&weight)
                     .map(|(y, weight)| y * weight)
@@ -127,38 +147,6 @@ fn check(
             "{what}: {actual:?} instead of {expected:?}"
         );
     }
-}
-
-/// The value of `y`, computed of what it reads alone: gradients want weights that are not known yet.
-fn evaluate_only(
-    graph: &Graph,
-    home: &Home,
-    fed: &BTreeMap<Output, Tensor>,
-    y: Output,
-    stop: Output,
-    what: &str,
-) -> Tensor {
-    let mut values: BTreeMap<Output, Value> = BTreeMap::new();
-    for (id, node) in graph.nodes().take_while(|(id, _)| *id != stop.node) {
-        let inputs: Vec<_> = node
-            .inputs()
-            .iter()
-            .map(|input| values[input].clone())
-            .collect();
-        let outputs = match fed.get(&Output { node: id, port: 0 }) {
-            Some(fed) => vec![Value::Tensor(fed.clone())],
-            None => call(
-                &*Operations::standard().kernel(node).expect(what),
-                home,
-                &inputs,
-            )
-            .unwrap_or_else(|status| panic!("{what}: {status}")),
-        };
-        for (port, value) in (0u32..).zip(outputs) {
-            values.insert(Output { node: id, port }, value);
-        }
-    }
-    values[&y].tensor().expect("a tensor")
 }
 
 #[test]
@@ -179,14 +167,10 @@ fn of_single_values() {
         "LogSoftmax",
         "L2Loss",
     ] {
-        check(op, &[&[2, 3]], false, |graph, x| {
-            graph.node(op).input(x[0]).build()
-        });
+        check(op, &[&[2, 3]], false, plain(op));
     }
     for op in ["Log", "Log1p", "Sqrt", "Rsqrt"] {
-        check(op, &[&[2, 3]], true, |graph, x| {
-            graph.node(op).input(x[0]).build()
-        });
+        check(op, &[&[2, 3]], true, plain(op));
     }
 }
 
@@ -211,17 +195,12 @@ fn of_pairs_that_are_broadcast() {
             [&[1], &[]],
             [&[2, 1, 2], &[3, 1]],
         ] {
-            check(op, &shapes, false, |graph, x| {
-                graph.node(op).inputs([x[0], x[1]]).build()
-            });
+            check(op, &shapes, false, plain(op));
         }
     }
-    check("Pow", &[&[2, 3], &[3]], true, |graph, x| {
-        graph.node("Pow").inputs([x[0], x[1]]).build()
-    });
-    check("FloorMod", &[&[2, 3], &[3]], true, |graph, x| {
-        graph.node("FloorMod").inputs([x[0], x[1]]).build()
-    });
+    for op in ["Pow", "FloorMod"] {
+        check(op, &[&[2, 3], &[3]], true, plain(op));
+    }
 }
 
 #[test]
@@ -241,9 +220,7 @@ fn of_products_and_layers() {
                 .build()
         });
     }
-    check("BiasAdd", &[&[2, 2, 3], &[3]], false, |graph, x| {
-        graph.node("BiasAdd").inputs([x[0], x[1]]).build()
-    });
+    check("BiasAdd", &[&[2, 2, 3], &[3]], false, plain("BiasAdd"));
     check("BiasAdd NCHW", &[&[2, 3, 2], &[3]], false, |graph, x| {
         graph
             .node("BiasAdd")
@@ -341,34 +318,17 @@ fn of_reductions() {
                 });
             }
         }
-        check(op, &[&[3]], false, |graph, x| {
-            let axis = graph.constant("axis", ints(&[], &[0]))?;
-            graph.node(op).inputs([x[0], axis]).build()
-        });
-        check(op, &[&[]], false, |graph, x| {
-            let none = graph.constant("none", ints(&[0], &[]))?;
-            graph.node(op).inputs([x[0], none]).build()
-        });
+        check_with(op, &[3], &[(&[], &[0])]);
+        check_with(op, &[], &[(&[0], &[])]);
     }
 }
 
 #[test]
 fn of_what_arranges() {
-    check("Reshape", &[&[2, 3]], false, |graph, x| {
-        let shape = graph.constant("shape", ints(&[2], &[3, -1]))?;
-        graph.node("Reshape").inputs([x[0], shape]).build()
-    });
-    check("ExpandDims", &[&[2, 3]], false, |graph, x| {
-        let axis = graph.constant("axis", ints(&[], &[1]))?;
-        graph.node("ExpandDims").inputs([x[0], axis]).build()
-    });
-    check("Squeeze", &[&[2, 1, 3]], false, |graph, x| {
-        graph.node("Squeeze").input(x[0]).build()
-    });
-    check("Transpose", &[&[2, 3, 4]], false, |graph, x| {
-        let order = graph.constant("order", ints(&[3], &[2, 0, 1]))?;
-        graph.node("Transpose").inputs([x[0], order]).build()
-    });
+    check_with("Reshape", &[2, 3], &[(&[2], &[3, -1])]);
+    check_with("ExpandDims", &[2, 3], &[(&[], &[1])]);
+    check("Squeeze", &[&[2, 1, 3]], false, plain("Squeeze"));
+    check_with("Transpose", &[2, 3, 4], &[(&[3], &[2, 0, 1])]);
     for axis in [1, -1] {
         check(
             "ConcatV2",
@@ -431,11 +391,7 @@ fn of_what_arranges() {
             .inputs([parts, Output { port: 1, ..parts }])
             .build()
     });
-    check("Slice", &[&[3, 4]], false, |graph, x| {
-        let begin = graph.constant("begin", ints(&[2], &[1, 1]))?;
-        let size = graph.constant("size", ints(&[2], &[-1, 2]))?;
-        graph.node("Slice").inputs([x[0], begin, size]).build()
-    });
+    check_with("Slice", &[3, 4], &[(&[2], &[1, 1]), (&[2], &[-1, 2])]);
     check("StridedSlice", &[&[4, 3]], false, |graph, x| {
         let begin = graph.constant("begin", ints(&[2], &[3, 1]))?;
         let end = graph.constant("end", ints(&[2], &[0, 2]))?;
@@ -446,23 +402,14 @@ fn of_what_arranges() {
             .attr("shrink_axis_mask", 2i64)
             .build()
     });
-    check("BroadcastTo", &[&[2, 1]], false, |graph, x| {
-        let shape = graph.constant("shape", ints(&[3], &[4, 2, 3]))?;
-        graph.node("BroadcastTo").inputs([x[0], shape]).build()
-    });
+    check_with("BroadcastTo", &[2, 1], &[(&[3], &[4, 2, 3])]);
     check("Fill", &[&[]], false, |graph, x| {
         let dims = graph.constant("dims", ints(&[2], &[2, 3]))?;
         graph.node("Fill").inputs([dims, x[0]]).build()
     });
-    check("Tile", &[&[2, 3]], false, |graph, x| {
-        let times = graph.constant("times", ints(&[2], &[3, 2]))?;
-        graph.node("Tile").inputs([x[0], times]).build()
-    });
+    check_with("Tile", &[2, 3], &[(&[2], &[3, 2])]);
     // Twice as many dimensions are more than a tensor can have.
-    check("Tile", &[&[1, 2, 1, 1, 2]], false, |graph, x| {
-        let times = graph.constant("times", ints(&[5], &[2, 1, 1, 3, 1]))?;
-        graph.node("Tile").inputs([x[0], times]).build()
-    });
+    check_with("Tile", &[1, 2, 1, 1, 2], &[(&[5], &[2, 1, 1, 3, 1])]);
     // Of these nothing is known beforehand.
     for dims in [&[2, 1, 3][..], &[1, 2, 1, 1, 2]] {
         check("Tile", &[dims], false, |graph, x| {
@@ -475,11 +422,7 @@ fn of_what_arranges() {
 #[test]
 fn of_halves_that_are_picked_often() {
     let mut graph = Builder::new(Operations::standard().ops());
-    let x = graph
-        .node("Placeholder")
-        .attr("dtype", DataType::DtBfloat16)
-        .build()
-        .expect("a placeholder");
+    let x = placeholder(&mut graph, DataType::DtBfloat16);
     let picks = graph
         .constant("picks", ints(&[1000], &[0; 1000]))
         .expect("a constant");
@@ -497,16 +440,10 @@ fn of_halves_that_are_picked_often() {
 #[test]
 fn of_what_picks() {
     for axis in [0, 1, -1] {
-        check("GatherV2", &[&[3, 2, 2]], false, |graph, x| {
-            let picks = graph.constant("picks", ints(&[2, 2], &[1, 0, 1, 1]))?;
-            let axis = graph.constant("axis", ints(&[], &[axis]))?;
-            graph.node("GatherV2").inputs([x[0], picks, axis]).build()
-        });
+        let picks: (&[_], &[_]) = (&[2, 2], &[1, 0, 1, 1]);
+        check_with("GatherV2", &[3, 2, 2], &[picks, (&[], &[axis])]);
     }
-    check("Gather", &[&[3, 2]], false, |graph, x| {
-        let picks = graph.constant("picks", ints(&[3], &[2, 0, 2]))?;
-        graph.node("Gather").inputs([x[0], picks]).build()
-    });
+    check_with("Gather", &[3, 2], &[(&[3], &[2, 0, 2])]);
     check("SelectV2", &[&[2, 3], &[3], &[2, 1]], false, |graph, x| {
         let condition = graph.node("Less").inputs([x[0], x[1]]).build()?;
         graph
