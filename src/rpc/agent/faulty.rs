@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use rendez::ground::Nanos;
-use rendez::ground::hash::mix;
+use rendez::ground::rng::Rng;
 
 use crate::id::WorkerId;
 use crate::message::{Body, Control, Message, Target};
@@ -132,7 +132,7 @@ impl Faulty {
 /// What an agent's faults have come to: what is held back, and how far the dice are.
 pub(crate) struct AgentFaults {
     rules: Vec<Rule>,
-    dice: u64,
+    dice: Rng,
     serial: u64,
     held: BTreeMap<(Nanos, u64), (WorkerId, Message<Payload>)>,
 }
@@ -141,16 +141,15 @@ impl AgentFaults {
     pub(crate) fn new(faulty: Faulty) -> Self {
         Self {
             rules: faulty.rules,
-            dice: faulty.seed,
+            dice: Rng::new(faulty.seed),
             serial: 0,
             held: BTreeMap::new(),
         }
     }
 
-    /// A number from zero up to one: splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators").
+    /// A number from zero up to one.
     fn roll(&mut self) -> f64 {
-        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.dice) as f64 / (u64::MAX as f64 + 1.0)
+        self.dice.next_u64() as f64 / (u64::MAX as f64 + 1.0)
     }
 
     /// Takes a message, to be sent never, once or twice.

@@ -7,30 +7,25 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rendez::ground::hash::mix;
+use rendez::ground::rng::Rng;
 use rendez::ground::{Nanos, Status, catalogue};
 
 use crate::id::WorkerId;
 
-/// Numbers by a seed: SplitMix64 (Steele, Lea, Flood).
+/// Numbers by a seed.
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct Dice(Rng);
 
 impl Dice {
     /// The numbers of that seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
+        Self(Rng::new(seed))
     }
 
     /// A number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
+        self.0.next_u64() % end.max(1)
     }
 
     /// True in so many of a hundred cases.

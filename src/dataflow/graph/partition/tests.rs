@@ -11,25 +11,21 @@ use crate::graph::builder::{Builder, ints};
 use crate::graph::flow::{DeviceIndex, Import, Output};
 use crate::operations::Operations;
 use rendez::ground::Incarnation;
+use rendez::ground::rng::Rng;
 use rendez_proto::tensorflow::TensorProto;
 
 /// Random programs over random devices.
 struct Gardener {
     graph: Builder,
     devices: u64,
-    dice: u64,
+    dice: Rng,
     budget: usize,
     loops: usize,
 }
 
 impl Gardener {
     fn roll(&mut self, sides: u64) -> u64 {
-        // SplitMix64.
-        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.dice;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % sides
+        self.dice.next_u64() % sides
     }
 
     fn pick(&mut self, pool: &[Output]) -> Output {
@@ -221,7 +217,7 @@ pub(crate) fn program(seed: u64, budget: usize, devices: u64) -> Graph {
     let mut gardener = Gardener {
         graph: Builder::new(Operations::standard().ops()),
         devices,
-        dice: seed,
+        dice: Rng::new(seed),
         budget,
         loops: 0,
     };
