@@ -113,13 +113,7 @@ fn steps(inputs: &[Value], turned: Turned) -> usize {
 }
 
 /// The matrices, untransposed, and the shape of their product.
-struct Operands {
-    left: Tensor,
-    right: Tensor,
-    product: Shape,
-}
-
-fn operands(call: &Call<'_>, turned: Turned) -> Result<Operands, Fault> {
+fn operands(call: &Call<'_>, turned: Turned) -> Result<(Tensor, Tensor, Shape), Fault> {
     let (left, right) = (call.tensor(0)?, call.tensor(1)?);
     if left.shape().rank() != right.shape().rank() || left.shape().rank() != 2 {
         return Err(format!(
@@ -147,11 +141,8 @@ fn operands(call: &Call<'_>, turned: Turned) -> Result<Operands, Fault> {
         )
         .into());
     }
-    Ok(Operands {
-        product: Shape::new(&[rows, columns])?,
-        left,
-        right,
-    })
+    let product = Shape::new(&[rows, columns])?;
+    Ok((left, right, product))
 }
 
 fn matrix<T: Element>(tensor: &Tensor, is_turned: bool) -> Result<ArrayView2<'_, T>, Fault> {
@@ -171,11 +162,7 @@ fn matrix_mut<T>(shape: Shape, out: &mut [T]) -> Result<ArrayViewMut2<'_, T>, Fa
 }
 
 fn floats<T: Element + LinalgScalar>(call: &mut Call<'_>, turned: Turned) -> Done {
-    let Operands {
-        left,
-        right,
-        product,
-    } = operands(call, turned)?;
+    let (left, right, product) = operands(call, turned)?;
     let (left, right) = (
         matrix::<T>(&left, turned.left)?,
         matrix::<T>(&right, turned.right)?,
@@ -192,11 +179,7 @@ fn floats<T: Element + LinalgScalar>(call: &mut Call<'_>, turned: Turned) -> Don
 }
 
 fn others<T: Number>(call: &mut Call<'_>, turned: Turned) -> Done {
-    let Operands {
-        left,
-        right,
-        product,
-    } = operands(call, turned)?;
+    let (left, right, product) = operands(call, turned)?;
     let (left, right) = (
         matrix::<T>(&left, turned.left)?,
         matrix::<T>(&right, turned.right)?,
