@@ -36,6 +36,8 @@ mod wait;
 mod worker;
 
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

@@ -11,7 +11,7 @@ const LOOKS: u32 = 2_000;
 /// Looks between two yields: the thread that tells may need this very core.
 const LOOKS_PER_YIELD: u32 = 32;
 
-/// Both ends of one telling. Clones are the same.
+/// Where one telling is waited for.
 pub(crate) struct Waiter<T>(Arc<Inner<T>>);
 
 struct Inner<T> {
@@ -20,20 +20,21 @@ struct Inner<T> {
     changed: Condvar,
 }
 
-impl<T> Waiter<T> {
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(Inner {
+impl<T: Send + 'static> Waiter<T> {
+    /// What tells, and where that is waited for.
+    pub(crate) fn pair() -> (impl FnOnce(T) + Send + 'static, Self) {
+        let waiter = Self(Arc::new(Inner {
             is_told: AtomicBool::new(false),
             what: Mutex::new(None),
             changed: Condvar::new(),
-        }))
-    }
-
-    /// Tells; the last one told counts.
-    pub(crate) fn tell(&self, what: T) {
-        *self.what() = Some(what);
-        self.0.is_told.store(true, Ordering::Release);
-        self.0.changed.notify_all();
+        }));
+        let told = Self(Arc::clone(&waiter.0));
+        let tell = move |what| {
+            *told.what() = Some(what);
+            told.0.is_told.store(true, Ordering::Release);
+            told.0.changed.notify_all();
+        };
+        (tell, waiter)
     }
 
     /// Waits until it is told; `None` if that was not until `deadline`.
@@ -71,11 +72,5 @@ impl<T> Waiter<T> {
 
     fn what(&self) -> std::sync::MutexGuard<'_, Option<T>> {
         self.0.what.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<T> Clone for Waiter<T> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
     }
 }

@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-pub(crate) use plan::StepSignature;
+pub(crate) use plan::{StepPlan, StepSignature};
 pub(crate) use service::services;
 pub(crate) use session::{MasterSession, closed};
 pub(crate) use step::{RunningStep, StepDone};
@@ -39,7 +39,7 @@ use super::wait::Waiter;
 use super::worker::Worker;
 use crate::graph::Ops;
 use link::{DELETE, Link};
-use plan::{PlanWait, StepPlan, Then, Wanted};
+use plan::{PlanWait, Then, Wanted};
 use rendez::cluster::ClusterSpec;
 use rendez::engine::Engine;
 use rendez::ground::limits::SESSIONS_MAX;
@@ -257,10 +257,8 @@ impl Master {
         if let Some(plan) = session.ready_plan(signature) {
             return Ok(Some(plan));
         }
-        let waiter = Waiter::new();
-        let told = waiter.clone();
-        let then = Box::new(move |made| told.tell(made));
-        let waits = self.want_plan(session, signature, then);
+        let (then, waiter) = Waiter::pair();
+        let waits = self.want_plan(session, signature, Box::new(then));
         let made = waiter.wait(Some(deadline));
         if let (None, Some(waits)) = (&made, waits) {
             waits.end(Status::of(

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use super::merge::{Ended, Merge};
+use super::merge::Merge;
 use super::plan::StepPlan;
 use super::session::MasterSession;
 use super::step::{RunningStep, dead};
@@ -81,8 +81,7 @@ impl PartialRuns {
         drop(runs);
         self.merge.find_or_create(id);
         let (merge, failed) = (Arc::clone(&self.merge), Arc::downgrade(&run));
-        let refused = Waiter::new();
-        let told = refused.clone();
+        let (tell, refused) = Waiter::pair();
         let step = RunningStep::start(
             session,
             plan,
@@ -91,7 +90,7 @@ impl PartialRuns {
             Box::new(move |outcome| {
                 let outcome = outcome.map(drop);
                 if let Err(status) = &outcome {
-                    told.tell(status.clone());
+                    tell(status.clone());
                     if let Some(run) = failed.upgrade() {
                         run.end(outcome.clone());
                         run.clean();
@@ -168,11 +167,9 @@ impl PartialRuns {
         if let Err(status) = &outcome {
             run.cancel(status);
         }
-        let ended = Waiter::new();
-        let told = ended.clone();
+        let (tell, ended) = Waiter::pair();
         let part = outcome.as_ref().map(drop).map_err(Clone::clone);
-        let tell: Ended = Box::new(move |outcome| told.tell(outcome));
-        self.merge.part_done(run.id, tell, part);
+        self.merge.part_done(run.id, Box::new(tell), part);
         // Nothing else is told: what failed is known, and the executors end by themselves.
         let merged = ended.wait(deadline).unwrap_or_else(|| {
             let status = Status::of(

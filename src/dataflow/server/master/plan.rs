@@ -339,9 +339,8 @@ impl Plans {
                 begun
             }
         };
-        let waiter = Waiter::new();
-        let told = waiter.clone();
-        begun.then(Box::new(move |made| told.tell(made)));
+        let (then, waiter) = Waiter::pair();
+        begun.then(Box::new(then));
         waiter.wait(None).unwrap_or_else(|| Err(unmade()))
     }
 

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::server::testing::two_engines;
 use crate::server::wait::Waiter;
-use rendez::engine::Config;
 use rendez::ground::Code;
 use rendez_proto::services::Nothing;
 
@@ -122,14 +122,8 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let engines = ["/job:a/task:0", "/job:b/task:0"].map(|task| {
-            let mut config = Config::new(task);
-            (config.shards, config.share_cores, config.control) = (1, true, false);
-            config.arena.segment_bytes = 1 << 20;
-            Engine::start(config).unwrap()
-        });
+        let engines = two_engines();
         let [caller, server] = &engines;
-        caller.connect_local(server).unwrap();
         let echo: Arc<Echo> = Arc::default();
         let service: Weak<Echo> = Arc::downgrade(&echo);
         let line =
@@ -145,10 +139,8 @@ impl World {
     }
 
     fn ask(&self, method: u32, rpc_message: RpcMessage) -> Result<RpcMessage, Status> {
-        let waiter = Waiter::new();
-        let told = waiter.clone();
-        self.line
-            .ask_raw(method, rpc_message, move |outcome| told.tell(outcome));
+        let (tell, waiter) = Waiter::pair();
+        self.line.ask_raw(method, rpc_message, tell);
         waiter
             .wait(Instant::now().checked_add(PATIENCE))
             .expect("an answer")
@@ -173,12 +165,10 @@ fn rpc_message(body: &[u8], tensors: &[Tensor]) -> RpcMessage {
 #[test]
 fn what_waits_for_tensors_is_announced_before_what_overtakes_it() {
     let world = World::new();
-    let waiter = Waiter::new();
-    let told = waiter.clone();
+    let (tell, waiter) = Waiter::pair();
     let tensor = Tensor::scalar(7u8);
-    let (number, send) = world
-        .line
-        .ask_ahead::<Echoed>(&Nothing {}, vec![tensor], move |answer| told.tell(answer));
+    let line = &world.line;
+    let (number, send) = line.ask_ahead::<Echoed>(&Nothing {}, vec![tensor], tell);
     world.ask(ECHO, rpc_message(b"after it", &[])).unwrap();
     assert_eq!(*world.echo.announced.lock().unwrap(), [(number, ECHO)]);
     send();
@@ -389,14 +379,9 @@ fn what_is_no_message_ends_the_line_and_whoever_waits_on_it_hears_so() {
         long.encode_to_vec(),
     ] {
         let world = World::new();
-        let waiter = Waiter::new();
-        let told = waiter.clone();
+        let (tell, waiter) = Waiter::pair();
         // It is promised a tensor that never comes, so it waits.
-        let number = world
-            .line
-            .ask_raw(HOLD, RpcMessage::default(), move |outcome| {
-                told.tell(outcome)
-            });
+        let number = world.line.ask_raw(HOLD, RpcMessage::default(), tell);
         let promised = LineMessage {
             number,
             tensors: 1,

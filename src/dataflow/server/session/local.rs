@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::{Backend, RunContext, late};
 use crate::kernel::Value;
 use crate::operations::Operations;
-use crate::server::master::{Master, MasterSession, StepSignature};
+use crate::server::master::{Master, MasterSession, StepPlan, StepSignature};
 use crate::server::runtime::{Means, Runtime, RuntimePlace};
 use crate::server::wait::Waiter;
 use rendez::cluster::ClusterSpec;
@@ -64,6 +64,26 @@ impl Local {
     fn session(&self, handle: &str) -> Result<Arc<MasterSession>, Status> {
         self.master().session(handle)
     }
+
+    /// Runs a step, and gives what was fetched: of a variable its content.
+    fn run_plan(
+        &self,
+        session: &Arc<MasterSession>,
+        plan: &Arc<StepPlan>,
+        feeds: Vec<Tensor>,
+        RunContext { deadline, trace }: RunContext,
+    ) -> Result<Vec<Tensor>, Status> {
+        let (done, waiter) = Waiter::pair();
+        let step = self
+            .master()
+            .run(session, plan, trace, feeds, Box::new(done));
+        let Some(outcome) = waiter.wait(deadline) else {
+            // It ends by itself; the caller need not wait for that.
+            step.iter().for_each(|step| step.cancel(late()));
+            return Err(late());
+        };
+        outcome?.iter().map(Value::tensor).collect()
+    }
 }
 
 impl Backend for Local {
@@ -81,28 +101,17 @@ impl Backend for Local {
         session: &str,
         signature: StepSignature,
         feeds: Vec<Tensor>,
-        RunContext { deadline, trace }: RunContext,
+        manner: RunContext,
     ) -> Result<Vec<Tensor>, Status> {
         let session = self.session(session)?;
-        let plan = match deadline {
+        let plan = match manner.deadline {
             None => self.master().plan(&session, &signature)?,
             Some(deadline) => {
                 let plan = self.master().plan_until(&session, &signature, deadline)?;
                 plan.ok_or_else(late)?
             }
         };
-        let waiter = Waiter::new();
-        let told = waiter.clone();
-        let done = Box::new(move |outcome: Result<Vec<Value>, Status>| told.tell(outcome));
-        let step = self.master().run(&session, &plan, trace, feeds, done);
-        match waiter.wait(deadline) {
-            Some(outcome) => tensors(&outcome?),
-            None => {
-                // It ends by itself; the caller need not wait for that.
-                step.iter().for_each(|step| step.cancel(late()));
-                Err(late())
-            }
-        }
+        self.run_plan(&session, &plan, feeds, manner)
     }
 
     fn make_callable(&self, session: &str, signature: StepSignature) -> Result<i64, Status> {
@@ -116,21 +125,11 @@ impl Backend for Local {
         session: &str,
         callable: i64,
         feeds: Vec<Tensor>,
-        RunContext { deadline, trace }: RunContext,
+        manner: RunContext,
     ) -> Result<Vec<Tensor>, Status> {
         let session = self.session(session)?;
         let plan = self.master().callable(&session, callable)?;
-        let waiter = Waiter::new();
-        let told = waiter.clone();
-        let done = Box::new(move |outcome: Result<Vec<Value>, Status>| told.tell(outcome));
-        let step = self.master().run(&session, &plan, trace, feeds, done);
-        match waiter.wait(deadline) {
-            Some(outcome) => tensors(&outcome?),
-            None => {
-                step.iter().for_each(|step| step.cancel(late()));
-                Err(late())
-            }
-        }
+        self.run_plan(&session, &plan, feeds, manner)
     }
 
     fn release_callable(&self, session: &str, callable: i64) {
@@ -144,10 +143,6 @@ impl Backend for Local {
 
     fn set_up(&self, session: &str, signature: StepSignature) -> Result<String, Status> {
         let session = self.session(session)?;
-        let signature = StepSignature {
-            is_partial: true,
-            ..signature
-        };
         let plan = self.master().plan(&session, &signature)?;
         self.master().set_up(&session, &plan)
     }
@@ -196,9 +191,4 @@ impl Drop for Local {
             self.runtime.engine().shutdown(END);
         }
     }
-}
-
-/// What was fetched: of a variable its content.
-fn tensors(values: &[Value]) -> Result<Vec<Tensor>, Status> {
-    values.iter().map(Value::tensor).collect()
 }

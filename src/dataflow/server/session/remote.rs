@@ -125,9 +125,7 @@ impl Remote {
     where
         M::Answer: Send + 'static,
     {
-        let waiter = Waiter::new();
-        let told = waiter.clone();
-        let done = move |outcome| told.tell(outcome);
+        let (done, waiter) = Waiter::pair();
         let number = self.line.ask::<M>(asked, tensors, done);
         waiter.wait(deadline).unwrap_or_else(|| {
             self.tell::<GiveUp>(&GiveUpRequest { number });

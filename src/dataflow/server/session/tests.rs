@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::graph::{Builder, NodeBuilder, Output, floats, ints};
 use crate::operations::Operations;
+use crate::server::testing;
 use rendez::ground::Shape;
 use rendez_proto::tensorflow::DataType;
 
@@ -334,8 +335,7 @@ fn sessions_of_one_master_share_variables_unless_they_are_isolated() {
         binary(&mut graph, "Assign", "assign", variable, value);
         def(graph)
     };
-    let mut config = Config::new("/job:localhost/task:0");
-    (config.shards, config.share_cores, config.control) = (1, true, false);
+    let config = testing::config("/job:localhost/task:0");
     let near = std::sync::Arc::new(local::Local::start(config, Operations::standard()).unwrap());
     let way = |config: ConfigProto| {
         let shared: Box<dyn Backend> =
@@ -397,9 +397,7 @@ fn a_seeded_stream_goes_on_over_all_kinds_of_steps() {
 #[test]
 fn a_session_that_nobody_uses_is_closed() {
     use crate::server::runtime::{Means, Runtime, RuntimePlace};
-    let mut config = Config::new("/job:localhost/task:0");
-    (config.shards, config.share_cores, config.control) = (1, true, false);
-    let engine = rendez::engine::Engine::start(config).unwrap();
+    let engine = testing::engine("/job:localhost/task:0");
     let place = RuntimePlace::default();
     let means = Means {
         operations: Operations::standard(),
@@ -440,9 +438,8 @@ fn a_node_with_the_longest_name_is_fed_and_fetched() {
 
 #[test]
 fn live_strings_take_of_the_arena_as_numbers_do() {
-    let mut config = Config::new("/job:localhost/task:0");
-    (config.shards, config.share_cores, config.control) = (1, true, false);
-    (config.arena.segment_bytes, config.arena.bytes_max) = (4 << 20, 8 << 20);
+    let mut config = testing::config("/job:localhost/task:0");
+    config.arena.bytes_max = 8 << 20;
     let session = Session::local_with(config).unwrap();
     let mut graph = builder();
     let many = graph.constant("many", ints(&[1], &[3 << 20])).unwrap();

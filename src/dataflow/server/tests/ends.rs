@@ -154,11 +154,11 @@ fn a_step_does_not_wait_beyond_its_deadline_for_a_plan() {
     let maker = Arc::clone(&session);
     let made = std::thread::spawn(move || maker.run(&fed(), &["y"], &[]));
     gate.await_coming(1);
-    let (waiter, late) = (Waiter::new(), Arc::clone(&session));
-    let told = waiter.clone();
+    let (tell, waiter) = Waiter::pair();
+    let late = Arc::clone(&session);
     std::thread::spawn(move || {
         let patience = Duration::from_millis(20);
-        told.tell(late.run_within(patience, &fed(), &["y"], &[]));
+        tell(late.run_within(patience, &fed(), &["y"], &[]));
     });
     let told = waiter.wait(Some(Instant::now() + Duration::from_secs(10)));
     gate.open();
@@ -232,10 +232,8 @@ impl Caller {
     where
         M::Answer: Send + 'static,
     {
-        let waiter = Waiter::new();
-        let told = waiter.clone();
-        self.line
-            .ask::<M>(asked, tensors, move |answer| told.tell(answer));
+        let (tell, waiter) = Waiter::pair();
+        self.line.ask::<M>(asked, tensors, tell);
         let until = Instant::now() + PATIENCE;
         waiter.wait(Some(until)).expect("an answer")
     }
@@ -246,12 +244,9 @@ impl Caller {
     where
         M::Answer: Send + 'static,
     {
-        let waiter = Waiter::new();
-        let told = waiter.clone();
+        let (tell, waiter) = Waiter::pair();
         let [(_, feed)] = fed();
-        let (number, send) = self
-            .line
-            .ask_ahead::<M>(asked, vec![feed], move |answer| told.tell(answer));
+        let (number, send) = self.line.ask_ahead::<M>(asked, vec![feed], tell);
         if is_given_up {
             let told = GiveUpRequest { number };
             self.line.tell::<GiveUp>(&told).unwrap();

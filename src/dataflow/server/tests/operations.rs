@@ -4,8 +4,7 @@ use crate::graph::{Builder, Definition, Node, Shapes, attr, floats, gradients};
 use crate::kernel::Call;
 use crate::kernel::Kernel;
 use crate::operations::Operations;
-use crate::server::Session;
-use rendez::engine::Config;
+use crate::server::{Session, testing};
 use rendez::ground::{Code, Status, catalogue};
 
 /// `y = by × x`; panics if `by` is zero, and says that it is costly by a panic if that is negative.
@@ -52,8 +51,7 @@ fn operations() -> Operations {
 }
 
 fn session(operations: &Operations) -> Session {
-    let mut config = Config::new("/job:localhost/task:0");
-    (config.shards, config.share_cores, config.control) = (1, true, false);
+    let config = testing::config("/job:localhost/task:0");
     Session::local_of(config, operations.clone()).unwrap()
 }
 

@@ -10,8 +10,8 @@ use crate::kernel::{Call, Kernel, Value};
 use crate::operations::Operations;
 use crate::server::rpc_stream::ServerEnd;
 use crate::server::runner::{Done, Outcome, Part, Running};
+use crate::server::testing;
 use crate::server::wait::Waiter;
-use rendez::engine::Config;
 use rendez::ground::{Code, FrameIter, Key, StepId};
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::{DataType, GraphDef, TensorShapeProto};
@@ -95,10 +95,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let mut config = Config::new("/job:w/task:3");
-        (config.shards, config.share_cores, config.control) = (1, true, false);
-        config.arena.segment_bytes = 1 << 20;
-        let engine = Engine::start(config).unwrap();
+        let engine = testing::engine("/job:w/task:3");
         let held: Arc<Mutex<Held>> = Arc::default();
         let of_runner = Arc::clone(&held);
         let make_runner = Box::new(move |_| {
@@ -137,14 +134,8 @@ impl World {
     }
 
     fn run(&self, session: &Arc<WorkerSession>, graph: &str, step: u64) -> Waiter<Outcome> {
-        let waiter = Waiter::new();
-        let told = waiter.clone();
-        session.run(
-            graph,
-            (StepId(step), None),
-            vec![],
-            Box::new(move |outcome| told.tell(outcome)),
-        );
+        let (tell, waiter) = Waiter::pair();
+        session.run(graph, (StepId(step), None), vec![], Box::new(tell));
         waiter
     }
 
@@ -290,10 +281,9 @@ fn nothing_is_run_for_a_line_that_is_not_heard_any_more() {
     let session = world.session("s", 1);
     let graph = session.register(GraphDef::default()).unwrap();
     session.hear(world.line(&session, 70)).unwrap();
-    let waiter = Waiter::new();
-    let tell = waiter.clone();
-    let done = Box::new(move |outcome: Outcome| tell.tell(outcome));
-    session.run_over(Some(StepId(71)), &graph, (StepId(1), None), vec![], done);
+    let (tell, waiter) = Waiter::pair();
+    let (line, step) = (Some(StepId(71)), (StepId(1), None));
+    session.run_over(line, &graph, step, vec![], Box::new(tell));
     let status = told(&waiter).unwrap().unwrap_err();
     assert_eq!(status.reason(), catalogue::LINE_CLOSED, "{status}");
     assert_eq!(world.worker.load(), (1, 0));

@@ -7,7 +7,7 @@ use super::*;
 use crate::graph::partition::Options;
 use crate::graph::{Builder, Devices, Import, NodeId, Output, ints, partition};
 use crate::operations::Operations;
-use rendez::engine::Config;
+use crate::server::testing;
 use rendez::ground::{Code, DeviceName, FrameIter, Key};
 use rendez_proto::tensorflow::DataType;
 
@@ -24,11 +24,8 @@ struct Site {
 /// Tasks `a` and `b`, connected, of two shards each.
 fn sites() -> [Site; 2] {
     let sites = ["/job:a/task:0", "/job:b/task:0"].map(|task| {
-        let mut config = Config::new(task);
+        let mut config = testing::config(task);
         config.shards = 2;
-        config.share_cores = true;
-        config.control = false;
-        config.arena.segment_bytes = 4 << 20;
         let engine = Engine::start(config).unwrap();
         let executor = Executor::with_kernels(&engine, home(), rows).unwrap();
         Site { engine, executor }

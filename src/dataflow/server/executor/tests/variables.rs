@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::graph::{Builder, Import, Output, floats};
 use crate::operations::Operations;
-use rendez::engine::Config;
+use crate::server::testing;
 use rendez_proto::tensorflow::{DataType, TensorShapeProto};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -32,10 +32,7 @@ fn writer(
 
 #[test]
 fn no_shard_waits_for_a_variable_that_another_thread_holds() {
-    let mut config = Config::new("/job:a/task:0");
-    (config.shards, config.share_cores, config.control) = (1, true, false);
-    config.arena.segment_bytes = 4 << 20;
-    let engine = Engine::start(config).unwrap();
+    let engine = testing::engine("/job:a/task:0");
     let home = Arc::new(super::super::home(engine.downgrade()));
     let executor = Executor::new(&engine, Arc::clone(&home)).unwrap();
     let start = |plan: &Arc<Plan>, step| {

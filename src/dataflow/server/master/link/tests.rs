@@ -7,8 +7,8 @@ use crate::graph::{Builder, ints};
 use crate::operations::Operations;
 use crate::server::runner::Outcome;
 use crate::server::solo::{Prepared, Run, Site, SoloSession};
+use crate::server::testing::two_engines;
 use crate::server::wait::Waiter;
-use rendez::engine::Config;
 use rendez::ground::limits::ERRANDS_OF_SESSIONS_MAX;
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::DataType;
@@ -25,14 +25,8 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let engines = ["/job:a/task:0", "/job:b/task:0"].map(|task| {
-            let mut config = Config::new(task);
-            (config.shards, config.share_cores, config.control) = (1, true, false);
-            config.arena.segment_bytes = 4 << 20;
-            Engine::start(config).unwrap()
-        });
-        engines[0].connect_local(&engines[1]).unwrap();
-        let sites = [&engines[0], &engines[1]].map(|engine| Site::new(engine).unwrap());
+        let engines = two_engines();
+        let sites = engines.each_ref().map(|engine| Site::new(engine).unwrap());
         let others = [(&sites[1], StepId(1))];
         let session = sites[0].begin("s", graph(), &others).unwrap();
         Self {
@@ -64,9 +58,7 @@ impl World {
     }
 
     fn start(&self, prepared: &Prepared, id: u64) -> (Run, Told) {
-        let waiter = Waiter::new();
-        let told = waiter.clone();
-        let done = move |outcome| told.tell(outcome);
+        let (done, waiter) = Waiter::pair();
         let run = self.session.run(prepared, StepId(id), vec![], done);
         (run.unwrap(), waiter)
     }
@@ -164,9 +156,9 @@ fn a_part_that_is_begun_late_hears_a_cancel_that_went_before_it() {
     let mut parts = double.0.parts.iter();
     let part = parts.find(|part| !part.link.is_here()).unwrap();
     let reopening = reopening(&there);
-    let (waiter, looks) = (Waiter::new(), Mutex::new(0));
-    let (told, why) = (
-        waiter.clone(),
+    let (tell, waiter) = Waiter::pair();
+    let (looks, why) = (
+        Mutex::new(0),
         Status::of(catalogue::STEP_CANCELLED, "enough"),
     );
     let stopping = {
@@ -178,7 +170,7 @@ fn a_part_that_is_begun_late_hears_a_cancel_that_went_before_it() {
             (*looks > 1).then(|| why.clone())
         }
     };
-    let done = Box::new(move |outcome: Outcome| told.tell(outcome.map(drop)));
+    let done = Box::new(move |outcome: Outcome| tell(outcome.map(drop)));
     link.run(&part.graph, (StepId(20), None), vec![], stopping, done);
     reopening.over(line);
     // Nothing is ever sent to it.

@@ -20,9 +20,8 @@ fn merged(
     let step = StepId(7 << 40);
     assert!(merge.find_or_create(step));
     assert!(!merge.find_or_create(step));
-    let heard = Waiter::new();
-    let told = heard.clone();
-    let ended: Ended = Box::new(move |outcome| told.tell(outcome));
+    let (tell, heard) = Waiter::pair();
+    let ended: Ended = Box::new(tell);
     if executors_first {
         merge.executors_done(step, executors);
         assert_eq!(merge.len(), 1, "one of the two is not enough");
@@ -61,10 +60,9 @@ fn steps_that_agree_in_their_low_half_are_two() {
     let (low, high) = (StepId(5), StepId(5 | 1 << 33));
     assert!(merge.find_or_create(low));
     assert!(merge.find_or_create(high));
-    let heard = Waiter::new();
-    let told = heard.clone();
+    let (tell, heard) = Waiter::pair();
     merge.executors_done(high, Err(status("the other")));
-    merge.part_done(low, Box::new(move |outcome| told.tell(outcome)), Ok(()));
+    merge.part_done(low, Box::new(tell), Ok(()));
     merge.executors_done(low, Ok(()));
     assert_eq!(heard.wait(None), Some(Ok(())));
     assert_eq!(merge.len(), 1);
@@ -93,10 +91,8 @@ fn an_end_is_told_once_however_many_race() {
 fn a_step_that_is_not_known_hears_its_own_outcome() {
     let merge = Merge::default();
     merge.executors_done(StepId(3), Ok(()));
-    let heard = Waiter::new();
-    let told = heard.clone();
-    let ended: Ended = Box::new(move |outcome| told.tell(outcome));
-    merge.part_done(StepId(3), ended, Err(status("late")));
+    let (tell, heard) = Waiter::pair();
+    merge.part_done(StepId(3), Box::new(tell), Err(status("late")));
     assert_eq!(heard.wait(None), Some(Err(status("late"))));
     assert_eq!(merge.len(), 0);
 }

@@ -10,9 +10,9 @@ use crate::operations::Operations;
 use crate::server::errands::Errands;
 use crate::server::master::{Master, StepSignature};
 use crate::server::runner::{Done, Part, Runner, Running};
+use crate::server::testing;
 use crate::server::worker::Worker;
 use rendez::cluster::ClusterSpec;
-use rendez::engine::Config;
 use rendez_proto::tensorflow::{ConfigProto, DataType};
 
 /// Runs nothing: each part ends at once, well or not.
@@ -55,10 +55,7 @@ struct Scene {
 
 impl Scene {
     fn new(fails: bool) -> Self {
-        let mut config = Config::new("/job:w/task:0");
-        (config.shards, config.share_cores, config.control) = (1, true, false);
-        config.arena.segment_bytes = 1 << 20;
-        let engine = Engine::start(config).unwrap();
+        let engine = testing::engine("/job:w/task:0");
         let (errands, operations) = (Arc::new(Errands::default()), Operations::standard());
         let ops = operations.shared_ops();
         let worker = Worker::new(

@@ -12,9 +12,10 @@ use crate::graph::{Builder, ints};
 use crate::operations::Operations;
 use crate::server::errands::ErrandPlace;
 use crate::server::rpc_stream::{RpcStream, of_bytes};
+use crate::server::testing::two_engines;
 use crate::server::wait::Waiter;
 use rendez::cluster::ClusterSpec;
-use rendez::engine::{Config, Engine};
+use rendez::engine::Engine;
 use rendez::ground::limits::ERRANDS_OF_SESSIONS_MAX;
 use rendez_proto::methods::worker_session::RegisterGraph;
 use rendez_proto::tensorflow::{
@@ -49,14 +50,8 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let engines = ["/job:a/task:0", "/job:b/task:0"].map(|task| {
-            let mut config = Config::new(task);
-            (config.shards, config.share_cores, config.control) = (1, true, false);
-            config.arena.segment_bytes = 4 << 20;
-            Engine::start(config).unwrap()
-        });
+        let engines = two_engines();
         let [a, b] = &engines;
-        a.connect_local(b).unwrap();
         let sites = [a, b].map(|engine| Site::new(engine).unwrap());
         let others = [(&sites[1], StepId(1))];
         let solo = sites[0].begin("s", graph(), &others).unwrap();
@@ -98,9 +93,8 @@ impl Scene {
     where
         M::Answer: Send + 'static,
     {
-        let waiter = Waiter::new();
-        let told = waiter.clone();
-        let done = move |answer: Result<_, Status>| told.tell(answer.map(drop));
+        let (tell, waiter) = Waiter::pair();
+        let done = move |answer: Result<_, Status>| tell(answer.map(drop));
         self.client.ask::<M>(asked, tensors, done);
         waiter
     }
