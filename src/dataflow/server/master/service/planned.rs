@@ -5,14 +5,16 @@
 use std::sync::Arc;
 
 use super::{Asked, Client, given_up};
-use crate::server::master::plan::{PlanWait, StepPlan};
-use crate::server::master::{Master, MasterSession, StepSignature};
+use crate::server::master::plan::PlanWait;
+use crate::server::master::{Master, MasterSession, StepPlan, StepSignature};
 use crate::server::rpc_stream::Question;
 use rendez::ground::limits::LINE_QUESTIONS_MAX;
 use rendez::ground::{Status, catalogue};
 use rendez_proto::Method;
 use rendez_proto::methods::master_session::{MakeCallable, PartialRunSetup, RunCallable, RunStep};
-use rendez_proto::tensorflow::{MakeCallableResponse, PartialRunSetupResponse};
+use rendez_proto::tensorflow::{
+    MakeCallableRequest, MakeCallableResponse, PartialRunSetupRequest, PartialRunSetupResponse,
+};
 
 /// What is asked of a session, and needs a plan.
 trait Planned: Method {
@@ -60,53 +62,68 @@ impl Client {
     }
 
     pub(super) fn make_callable(self: Arc<Self>, master: &Arc<Master>, question: Question) {
-        let Some((session, asked, question)) = self.planned::<MakeCallable>(master, question)
-        else {
-            return;
+        let signature = |asked: MakeCallableRequest| {
+            let options = asked.options.unwrap_or_default();
+            StepSignature {
+                feeds: options.feed,
+                fetches: options.fetch,
+                targets: options.target,
+                is_partial: false,
+            }
         };
-        let options = asked.options.unwrap_or_default();
-        let signature = StepSignature {
-            feeds: options.feed,
-            fetches: options.fetch,
-            targets: options.target,
-            is_partial: false,
-        };
-        let (client, makes, within) = (Arc::clone(&self), Arc::clone(master), session.clone());
-        self.await_plan(
+        self.answer_planned::<MakeCallable>(
             master,
-            &session,
-            &signature,
             question,
-            move |plan, question| {
-                let made = makes.make_callable(&within, plan);
-                let answer = made.map(|handle| MakeCallableResponse { handle });
-                client.answer::<MakeCallable>(question, answer);
+            signature,
+            |master, session, plan| {
+                let handle = master.make_callable(session, plan)?;
+                Ok(MakeCallableResponse { handle })
             },
         );
     }
 
     pub(super) fn set_up(self: Arc<Self>, master: &Arc<Master>, question: Question) {
-        let Some((session, asked, question)) = self.planned::<PartialRunSetup>(master, question)
-        else {
-            return;
-        };
-        let signature = StepSignature {
+        let signature = |asked: PartialRunSetupRequest| StepSignature {
             feeds: asked.feed,
             fetches: asked.fetch,
             targets: asked.target,
             is_partial: true,
         };
-        let (client, begins, within) = (Arc::clone(&self), Arc::clone(master), session.clone());
+        self.answer_planned::<PartialRunSetup>(
+            master,
+            question,
+            signature,
+            |master, session, plan| {
+                let partial_run_handle = master.set_up(session, &plan)?;
+                Ok(PartialRunSetupResponse { partial_run_handle })
+            },
+        );
+    }
+
+    /// Answers, with what `answer` makes of the plan, what needs no more than that.
+    fn answer_planned<M: Planned>(
+        self: Arc<Self>,
+        master: &Arc<Master>,
+        question: Question,
+        signature: impl FnOnce(M::Request) -> StepSignature,
+        answer: impl FnOnce(&Master, &Arc<MasterSession>, Arc<StepPlan>) -> Result<M::Answer, Status>
+        + Send
+        + 'static,
+    ) {
+        let Some((session, asked, question)) = self.planned::<M>(master, question) else {
+            return;
+        };
+        let (client, known, within) = (Arc::clone(&self), Arc::clone(master), session.clone());
         self.await_plan(
             master,
             &session,
-            &signature,
+            &signature(asked),
             question,
             move |plan, question| {
-                let begun = begins.set_up(&within, &plan);
-                let answer =
-                    begun.map(|partial_run_handle| PartialRunSetupResponse { partial_run_handle });
-                client.answer::<PartialRunSetup>(question, answer);
+                let answer = answer(&known, &within, plan);
+                client.state().steps.remove(&question.number);
+                let answer = answer.map(|answer| (answer, vec![]));
+                question.answer.give::<M>(answer);
             },
         );
     }
@@ -154,13 +171,6 @@ impl Client {
         if let Some(waits) = master.want_plan(session, signature, Box::new(made)) {
             self.waits(number, waits);
         }
-    }
-
-    /// Answers what needed no more than a plan.
-    fn answer<M: Method>(&self, question: Question, answer: Result<M::Answer, Status>) {
-        self.state().steps.remove(&question.number);
-        let answer = answer.map(|answer| (answer, vec![]));
-        question.answer.give::<M>(answer);
     }
 
     /// True if its client waits for it no longer.
