@@ -150,28 +150,6 @@ impl Master {
         })
     }
 
-    /// Adds nodes to a session's graph, unless it was extended since version `expected`. Gives the new version. Blocks.
-    ///
-    /// # Errors
-    /// `SESSION_UNKNOWN`, `SESSION_VERSION`; what is wrong with the graph.
-    pub(crate) fn extend_session(
-        &self,
-        handle: &str,
-        more: GraphDef,
-        expected: i64,
-    ) -> Result<i64, Status> {
-        self.session(handle)?.extend(more, expected)
-    }
-
-    /// The plan of a kind of step, if it is made already. Never blocks.
-    pub(crate) fn ready_plan(
-        &self,
-        session: &MasterSession,
-        signature: &StepSignature,
-    ) -> Option<Arc<StepPlan>> {
-        session.ready_plan(signature)
-    }
-
     /// What a client said of the trace that its step belongs to.
     pub(crate) fn heard_traceparent(
         &self,
@@ -216,7 +194,7 @@ impl Master {
             Ok(Wanted::New(making, place)) => {
                 let waits = making.begun().then(then);
                 let (session, signature) = (Arc::clone(session), signature.clone());
-                place.go(move || session.make_plan(making, &signature));
+                place.go(move || session.make_plan(making, &signature, &Link::register));
                 waits
             }
             Ok(Wanted::Begun(begun)) => begun.then(then),
@@ -231,23 +209,11 @@ impl Master {
         }
     }
 
-    /// Makes the plan of a kind of step, or finds it. Blocks.
+    /// The plan of a kind of step. Blocks while it is made, no longer than until `deadline`: `None` if it is not made by
+    /// then. It goes on being made, for the next step.
     ///
     /// # Errors
-    /// What is wrong with the endpoints; what a worker says of its part.
-    pub(crate) fn plan(
-        &self,
-        session: &MasterSession,
-        signature: &StepSignature,
-    ) -> Result<Arc<StepPlan>, Status> {
-        session.plan(signature)
-    }
-
-    /// The same, and waits no longer than until `deadline`: `None` if it is not made by then. It goes on being made,
-    /// for the next step.
-    ///
-    /// # Errors
-    /// As [`Master::plan`]; `SESSION_LIMIT`.
+    /// As [`MasterSession::plan`]; `SESSION_LIMIT`.
     pub(crate) fn plan_until(
         &self,
         session: &Arc<MasterSession>,
@@ -267,43 +233,6 @@ impl Master {
             ));
         }
         made.transpose()
-    }
-
-    /// Makes a callable of a plan. Gives its handle.
-    ///
-    /// # Errors
-    /// `SESSION_LIMIT`.
-    pub(crate) fn make_callable(
-        &self,
-        session: &MasterSession,
-        plan: Arc<StepPlan>,
-    ) -> Result<i64, Status> {
-        session.keep_callable(plan)
-    }
-
-    /// The plan of a callable.
-    ///
-    /// # Errors
-    /// `CALLABLE_UNKNOWN`.
-    pub(crate) fn callable(
-        &self,
-        session: &MasterSession,
-        handle: i64,
-    ) -> Result<Arc<StepPlan>, Status> {
-        session.check_open()?;
-        session.callable(handle)
-    }
-
-    /// Forgets a callable.
-    ///
-    /// # Errors
-    /// `CALLABLE_UNKNOWN`.
-    pub(crate) fn release_callable(
-        &self,
-        session: &MasterSession,
-        handle: i64,
-    ) -> Result<(), Status> {
-        session.release_callable(handle)
     }
 
     /// Begins a partial run. Gives its handle. Does not block.
@@ -336,11 +265,6 @@ impl Master {
             .run(session, &self.engine, handle, feeds, fetches, deadline)
     }
 
-    /// Ends a partial run that its client will not continue.
-    pub(crate) fn abandon(&self, session: &MasterSession, handle: &str) {
-        session.partial_runs.abandon(handle);
-    }
-
     /// Ends a session. Its steps are cancelled. Blocks until the workers know.
     ///
     /// # Errors
@@ -369,7 +293,7 @@ impl Master {
                 let session = self.session(handle).map_err(|status| {
                     Status::new(Code::InvalidArgument, status.reason(), status.message())
                 })?;
-                session.devices().to_vec()
+                session.ground.attributes.clone()
             }
         };
         let own = self.worker.devices();

@@ -23,7 +23,7 @@ mod tests;
 
 /// The partial runs of a session, by handle.
 #[derive(Default)]
-pub(super) struct PartialRuns {
+pub(crate) struct PartialRuns {
     runs: Mutex<BTreeMap<String, Arc<PartialRun>>>,
     merge: Arc<Merge>,
 }
@@ -190,7 +190,7 @@ impl PartialRuns {
     }
 
     /// Ends a run that its client will not continue.
-    pub(super) fn abandon(&self, handle: &str) {
+    pub(crate) fn abandon(&self, handle: &str) {
         let run = self.runs().remove(handle);
         if let Some(run) = run {
             let why = Status::of(catalogue::STEP_CANCELLED, "the partial run was given up");

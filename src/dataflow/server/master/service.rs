@@ -117,7 +117,7 @@ impl Service for Client {
     }
 
     fn asked(self: Arc<Self>, question: Question) {
-        let Ok(master) = self.master() else {
+        let Some(master) = self.master.upgrade() else {
             let gone = Status::of(catalogue::SHUTDOWN, "Shutdown");
             return question.answer.refuse(gone);
         };
@@ -130,12 +130,12 @@ impl Service for Client {
             // What ends others never waits for them, and is never refused because of them.
             Abandon::NUMBER => question.serve::<Abandon>(|asked, _| {
                 let session = master.session(&asked.session_handle)?;
-                master.abandon(&session, &asked.partial_run_handle);
+                session.partial_runs.abandon(&asked.partial_run_handle);
                 Ok(Nothing {})
             }),
             ReleaseCallable::NUMBER => question.serve::<ReleaseCallable>(|asked, _| {
                 let session = master.session(&asked.session_handle)?;
-                master.release_callable(&session, asked.handle)?;
+                session.release_callable(asked.handle)?;
                 Ok(ReleaseCallableResponse {})
             }),
             CloseSession::NUMBER if self.begins_to_close(&question) => {
@@ -157,7 +157,7 @@ impl Service for Client {
         state.is_gone = true;
         let sessions = std::mem::take(&mut state.sessions);
         drop(state);
-        let Ok(master) = self.master() else {
+        let Some(master) = self.master.upgrade() else {
             return;
         };
         tracing::debug!(client = %self.task, %status, sessions = sessions.len(), "a client is gone");
@@ -182,9 +182,8 @@ impl Client {
                 .serve::<CreateSession>(|asked, tensors| self.create(master, asked, tensors)),
             ExtendSession::NUMBER => question.serve::<ExtendSession>(|asked, tensors| {
                 let more = decode(graph(tensors)?)?;
-                let version = asked.current_graph_version;
-                let new_graph_version =
-                    master.extend_session(&asked.session_handle, more, version)?;
+                let session = master.session(&asked.session_handle)?;
+                let new_graph_version = session.extend(more, asked.current_graph_version)?;
                 Ok(ExtendSessionResponse { new_graph_version })
             }),
             PartialRun::NUMBER => {
@@ -272,19 +271,16 @@ impl Client {
         if self.is_given_up(number) {
             return self.refuse(question, given_up());
         }
-        let (
-            client,
-            Question {
-                rpc_message,
-                answer,
-                ..
-            },
-        ) = (Arc::clone(&self), question);
+        let (client, feeds, answer) = (
+            Arc::clone(&self),
+            question.rpc_message.tensors,
+            question.answer,
+        );
         let done = Box::new(move |outcome: Result<Vec<Value>, Status>| {
             client.state().steps.remove(&number);
             give::<M>(answer, outcome);
         });
-        let Some(step) = master.run(session, plan, trace, rpc_message.tensors, done) else {
+        let Some(step) = master.run(session, plan, trace, feeds, done) else {
             return;
         };
         let mut state = self.state();
@@ -329,11 +325,6 @@ impl Client {
         if let Asked::Waits(waits) = former {
             waits.end(given_up());
         }
-    }
-
-    fn master(&self) -> Result<Arc<Master>, Status> {
-        let gone = || Status::of(catalogue::SHUTDOWN, "Shutdown");
-        self.master.upgrade().ok_or_else(gone)
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {

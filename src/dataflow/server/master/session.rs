@@ -22,16 +22,11 @@ const KINDS: [&str; 1] = ["CPU"];
 
 /// A session at a master.
 pub(crate) struct MasterSession {
-    handle: String,
-    ops: Arc<Ops>,
-    config: ConfigProto,
-    attributes: Vec<DeviceAttributes>,
-    devices: Devices,
-    own: DeviceIndex,
+    pub(super) ground: Ground,
     links: BTreeMap<String, Arc<Link>>,
     graph: Mutex<Versioned>,
     plans: Plans,
-    pub(super) partial_runs: PartialRuns,
+    pub(crate) partial_runs: PartialRuns,
     callables: Mutex<Callables>,
     steps: Mutex<Steps>,
     /// Milliseconds from `began` to its last use.
@@ -74,40 +69,20 @@ impl Ground {
     /// # Errors
     /// What is wrong with the graph, naming the node.
     pub(super) fn place(&self, def: &GraphDef, former: Option<&Graph>) -> Result<Graph, Status> {
-        placed(
-            &self.ops,
-            &self.config,
-            &self.devices,
-            self.own,
-            def,
-            former,
-        )
-    }
-}
-
-fn placed(
-    ops: &Ops,
-    config: &ConfigProto,
-    devices: &Devices,
-    own: DeviceIndex,
-    def: &GraphDef,
-    former: Option<&Graph>,
-) -> Result<Graph, Status> {
-    let mut graph = Graph::from_def(def.clone(), ops, Import::Client)?;
-    if let Some(former) = former {
-        for (_, node) in former.nodes() {
+        let mut graph = Graph::from_def(def.clone(), &self.ops, Import::Client)?;
+        for (_, node) in former.into_iter().flat_map(Graph::nodes) {
             if let (Some(id), Some(device)) = (graph.find(&node.name), node.assigned) {
                 graph.assign(id, device);
             }
         }
+        let placing = Placing {
+            soft: self.config.allow_soft_placement,
+            kinds: &KINDS,
+            default: self.own,
+        };
+        place(&mut graph, &self.devices, &placing)?;
+        Ok(graph)
     }
-    let placing = Placing {
-        soft: config.allow_soft_placement,
-        kinds: &KINDS,
-        default: own,
-    };
-    place(&mut graph, devices, &placing)?;
-    Ok(graph)
 }
 
 impl MasterSession {
@@ -119,12 +94,7 @@ impl MasterSession {
         placed: Graph,
     ) -> Self {
         Self {
-            handle: ground.handle,
-            ops: ground.ops,
-            config: ground.config,
-            attributes: ground.attributes,
-            devices: ground.devices,
-            own: ground.own,
+            ground,
             links,
             graph: Mutex::new(Versioned {
                 version: 0,
@@ -142,17 +112,12 @@ impl MasterSession {
 
     /// Its handle.
     pub(crate) fn handle(&self) -> &str {
-        &self.handle
+        &self.ground.handle
     }
 
     /// True if it has workers in other tasks.
     pub(super) fn is_distributed(&self) -> bool {
         self.links.len() > 1
-    }
-
-    /// Its devices.
-    pub(super) fn devices(&self) -> &[DeviceAttributes] {
-        &self.attributes
     }
 
     /// The graph as it is now.
@@ -164,7 +129,7 @@ impl MasterSession {
     ///
     /// # Errors
     /// `SESSION_VERSION`; what is wrong with the graph, which is then as it was.
-    pub(super) fn extend(&self, more: GraphDef, expected: i64) -> Result<i64, Status> {
+    pub(crate) fn extend(&self, more: GraphDef, expected: i64) -> Result<i64, Status> {
         self.check_open()?;
         self.touch();
         let mut graph = self.graph();
@@ -177,15 +142,7 @@ impl MasterSession {
         }
         let mut def = graph.def.clone();
         extend(&mut def, more)?;
-        let former = Some(&*graph.placed);
-        let placed = placed(
-            &self.ops,
-            &self.config,
-            &self.devices,
-            self.own,
-            &def,
-            former,
-        )?;
+        let placed = self.ground.place(&def, Some(&graph.placed))?;
         graph.def = def;
         graph.placed = Arc::new(placed);
         graph.version += 1;
@@ -204,7 +161,7 @@ impl MasterSession {
     ///
     /// # Errors
     /// `SESSION_CLOSED`; what [`StepPlan::make`] says.
-    pub(super) fn plan(&self, signature: &StepSignature) -> Result<Arc<StepPlan>, Status> {
+    pub(crate) fn plan(&self, signature: &StepSignature) -> Result<Arc<StepPlan>, Status> {
         self.plan_by(signature, &Link::register)
     }
 
@@ -219,7 +176,7 @@ impl MasterSession {
     ) -> Result<Arc<StepPlan>, Status> {
         self.check_open()?;
         self.plans.find(signature, |making| {
-            self.make_plan_by(making, signature, register);
+            self.make_plan(making, signature, register);
         })
     }
 
@@ -238,18 +195,19 @@ impl MasterSession {
 
     /// Makes the plan of a kind of step, for all who wait for it, who hear of it when its workers have answered. Blocks
     /// for as long as the graph is cut, and a worker of this task prepares its part.
-    pub(super) fn make_plan(&self, making: Making, signature: &StepSignature) {
-        self.make_plan_by(making, signature, &Link::register);
-    }
-
-    fn make_plan_by(&self, making: Making, signature: &StepSignature, register: &Register<'_>) {
-        let placed = self.placed();
-        let options = self.config.graph_options.as_ref();
+    pub(super) fn make_plan(
+        &self,
+        making: Making,
+        signature: &StepSignature,
+        register: &Register<'_>,
+    ) {
+        let (placed, ground) = (self.placed(), &self.ground);
+        let options = ground.config.graph_options.as_ref();
         let material = Material {
             graph: &placed,
-            ops: &self.ops,
-            devices: &self.devices,
-            own: self.own,
+            ops: &ground.ops,
+            devices: &ground.devices,
+            own: ground.own,
             links: &self.links,
             register,
             narrow_floats: options.is_some_and(|options| options.enable_bfloat16_sendrecv),
@@ -261,15 +219,12 @@ impl MasterSession {
     ///
     /// # Errors
     /// `SESSION_LIMIT`.
-    pub(super) fn keep_callable(&self, plan: Arc<StepPlan>) -> Result<i64, Status> {
-        let mut callables = self
-            .callables
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn keep_callable(&self, plan: Arc<StepPlan>) -> Result<i64, Status> {
+        let mut callables = self.callables();
         if callables.plans.len() >= SESSION_CALLABLES_MAX {
             let message = format!(
                 "session {} has {SESSION_CALLABLES_MAX} callables, the limit SESSION_CALLABLES_MAX",
-                self.handle
+                self.handle()
             );
             return Err(Status::of(catalogue::SESSION_LIMIT, message));
         }
@@ -282,30 +237,19 @@ impl MasterSession {
     /// The plan of a callable.
     ///
     /// # Errors
-    /// `CALLABLE_UNKNOWN`.
-    pub(super) fn callable(&self, handle: i64) -> Result<Arc<StepPlan>, Status> {
-        let callables = self
-            .callables
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        callables
-            .plans
-            .get(&handle)
-            .cloned()
-            .ok_or_else(|| unknown_callable(handle))
+    /// `SESSION_CLOSED`; `CALLABLE_UNKNOWN`.
+    pub(crate) fn callable(&self, handle: i64) -> Result<Arc<StepPlan>, Status> {
+        self.check_open()?;
+        let plan = self.callables().plans.get(&handle).cloned();
+        plan.ok_or_else(|| unknown_callable(handle))
     }
 
     /// Forgets a callable.
     ///
     /// # Errors
     /// `CALLABLE_UNKNOWN`.
-    pub(super) fn release_callable(&self, handle: i64) -> Result<(), Status> {
-        let mut callables = self
-            .callables
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let former = callables.plans.remove(&handle);
-        drop(callables);
+    pub(crate) fn release_callable(&self, handle: i64) -> Result<(), Status> {
+        let former = self.callables().plans.remove(&handle);
         former.map(drop).ok_or_else(|| unknown_callable(handle))
     }
 
@@ -322,7 +266,7 @@ impl MasterSession {
         if steps.running.len() >= SESSION_STEPS_MAX {
             let message = format!(
                 "session {} has {SESSION_STEPS_MAX} steps under way, the limit SESSION_STEPS_MAX",
-                self.handle
+                self.handle()
             );
             return Err(Status::of(catalogue::SESSION_LIMIT, message));
         }
@@ -376,11 +320,7 @@ impl MasterSession {
 
     /// Forgets all plans. Gives the workers, to be told.
     fn let_go(&self) -> Vec<Arc<Link>> {
-        self.callables
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .plans
-            .clear();
+        self.callables().plans.clear();
         self.plans.clear();
         self.links.values().cloned().collect()
     }
@@ -418,6 +358,12 @@ impl MasterSession {
 
     fn steps(&self) -> std::sync::MutexGuard<'_, Steps> {
         self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn callables(&self) -> std::sync::MutexGuard<'_, Callables> {
+        self.callables
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn graph(&self) -> std::sync::MutexGuard<'_, Versioned> {
@@ -461,7 +407,7 @@ fn unknown_callable(handle: i64) -> Status {
 impl std::fmt::Debug for MasterSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("MasterSession")
-            .field("handle", &self.handle)
+            .field("handle", &self.handle())
             .finish_non_exhaustive()
     }
 }

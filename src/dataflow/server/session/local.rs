@@ -93,7 +93,7 @@ impl Backend for Local {
     }
 
     fn extend(&self, session: &str, graph: GraphDef, version: i64) -> Result<i64, Status> {
-        self.master().extend_session(session, graph, version)
+        self.session(session)?.extend(graph, version)
     }
 
     fn run(
@@ -105,7 +105,7 @@ impl Backend for Local {
     ) -> Result<Vec<Tensor>, Status> {
         let session = self.session(session)?;
         let plan = match manner.deadline {
-            None => self.master().plan(&session, &signature)?,
+            None => session.plan(&signature)?,
             Some(deadline) => {
                 let plan = self.master().plan_until(&session, &signature, deadline)?;
                 plan.ok_or_else(late)?
@@ -116,8 +116,7 @@ impl Backend for Local {
 
     fn make_callable(&self, session: &str, signature: StepSignature) -> Result<i64, Status> {
         let session = self.session(session)?;
-        let plan = self.master().plan(&session, &signature)?;
-        self.master().make_callable(&session, plan)
+        session.keep_callable(session.plan(&signature)?)
     }
 
     fn run_callable(
@@ -128,14 +127,14 @@ impl Backend for Local {
         manner: RunContext,
     ) -> Result<Vec<Tensor>, Status> {
         let session = self.session(session)?;
-        let plan = self.master().callable(&session, callable)?;
+        let plan = session.callable(callable)?;
         self.run_plan(&session, &plan, feeds, manner)
     }
 
     fn release_callable(&self, session: &str, callable: i64) {
         let released = self
             .session(session)
-            .and_then(|session| self.master().release_callable(&session, callable));
+            .and_then(|session| session.release_callable(callable));
         if let Err(status) = released {
             tracing::debug!(%status, "a callable was gone already");
         }
@@ -143,8 +142,7 @@ impl Backend for Local {
 
     fn set_up(&self, session: &str, signature: StepSignature) -> Result<String, Status> {
         let session = self.session(session)?;
-        let plan = self.master().plan(&session, &signature)?;
-        self.master().set_up(&session, &plan)
+        self.master().set_up(&session, &session.plan(&signature)?)
     }
 
     fn run_partial(
@@ -162,7 +160,7 @@ impl Backend for Local {
 
     fn abandon(&self, session: &str, partial_run: &str) {
         if let Ok(session) = self.session(session) {
-            self.master().abandon(&session, partial_run);
+            session.partial_runs.abandon(partial_run);
         }
     }
 

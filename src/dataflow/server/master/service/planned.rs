@@ -46,7 +46,7 @@ impl Client {
             targets: asked.target,
             is_partial: false,
         };
-        if let Some(plan) = master.ready_plan(&session, &signature) {
+        if let Some(plan) = session.ready_plan(&signature) {
             return self.begin::<RunStep>(master, (&session, trace), &plan, question);
         }
         let (client, begins, within) = (Arc::clone(&self), Arc::clone(master), session.clone());
@@ -71,15 +71,10 @@ impl Client {
                 is_partial: false,
             }
         };
-        self.answer_planned::<MakeCallable>(
-            master,
-            question,
-            signature,
-            |master, session, plan| {
-                let handle = master.make_callable(session, plan)?;
-                Ok(MakeCallableResponse { handle })
-            },
-        );
+        self.answer_planned::<MakeCallable>(master, question, signature, |_, session, plan| {
+            let handle = session.keep_callable(plan)?;
+            Ok(MakeCallableResponse { handle })
+        });
     }
 
     pub(super) fn set_up(self: Arc<Self>, master: &Arc<Master>, question: Question) {
@@ -196,7 +191,7 @@ impl Client {
             return;
         };
         let trace = master.heard_traceparent(asked.options.as_ref(), &self.task);
-        match master.callable(&session, asked.handle) {
+        match session.callable(asked.handle) {
             Ok(plan) => self.begin::<RunCallable>(master, (&session, trace), &plan, question),
             Err(status) => self.refuse(question, status),
         }
