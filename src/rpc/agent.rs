@@ -37,7 +37,7 @@ mod tests;
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,7 @@ use rendez::mail::wait::Awaited;
 
 use crate::error::Error;
 use crate::id::{WorkerId, check_name};
+use crate::locks::read;
 use crate::message::{Hello, Target};
 use crate::node::{Group, Node};
 use crate::value::{Args, Value};
@@ -283,10 +284,7 @@ impl Agent {
     #[must_use]
     pub fn worker(&self) -> WorkerInfo {
         let shared = self.shared();
-        let workers = shared
-            .workers
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let workers = read(&shared.workers);
         workers
             .get(&shared.me)
             .cloned()
@@ -300,22 +298,14 @@ impl Agent {
     /// All workers of the group.
     #[must_use]
     pub fn workers(&self) -> Vec<WorkerInfo> {
-        let workers = self
-            .shared()
-            .workers
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let workers = read(&self.shared().workers);
         workers.values().cloned().collect()
     }
 
     /// The name of a worker of the group.
     #[must_use]
     pub fn name_of(&self, worker: WorkerId) -> Option<String> {
-        let workers = self
-            .shared()
-            .workers
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let workers = read(&self.shared().workers);
         workers.get(&worker).map(|info| info.name.clone())
     }
 

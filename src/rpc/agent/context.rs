@@ -12,6 +12,7 @@ use super::Agent;
 use super::shared::Shared;
 use crate::error::Error;
 use crate::id::WorkerId;
+use crate::locks::lock;
 use crate::observer::Leg;
 use crate::spans::ServedSpan;
 
@@ -46,11 +47,7 @@ impl Gate {
 
     pub(crate) fn stop(&self) {
         self.state.store(STOPPED, Ordering::Release);
-        let waker = self
-            .waker
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .take();
+        let waker = lock(&self.waker).take();
         waker.into_iter().for_each(Waker::wake);
     }
 
@@ -60,11 +57,7 @@ impl Gate {
 
     /// Wakes `waker` when it is stopped.
     pub(crate) fn watch(&self, waker: &Waker) {
-        let mut place = self
-            .waker
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        *place = Some(waker.clone());
+        *lock(&self.waker) = Some(waker.clone());
     }
 }
 

@@ -9,8 +9,8 @@ mod serving;
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use rendez::ground::{Nanos, Status, StepId, TaskName, catalogue};
@@ -25,6 +25,7 @@ use super::shared::{CallAnswer, Command, Left, Shared, Token, WorkerInfo, end_sp
 use super::timer::Timer;
 use crate::error::Error;
 use crate::id::{CallId, RRefId, WorkerId};
+use crate::locks::{lock, read};
 use crate::message::Outcome;
 use crate::node::{Ending, Node, Output};
 use crate::payload::{OUT_OF_REACH, Payload};
@@ -89,12 +90,7 @@ impl Desk {
     }
 
     fn start(&mut self, context: &mut TaskContext<'_>) {
-        let workers = self
-            .shared
-            .workers
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let workers = read(&self.shared.workers).clone();
         for (id, info) in workers {
             if id != self.shared.me {
                 self.meet(id, &info, context);
@@ -238,11 +234,7 @@ impl Desk {
                     self.ended(token, at, ending, || context.now());
                 }
                 Output::Broken(rref, fault) => {
-                    let mut values = self
-                        .shared
-                        .values
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner);
+                    let mut values = lock(&self.shared.values);
                     values.insert(rref, Err(fault));
                 }
                 Output::Release(rref) => self.release(rref),
@@ -319,11 +311,7 @@ impl Desk {
     }
 
     fn release(&self, rref: RRefId) {
-        let mut values = self
-            .shared
-            .values
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut values = lock(&self.shared.values);
         let value = values.remove(&rref);
         drop(values);
         // Its type's drop is not ours: it may hold references, or panic.
@@ -406,11 +394,7 @@ impl Desk {
 
     /// The values that were kept for others go. Their types' drops are not ours: they may call the agent, or panic.
     fn drop_values(&self) {
-        let mut values = self
-            .shared
-            .values
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut values = lock(&self.shared.values);
         let gone = std::mem::take(&mut *values);
         drop(values);
         for (rref, value) in gone {

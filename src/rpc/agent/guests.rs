@@ -5,7 +5,7 @@
 //! and what is its own ends with it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rendez::control::Incoming;
@@ -21,6 +21,7 @@ use super::slot::Slot;
 use super::{Agent, Options, Pending, WorkerInfo};
 use crate::error::Error;
 use crate::id::{WorkerId, check_name};
+use crate::locks::{lock, read};
 use crate::message::Hello;
 use crate::node::Group;
 use crate::signature::Signature;
@@ -57,11 +58,11 @@ struct Welcome {
 impl Shared {
     /// A number for a guest: the same for one task, until it is gone.
     pub(super) fn seat(&self, task: &TaskName, name: String) -> Result<WorkerId, Error> {
-        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guests = lock(&self.guests);
         if let Some((&id, _)) = guests.iter().find(|(_, guest)| guest.task == *task) {
             return Ok(id);
         }
-        let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
+        let workers = read(&self.workers);
         let is_free = |id: &WorkerId| !guests.contains_key(id) && !workers.contains_key(id);
         let free = (0..=u16::MAX).rev().map(WorkerId).find(is_free);
         let free = free.filter(|_| guests.len() < GUESTS_MAX).ok_or_else(|| {
@@ -74,17 +75,17 @@ impl Shared {
     }
 
     pub(super) fn unseat(&self, guest: WorkerId) -> bool {
-        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guests = lock(&self.guests);
         guests.remove(&guest).is_some()
     }
 
     pub(super) fn is_guest(&self, worker: WorkerId) -> bool {
-        let guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        let guests = lock(&self.guests);
         guests.contains_key(&worker)
     }
 
     pub(super) fn guest_name(&self, worker: WorkerId) -> Option<String> {
-        let guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        let guests = lock(&self.guests);
         guests.get(&worker).map(|guest| guest.name.clone())
     }
 
@@ -118,7 +119,7 @@ impl Shared {
         let task = TaskName::parse(&call.task)?;
         let patience = call.deadline.saturating_duration_since(Instant::now());
         let guest = self.admit(task, visit.name, patience)?;
-        let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
+        let workers = read(&self.workers);
         let welcome = Welcome {
             guest: guest.0,
             worker: self.me.0,
@@ -143,7 +144,7 @@ pub(super) fn receive(shared: &Arc<Shared>) {
     };
     match engine.offer(&name, welcome) {
         Ok(offer) => {
-            let mut place = shared.offer.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut place = lock(&shared.offer);
             *place = Some(offer);
         }
         // Of two agents of one group on one engine the first has the guests.

@@ -1,7 +1,7 @@
 //! Values at their owners: they are there, or are waited for until they are.
 
 use std::any::Any;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rendez::ground::catalogue;
@@ -10,6 +10,7 @@ use super::Pending;
 use super::rref::{Pack, RRef};
 use super::shared::{Mode, Shared};
 use crate::error::Error;
+use crate::locks::lock;
 use crate::message::Target;
 use crate::value::Packer;
 
@@ -110,7 +111,7 @@ impl<T: Any + Send + Sync> RRef<T> {
 
     /// The value, if it is there, or why it could not be made.
     fn look(&self, shared: &Shared) -> Option<Result<Arc<T>, Error>> {
-        let values = shared.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let values = lock(&shared.values);
         let value = values.get(&self.id()).cloned()?;
         drop(values);
         let value = value.map_err(|fault| Error::remote(fault, &shared.name, shared.me));

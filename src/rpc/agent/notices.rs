@@ -3,10 +3,11 @@
 //! An observer may take locks that threads hold while they wait for the shard, so the shard's thread never calls one.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::shared::Shared;
 use crate::id::WorkerId;
+use crate::locks::{lock, read};
 
 /// A worker came, or went.
 #[derive(Clone, Copy, Debug)]
@@ -21,10 +22,6 @@ pub(crate) struct Notices {
     waiting: Mutex<VecDeque<Notice>>,
     /// Held by the thread that tells one: the next is told after it.
     turn: Mutex<()>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
@@ -44,7 +41,7 @@ impl Shared {
         if self.options.observers.is_empty() || mutant!("rpc_end_untold") {
             return;
         }
-        let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
+        let workers = read(&self.workers);
         let others = workers.keys().copied().filter(|id| *id != self.me);
         lock(&self.notices.waiting).extend(others.map(Notice::Lost));
         drop(workers);

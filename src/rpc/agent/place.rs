@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use rendez::control::Address;
@@ -13,6 +13,7 @@ use super::shared::Shared;
 use super::store::{self, Member, Store};
 use crate::error::Error;
 use crate::id::WorkerId;
+use crate::locks::lock;
 use crate::store::Client;
 
 /// Longer than anybody waits, and no overflow of a clock.
@@ -140,7 +141,7 @@ impl Keys {
     }
 
     fn me(&self) -> (u64, u64) {
-        *self.me.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.me)
     }
 
     /// Does something with a connection, which is dialled again if it was lost.
@@ -149,7 +150,7 @@ impl Keys {
         patience: Duration,
         work: impl FnOnce(&mut Client) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let mut place = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = lock(&self.client);
         let mut client = match place.take() {
             Some(client) => client,
             None => Client::connect(&self.address, or_ever(patience))?,
@@ -197,7 +198,7 @@ impl Keys {
                     return Err(Error::of(catalogue::RPC_GROUP, message));
                 }
             };
-            *self.me.lock().unwrap_or_else(PoisonError::into_inner) = (token, round);
+            *lock(&self.me) = (token, round);
             if self.size == 0 {
                 self.ring(client)?;
             } else if log.members(round).len() == self.size {
@@ -251,12 +252,7 @@ impl Keys {
     }
 
     fn leave(&self) -> Result<(), Error> {
-        drop(
-            self.breaker
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        );
+        drop(lock(&self.breaker).take());
         let (token, _) = self.me();
         self.with(REDIAL, |client| {
             client.append(&self.key("log"), log::goes(token).as_bytes())?;
@@ -285,7 +281,7 @@ impl Keys {
 
     fn watch_once(&self, shared: &Weak<Shared>) -> Result<(), Error> {
         let mut client = Client::connect(&self.address, REDIAL)?;
-        *self.breaker.lock().unwrap_or_else(PoisonError::into_inner) = client.breaker();
+        *lock(&self.breaker) = client.breaker();
         loop {
             // What was rung before this is in the log that is read after it.
             let rung = client.add(&self.key("bell"), 0)?;

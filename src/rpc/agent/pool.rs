@@ -3,6 +3,7 @@
 //! A thread of it that waits for a call of its own does not count as long as it waits: another takes its place, up to a
 //! bound. So calls that call on, as deep as that bound, do not use all threads up (PyTorch issue 26362).
 
+use crate::locks::lock;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -66,7 +67,7 @@ impl Pool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Does `job` on a thread of the pool. Dropped if the pool is closed.

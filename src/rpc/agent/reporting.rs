@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use rendez::engine::counters::stat_of;
@@ -17,6 +17,7 @@ use super::shared::{Command, Shared, shown};
 use super::slot::Slot;
 use super::{Agent, context};
 use crate::id::WorkerId;
+use crate::locks::read;
 use crate::message::Target;
 use crate::metrics;
 use crate::node::Progress;
@@ -167,7 +168,7 @@ impl Shared {
     }
 
     fn task_of(&self, worker: WorkerId) -> TaskName {
-        let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
+        let workers = read(&self.workers);
         let task = workers.get(&worker).map(|info| info.task.clone());
         task.unwrap_or_else(|| self.engine.task().clone())
     }

@@ -1,18 +1,19 @@
 //! Seats: an engine has one agent of a group at a time, for both would hear the messages of one worker.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use rendez::engine::Engine;
 use rendez::ground::{StepId, catalogue};
 
 use crate::error::Error;
+use crate::locks::lock;
 
 /// The seats that are taken in this process: a life of an engine, and the step of a group.
 static TAKEN: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 
 fn taken() -> MutexGuard<'static, BTreeSet<(u64, u64)>> {
-    TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&TAKEN)
 }
 
 /// A seat; dropped, it is free again.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::Duration;
 
 use crossbeam::queue::SegQueue;
@@ -29,6 +29,7 @@ use crate::error::Error;
 use crate::functions::{Ended, Functions, Kept};
 use crate::header::Header;
 use crate::id::{CallId, ForkId, GlobalId, RRefId, WorkerId, check_name};
+use crate::locks::{lock, read, write};
 use crate::message::{Fault, Outcome, Reference, Target};
 use crate::node::Ending;
 use crate::payload::Payload;
@@ -267,7 +268,7 @@ impl Shared {
 
     /// Another agent of the group may begin at this engine.
     pub(super) fn leave_seat(&self) {
-        let mut seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seat = lock(&self.seat);
         *seat = None;
     }
 
@@ -297,17 +298,8 @@ impl Shared {
 
     /// This worker is in the group no more, where that meets, and has no more guests.
     pub(super) fn leave_place(&self) {
-        drop(
-            self.offer
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        );
-        let place = self
-            .place
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        drop(lock(&self.offer).take());
+        let place = lock(&self.place).take();
         if let Some(place) = place
             && let Err(error) = place.leave(self.me)
         {
@@ -318,7 +310,7 @@ impl Shared {
     /// Who is in a group that grows and shrinks.
     pub(super) fn see(&self, members: BTreeMap<WorkerId, Member>) {
         let mut found = Vec::new();
-        let mut workers = self.workers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut workers = write(&self.workers);
         let is_gone = |id: &WorkerId| *id != self.me && !members.contains_key(id);
         let gone: Vec<WorkerId> = workers.keys().copied().filter(is_gone).collect();
         workers.retain(|id, _| !is_gone(id));
@@ -342,7 +334,7 @@ impl Shared {
             return Ok(());
         }
         check_name(&name).map_err(|error| Error::of(catalogue::RPC_NAME, error.to_string()))?;
-        let mut workers = self.workers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut workers = write(&self.workers);
         let other = workers
             .values()
             .find(|info| info.name == name && info.id != worker);
@@ -374,7 +366,7 @@ impl Shared {
     }
 
     pub(crate) fn name_of(&self, worker: WorkerId) -> String {
-        let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
+        let workers = read(&self.workers);
         workers
             .get(&worker)
             .map(|info| info.name.clone())
@@ -384,7 +376,7 @@ impl Shared {
 
     pub(crate) fn find(&self, name: &str) -> Result<WorkerId, Error> {
         super::context::may_call()?;
-        let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
+        let workers = read(&self.workers);
         let found = workers
             .values()
             .find(|info| info.name == name)
@@ -548,7 +540,7 @@ impl Shared {
     /// Keeps a value of this worker's own.
     pub(crate) fn keep(self: &Arc<Self>, value: Arc<dyn Kept>) -> Handle {
         let rref = self.fresh();
-        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = lock(&self.values);
         values.insert(rref, Ok(value));
         drop(values);
         self.push(Command::CreateOwned {

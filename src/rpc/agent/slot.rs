@@ -1,12 +1,13 @@
 //! Slots: where a thread, or a future, waits for one outcome.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
 use rendez::mail::wait::Awaited;
 
 use super::panics::contained;
+use crate::locks::lock;
 
 type Callback = Box<dyn FnOnce() + Send>;
 
@@ -64,7 +65,7 @@ impl<T> Default for Slot<T> {
 
 impl<T> Slot<T> {
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Brings the outcome. A second one is dropped.

@@ -87,21 +87,21 @@ fn group(count: usize, test: &str, functions: &Functions) -> Vec<Agent> {
 }
 
 fn group_with(count: usize, test: &str, set: impl Fn(Options) -> Options + Sync) -> Vec<Agent> {
-    start(&engines(count, test), set)
-        .into_iter()
-        .map(|agent| agent.expect("an agent"))
-        .collect()
+    start(&engines(count, test), |_, options| set(options))
 }
 
-fn start(engines: &[Engine], set: impl Fn(Options) -> Options + Sync) -> Vec<Result<Agent, Error>> {
-    let workers: Vec<Worker> = engines
-        .iter()
-        .enumerate()
-        .map(|(at, engine)| {
-            let worker = Worker::new(format!("w{at}"), engine.task().to_string());
-            worker.at(engine.address().expect("it listens").clone())
-        })
-        .collect();
+/// The workers `w0`, `w1`, … on these engines.
+fn workers(engines: &[Engine]) -> Vec<Worker> {
+    let named = engines.iter().enumerate().map(|(at, engine)| {
+        let worker = Worker::new(format!("w{at}"), engine.task().to_string());
+        worker.at(engine.address().expect("it listens").clone())
+    });
+    named.collect()
+}
+
+/// Their agents, with options that are set by number.
+fn start(engines: &[Engine], set: impl Fn(usize, Options) -> Options + Sync) -> Vec<Agent> {
+    let workers = workers(engines);
     std::thread::scope(|scope| {
         let (workers, set) = (&workers, &set);
         let threads: Vec<_> = engines
@@ -109,8 +109,8 @@ fn start(engines: &[Engine], set: impl Fn(Options) -> Options + Sync) -> Vec<Res
             .enumerate()
             .map(|(at, engine)| {
                 scope.spawn(move || {
-                    let options = set(Options::of_workers(workers.clone()));
-                    Agent::init(engine, &format!("w{at}"), options)
+                    let options = set(at, Options::of_workers(workers.clone()));
+                    Agent::init(engine, &format!("w{at}"), options).expect("an agent")
                 })
             })
             .collect();

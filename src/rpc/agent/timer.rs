@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
+use crate::locks::lock;
 use rendez::ground::Nanos;
 
 struct State {
@@ -43,7 +44,7 @@ impl Timer {
 
     /// Wakes at `at`, if that is earlier than what it sleeps for.
     pub(crate) fn arm(&self, at: Nanos) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         if at < state.at {
             self.set(&mut state, at);
             drop(state);
@@ -62,14 +63,14 @@ impl Timer {
     }
 
     pub(crate) fn stop(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         state.is_over = true;
         drop(state);
         self.changed.notify_one();
     }
 
     fn run(&self, clock: &dyn Fn() -> Nanos, wake: &dyn Fn()) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         while !state.is_over {
             if state.at == Nanos::NEVER {
                 state = self
@@ -84,7 +85,7 @@ impl Timer {
                 // The desk may run in this thread, and arms the timer.
                 drop(state);
                 wake();
-                state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                state = lock(&self.state);
                 continue;
             }
             let left = state.at.since(now);

@@ -10,6 +10,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::recording::{Recording, current, pop, push};
 use super::report::SpanId;
+use crate::locks::lock;
 
 /// A layer by which spans of `tracing` that are entered in a [profile](super::Profile) are recorded there, from their
 /// first entry until they are closed; calls that are made in them stand under them.
@@ -57,7 +58,7 @@ where
         let Some(kept) = extensions.get::<Kept>() else {
             return;
         };
-        let mut begun = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut begun = lock(&kept.0);
         let begun = begun.get_or_insert_with(|| Begun {
             recording: Arc::downgrade(&recording),
             id: recording.fresh(),
@@ -80,7 +81,7 @@ where
         let Some(kept) = extensions.get::<Kept>() else {
             return;
         };
-        let mut begun = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut begun = lock(&kept.0);
         let is_open = |begun: &&mut Begun| {
             begun.depth > 0 && current().is_some_and(|(_, open)| open == begun.id)
         };

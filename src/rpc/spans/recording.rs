@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::SystemTime;
 
 use rendez::ground::Nanos;
@@ -13,6 +13,7 @@ use super::travelling::{Home, Trace};
 use crate::agent::Agent;
 use crate::agent::shared::Shared;
 use crate::id::WorkerId;
+use crate::locks::lock;
 
 /// Spans that one recording keeps; more are counted and dropped.
 pub(super) const SPANS_MAX: usize = 1 << 16;
@@ -56,17 +57,14 @@ impl Recording {
             origin: (shared.engine.clock().stamp(), day),
             state: Mutex::default(),
         });
-        let mut all = shared
-            .recordings
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&shared.recordings);
         all.insert(recording.id, Arc::downgrade(&recording));
         drop(all);
         recording
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// An identity for a span: of the group, zero for none.
@@ -145,11 +143,7 @@ impl Drop for Recording {
         let Some(shared) = self.shared.upgrade() else {
             return;
         };
-        shared
-            .recordings
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.id);
+        lock(&shared.recordings).remove(&self.id);
         let spans = self.take();
         if let (Some(home), false) = (self.home, spans.is_empty()) {
             shared.send_home(home, spans);

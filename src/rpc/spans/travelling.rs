@@ -1,6 +1,6 @@
 //! How spans travel: what a call carries of its caller's, and the report by which a callee's come home.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::report::{NAME_BYTES_MAX, Span};
@@ -12,6 +12,7 @@ use crate::agent::slot::Slot;
 use crate::codec::{Malformed, Reader, Writer};
 use crate::functions::Functions;
 use crate::id::WorkerId;
+use crate::locks::lock;
 use crate::message::Target;
 use crate::payload::digest;
 use crate::value::{Packer, Unpacker, Value, ValueError};
@@ -104,10 +105,7 @@ pub(crate) fn functions() -> Functions {
 
 impl Shared {
     fn spans_came(&self, from: WorkerId, report: Report) {
-        let all = self
-            .recordings
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.recordings);
         let recording = all
             .get(&report.recording)
             .and_then(std::sync::Weak::upgrade);

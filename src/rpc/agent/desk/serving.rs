@@ -1,6 +1,6 @@
 //! Calls that the desk serves: functions are carried out, or given to the pool, and what they come to is answered.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use rendez::ground::Nanos;
 
@@ -12,6 +12,7 @@ use crate::agent::work::{Work, give, put};
 use crate::functions::{Ended, FunctionBody};
 use crate::header::Header;
 use crate::id::{CallId, RRefId, WorkerId};
+use crate::locks::lock;
 use crate::message::{Fault, FaultKind, Outcome, Reference, Target};
 use crate::payload::{OUT_OF_REACH, Payload};
 use crate::spans::ServedSpan;
@@ -41,11 +42,7 @@ impl Desk {
                 }
                 Err(fault) => (Err(fault.clone()), Outcome::Fault(fault)),
             };
-            self.shared
-                .values
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .insert(rref, value);
+            lock(&self.shared.values).insert(rref, value);
             if !self.node.finish(now, from, id, outcome) {
                 // Another may have been given a share of it.
                 self.node.value_made(rref);
@@ -185,11 +182,7 @@ impl Desk {
         deadline: Nanos,
         now: Nanos,
     ) {
-        let values = self
-            .shared
-            .values
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let values = lock(&self.shared.values);
         let value = values.get(&rref).cloned();
         drop(values);
         let none = || {

@@ -149,21 +149,13 @@ fn an_agent_in_another_shard_than_its_keys_sends_no_tensor_of_a_device() {
     let engines: Vec<Engine> = (0..2)
         .map(|at| {
             let task = format!("/job:second_shard_{}/task:{at}", std::process::id());
-            let mut config = Config::new(&task);
-            (config.shards, config.share_cores) = (2, true);
-            config.arena.segment_bytes = 4 << 20;
-            config.poll = rendez::drive::PollPolicy::Park;
-            Engine::start(config).expect("an engine")
+            engine_with(&task, |config| config.shards = 2)
         })
         .collect();
-    let set = |options: Options| Options {
+    let agents = start(&engines, |_, options| Options {
         shard: 1,
         ..options.functions(functions())
-    };
-    let agents: Vec<Agent> = start(&engines, set)
-        .into_iter()
-        .map(|agent| agent.expect("an agent"))
-        .collect();
+    });
     let call = agents[0].rpc_async::<u64>("w1", "size", (vec![on_device(8)],));
     let error = call.expect("a call").wait().unwrap_err();
     assert_eq!(error.reason(), catalogue::TENSOR_DEVICE, "{error}");

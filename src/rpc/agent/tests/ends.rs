@@ -13,14 +13,6 @@ fn functions() -> Functions {
         .add("read", |number: RRef<u32>| number.to_here())
 }
 
-fn of_two(engines: &[Engine]) -> Vec<Worker> {
-    let named = engines.iter().enumerate().map(|(at, engine)| {
-        let worker = Worker::new(format!("w{at}"), engine.task().to_string());
-        worker.at(engine.address().expect("it listens").clone())
-    });
-    named.collect()
-}
-
 #[test]
 fn references_that_are_held_at_shutdown_are_told_by_name() {
     for is_refused in [true, false] {
@@ -90,7 +82,7 @@ fn a_function_cannot_shut_its_own_worker_down() {
 #[test]
 fn an_engine_has_one_worker_of_a_group_at_a_time() {
     let engines = engines(1, "twice");
-    let options = || Options::of_workers(of_two(&engines)).functions(functions());
+    let options = || Options::of_workers(workers(&engines)).functions(functions());
     let first = Agent::init(&engines[0], "w0", options()).expect("an agent");
     let error = Agent::init(&engines[0], "w0", options()).unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_GROUP);
@@ -118,7 +110,7 @@ fn an_engine_has_one_worker_of_a_group_at_a_time() {
 #[test]
 fn a_start_that_fails_leaves_nothing_behind() {
     let engines = engines(1, "fails");
-    let mut absent = of_two(&engines);
+    let mut absent = workers(&engines);
     absent.push(Worker::new("w1", "/job:never/task:0"));
     for _ in 0..2 {
         let mut options = Options::of_workers(absent.clone());
@@ -126,7 +118,7 @@ fn a_start_that_fails_leaves_nothing_behind() {
         let error = Agent::init(&engines[0], "w0", options).unwrap_err();
         assert_eq!(error.reason(), catalogue::RPC_INIT, "{error}");
     }
-    let options = Options::of_workers(of_two(&engines)).functions(functions());
+    let options = Options::of_workers(workers(&engines)).functions(functions());
     let agent = Agent::init(&engines[0], "w0", options).expect("an agent");
     agent.shutdown(LONG).expect("it leaves");
 }
@@ -146,16 +138,9 @@ fn until_answered(agent: &Agent, to: &str) -> u32 {
 #[test]
 fn a_worker_that_starts_again_takes_its_place_and_no_reference_of_before() {
     let mut engines = engines(2, "restart");
-    let workers = of_two(&engines);
-    let options = |workers: &[Worker]| Options::of_workers(workers.to_vec()).functions(functions());
-    let (first, second) = std::thread::scope(|scope| {
-        let first = scope.spawn(|| Agent::init(&engines[0], "w0", options(&workers)));
-        let second = scope.spawn(|| Agent::init(&engines[1], "w1", options(&workers)));
-        let join = |one: std::thread::ScopedJoinHandle<'_, Result<Agent, Error>>| {
-            one.join().expect("no panic").expect("an agent")
-        };
-        (join(first), join(second))
-    });
+    let mut agents = start(&engines, |_, options| options.functions(functions()));
+    let second = agents.pop().expect("the second");
+    let first = agents.pop().expect("the first");
     // Each has called the other before, and each holds a value of the other.
     let theirs: RRef<u32> = first.remote("w1", "number", (7_u32,)).expect("a reference");
     assert_eq!(theirs.to_here().expect("a value"), 7);
@@ -170,7 +155,8 @@ fn a_worker_that_starts_again_takes_its_place_and_no_reference_of_before() {
     engines.push(engine(&task));
     let address = engines[1].address().expect("it listens").clone();
     engines[0].add_peer(engines[1].task().clone(), address);
-    let second = Agent::init(&engines[1], "w1", options(&of_two(&engines))).expect("an agent");
+    let options = Options::of_workers(workers(&engines)).functions(functions());
+    let second = Agent::init(&engines[1], "w1", options).expect("an agent");
     assert_eq!(until_answered(&second, "w0"), 1);
     assert_eq!(until_answered(&first, "w1"), 1);
     // What the first holds of before names nothing, and is taken for nothing new.

@@ -45,15 +45,7 @@ struct Scene {
 impl Scene {
     fn new(test: &str, functions: &Functions) -> Self {
         let engines = engines(3, test);
-        let workers: Vec<Worker> = engines
-            .iter()
-            .enumerate()
-            .map(|(at, engine)| {
-                let worker = Worker::new(format!("w{at}"), engine.task().to_string());
-                worker.at(engine.address().expect("it listens").clone())
-            })
-            .collect();
-        let options = Options::of_workers(workers).functions(functions.clone());
+        let options = Options::of_workers(workers(&engines)).functions(functions.clone());
         let (known, _) = options.workers(&engines[2], "w2").expect("the workers");
         let roster = options.roster(&known);
         let (agents, lives) = std::thread::scope(|scope| {

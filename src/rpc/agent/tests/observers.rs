@@ -56,29 +56,9 @@ fn observers_see_both_legs_at_both_ends_in_order() {
     let engines = engines(2, "observers");
     let scribes: Vec<Arc<Scribe>> = vec![Arc::default(), Arc::default()];
     let functions = Functions::new().add_in_shard("same", |tensor: Tensor| tensor);
-    let workers: Vec<Worker> = engines
-        .iter()
-        .enumerate()
-        .map(|(at, engine)| {
-            let worker = Worker::new(format!("w{at}"), engine.task().to_string());
-            worker.at(engine.address().expect("it listens").clone())
-        })
-        .collect();
-    let agents: Vec<Agent> = std::thread::scope(|scope| {
-        let threads: Vec<_> = engines
-            .iter()
-            .enumerate()
-            .map(|(at, engine)| {
-                let scribe = Arc::clone(&scribes[at]);
-                let options = Options::of_workers(workers.clone()).functions(functions.clone());
-                scope
-                    .spawn(move || Agent::init(engine, &format!("w{at}"), options.observer(scribe)))
-            })
-            .collect();
-        threads
-            .into_iter()
-            .map(|one| one.join().expect("no panic").expect("an agent"))
-            .collect()
+    let agents = start(&engines, |at, options| {
+        let scribe = Arc::clone(&scribes[at]);
+        options.functions(functions.clone()).observer(scribe)
     });
     let _: Tensor = agents[0]
         .rpc_sync("w1", "same", (Tensor::scalar(1_u8),))

@@ -12,7 +12,7 @@ fn functions() -> (Functions, mpsc::Sender<()>) {
     let waits = Mutex::new(waits);
     let functions = Functions::new()
         .add("waits", move || {
-            let waits = waits.lock().unwrap_or_else(PoisonError::into_inner);
+            let waits = crate::locks::lock(&waits);
             let _ = waits.recv();
         })
         .add("fails", || Err::<(), String>("it is broken".into()))

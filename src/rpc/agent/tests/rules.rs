@@ -158,25 +158,6 @@ fn the_defaults_are_those_of_pytorch() {
 }
 
 #[test]
-fn the_figures_have_pytorchs_names() {
-    let agents = group(1, "figures", &Functions::new());
-    let info = agents[0].debug_info();
-    for name in [
-        "agent.thread_pool_size",
-        "agent.num_idle_threads",
-        "agent.client_active_calls",
-        "agent.server_active_calls",
-        "agent.server_active_async_calls",
-        "num_owner_rrefs",
-        "num_pending_futures",
-        "num_pending_users",
-        "num_forks",
-    ] {
-        assert!(info.contains_key(name), "{name}");
-    }
-}
-
-#[test]
 fn a_value_of_another_type_is_refused_by_name() {
     let functions = Functions::new()
         .add("number", |number: u32| number)

@@ -43,11 +43,7 @@ fn what_is_under_way_is_done_before_anybody_leaves() {
 fn an_agent_comes_again_on_the_same_engines() {
     let engines = engines(2, "again");
     for round in 0..3_u32 {
-        let set = |options: Options| options.functions(functions());
-        let agents: Vec<Agent> = start(&engines, set)
-            .into_iter()
-            .map(|agent| agent.expect("an agent"))
-            .collect();
+        let agents = start(&engines, |_, options| options.functions(functions()));
         assert_eq!(
             agents[0]
                 .rpc_sync::<u32>("w1", "one", ())

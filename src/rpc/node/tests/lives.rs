@@ -220,9 +220,7 @@ fn an_answer_to_a_former_life_ends_no_greeting() {
 fn one_that_has_left_says_so_to_a_life_that_it_does_not_know() {
     let mut script = Script::new(2);
     let share = script.value(0, 1);
-    let now = script.now;
-    script.nodes[0].leave_now(now);
-    script.pump(0);
+    script.turn(0, |node, now| node.leave_now(now));
     script.mail.clear();
     script.restart(1, 100);
     script.deliver();

@@ -1,8 +1,8 @@
 //! Workers that are called, or referred to, before they have been heard, and some that never come.
 
-use super::script::{Mail, Script};
+use super::script::{Mail, Script, plain_call};
 use super::*;
-use crate::message::{Call, FaultKind};
+use crate::message::FaultKind;
 
 /// Three workers of a dynamic group, of which 0 and 2 do not know each other; a value of 2 that 1 holds.
 fn strangers() -> (Script, super::script::Held) {
@@ -43,9 +43,7 @@ fn a_share_of_a_value_of_one_that_is_not_met_yet_is_confirmed_when_it_is() {
     script.deliver();
     assert!(script.runs(job).is_none());
     assert!(!script.ended.contains_key(&job));
-    let now = script.now;
-    script.nodes[2].add_peer(now, WorkerId(0));
-    script.pump(2);
+    script.turn(2, |node, now| node.add_peer(now, WorkerId(0)));
     script.deliver();
     let came = script.runs(job).expect("it runs").shares[0];
     let fork = came.fork.expect("it is a user");
@@ -116,9 +114,7 @@ fn a_worker_that_leaves_before_all_have_met_is_not_waited_for() {
     let between = |mail: &Mail| mail.from != 0 && mail.to != 0;
     script.deliver_if(between);
     assert!(script.nodes[2].is_up(WorkerId(1)));
-    let now = script.now;
-    script.nodes[1].leave_now(now);
-    script.pump(1);
+    script.turn(1, |node, now| node.leave_now(now));
     script.deliver_if(between);
     assert!(matches!(script.nodes[2].phase, Phase::Joining));
     script.deliver();
@@ -132,18 +128,14 @@ fn a_worker_that_is_removed_before_it_is_heard_is_neither_waited_for_nor_greeted
     script.lose_if(|mail| mail.to == 1);
     script.deliver();
     assert!(matches!(script.nodes[2].phase, Phase::Joining));
-    let now = script.now;
-    script.nodes[2].remove_peer(now, gone);
-    script.pump(2);
+    script.turn(2, |node, now| node.remove_peer(now, gone));
     assert!(matches!(script.nodes[2].phase, Phase::Running));
     assert!(matches!(script.ended[&job], Ending::Lost(_)));
     let before = script.count("hello", 2, 1);
     script.pass(limits().greeting * 2);
     assert_eq!(script.count("hello", 2, 1), before);
     // It comes again.
-    let now = script.now;
-    script.nodes[2].add_peer(now, gone);
-    script.pump(2);
+    script.turn(2, |node, now| node.add_peer(now, gone));
     script.deliver();
     assert!(script.nodes[2].is_up(gone));
 }
@@ -198,18 +190,6 @@ fn a_value_that_is_used_before_its_creator_is_met_is_made() {
     assert!(script.is_answered(fetch), "{:?}", script.ended.get(&fetch));
 }
 
-/// A guest says that to worker 0.
-fn say(script: &mut Script, guest: WorkerId, life: u32, body: Body<u64>) {
-    let message = Message {
-        from_life: life,
-        to_life: script.nodes[0].life,
-        body,
-    };
-    let now = script.now;
-    script.nodes[0].handle_message(now, guest, message);
-    script.pump(0);
-}
-
 #[test]
 fn what_a_guest_has_left_behind_answers_no_later_guest() {
     let (mut script, guest) = (Script::new(2), WorkerId(9));
@@ -217,19 +197,11 @@ fn what_a_guest_has_left_behind_answers_no_later_guest() {
         let now = script.now;
         script.nodes[0].admit(now, guest);
         let hello = script.nodes[1].group.hello.clone();
-        say(&mut script, guest, life, Body::Hello(hello));
-        let call = Call {
-            id: CallId(1),
-            settled: CallId(1),
-            after: None,
-            budget: None,
-            target: Target::Function("f".into()),
-            references: Vec::new(),
-            payload: u64::from(life),
-        };
-        say(&mut script, guest, life, Body::Call(call));
+        script.hear(0, (guest, life), Body::Hello(hello));
+        let call = plain_call(1, u64::from(life));
+        script.hear(0, (guest, life), Body::Call(call));
         if life == 21 {
-            say(&mut script, guest, life, Body::Leave);
+            script.hear(0, (guest, life), Body::Leave);
             assert!(script.nodes[0].guests().next().is_none());
         }
     }
@@ -240,8 +212,8 @@ fn what_a_guest_has_left_behind_answers_no_later_guest() {
     script.finish_served(&second, &[]);
     assert_eq!(script.count("reply", 0, 9), 1);
     // A late word of the first brings it not back.
-    say(&mut script, guest, 22, Body::Leave);
+    script.hear(0, (guest, 22), Body::Leave);
     let hello = script.nodes[1].group.hello.clone();
-    say(&mut script, guest, 21, Body::Hello(hello));
+    script.hear(0, (guest, 21), Body::Hello(hello));
     assert!(!script.nodes[0].is_up(guest));
 }

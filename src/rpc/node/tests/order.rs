@@ -1,6 +1,6 @@
 //! Order: only if asked for, and then whatever the network does.
 
-use super::script::{Mail, Script};
+use super::script::{Mail, Script, plain_call};
 use super::*;
 use crate::message::Call;
 
@@ -148,24 +148,14 @@ fn a_caller_that_has_started_again_keeps_its_order() {
 fn calls_that_come_after_each_other_in_a_circle_are_dropped() {
     let mut script = Script::new(2);
     let say = |script: &mut Script, body| {
-        let message = Message {
-            from_life: script.nodes[0].life,
-            to_life: script.nodes[1].life,
-            body,
-        };
-        let now = script.now;
-        script.nodes[1].handle_message(now, WorkerId(0), message);
-        script.pump(1);
+        let life = script.nodes[0].life;
+        script.hear(1, (WorkerId(0), life), body);
     };
     let call = |id, after| {
         Body::Call(Call {
-            id: CallId(id),
             settled: CallId(0),
             after: Some(CallId(after)),
-            budget: None,
-            target: Target::Function("f".into()),
-            references: Vec::new(),
-            payload: id,
+            ..plain_call(id, id)
         })
     };
     let cancel = |id, of| Body::Control {

@@ -7,8 +7,9 @@ use rendez::ground::{Nanos, Status, catalogue};
 
 use super::super::world::limits;
 use super::super::*;
+use super::plain;
 use crate::id::{ForkId, GlobalId};
-use crate::message::Standing;
+use crate::message::{Call, Standing};
 
 /// A message on its way.
 pub(super) struct Mail {
@@ -85,6 +86,19 @@ pub(super) struct Script {
     locals: u64,
 }
 
+/// A call of a plain function.
+pub(super) fn plain_call(id: u64, payload: u64) -> Call<u64> {
+    Call {
+        id: CallId(id),
+        settled: CallId(id),
+        after: None,
+        budget: None,
+        target: plain(),
+        references: Vec::new(),
+        payload,
+    }
+}
+
 fn group(is_dynamic: bool) -> Group {
     let hello = Hello {
         roster: u64::from(!is_dynamic),
@@ -153,9 +167,31 @@ impl Script {
     /// Worker `at` gives the connection to `other` up.
     pub(super) fn cut(&mut self, at: usize, other: usize) {
         let status = Status::of(catalogue::PEER_LOST, "the connection is lost");
-        let now = self.now;
-        self.nodes[at].handle_lost(now, WorkerId(other as u16), &status);
+        self.turn(at, |node, now| {
+            node.handle_lost(now, WorkerId(other as u16), &status)
+        });
+    }
+
+    /// Worker `at` does this now, and what follows from it.
+    pub(super) fn turn<R>(
+        &mut self,
+        at: usize,
+        does: impl FnOnce(&mut Node<u64, u64>, Nanos) -> R,
+    ) -> R {
+        let done = does(&mut self.nodes[at], self.now);
         self.pump(at);
+        done
+    }
+
+    /// Worker `at` hears `body` of worker `from` in that life of it, whether it was said or not.
+    pub(super) fn hear(&mut self, at: usize, (from, from_life): (WorkerId, u32), body: Body<u64>) {
+        let to_life = self.nodes[at].life;
+        let message = Message {
+            from_life,
+            to_life,
+            body,
+        };
+        self.turn(at, |node, now| node.handle_message(now, from, message));
     }
 
     /// An identity that nothing else has.
@@ -179,7 +215,7 @@ impl Script {
     }
 
     pub(super) fn call(&mut self, at: usize, to: usize, shares: &[Held]) -> u64 {
-        self.call_within(at, to, Target::Function("f".into()), None, shares)
+        self.call_within(at, to, plain(), None, shares)
     }
 
     pub(super) fn call_within(
@@ -201,9 +237,7 @@ impl Script {
             references,
             payload: job,
         };
-        let now = self.now;
-        self.nodes[at].call(now, WorkerId(to as u16), call);
-        self.pump(at);
+        self.turn(at, |node, now| node.call(now, WorkerId(to as u16), call));
         job
     }
 
@@ -301,9 +335,9 @@ impl Script {
             return false;
         };
         if let Some(Mail { from, to, message }) = self.mail.remove(place) {
-            let now = self.now;
-            self.nodes[to].handle_message(now, WorkerId(from as u16), message);
-            self.pump(to);
+            self.turn(to, |node, now| {
+                node.handle_message(now, WorkerId(from as u16), message)
+            });
         }
         true
     }
@@ -330,9 +364,7 @@ impl Script {
         while self.now < until {
             self.now = until.min(self.now.after(Duration::from_millis(1)));
             for at in 0..self.nodes.len() {
-                let now = self.now;
-                self.nodes[at].handle_time(now);
-                self.pump(at);
+                self.turn(at, |node, now| node.handle_time(now));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! References as they are handed on: who tells whom, in which order, and what a message that comes late may do.
 
-use super::script::{Held, Script};
+use super::script::{Held, Script, plain_call};
 use super::*;
 use crate::id::GlobalId;
 use crate::message::{Call, FaultKind};
@@ -193,9 +193,7 @@ fn a_share_dropped_before_its_fork_is_confirmed_is_deleted_after_that() {
     script.call(1, 2, &[share]);
     script.deliver_if(|mail| mail.is("call", 1, 2));
     // The caller gives up: the call is refused, and what came with it is abandoned, pending as it is.
-    let now = script.now;
-    script.nodes[1].cancel(now, WorkerId(2), &2);
-    script.pump(1);
+    script.turn(1, |node, now| node.cancel(now, WorkerId(2), &2));
     script.deliver_if(|mail| mail.is("cancel", 1, 2));
     assert_eq!(script.count("delete", 2, 0), 0, "its fork is not confirmed");
     script.deliver();
@@ -262,7 +260,7 @@ fn a_call_whose_answer_brings_an_unconfirmed_share_ends_at_its_deadline() {
     let mut script = Script::new(3);
     let share = script.value(1, 2);
     let patience = Some(Duration::from_millis(20));
-    let function = Target::Function("f".into());
+    let function = plain();
     let job = script.call_within(0, 1, function.clone(), patience, &[]);
     script.deliver();
     script.finish(job, &[share]);
@@ -279,9 +277,7 @@ fn a_call_whose_answer_brings_an_unconfirmed_share_ends_at_its_deadline() {
     script.deliver_if(|mail| mail.is("call", 0, 1));
     script.finish(cancelled, &[share]);
     script.deliver_if(|mail| mail.is("reply", 1, 0));
-    let now = script.now;
-    script.nodes[0].cancel(now, WorkerId(1), &cancelled);
-    script.pump(0);
+    script.turn(0, |node, now| node.cancel(now, WorkerId(1), &cancelled));
     assert_eq!(script.ended[&cancelled], Ending::Cancelled);
     // The owner speaks again: nothing is left.
     script.live(Duration::from_millis(300));
@@ -334,29 +330,17 @@ fn an_owner_that_dies_ends_what_waits_for_it_and_a_user_that_dies_its_shares() {
 // Peers that break the rules harm themselves.
 
 fn tell(script: &mut Script, from: usize, to: usize, body: Body<u64>) {
-    let now = script.now;
-    let message = Message {
-        from_life: from as u32 + 1,
-        to_life: to as u32 + 1,
-        body,
-    };
-    script.nodes[to].handle_message(now, WorkerId(from as u16), message);
-    script.pump(to);
+    script.hear(to, (WorkerId(from as u16), from as u32 + 1), body);
 }
 
 fn creation(id: u64, rref: RRefId, fork: RRefId) -> Body<u64> {
     Body::Call(Call {
-        id: CallId(id),
-        settled: CallId(id),
-        after: None,
-        budget: None,
         target: Target::Remote {
             function: "make".into(),
             rref,
             fork,
         },
-        references: Vec::new(),
-        payload: 77,
+        ..plain_call(id, 77)
     })
 }
 

@@ -1,6 +1,6 @@
 //! Deadlines, repeats and bounds: what is sent how often, and what a number at its bound does.
 
-use super::script::Script;
+use super::script::{Script, plain_call};
 use super::*;
 use crate::message::{Call, FaultKind};
 
@@ -57,22 +57,10 @@ fn no_limit_is_no_limit() {
     assert!(!script.ended.contains_key(&job) && script.runs(job).is_some());
     // The longest time that a peer can name is none.
     let call = Call {
-        id: CallId(40),
-        settled: CallId(40),
-        after: None,
         budget: Some(u64::MAX),
-        target: Target::Function("f".into()),
-        references: Vec::new(),
-        payload: 9,
+        ..plain_call(40, 9)
     };
-    let (now, body) = (script.now, Body::Call(call));
-    let message = Message {
-        from_life: 1,
-        to_life: 2,
-        body,
-    };
-    script.nodes[1].handle_message(now, WorkerId(0), message);
-    script.pump(1);
+    script.hear(1, (WorkerId(0), 1), Body::Call(call));
     script.pass(Duration::from_secs(10_000));
     assert!(script.runs(9).is_some());
 }
@@ -88,9 +76,9 @@ fn answers_come_in_any_order_each_to_its_call() {
     while !script.mail.is_empty() {
         let last = script.mail.len() - 1;
         let mail = script.mail.remove(last).expect("a message");
-        let now = script.now;
-        script.nodes[0].handle_message(now, WorkerId(1), mail.message);
-        script.pump(0);
+        script.turn(0, |node, now| {
+            node.handle_message(now, WorkerId(1), mail.message)
+        });
     }
     for job in jobs {
         let answer = Ending::Answered(Outcome::Value {
@@ -139,22 +127,6 @@ fn a_worker_calls_itself_without_a_message() {
 #[test]
 fn a_message_of_a_stranger_changes_nothing() {
     let mut script = Script::new(2);
-    let call = Call {
-        id: CallId(1),
-        settled: CallId(1),
-        after: None,
-        budget: None,
-        target: Target::Function("f".into()),
-        references: Vec::new(),
-        payload: 5,
-    };
-    let message = Message {
-        from_life: 9,
-        to_life: 1,
-        body: Body::Call(call),
-    };
-    let now = script.now;
-    script.nodes[0].handle_message(now, WorkerId(7), message);
-    script.pump(0);
+    script.hear(0, (WorkerId(7), 9), Body::Call(plain_call(1, 5)));
     assert!(script.serving.is_empty() && script.mail.is_empty());
 }
