@@ -9,7 +9,7 @@ use super::{DistributedOptimizer, Joining};
 use crate::autograd::{Mode, Options as PassOptions};
 use crate::optim::{Adam, Parameter, Rule, Sgd};
 use crate::tape::{Tape, Var};
-use crate::worker::{Worker, current_context};
+use crate::worker::{Scope, Worker, current_context};
 use rendez::engine::{Config, Engine};
 use rendez::ground::{Shape, Status, catalogue};
 use rendez::memory::Tensor;
@@ -174,8 +174,29 @@ impl Group {
     }
 }
 
-fn way(names: &[&str]) -> Vec<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
+/// What worker 1 and, after it, those of `way` make of `x`.
+fn relay(agent: &Agent, way: &[&str], x: Var) -> Var {
+    let way: Vec<String> = way.iter().map(|name| (*name).to_owned()).collect();
+    let relayed = agent.rpc_sync("w1", "relay", (way, x));
+    relayed.expect("a call")
+}
+
+/// A pass from the sum of `y`.
+fn backward_from(scope: &Scope<Tape>, y: &Var) {
+    let loss = y.total().expect("a sum");
+    scope.backward(&[loss]).expect("a pass");
+}
+
+fn gradient_of(scope: &Scope<Tape>, leaf: &Var) -> Vec<f64> {
+    let all = scope.gradients().expect("gradients");
+    numbers(&all[&leaf.leaf_id().expect("a leaf")])
+}
+
+fn both_modes() -> [PassOptions; 2] {
+    [Mode::Smart, Mode::Fast].map(|mode| PassOptions {
+        mode,
+        retain: false,
+    })
 }
 
 #[test]
@@ -184,20 +205,14 @@ fn a_nested_call_runs_in_the_context_of_its_caller() {
     let (agent, worker) = (&group.agents[0], &group.workers[0]);
     let outside: Option<u64> = agent.rpc_sync("w1", "context", ()).expect("a call");
     assert_eq!(outside, None);
-    for mode in [Mode::Smart, Mode::Fast] {
+    for options in both_modes() {
         let scope = worker.scope().expect("a context");
         let inside: Option<u64> = agent.rpc_sync("w1", "context", ()).expect("a call");
         assert_eq!(inside, Some(scope.id().to_wire()));
         let x = worker.engine().leaf(row(&[1.0, 3.0]));
-        let y: Var = agent
-            .rpc_sync("w1", "relay", (way(&["w2", "w0", "w1"]), x.clone()))
-            .expect("a call");
+        let y = relay(agent, &["w2", "w0", "w1"], x.clone());
         assert_eq!(numbers(y.tensor()), [16.0, 3.0]);
         let loss = y.total().expect("a sum");
-        let options = PassOptions {
-            mode,
-            retain: false,
-        };
         worker
             .backward(scope.id(), &[loss], options)
             .expect("a pass");
@@ -217,7 +232,7 @@ fn a_nested_call_runs_in_the_context_of_its_caller() {
         assert_eq!(
             (of(1), of(2)),
             (Some(vec![16.0, -6.0]), Some(vec![8.0, -3.0])),
-            "{mode:?}"
+            "{options:?}"
         );
     }
     group.leave();
@@ -228,7 +243,7 @@ fn what_a_call_brings_and_nobody_uses_hangs_no_pass() {
     let group = Group::start("unused", 2);
     let (agent, worker) = (&group.agents[0], &group.workers[0]);
     let x = worker.engine().leaf(row(&[1.0, 3.0]));
-    for (mode, is_well) in [(Mode::Smart, true), (Mode::Fast, false)] {
+    for (options, is_well) in both_modes().into_iter().zip([true, false]) {
         let scope = worker.scope().expect("a context");
         let used: Var = agent.rpc_sync("w1", "scale", (x.clone(),)).expect("a call");
         drop(
@@ -237,14 +252,7 @@ fn what_a_call_brings_and_nobody_uses_hangs_no_pass() {
                 .expect("a call whose result is not used"),
         );
         let loss = used.total().expect("a sum");
-        let ended = worker.backward(
-            scope.id(),
-            &[loss],
-            PassOptions {
-                mode,
-                retain: false,
-            },
-        );
+        let ended = worker.backward(scope.id(), &[loss], options);
         assert_eq!(ended.is_ok(), is_well, "{ended:?}");
         if let Err(error) = ended {
             assert_eq!(error.reason(), catalogue::AUTOGRAD_UNUSED_SEND);
@@ -263,9 +271,7 @@ fn a_pass_through_a_worker_that_is_gone_fails_and_leaves_nothing() {
     let worker = group.workers[0].clone();
     let scope = worker.scope().expect("a context");
     let x = worker.engine().leaf(row(&[1.0, 3.0]));
-    let y: Var = group.agents[0]
-        .rpc_sync("w1", "relay", (way(&["w2"]), x))
-        .expect("a call");
+    let y = relay(&group.agents[0], &["w2"], x);
     let loss = y.total().expect("a sum");
     group.agents.pop().expect("w2").shutdown_local();
     let error = scope.backward(&[loss]).expect_err("w2 is gone");
@@ -285,9 +291,7 @@ fn contexts_of_a_worker_that_is_gone_are_released() {
     let worker = group.workers[0].clone();
     let scope = worker.scope().expect("a context");
     let x = worker.engine().leaf(row(&[1.0, 3.0]));
-    let _y: Var = group.agents[0]
-        .rpc_sync("w1", "relay", (way(&["w2"]), x))
-        .expect("a call");
+    let _y = relay(&group.agents[0], &["w2"], x);
     assert_eq!(group.workers[2].load().contexts, 1);
     group.agents.remove(0).shutdown_local();
     assert!(Group::are_empty(&group.workers[1..]));
@@ -308,12 +312,8 @@ fn an_optimizer_steps_parameters_of_several_workers() {
     let optimizer = DistributedOptimizer::new(agent, rule, &parameters).expect("an optimizer");
     let scope = worker.scope().expect("a context");
     let x = worker.engine().constant(row(&[1.0, 3.0]));
-    let y: Var = agent
-        .rpc_sync("w1", "relay", (way(&["w2"]), x))
-        .expect("a call");
-    scope
-        .backward(&[y.total().expect("a sum")])
-        .expect("a pass");
+    let y = relay(agent, &["w2"], x);
+    backward_from(&scope, &y);
     optimizer.step(scope.id()).expect("a step");
     for at in ["w1", "w2"] {
         let stepped: Tensor = agent.rpc_sync(at, "weights", ()).expect("a call");

@@ -168,13 +168,7 @@ impl<E: LocalEngine> Worker<E> {
     /// `AUTOGRAD_CONTEXT_NESTED` if the thread is in one; `AUTOGRAD_IDS`.
     pub fn scope(&self) -> Result<Scope<E>, Status> {
         current::check()?;
-        let context = self.create_context()?;
-        let entered = current::enter_nested(context);
-        Ok(Scope {
-            worker: self.clone(),
-            context,
-            _entered: entered,
-        })
+        self.nested_scope()
     }
 
     /// The same inside the context of the thread, which is that of the thread again afterwards.

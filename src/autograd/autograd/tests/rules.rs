@@ -20,6 +20,24 @@ fn workers() -> [WorkerId; 3] {
     [0, 1, 2].map(WorkerId)
 }
 
+/// Each calls the next with the newest value that it has.
+fn pass_on(world: &mut World, context: ContextId, way: &[(WorkerId, WorkerId)]) {
+    for &(from, to) in way {
+        let last = world.newest(from, context);
+        world.call_with(from, to, context, &[last]);
+        world.drain();
+    }
+}
+
+fn message(number: u64, body: Body<i64>) -> Message<i64> {
+    Message {
+        from: Session::default(),
+        to: None,
+        number,
+        body,
+    }
+}
+
 #[test]
 fn an_id_is_16_bits_of_the_worker_and_48_of_a_counter() {
     let context = ContextId::new(WorkerId(3), 5);
@@ -136,11 +154,7 @@ fn smart_mode_costs_at_most_two_messages_for_each_gradient() {
         let mut world = World::new(3, 3, 0);
         let context = world.create(a);
         let leaf = world.leaf(a, context);
-        for (from, to) in [(a, b), (b, c), (c, a)] {
-            let last = world.newest(from, context);
-            world.call_with(from, to, context, &[last]);
-            world.drain();
-        }
+        pass_on(&mut world, context, &[(a, b), (b, c), (c, a)]);
         assert_ne!(world.newest(a, context), leaf, "it came round");
         let loss = world.newest(a, context);
         let local = world.named(a, context, loss).expect("it is there");
@@ -170,12 +184,8 @@ fn a_context_is_released_everywhere_when_its_creator_dies() {
     let [a, b, c] = workers();
     let mut world = World::new(5, 3, 0);
     let context = world.create(a);
-    let leaf = world.leaf(a, context);
-    world.call_with(a, b, context, &[leaf]);
-    world.drain();
-    let copy = world.newest(b, context);
-    world.call_with(b, c, context, &[copy]);
-    world.drain();
+    world.leaf(a, context);
+    pass_on(&mut world, context, &[(a, b), (b, c)]);
     assert!(world.machine(c).holds(context));
     world.kill(a);
     world.drain();
@@ -188,12 +198,8 @@ fn a_context_is_released_behind_a_worker_that_died() {
     let [a, b, c] = workers();
     let mut world = World::new(6, 3, 0);
     let context = world.create(a);
-    let leaf = world.leaf(a, context);
-    world.call_with(a, b, context, &[leaf]);
-    world.drain();
-    let copy = world.newest(b, context);
-    world.call_with(b, c, context, &[copy]);
-    world.drain();
+    world.leaf(a, context);
+    pass_on(&mut world, context, &[(a, b), (b, c)]);
     world.kill(b);
     world.drain();
     assert!(world.machine(c).holds(context));
@@ -209,11 +215,7 @@ fn a_death_in_a_pass_is_told_to_all_who_take_part() {
     let mut world = World::new(7, 3, 0);
     let context = world.create(a);
     let leaf = world.leaf(a, context);
-    for (from, to) in [(a, b), (b, c), (c, a)] {
-        let last = world.newest(from, context);
-        world.call_with(from, to, context, &[last]);
-        world.drain();
-    }
+    pass_on(&mut world, context, &[(a, b), (b, c), (c, a)]);
     let loss = world.total(a, context, &[leaf, world.newest(a, context)]);
     let local = world.named(a, context, loss).expect("it is there");
     let pass = world
@@ -246,14 +248,9 @@ fn a_call_that_comes_after_the_release_does_not_bring_the_context_back() {
     let [a, b, _] = workers();
     let mut machine: Autograd<i64> = Autograd::new(b);
     let context = ContextId::new(a, 4);
-    let release = |number, counter, oldest| Message {
-        from: Session::default(),
-        to: None,
-        number,
-        body: Body::Release {
-            context: ContextId::new(a, counter),
-            oldest,
-        },
+    let release = |number, counter, oldest| {
+        let context = ContextId::new(a, counter);
+        message(number, Body::Release { context, oldest })
     };
     machine.handle_message(a, release(1, 4, 2));
     let error = machine
@@ -279,15 +276,7 @@ fn a_peer_speaks_only_of_what_is_its_own() {
         .expect("a call");
     // Neither a release by another, nor an id of another, nor a gradient from who did not get the tensor.
     let body = Body::Release { context, oldest: 0 };
-    machine.handle_message(
-        c,
-        Message {
-            from: Session::default(),
-            to: None,
-            number: 1,
-            body,
-        },
-    );
+    machine.handle_message(c, message(1, body));
     assert!(machine.holds(context));
     assert!(machine.record_receive(c, &envelope(context, a)).is_err());
     let sent = machine
@@ -306,12 +295,7 @@ fn a_peer_speaks_only_of_what_is_its_own() {
             message: sent.message,
             gradients,
         };
-        Message {
-            from: Session::default(),
-            to: None,
-            number,
-            body,
-        }
+        message(number, body)
     };
     while machine.poll_effect().is_some() {}
     machine.handle_message(c, gradient(2, vec![Some(1)]));

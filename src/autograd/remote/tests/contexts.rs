@@ -14,9 +14,7 @@ fn a_context_is_used_for_several_rounds_and_gradients_add_up() {
     let scope = worker.scope().expect("a context");
     for round in 1..4 {
         let y: Var = agent.rpc_sync("w1", "scale", (x.clone(),)).expect("a call");
-        scope
-            .backward(&[y.total().expect("a sum")])
-            .expect("a pass");
+        backward_from(&scope, &y);
         let sum = numbers(&scope.gradients().expect("gradients")[&id]);
         assert_eq!(sum, [2.0 * f64::from(round), -f64::from(round)]);
     }
@@ -50,8 +48,7 @@ fn two_passes_of_one_context_are_under_way_at_once() {
     for pass in passes {
         pass.wait().expect("a pass");
     }
-    let all = scope.gradients().expect("gradients");
-    assert_eq!(numbers(&all[&x.leaf_id().expect("a leaf")]), [4.0, -2.0]);
+    assert_eq!(gradient_of(&scope, &x), [4.0, -2.0]);
     drop(scope);
     group.leave();
 }
@@ -65,22 +62,21 @@ fn a_leaf_that_nothing_flows_to_has_no_gradient() {
         worker.engine().leaf(row(&[1.0, 3.0])),
         worker.engine().leaf(row(&[5.0, 7.0])),
     );
-    for mode in [Mode::Smart, Mode::Fast] {
+    for options in both_modes() {
         let scope = worker.scope().expect("a context");
         let both: Vec<Var> = agent
             .rpc_sync("w1", "scale_both", (x.clone(), y.clone()))
             .expect("a call");
         let loss = both[0].total().expect("a sum");
-        let options = PassOptions {
-            mode,
-            retain: false,
-        };
         worker
             .backward(scope.id(), &[loss], options)
             .expect("a pass");
+        assert_eq!(gradient_of(&scope, &x), [2.0, -1.0]);
         let all = scope.gradients().expect("gradients");
-        assert_eq!(numbers(&all[&x.leaf_id().expect("a leaf")]), [2.0, -1.0]);
-        assert!(!all.contains_key(&y.leaf_id().expect("a leaf")), "{mode:?}");
+        assert!(
+            !all.contains_key(&y.leaf_id().expect("a leaf")),
+            "{options:?}"
+        );
     }
     group.leave();
 }
@@ -181,9 +177,7 @@ fn a_pass_ends_when_its_own_worker_leaves_though_nothing_of_it_is_under_way() {
     let (agent, worker) = (group.agents.remove(0), group.workers[0].clone());
     let x = worker.engine().leaf(row(&[1.0, 3.0]));
     let scope = worker.scope().expect("a context");
-    let y: Var = agent
-        .rpc_sync("w1", "relay", (way(&["w2"]), x))
-        .expect("a call");
+    let y = relay(&agent, &["w2"], x);
     let loss = y.total().expect("a sum");
     // Worker 1 cannot tell worker 2 of the pass, and says so again and again.
     let between = &group.agents[0];
@@ -276,9 +270,7 @@ fn an_error_in_the_middle_of_a_pass_names_its_worker_and_leaves_nothing() {
             kept.to_here().expect("the same value"),
         )
     };
-    scope
-        .backward(&[first.total().expect("a sum")])
-        .expect("a pass");
+    backward_from(&scope, &first);
     let before = scope.gradients().expect("gradients");
     let error = scope
         .backward(&[second.total().expect("a sum")])
@@ -293,19 +285,14 @@ fn an_error_in_the_middle_of_a_pass_names_its_worker_and_leaves_nothing() {
     assert!(group.workers.iter().all(|worker| worker.load().passes == 0));
     // The context goes on.
     let y: Var = agent.rpc_sync("w2", "scale", (x,)).expect("a call");
-    scope
-        .backward(&[y.total().expect("a sum")])
-        .expect("a pass");
+    backward_from(&scope, &y);
     drop(scope);
     group.leave();
 }
 
 #[test]
 fn a_context_is_released_at_a_worker_that_is_busy() {
-    let group = Group::start_with("busy", 2, |mut options| {
-        options.serving = 1;
-        options
-    });
+    let group = Group::start_with("busy", 2, busy);
     let (agent, worker) = (&group.agents[0], &group.workers[0]);
     let context = worker.create_context().expect("a context");
     let entered = worker.enter(context).expect("it is entered");
@@ -343,16 +330,11 @@ fn a_worker_that_starts_again_gives_no_id_that_it_gave_before() {
 /// Worker 2 is there and does not get on: without a limit the pass would wait as long as it does not.
 #[test]
 fn a_pass_that_takes_too_long_is_given_up_everywhere() {
-    let group = Group::start_with("limit", 3, |mut options| {
-        options.serving = 1;
-        options
-    });
+    let group = Group::start_with("limit", 3, busy);
     let (agent, worker, between) = (&group.agents[0], &group.workers[0], &group.agents[1]);
     let x = worker.engine().leaf(row(&[1.0, 3.0]));
     let scope = worker.scope().expect("a context");
-    let y: Var = agent
-        .rpc_sync("w1", "relay", (way(&["w2"]), x))
-        .expect("a call");
+    let y = relay(agent, &["w2"], x);
     let loss = y.total().expect("a sum");
     let held = occupied(between, "w2");
     let retained = PassOptions {
@@ -410,8 +392,7 @@ fn a_call_that_its_own_worker_refuses_leaves_nothing() {
     };
     let pass = worker.backward(scope.id(), &[y.total().expect("a sum")], options);
     pass.expect("it waits for the call that was made alone");
-    let all = scope.gradients().expect("gradients");
-    assert_eq!(numbers(&all[&x.leaf_id().expect("a leaf")]), [2.0, -1.0]);
+    assert_eq!(gradient_of(&scope, &x), [2.0, -1.0]);
     drop(scope);
     group.leave();
 }

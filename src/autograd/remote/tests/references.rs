@@ -16,13 +16,6 @@ fn gradient(worker: &Worker<Tape>, context: u64, others: &[&Var]) -> Option<Vec<
     left.next().map(|(_, tensor)| numbers(tensor))
 }
 
-fn both_modes() -> [PassOptions; 2] {
-    [Mode::Smart, Mode::Fast].map(|mode| PassOptions {
-        mode,
-        retain: false,
-    })
-}
-
 #[test]
 fn a_value_that_is_fetched_brings_its_history() {
     let group = Group::start("fetched", 2);
@@ -40,8 +33,7 @@ fn a_value_that_is_fetched_brings_its_history() {
             .backward(scope.id(), &[loss], options)
             .expect("a pass");
         let context = scope.id().to_wire();
-        let of_x = scope.gradients().expect("gradients");
-        assert_eq!(numbers(&of_x[&x.leaf_id().expect("a leaf")]), [2.0, -1.0]);
+        assert_eq!(gradient_of(&scope, &x), [2.0, -1.0]);
         assert_eq!(
             gradient(&group.workers[1], context, &[]),
             Some(vec![1.0, 3.0])
@@ -81,8 +73,7 @@ fn a_value_goes_by_reference_through_three_workers() {
         worker
             .backward(scope.id(), &[loss], options)
             .expect("a pass");
-        let of_x = scope.gradients().expect("gradients");
-        assert_eq!(numbers(&of_x[&x.leaf_id().expect("a leaf")]), [4.0, 1.0]);
+        assert_eq!(gradient_of(&scope, &x), [4.0, 1.0]);
         let context = scope.id().to_wire();
         for at in [1, 2] {
             let of_weights = gradient(&group.workers[at], context, &[]);
@@ -103,8 +94,7 @@ fn a_pass_begins_where_the_value_of_a_reference_is() {
             .remote("w1", "loss", (x.clone(),))
             .expect("a reference");
         backward(&loss, scope.id(), options).expect("a pass");
-        let of_x = scope.gradients().expect("gradients");
-        assert_eq!(numbers(&of_x[&x.leaf_id().expect("a leaf")]), [2.0, -1.0]);
+        assert_eq!(gradient_of(&scope, &x), [2.0, -1.0]);
         let again = backward(&loss, scope.id(), options).expect_err("it is used up");
         assert_eq!(again.reason(), catalogue::RPC_REMOTE_ERROR, "{again}");
         assert!(again.message().contains("second time"), "{again}");
