@@ -13,6 +13,13 @@ use crate::kernel::numbers::{Float, Number, Real};
 const NUM: &str = "T: num";
 const SMOOTH: &str = "T: smooth";
 
+/// Makes the kernel of a gradient from what it computes of a result and the gradient of that.
+macro_rules! pairs {
+    ($T:ident, $f:expr) => {
+        |node| of_same_shapes(node, typed!(node, $T: reals => exact_pairs::<$T>($f)))
+    };
+}
+
 pub(super) const ROWS: &[Row] = &[
     unary("Neg", NUM)
         .gradient(|at| {
@@ -61,35 +68,21 @@ pub(super) const ROWS: &[Row] = &[
     unary("Sqrt", SMOOTH)
         .gradient(|at| from_result(at, "SqrtGrad"))
         .kernel(|node| typed!(node, T: reals => exact::<T>(Float::sqrt))),
-    slope("SqrtGrad").kernel(|node| {
-        of_same_shapes(
-            node,
-            typed!(node, T: reals => exact_pairs::<T>(|y, dy| half::<T>().times(dy).over(y))),
-        )
-    }),
+    slope("SqrtGrad").kernel(pairs!(T, |y, dy| half::<T>().times(dy).over(y))),
     unary("Rsqrt", SMOOTH)
         .gradient(|at| from_result(at, "RsqrtGrad"))
         .kernel(|node| typed!(node, T: reals => exact::<T>(|x| unit::<T>().over(x.sqrt())))),
-    slope("RsqrtGrad").kernel(|node| {
-        of_same_shapes(
-            node,
-            typed!(node, T: reals => exact_pairs::<T>(|y, dy| {
-                half::<T>().negative().times(dy).times(y.times(y).times(y))
-            })),
-        )
-    }),
+    slope("RsqrtGrad").kernel(pairs!(T, |y, dy| half::<T>()
+        .negative()
+        .times(dy)
+        .times(y.times(y).times(y)))),
     unary("Reciprocal", NUM)
         .gradient(|at| from_result(at, "ReciprocalGrad"))
         .kernel(reciprocal),
     unary("Inv", NUM)
         .gradient(|at| from_result(at, "ReciprocalGrad"))
         .kernel(reciprocal),
-    slope("ReciprocalGrad").kernel(|node| {
-        of_same_shapes(
-            node,
-            typed!(node, T: reals => exact_pairs::<T>(|y, dy| dy.negative().times(y.times(y)))),
-        )
-    }),
+    slope("ReciprocalGrad").kernel(pairs!(T, |y, dy| dy.negative().times(y.times(y)))),
     unary("Tanh", SMOOTH)
         .gradient(|at| from_result(at, "TanhGrad"))
         .kernel(|node| typed!(node, T: reals => exact::<T>(Float::tanh))),
@@ -104,14 +97,7 @@ pub(super) const ROWS: &[Row] = &[
             let by_y = at.op("Mul", &[g, slope])?;
             Ok(vec![Some(by_y), Some(by_dy)])
         })
-        .kernel(|node| {
-            of_same_shapes(
-                node,
-                typed!(node, T: reals => exact_pairs::<T>(|y, dy| {
-                    dy.times(unit::<T>().minus(y.times(y)))
-                })),
-            )
-        }),
+        .kernel(pairs!(T, |y, dy| dy.times(unit::<T>().minus(y.times(y))))),
     unary("Sigmoid", SMOOTH)
         .gradient(|at| from_result(at, "SigmoidGrad"))
         .kernel(|node| typed!(node, T: reals => exact::<T>(sigmoid))),
@@ -127,14 +113,7 @@ pub(super) const ROWS: &[Row] = &[
             let by_y = at.op("Mul", &[g, slope])?;
             Ok(vec![Some(by_y), Some(by_dy)])
         })
-        .kernel(|node| {
-            of_same_shapes(
-                node,
-                typed!(node, T: reals => exact_pairs::<T>(|y, dy| {
-                    dy.times(y).times(unit::<T>().minus(y))
-                })),
-            )
-        }),
+        .kernel(pairs!(T, |y, dy| dy.times(y).times(unit::<T>().minus(y)))),
 ];
 
 /// An elementwise operation on one value.

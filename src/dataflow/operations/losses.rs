@@ -210,9 +210,13 @@ fn dense_loss<T: Real>(call: &mut Call<'_>) -> Done {
         }
         Ok(())
     })?;
-    call.output::<T>(Shape::new(&[rows as u64])?, |out| {
-        out.copy_from_slice(&losses)
-    })?;
+    give(call, &losses, gradient)
+}
+
+/// Gives the loss of each row, and the gradient.
+fn give<T: Element>(call: &mut Call<'_>, losses: &[T], gradient: Tensor) -> Done {
+    let rows = Shape::new(&[losses.len() as u64])?;
+    call.output::<T>(rows, |out| out.copy_from_slice(losses))?;
     call.push(gradient);
     Ok(())
 }
@@ -303,11 +307,7 @@ fn sparse_loss<T: Real, L: Element + Into<i64>>(call: &mut Call<'_>) -> Done {
         }
         Ok(())
     })?;
-    call.output::<T>(Shape::new(&[rows as u64])?, |out| {
-        out.copy_from_slice(&losses)
-    })?;
-    call.push(gradient);
-    Ok(())
+    give(call, &losses, gradient)
 }
 
 /// The gradient of the logits of a loss: what its second output is, times the gradient of each row, and what flows
