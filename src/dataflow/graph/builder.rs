@@ -299,7 +299,8 @@ pub fn floats(dims: &[i64], values: &[f32]) -> TensorProto {
     }
 }
 
-fn empty(base: DataType, dims: &[i64]) -> TensorProto {
+/// One without elements.
+pub(crate) fn empty(base: DataType, dims: &[i64]) -> TensorProto {
     let dim = |&size: &i64| Dim {
         size,
         name: String::new(),

@@ -25,6 +25,8 @@ pub mod signature;
 pub mod text;
 pub mod types;
 
+#[cfg(test)]
+pub(crate) use builder::empty;
 pub use builder::{Builder, NodeBuilder, floats, ints};
 pub use decode::{decode, extend};
 pub use devices::{Device, Devices};

@@ -5,7 +5,7 @@ mod oracle;
 
 use std::sync::Mutex;
 
-use crate::graph::{Builder, NodeBuilder, types};
+use crate::graph::{Builder, NodeBuilder, PartialShape, types};
 use crate::kernel::files::Files;
 use crate::kernel::{Call, Home, Kernel, Value, Waiting};
 use crate::operations::Operations;
@@ -44,20 +44,28 @@ pub(crate) fn kernel(
     inputs: &[DataType],
     with: impl FnOnce(NodeBuilder<'_>) -> NodeBuilder<'_>,
 ) -> Result<Box<dyn Kernel>, Status> {
+    let sources = inputs.iter().map(|&base| match base {
+        DataType::DtResource => ("VarHandleOp", DataType::DtFloat),
+        _ => ("Placeholder", base),
+    });
+    kernel_of(op, sources, with)
+}
+
+/// The same with inputs from these operations, of these types.
+pub(crate) fn kernel_of(
+    op: &str,
+    sources: impl IntoIterator<Item = (&'static str, DataType)>,
+    with: impl FnOnce(NodeBuilder<'_>) -> NodeBuilder<'_>,
+) -> Result<Box<dyn Kernel>, Status> {
     let mut graph = Builder::new(Operations::standard().ops());
     let mut from = vec![];
-    for &base in inputs {
-        let source = match base {
-            DataType::DtResource => graph
-                .node("VarHandleOp")
-                .attr("dtype", DataType::DtFloat)
-                .attr(
-                    "shape",
-                    rendez_proto::tensorflow::TensorShapeProto::default(),
-                ),
-            _ => graph.node("Placeholder").attr("dtype", base),
+    for (source, base) in sources {
+        let node = graph.node(source).attr("dtype", base);
+        let node = match source {
+            "Placeholder" => node,
+            _ => node.attr("shape", PartialShape::known(&[2]).to_proto()),
         };
-        from.push(source.build()?);
+        from.push(node.build()?);
     }
     let node = with(graph.node(op).inputs(from).name("n")).build()?;
     Operations::standard().kernel(graph.graph().node(node.node))

@@ -1,6 +1,7 @@
 //! Messages of every type come back as they went, and hostile ones are refused.
 
 use super::*;
+use crate::graph::empty;
 use proptest::prelude::*;
 use prost::Message;
 use rendez::memory::{ArenaConfig, ArenaId, Pool};
@@ -19,21 +20,6 @@ fn read_back(message: &TensorProto) -> Result<Tensor, Status> {
         room.bytes_mut().fill(0xff);
         Ok(room)
     })
-}
-
-fn message(base: DataType, dims: &[i64]) -> TensorProto {
-    let dim = |&size: &i64| Dim {
-        size,
-        name: String::new(),
-    };
-    TensorProto {
-        dtype: base as i32,
-        tensor_shape: Some(TensorShapeProto {
-            dim: dims.iter().map(dim).collect(),
-            unknown_rank: false,
-        }),
-        ..TensorProto::default()
-    }
 }
 
 #[test]
@@ -64,20 +50,20 @@ fn what_is_written_is_read() {
 fn the_last_element_fills_the_shape_and_none_is_zero() {
     let floats = TensorProto {
         float_val: vec![1.0, 2.0],
-        ..message(DataType::DtFloat, &[4])
+        ..empty(DataType::DtFloat, &[4])
     };
     assert_eq!(
         read_back(&floats).expect("a tensor").as_slice::<f32>(),
         Ok(&[1., 2., 2., 2.][..])
     );
-    let zeros = message(DataType::DtInt64, &[3]);
+    let zeros = empty(DataType::DtInt64, &[3]);
     assert_eq!(
         read_back(&zeros).expect("a tensor").as_slice::<i64>(),
         Ok(&[0i64; 3][..])
     );
     let strings = TensorProto {
         string_val: vec![b"a".to_vec(), b"b".to_vec()],
-        ..message(DataType::DtString, &[3])
+        ..empty(DataType::DtString, &[3])
     };
     let strings = read_back(&strings).expect("a tensor");
     let strings: Vec<_> = strings
@@ -89,7 +75,7 @@ fn the_last_element_fills_the_shape_and_none_is_zero() {
     assert_eq!(strings, [b"a", b"b", b"b"]);
     let bytes = TensorProto {
         int_val: vec![-1, 300],
-        ..message(DataType::DtUint8, &[2])
+        ..empty(DataType::DtUint8, &[2])
     };
     assert_eq!(
         read_back(&bytes).expect("a tensor").host().unwrap(),
@@ -97,7 +83,7 @@ fn the_last_element_fills_the_shape_and_none_is_zero() {
     );
     let halves = TensorProto {
         half_val: vec![0x3c00],
-        ..message(DataType::DtHalf, &[])
+        ..empty(DataType::DtHalf, &[])
     };
     assert_eq!(
         read_back(&halves).expect("a tensor").as_slice::<f16>(),
@@ -105,7 +91,7 @@ fn the_last_element_fills_the_shape_and_none_is_zero() {
     );
     let truths = TensorProto {
         bool_val: vec![true],
-        ..message(DataType::DtBool, &[2])
+        ..empty(DataType::DtBool, &[2])
     };
     assert_eq!(
         read_back(&truths).expect("a tensor").host().unwrap(),
@@ -113,7 +99,7 @@ fn the_last_element_fills_the_shape_and_none_is_zero() {
     );
     let complex = TensorProto {
         scomplex_val: vec![1.0, -2.0],
-        ..message(DataType::DtComplex64, &[])
+        ..empty(DataType::DtComplex64, &[])
     };
     let complex = read_back(&complex).expect("a tensor");
     assert_eq!(
@@ -126,7 +112,7 @@ fn the_last_element_fills_the_shape_and_none_is_zero() {
 fn strings_may_be_packed() {
     let packed = TensorProto {
         tensor_content: b"\x01\x00\x03abcd".to_vec(),
-        ..message(DataType::DtString, &[3])
+        ..empty(DataType::DtString, &[3])
     };
     let tensor = read_back(&packed).expect("three strings");
     let items: Vec<_> = tensor
@@ -141,44 +127,44 @@ fn strings_may_be_packed() {
 #[test]
 fn hostile_messages_are_refused_before_memory_is_taken() {
     let mut hostile = vec![
-        message(DataType::DtInvalid, &[1]),
-        message(DataType::DtResource, &[1]),
+        empty(DataType::DtInvalid, &[1]),
+        empty(DataType::DtResource, &[1]),
         TensorProto {
             dtype: 999,
-            ..message(DataType::DtFloat, &[])
+            ..empty(DataType::DtFloat, &[])
         },
-        message(DataType::DtFloat, &[-1]),
-        message(DataType::DtFloat, &[-7]),
-        message(DataType::DtFloat, &[1 << 40, 1 << 40]),
-        message(DataType::DtFloat, &[1 << 61]),
-        message(DataType::DtFloat, &[1; 9]),
+        empty(DataType::DtFloat, &[-1]),
+        empty(DataType::DtFloat, &[-7]),
+        empty(DataType::DtFloat, &[1 << 40, 1 << 40]),
+        empty(DataType::DtFloat, &[1 << 61]),
+        empty(DataType::DtFloat, &[1; 9]),
         TensorProto {
             float_val: vec![1.0; 3],
-            ..message(DataType::DtFloat, &[2])
+            ..empty(DataType::DtFloat, &[2])
         },
         TensorProto {
             tensor_content: vec![0; 7],
-            ..message(DataType::DtFloat, &[2])
+            ..empty(DataType::DtFloat, &[2])
         },
         TensorProto {
             tensor_content: vec![0; 7],
-            ..message(DataType::DtString, &[9])
+            ..empty(DataType::DtString, &[9])
         },
         TensorProto {
             tensor_content: vec![0xff; 12],
-            ..message(DataType::DtString, &[1])
+            ..empty(DataType::DtString, &[1])
         },
         TensorProto {
             tensor_content: vec![1, b'a', b'b'],
-            ..message(DataType::DtString, &[1])
+            ..empty(DataType::DtString, &[1])
         },
         TensorProto {
             string_val: vec![vec![0; 1000]],
-            ..message(DataType::DtString, &[1 << 50])
+            ..empty(DataType::DtString, &[1 << 50])
         },
-        message(DataType::DtString, &[1 << 60]),
+        empty(DataType::DtString, &[1 << 60]),
     ];
-    let mut unknown = message(DataType::DtFloat, &[]);
+    let mut unknown = empty(DataType::DtFloat, &[]);
     unknown.tensor_shape = Some(TensorShapeProto {
         unknown_rank: true,
         dim: vec![],

@@ -4,11 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use super::files::{Checkpoint, write};
-use crate::graph::Builder;
 use crate::kernel::Value;
 use crate::kernel::files::{FilePlace, Files};
-use crate::operations::Operations;
-use crate::operations::testing::{call, home, kernel, run, tensor};
+use crate::operations::testing::{call, home, kernel, run, run_with, tensor};
 use rendez::ground::{DType, Shape, Status, TensorMeta, catalogue};
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::DataType::{self, DtFloat, DtInt64, DtString};
@@ -28,25 +26,11 @@ fn at(path: &Path) -> FilePlace {
 }
 
 fn restore(prefix: &Tensor, names: &[&str], types: &[DataType]) -> Result<Vec<Value>, Status> {
-    let mut graph = Builder::new(Operations::standard().ops());
-    let inputs: Vec<_> = (0..3)
-        .map(|_| {
-            graph
-                .node("Placeholder")
-                .attr("dtype", DtString)
-                .build()
-                .expect("a placeholder")
-        })
-        .collect();
-    let node = graph
-        .node("RestoreV2")
-        .inputs(inputs)
-        .attr("dtypes", types.to_vec())
-        .name("n");
-    let node = node.build().expect("a node");
-    let kernel = Operations::standard()
-        .kernel(graph.graph().node(node.node))
-        .expect("a kernel");
+    let types = types.to_vec();
+    let kernel = kernel("RestoreV2", &[DtString; 3], |node| {
+        node.attr("dtypes", types)
+    });
+    let kernel = kernel.expect("a kernel");
     assert!(kernel.is_costly(&[]), "files are slow");
     let slices = strings(&vec![""; names.len()]);
     let inputs = [prefix.clone(), strings(names), slices].map(Value::Tensor);
@@ -239,16 +223,11 @@ fn hostile_files_are_refused() {
 }
 
 fn join(inputs: &[Tensor], separator: &str) -> Result<Tensor, Status> {
-    let mut graph = Builder::new(Operations::standard().ops());
-    let input = graph.node("Placeholder").attr("dtype", DtString);
-    let input = input.build().expect("a placeholder");
-    let node = graph.node("StringJoin").inputs(vec![input; inputs.len()]);
-    let node = node.attr("N", inputs.len() as i64);
-    let node = node.attr("separator", separator).name("n");
-    let node = node.build().expect("a node");
-    let kernel = Operations::standard().kernel(graph.graph().node(node.node))?;
-    let inputs: Vec<_> = inputs.iter().cloned().map(Value::Tensor).collect();
-    call(&*kernel, &home(), &inputs)?[0].tensor()
+    let joined = run_with("StringJoin", inputs, |node| {
+        node.attr("N", inputs.len() as i64)
+            .attr("separator", separator)
+    });
+    Ok(joined?.remove(0))
 }
 
 /// Kilobytes that this process had at most.

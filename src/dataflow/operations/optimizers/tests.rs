@@ -1,43 +1,25 @@
 //! Updates against numbers reckoned by hand from the formulas, by handle and by reference.
 
-use crate::graph::{Builder, PartialShape};
 use crate::kernel::Value;
 use crate::kernel::{Home, Kernel};
-use crate::operations::Operations;
-use crate::operations::testing::{call, home, is_close, tensor};
+use crate::operations::testing::{call, home, is_close, kernel_of, tensor};
 use rendez::ground::{Status, catalogue};
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::DataType::DtDouble;
 
 /// An update of so many variables, with so many other inputs.
 fn kernel(op: &str, variables: usize, others: usize, nesterov: bool) -> Box<dyn Kernel> {
-    let mut graph = Builder::new(Operations::standard().ops());
-    let mut inputs = vec![];
     let maker = match op.starts_with("Resource") {
         true => "VarHandleOp",
         false => "VariableV2",
     };
-    for _ in 0..variables {
-        let shape = PartialShape::known(&[2]).to_proto();
-        let node = graph
-            .node(maker)
-            .attr("dtype", DtDouble)
-            .attr("shape", shape);
-        inputs.push(node.build().expect("a variable"));
-    }
-    for _ in 0..others {
-        let node = graph.node("Placeholder").attr("dtype", DtDouble);
-        inputs.push(node.build().expect("a placeholder"));
-    }
-    let node = graph.node(op).inputs(inputs).name("n");
-    let node = match op.ends_with("Descent") {
+    let variables = std::iter::repeat_n((maker, DtDouble), variables);
+    let sources = variables.chain(std::iter::repeat_n(("Placeholder", DtDouble), others));
+    let kernel = kernel_of(op, sources, |node| match op.ends_with("Descent") {
         true => node,
         false => node.attr("use_nesterov", nesterov),
-    };
-    let node = node.build().expect("an update");
-    Operations::standard()
-        .kernel(graph.graph().node(node.node))
-        .expect("a kernel")
+    });
+    kernel.expect("a kernel")
 }
 
 fn variable(home: &Home, name: &str, values: [f64; 2]) -> Value {

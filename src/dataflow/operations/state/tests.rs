@@ -3,8 +3,7 @@
 use crate::graph::PartialShape;
 use crate::kernel::Value;
 use crate::kernel::{Home, Kernel};
-use crate::operations::Operations;
-use crate::operations::testing::{call, home, kernel, tensor};
+use crate::operations::testing::{call, home, kernel, kernel_of, tensor};
 use rendez::ground::{Status, catalogue};
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::DataType::{self, DtFloat, DtInt32, DtResource};
@@ -29,20 +28,9 @@ fn made(op: &str, first: DataType, second: Option<DataType>) -> Box<dyn Kernel> 
 }
 
 fn reference_kernel(op: &str, second: Option<DataType>) -> Result<Box<dyn Kernel>, Status> {
-    use crate::graph::Builder;
-    let mut graph = Builder::new(Operations::standard().ops());
-    let shape = PartialShape::known(&[2]).to_proto();
-    let variable = graph
-        .node("VariableV2")
-        .attr("dtype", DtFloat)
-        .attr("shape", shape)
-        .build()?;
-    let mut inputs = vec![variable];
-    if let Some(base) = second {
-        inputs.push(graph.node("Placeholder").attr("dtype", base).build()?);
-    }
-    let node = graph.node(op).inputs(inputs).name("n").build()?;
-    Operations::standard().kernel(graph.graph().node(node.node))
+    let second = second.map(|base| ("Placeholder", base));
+    let sources = std::iter::once(("VariableV2", DtFloat)).chain(second);
+    kernel_of(op, sources, |node| node)
 }
 
 fn row(values: &[f32]) -> Value {
