@@ -312,7 +312,7 @@ pub struct BenchArgs {
     pub baseline: bool,
     /// Measure nothing but the raw reference: what the machine allows without rendez.
     #[arg(long, conflicts_with_all = ["baseline", "pattern", "transport", "from", "warmup", "rate", "check",
-        "repeat"])]
+        "repeat", "touch", "poll"])]
     pub baseline_only: bool,
     /// One JSON object a line for each size.
     #[arg(long)]

@@ -43,6 +43,8 @@ fn usage_errors_exit_2_with_a_reason_on_stderr() {
         ),
         (vec!["bench", "--baseline-only", "--rate", "1k"], "USAGE"),
         (vec!["bench", "--baseline-only", "--baseline"], "USAGE"),
+        (vec!["bench", "--baseline-only", "--touch"], "USAGE"),
+        (vec!["bench", "--baseline-only", "--poll", "park"], "USAGE"),
     ] {
         let output = rendez(&arguments);
         let text = stderr(&output);
