@@ -26,6 +26,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         py::arg("patience"), py::call_guard<py::gil_scoped_release>(),
         "Ends the engine: what was sent has so many seconds to arrive.");
     m.def(
+        "shutdown_groups", [] { rt::ProcessGroupRendez::shutdown_all(); }, Released(),
+        "Shuts down all groups that live: what they sent has a few seconds to be received.");
+    m.def(
         "task", [] { return rt::Node::get()->task().name; }, py::call_guard<py::gil_scoped_release>(),
         "The name of this process's task.");
     m.def(

@@ -67,21 +67,91 @@ void check_multiple(const at::Tensor &large, const at::Tensor &small, int ranks,
                 " elements for each of ", ranks, " ranks, and was given ", large.numel());
 }
 
+// What ends a group, of all groups of this process. torch holds a group where nothing of Python does: no wrapper says
+// which of them live; and a weak pointer to a group itself would keep its destructor from running.
+struct Ends {
+    int rank;
+    std::weak_ptr<Group> group;
+    std::weak_ptr<Queue> queue;
+    std::weak_ptr<CallbackQueue> callbacks;
+};
+
+struct Groups {
+    std::mutex lock;
+    std::vector<Ends> all;
+};
+
+Groups &groups() {
+    // Never destroyed: groups may be made, and end, as long as the process has threads.
+    static auto &groups = *new Groups;
+    return groups;
+}
+
+void leave_group(int rank, Group &group, Queue &queue, Milliseconds patience) {
+    if (!queue.drain(patience)) {
+        group.abort(c10::str("rendez: rank ", rank, " shut the group down while a collective was under way"));
+    }
+    group.leave(kLeaving);
+}
+
+// Callbacks may begin operations, and those have callbacks.
+void shut_down(int rank, Group &group, Queue &queue, CallbackQueue &callbacks) {
+    WithoutGil released;
+    auto until = std::chrono::steady_clock::now() + kLeaving;
+    auto left = [&] {
+        auto left = std::chrono::duration_cast<Milliseconds>(until - std::chrono::steady_clock::now());
+        return std::max(Milliseconds(0), left);
+    };
+    while (queue.drain(left()) && callbacks.drain(left()) && !queue.drain(Milliseconds(0))) {
+    }
+    if (!callbacks.drain(Milliseconds(0))) {
+        TORCH_WARN("rendez: rank ", rank, " shut the group down while a callback of a future ran");
+    }
+    leave_group(rank, group, queue, left());
+}
+
 } // namespace
 
 ProcessGroupRendez::ProcessGroupRendez(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
                                        Milliseconds timeout, std::string name)
     : Backend(rank, size), options_of_gloo_(c10::make_intrusive<GlooOptions>(name, timeout)), name_(std::move(name)),
       timeout_(timeout), group_(Group::meet(store, rank, size)), inbox_(std::make_shared<Inbox>(group_)),
-      queue_(std::make_unique<Queue>()), callbacks_(std::make_shared<CallbackQueue>()) {
+      queue_(std::make_shared<Queue>()), callbacks_(std::make_shared<CallbackQueue>()) {
     init();
+    auto &known = groups();
+    std::lock_guard<std::mutex> guard(known.lock);
+    known.all.erase(std::remove_if(known.all.begin(), known.all.end(), [](auto &ends) { return ends.queue.expired(); }),
+                    known.all.end());
+    known.all.push_back({rank_, group_, queue_, callbacks_});
 }
 
 ProcessGroupRendez::~ProcessGroupRendez() {
     try {
-        leave(kLeaving);
+        leave_group(rank_, *group_, *queue_, kLeaving);
     } catch (const std::exception &error) {
         TORCH_WARN("rendez: a group did not shut down well: ", error.what());
+    }
+}
+
+void ProcessGroupRendez::shutdown_all() {
+    std::vector<Ends> all;
+    {
+        auto &known = groups();
+        std::lock_guard<std::mutex> guard(known.lock);
+        all = known.all;
+    }
+    for (auto &ends : all) {
+        auto group = ends.group.lock();
+        auto queue = ends.queue.lock();
+        auto callbacks = ends.callbacks.lock();
+        if (group == nullptr || queue == nullptr || callbacks == nullptr) {
+            continue;
+        }
+        try {
+            shut_down(ends.rank, *group, *queue, *callbacks);
+        } catch (const std::exception &error) {
+            TORCH_WARN("rendez: a group did not shut down well: ", error.what());
+        }
     }
 }
 
@@ -91,28 +161,7 @@ c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupRendez::getBackendOptions
 
 void ProcessGroupRendez::abort() { group_->abort(c10::str("rendez: rank ", rank_, " aborted the group")); }
 
-// Callbacks may begin operations, and those have callbacks.
-void ProcessGroupRendez::shutdown() {
-    WithoutGil released;
-    auto until = std::chrono::steady_clock::now() + kLeaving;
-    auto left = [&] {
-        auto left = std::chrono::duration_cast<Milliseconds>(until - std::chrono::steady_clock::now());
-        return std::max(Milliseconds(0), left);
-    };
-    while (queue_->drain(left()) && callbacks_->drain(left()) && !queue_->drain(Milliseconds(0))) {
-    }
-    if (!callbacks_->drain(Milliseconds(0))) {
-        TORCH_WARN("rendez: rank ", rank_, " shut the group down while a callback of a future ran");
-    }
-    leave(left());
-}
-
-void ProcessGroupRendez::leave(Milliseconds patience) {
-    if (!queue_->drain(patience)) {
-        group_->abort(c10::str("rendez: rank ", rank_, " shut the group down while a collective was under way"));
-    }
-    group_->leave(kLeaving);
-}
+void ProcessGroupRendez::shutdown() { shut_down(rank_, *group_, *queue_, *callbacks_); }
 
 c10::intrusive_ptr<c10d::Backend> ProcessGroupRendez::split(const c10::intrusive_ptr<c10d::Store> &store,
                                                             const std::vector<int> &ranks,

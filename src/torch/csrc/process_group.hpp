@@ -24,6 +24,9 @@ public:
                        std::string name);
     ~ProcessGroupRendez() override;
 
+    // Shuts all groups of this process down that live: what they sent has to arrive before the engine ends.
+    static void shutdown_all();
+
     const std::string getBackendName() const override { return name_; }
     c10::intrusive_ptr<Options> getBackendOptions() override;
     void setTimeout(Milliseconds timeout) override { timeout_ = timeout; }
@@ -81,7 +84,6 @@ private:
     WorkPtr exchange(const Tensors &output_parts, const Tensors &input_parts, Tensors outputs, const Tensors &inputs,
                      const c10d::AllToAllOptions &options);
     WorkPtr receive(Tensors &tensors, std::vector<int> sources, int tag, c10d::OpType type);
-    void leave(Milliseconds patience);
     void monitor(Milliseconds timeout, bool wait_all_ranks);
     Milliseconds bound(Milliseconds timeout) const { return timeout.count() > 0 ? timeout : timeout_; }
     WorkPtr remember(WorkPtr work);
@@ -101,7 +103,7 @@ private:
     Milliseconds timeout_;
     std::shared_ptr<Group> group_;
     std::shared_ptr<Inbox> inbox_;
-    std::unique_ptr<Queue> queue_;
+    std::shared_ptr<Queue> queue_;
     std::shared_ptr<CallbackQueue> callbacks_;
     std::atomic<uint64_t> sequence_{0}, barriers_{0};
     std::mutex coalescing_lock_;

@@ -30,9 +30,7 @@ elif name == "gloo":
         _Options = c10d.ProcessGroupGloo._Options
 
         def __new__(cls, store, rank, size, timeout=datetime.timedelta(minutes=30), **_):
-            group = _native.create_process_group(store, rank, size, timeout, "gloo")
-            rendez.torch._groups.add(group)
-            return group
+            return _native.create_process_group(store, rank, size, timeout, "gloo")
 
     c10d.ProcessGroupGloo = ProcessGroupRendez
 else:

@@ -65,6 +65,7 @@ def test_who_pulls_is_told_why_there_is_no_file(world):
             _pieces.header_of = header_of
             tell("even")
             told("third")
+            tell("over")
         else:
             holder = Holder()
             task = Place.parse(told("place")).told(holder.engine)
@@ -88,6 +89,8 @@ def test_who_pulls_is_told_why_there_is_no_file(world):
             holder.pull(task, patience=30)
             assert len(holder.checkpoints) == 1
             tell("third")
+            # The store is in this process.
+            told("over")
         """),
         size=2,
         group=False,

@@ -158,6 +158,25 @@ def test_point_to_point(world, path):
     )
 
 
+def test_what_was_sent_arrives_though_its_sender_ended_with_its_group(world):
+    world.run(
+        """
+        if rank == 0:
+            dist.send(torch.ones(3), 1)
+            half = dist.new_group([0, 1])
+            dist.send(torch.full((2,), 2.0), 1, group=half)
+        else:
+            half = dist.new_group([0, 1])
+            # Longer than it takes until the engine of rank 0 is done, if no group holds it up.
+            time.sleep(3)
+            for group, expected in [(None, torch.ones(3)), (half, torch.full((2,), 2.0))]:
+                got = torch.zeros_like(expected)
+                dist.recv(got, 0, group=group)
+                assert torch.equal(got, expected)
+        """
+    )
+
+
 def test_receive_from_anyone(world):
     world.run(
         """

@@ -12,7 +12,6 @@ torch's own store; `RENDEZ_*` variables and rendez' configuration file say how t
 """
 
 import atexit as _atexit
-import weakref as _weakref
 
 try:
     import torch as _torch  # noqa: F401 -- its libraries must be loaded before the extension
@@ -36,8 +35,6 @@ from ._arena import arena_counts, use_arena  # noqa: E402
 
 __all__ = ["arena_counts", "use_arena", "use_engine"]
 
-#: Groups that live: ended at exit, so that what they sent arrives.
-_groups = _weakref.WeakSet()
 #: Seconds that values which are under way have to arrive when the process ends.
 _PATIENCE = 5.0
 
@@ -50,13 +47,7 @@ def use_engine(engine):
     _native.adopt_engine(_library.engine_address(engine))
 
 
-def _create_process_group(store, rank, size, timeout):
-    group = _native.create_process_group(store, rank, size, timeout)
-    _groups.add(group)
-    return group
-
-
-_dist.Backend.register_backend("rendez", _create_process_group, devices=["cpu", "cuda"])
+_dist.Backend.register_backend("rendez", _native.create_process_group, devices=["cpu", "cuda"])
 
 if _dist.rpc.is_available():
     from ._rpc import RendezRpcBackendOptions
@@ -66,6 +57,8 @@ if _dist.rpc.is_available():
 
 @_atexit.register
 def _end():
-    for group in list(_groups):
-        group.shutdown()
-    _native.stop_engine(_PATIENCE)
+    try:
+        # A program need not destroy its groups, and what they sent is to arrive.
+        _native.shutdown_groups()
+    finally:
+        _native.stop_engine(_PATIENCE)
