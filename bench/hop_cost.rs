@@ -276,8 +276,8 @@ fn of_a_pair_of_threads() {
 }
 
 /// The same from a thread of the application, which turns either shard in turn: a send to the one, and a receive from
-/// the other, whose value is there by then. Under a profiler, which is told `BYTES`, time is played: 200 ns a hop. A send
-/// hears its peers only when some time has passed, and a profiled one takes longer than that.
+/// the other, whose value is there by then. Under a profiler, which is told `BYTES`, time is played: 200 ns a hop. A
+/// send hears its peers only when some time has passed, and a profiled one takes longer than that.
 #[test]
 #[ignore = "measures"]
 fn of_a_driven_ping() {

@@ -209,8 +209,8 @@ impl Master {
         }
     }
 
-    /// The plan of a kind of step. Blocks while it is made, no longer than until `deadline`: `None` if it is not made by
-    /// then. It goes on being made, for the next step.
+    /// The plan of a kind of step. Blocks while it is made, no longer than until `deadline`: `None` if it is not made
+    /// by then. It goes on being made, for the next step.
     ///
     /// # Errors
     /// As [`MasterSession::plan`]; `SESSION_LIMIT`.
