@@ -76,7 +76,9 @@ pub fn run(args: &ServeArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         thread::scope(|scope| {
             let (tell, told) = mpsc::sync_channel(1);
             let (server, engine, terminal) = (&server, &engine, &mut *terminal);
-            scope.spawn(move || tell.send(check(server, engine, args.patience, terminal)));
+            scope.spawn(move || {
+                let _ = tell.send(check(server, engine, args.patience, terminal));
+            });
             told_before_end(&told, &signals).unwrap_or_else(|| {
                 // All that the check waits for ends with the engine.
                 server.stop(None);
@@ -107,7 +109,10 @@ fn start_unless_stopped(
     let (tell, told) = mpsc::sync_channel(1);
     let (settings, patience) = (args.settings.clone(), args.patience);
     let thread = thread::Builder::new().name("rendez-start".into());
-    let started = thread.spawn(move || tell.send(start_with(&settings, patience, services)));
+    let started = thread.spawn(move || {
+        // It is not heard if this process ends first.
+        let _ = tell.send(start_with(&settings, patience, services));
+    });
     started.map_err(|error| {
         let message = format!("there is no thread to start the server: {error}");
         CliError::failure(catalogue::CONTROL_SYSTEM, message)
