@@ -22,6 +22,8 @@ mod prune;
 pub mod shape;
 mod shapes;
 pub mod signature;
+#[cfg(test)]
+mod testing;
 pub mod text;
 pub mod types;
 

@@ -268,18 +268,10 @@ fn a_builder_infers_types_and_counts() {
     let one = graph.constant("c", ints(&[2], &[1])).expect("c");
     let two = graph.constant("c", floats(&[2], &[1.0])).expect("another");
     assert_eq!(graph.graph().node(two.node).name, "c_1");
-    let sum = graph
-        .node("AddN")
-        .inputs([one, one, one])
-        .build()
-        .expect("a sum");
+    let sum = graph.put("AddN", &[one, one, one]);
     let attrs = &graph.graph().node(sum.node).attrs;
     assert_eq!(crate::graph::attr::int(attrs, "N"), Some(3));
-    let both = graph
-        .node("IdentityN")
-        .inputs([one, two])
-        .build()
-        .expect("both");
+    let both = graph.put("IdentityN", &[one, two]);
     assert_eq!(graph.graph().node(both.node).out_ports().len(), 2);
     let status = graph
         .node("Add")
@@ -289,11 +281,7 @@ fn a_builder_infers_types_and_counts() {
         .expect_err("types differ");
     assert_eq!(status.reason(), "GRAPH_TYPE");
     let axis = graph.constant("axis", ints(&[], &[0])).expect("axis");
-    let joined = graph
-        .node("ConcatV2")
-        .inputs([one, one, axis])
-        .build()
-        .expect("joined");
+    let joined = graph.put("ConcatV2", &[one, one, axis]);
     assert_eq!(graph.graph().node(joined.node).in_ports().len(), 3);
     let checked = graph.node("Assert").input(one).inputs([one, two]).build();
     assert_eq!(checked.expect_err("no bool").reason(), "GRAPH_TYPE");
@@ -330,8 +318,8 @@ proptest! {
         let mut graph = Builder::new(Operations::standard().ops());
         let one = graph.constant("c", ints(&[2], &[1])).expect("c");
         let entered = graph.node("Enter").input(one).attr("frame_name", "f").build().expect("enter");
-        let merge = graph.node("Merge").inputs([entered, entered]).build().expect("merge");
-        graph.node("NextIteration").input(merge).build().expect("next");
+        let merge = graph.put("Merge", &[entered, entered]);
+        graph.put("NextIteration", &[merge]);
         let mut bytes = graph.graph().to_def().encode_to_vec();
         let len = bytes.len();
         bytes[at % len] = byte;

@@ -31,8 +31,8 @@ fn a_loop_in_a_loop_has_its_own_frame() {
     let (mut graph, one) = builder();
     let outer = enter(&mut graph, one, "outer");
     let inner = enter(&mut graph, outer, "inner");
-    let back = graph.node("Exit").input(inner).build().expect("exit");
-    let after = graph.node("Neg").input(back).build().expect("neg");
+    let back = graph.put("Exit", &[inner]);
+    let after = graph.put("Neg", &[back]);
     let frames = Frames::of(graph.graph()).expect("frames");
     let name = |node: Output| frames.frame(frames.of_node(node.node)).name.as_str();
     assert_eq!(
@@ -54,13 +54,7 @@ fn a_loop_in_a_loop_has_its_own_frame() {
 fn inputs_are_of_one_frame() {
     let (mut graph, one) = builder();
     let inside = enter(&mut graph, one, "f");
-    graph
-        .node("Add")
-        .input(inside)
-        .input(one)
-        .name("both")
-        .build()
-        .expect("add");
+    graph.named("Add", "both", &[inside, one]);
     refused(
         &graph,
         "{{node both}} has inputs from different frames. The input {{node one}} is in frame ''.",
@@ -82,14 +76,9 @@ fn a_frame_is_entered_from_one() {
 fn a_loop_has_one_condition() {
     let (mut graph, one) = builder();
     let inside = enter(&mut graph, one, "f");
-    let less = graph
-        .node("Less")
-        .input(inside)
-        .input(inside)
-        .build()
-        .expect("less");
+    let less = graph.put("Less", &[inside, inside]);
     for _ in 0..2 {
-        graph.node("LoopCond").input(less).build().expect("cond");
+        graph.put("LoopCond", &[less]);
     }
     refused(&graph, "Loop \"f\" has more than one LoopCond node");
 }
@@ -98,7 +87,7 @@ fn a_loop_has_one_condition() {
 fn nothing_leaves_a_loop_it_is_not_in() {
     for op in ["Exit", "NextIteration"] {
         let (mut graph, one) = builder();
-        graph.node(op).input(one).build().expect("a node");
+        graph.put(op, &[one]);
         refused(&graph, "stands outside all loops");
     }
 }

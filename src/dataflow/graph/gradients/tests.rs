@@ -17,12 +17,8 @@ fn what_does_not_depend_has_no_gradient() {
     let other = graph
         .constant("other", floats(&[2], &[1.0]))
         .expect("a constant");
-    let stopped = graph.node("StopGradient").input(x).build().expect("a node");
-    let y = graph
-        .node("Mul")
-        .inputs([stopped, stopped])
-        .build()
-        .expect("a node");
+    let stopped = graph.put("StopGradient", &[x]);
+    let y = graph.put("Mul", &[stopped, stopped]);
     let size = graph.graph().len();
     let flows = gradients(&mut graph, &[y], &[x, other, y], &[]).expect("gradients");
     assert_eq!(flows[..2], [None, None]);
@@ -60,19 +56,14 @@ fn what_has_no_gradient_is_refused_by_name_only_on_the_way() {
     let axis = graph
         .constant("axis", crate::graph::ints(&[], &[0]))
         .expect("a constant");
-    let y = graph
-        .node("Prod")
-        .inputs([x, axis])
-        .name("p")
-        .build()
-        .expect("a node");
+    let y = graph.named("Prod", "p", &[x, axis]);
     let status = gradients(&mut graph, &[y], &[x], &[]).expect_err("a product has none here");
     assert_eq!(status.reason(), catalogue::GRAPH_GRADIENT);
     assert_eq!(
         status.message(),
         "No gradient defined for operation 'p' (op type: Prod): it has no gradient here; {{node p}} = Prod"
     );
-    let z = graph.node("Exp").input(y).build().expect("a node");
+    let z = graph.put("Exp", &[y]);
     assert!(gradients(&mut graph, &[z], &[y], &[]).expect("not on the way")[0].is_some());
 }
 
@@ -100,7 +91,7 @@ fn known_shapes_that_are_equal_need_no_sums() {
     let x = graph
         .constant("x", floats(&[2, 3], &[1.0]))
         .expect("a constant");
-    let y = graph.node("Add").inputs([x, x]).build().expect("a node");
+    let y = graph.put("Add", &[x, x]);
     gradients(&mut graph, &[y], &[x], &[]).expect("gradients");
     let ops: Vec<_> = graph
         .graph()

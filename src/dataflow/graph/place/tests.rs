@@ -69,18 +69,8 @@ fn requests_defaults_and_companions() {
         .name("far")
         .build()
         .expect("far");
-    graph
-        .node("Shape")
-        .input(far)
-        .name("shape")
-        .build()
-        .expect("shape");
-    graph
-        .node("Neg")
-        .input(far)
-        .name("near")
-        .build()
-        .expect("near");
+    graph.named("Shape", "shape", &[far]);
+    graph.named("Neg", "near", &[far]);
     let graph = placed(graph, false).expect("placed");
     assert_eq!(
         [
@@ -98,19 +88,8 @@ fn references_handles_and_classes_stand_together() {
     let mut graph = Builder::new(Operations::standard().ops());
     let v = variable(&mut graph, "v", "/job:ps/task:1", &[]);
     let one = graph.constant("one", ints(&[], &[1])).expect("one");
-    graph
-        .node("AssignAdd")
-        .input(v)
-        .input(one)
-        .name("add")
-        .build()
-        .expect("add");
-    graph
-        .node("Neg")
-        .input(v)
-        .name("read")
-        .build()
-        .expect("read");
+    graph.named("AssignAdd", "add", &[v, one]);
+    graph.named("Neg", "read", &[v]);
     graph
         .node("Neg")
         .input(one)

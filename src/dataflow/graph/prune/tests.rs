@@ -18,14 +18,8 @@ fn graph() -> Graph {
         .build()
         .expect("x");
     let c = graph.constant("c", ints(&[], &[1])).expect("c");
-    let y = graph
-        .node("Add")
-        .input(x)
-        .input(c)
-        .name("y")
-        .build()
-        .expect("y");
-    graph.node("Neg").input(y).name("z").build().expect("z");
+    let y = graph.named("Add", "y", &[x, c]);
+    graph.named("Neg", "z", &[y]);
     graph
         .node("Neg")
         .input(c)

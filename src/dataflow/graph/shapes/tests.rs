@@ -27,36 +27,16 @@ fn a_network_is_known_but_for_its_batch() {
     let x = placeholder(&mut graph, &PartialShape::of(vec![None, Some(64)]));
     let w = graph.constant("w", floats(&[64, 10], &[0.1])).expect("w");
     let b = graph.constant("b", floats(&[10], &[0.1])).expect("b");
-    let product = graph
-        .node("MatMul")
-        .input(x)
-        .input(w)
-        .build()
-        .expect("product");
-    let logits = graph
-        .node("BiasAdd")
-        .input(product)
-        .input(b)
-        .build()
-        .expect("logits");
+    let product = graph.put("MatMul", &[x, w]);
+    let logits = graph.put("BiasAdd", &[product, b]);
     let labels = graph.node("Placeholder").attr("dtype", DataType::DtInt64);
     let labels = labels
         .attr("shape", PartialShape::of(vec![Some(32)]).to_proto())
         .build()
         .expect("labels");
-    let loss = graph
-        .node("SparseSoftmaxCrossEntropyWithLogits")
-        .input(logits)
-        .input(labels)
-        .build()
-        .expect("loss");
+    let loss = graph.put("SparseSoftmaxCrossEntropyWithLogits", &[logits, labels]);
     let axis = graph.constant("axis", ints(&[1], &[0])).expect("axis");
-    let mean = graph
-        .node("Mean")
-        .input(loss)
-        .input(axis)
-        .build()
-        .expect("mean");
+    let mean = graph.put("Mean", &[loss, axis]);
     assert_eq!(text(&graph, logits), "[?,10]");
     assert_eq!(text(&graph, loss), "[32]");
     assert_eq!(text(&graph, Output { port: 1, ..loss }), "[32,10]");
@@ -67,13 +47,8 @@ fn a_network_is_known_but_for_its_batch() {
 fn a_shape_that_is_known_steers_another() {
     let mut graph = builder();
     let x = placeholder(&mut graph, &PartialShape::known(&[6, 4]));
-    let shape = graph.node("Shape").input(x).build().expect("shape");
-    let filled = graph
-        .node("Fill")
-        .input(shape)
-        .input(x)
-        .build()
-        .expect("filled");
+    let shape = graph.put("Shape", &[x]);
+    let filled = graph.put("Fill", &[shape, x]);
     assert_eq!(
         Shapes::of(graph.graph()).expect_err("no scalar").reason(),
         "GRAPH_SHAPE"
@@ -84,21 +59,10 @@ fn a_shape_that_is_known_steers_another() {
         .expect("another value");
     assert_eq!(text(&graph, filled), "[6,4]");
     let to = graph.constant("to", ints(&[3], &[2, -1, 3])).expect("to");
-    let reshaped = graph
-        .node("Reshape")
-        .input(x)
-        .input(to)
-        .build()
-        .expect("reshaped");
+    let reshaped = graph.put("Reshape", &[x, to]);
     assert_eq!(text(&graph, reshaped), "[2,4,3]");
     let to = graph.constant("to", ints(&[2], &[5, -1])).expect("to");
-    graph
-        .node("Reshape")
-        .input(x)
-        .input(to)
-        .name("r")
-        .build()
-        .expect("reshaped");
+    graph.named("Reshape", "r", &[x, to]);
     let status = Shapes::of(graph.graph()).expect_err("24 is not 5 n");
     assert!(
         status
@@ -117,21 +81,9 @@ fn a_loop_says_nothing_of_its_next_iteration() {
         .attr("frame_name", "f")
         .build()
         .expect("enter");
-    let merge = graph
-        .node("Merge")
-        .inputs([entered, entered])
-        .build()
-        .expect("merge");
-    let grown = graph
-        .node("Pack")
-        .inputs([merge, merge])
-        .build()
-        .expect("grown");
-    let next = graph
-        .node("NextIteration")
-        .input(grown)
-        .build()
-        .expect("next");
+    let merge = graph.put("Merge", &[entered, entered]);
+    let grown = graph.put("Pack", &[merge, merge]);
+    let next = graph.put("NextIteration", &[grown]);
     assert_eq!(text(&graph, merge), "[2]");
     graph.set_input(merge.node, 1, next).expect("a loop");
     assert_eq!(text(&graph, merge), "<unknown>");
@@ -146,11 +98,7 @@ fn a_variable_is_known_through_its_handle() {
         .attr("shape", PartialShape::known(&[3, 5]).to_proto())
         .build()
         .expect("handle");
-    let passed = graph
-        .node("Identity")
-        .input(handle)
-        .build()
-        .expect("passed");
+    let passed = graph.put("Identity", &[handle]);
     let read = graph
         .node("ReadVariableOp")
         .input(passed)
@@ -193,12 +141,7 @@ fn shapes_that_double_are_refused_before_they_fill_memory() {
     indices = indices.attr("shape", PartialShape::of_rank(100).to_proto());
     let mut x = indices.build().expect("indices");
     for _ in 0..3 {
-        x = graph
-            .node("Gather")
-            .input(x)
-            .input(x)
-            .build()
-            .expect("a gather");
+        x = graph.put("Gather", &[x, x]);
     }
     let status = Shapes::of(graph.graph()).expect_err("rank 397");
     assert_eq!(status.reason(), "GRAPH_LIMIT");

@@ -487,11 +487,7 @@ fn of_a_variable_by_its_handle() {
         .attr("dtype", DataType::DtDouble)
         .build()
         .expect("a value");
-    let y = graph
-        .node("Mul")
-        .inputs([read, read])
-        .build()
-        .expect("a square");
+    let y = graph.put("Mul", &[read, read]);
     let grad =
         gradients(&mut graph, &[y], &[handle], &[]).expect("gradients")[0].expect("it depends");
     let graph = graph.finish().expect("a graph");

@@ -24,16 +24,6 @@ fn placeholder(graph: &mut Builder, name: &str) -> Output {
         .expect("a placeholder")
 }
 
-fn binary(graph: &mut Builder, op: &str, name: &str, left: Output, right: Output) -> Output {
-    graph
-        .node(op)
-        .name(name)
-        .input(left)
-        .input(right)
-        .build()
-        .expect("a node")
-}
-
 fn row(values: &[f32]) -> Tensor {
     let shape = Shape::row(values.len() as u64).expect("a row");
     Tensor::from_vec(values.to_vec(), shape).expect("a tensor")
@@ -47,8 +37,8 @@ fn values(tensor: &Tensor) -> Vec<f32> {
 fn arithmetic() -> GraphDef {
     let mut graph = builder();
     let [x, y, z] = ["x", "y", "z"].map(|name| placeholder(&mut graph, name));
-    let sum = binary(&mut graph, "AddV2", "sum", x, y);
-    binary(&mut graph, "Mul", "product", sum, z);
+    let sum = graph.named("AddV2", "sum", &[x, y]);
+    graph.named("Mul", "product", &[sum, z]);
     def(graph)
 }
 
@@ -64,7 +54,7 @@ fn a_constant_graph_is_run() {
     let two = graph
         .constant("two", floats(&[2], &[2.0, 3.0]))
         .expect("a constant");
-    binary(&mut graph, "Mul", "four", two, two);
+    graph.named("Mul", "four", &[two, two]);
     let session = session(def(graph));
     let got = session.run(&[], &["four", "two:0"], &[]).unwrap();
     assert_eq!(
@@ -332,7 +322,7 @@ fn sessions_of_one_master_share_variables_unless_they_are_isolated() {
         let shape = crate::graph::PartialShape::known(&[]).to_proto();
         let variable = variable.attr("shape", shape).build().unwrap();
         let value = placeholder(&mut graph, "value");
-        binary(&mut graph, "Assign", "assign", variable, value);
+        graph.named("Assign", "assign", &[variable, value]);
         def(graph)
     };
     let config = testing::config("/job:localhost/task:0");
@@ -373,7 +363,7 @@ fn a_seeded_stream_goes_on_over_all_kinds_of_steps() {
         let drawn = graph.node("RandomUniform").name("drawn").input(shape);
         let drawn = drawn.attr("dtype", DataType::DtFloat).attr("seed", 3_i64);
         let drawn = drawn.attr("seed2", 4_i64).build().unwrap();
-        graph.node("Neg").name("less").input(drawn).build().unwrap();
+        graph.named("Neg", "less", &[drawn]);
         session(def(graph))
     };
     let alone = drawing();
@@ -425,7 +415,7 @@ fn a_node_with_the_longest_name_is_fed_and_fetched() {
     let mut graph = builder();
     let name = "n".repeat(958);
     let x = placeholder(&mut graph, &name);
-    binary(&mut graph, "AddV2", &"m".repeat(958), x, x);
+    graph.named("AddV2", &"m".repeat(958), &[x, x]);
     let session = session(def(graph));
     let feeds = [(name.as_str(), row(&[2.0]))];
     let got = session.run(&feeds, &[&"m".repeat(958)], &[]).unwrap();
@@ -444,13 +434,13 @@ fn live_strings_take_of_the_arena_as_numbers_do() {
     let mut graph = builder();
     let many = graph.constant("many", ints(&[1], &[3 << 20])).unwrap();
     let zero = graph.constant("zero", floats(&[], &[0.0])).unwrap();
-    binary(&mut graph, "Fill", "numbers", many, zero);
+    graph.named("Fill", "numbers", &[many, zero]);
     let text = graph.node("Placeholder").name("text");
     let text = text.attr("dtype", DataType::DtString).build().unwrap();
     let joined = graph.node("StringJoin").name("joined");
     let joined = joined.inputs([text, text]).build().unwrap();
     let rows = graph.constant("rows", ints(&[1], &[100])).unwrap();
-    binary(&mut graph, "Fill", "filled", rows, joined);
+    graph.named("Fill", "filled", &[rows, joined]);
     session.create(def(graph)).unwrap();
     let full = session.run(&[], &["numbers"], &[]).unwrap_err();
     assert_eq!(full.code(), Code::ResourceExhausted, "{full}");

@@ -100,7 +100,7 @@ fn graph(operations: &Operations) -> GraphDef {
     let mut graph = Builder::new(operations.ops());
     let x = graph.node("Placeholder").name("x");
     let x = x.attr("dtype", DataType::DtFloat).build().unwrap();
-    graph.node("Held").name("y").input(x).build().unwrap();
+    graph.named("Held", "y", &[x]);
     graph.constant("one", floats(&[1], &[1.0])).unwrap();
     graph.finish().unwrap().to_def()
 }

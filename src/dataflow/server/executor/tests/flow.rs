@@ -55,14 +55,6 @@ fn begin(plan: &Plan) -> (PlanRun, Alone) {
     (run, alone)
 }
 
-fn node(graph: &mut Builder, op: &str, inputs: &[Output]) -> Output {
-    graph
-        .node(op)
-        .inputs(inputs.iter().copied())
-        .build()
-        .unwrap()
-}
-
 fn number(graph: &mut Builder, value: i32, after: Option<NodeId>) -> Output {
     let mut node = graph.node("Const").attr("dtype", DataType::DtInt32);
     if let Some(after) = after {
@@ -83,11 +75,11 @@ fn waiting_loop(parallel: i64) -> Builder {
             .unwrap()
     };
     let (zero, ten) = (enter(&mut graph, zero, false), enter(&mut graph, ten, true));
-    let merge = node(&mut graph, "Merge", &[zero, zero]);
-    let less = node(&mut graph, "Less", &[merge, ten]);
-    let condition = node(&mut graph, "LoopCond", &[less]);
-    let switch = node(&mut graph, "Switch", &[merge, condition]);
-    let body = node(&mut graph, "Identity", &[Output { port: 1, ..switch }]);
+    let merge = graph.put("Merge", &[zero, zero]);
+    let less = graph.put("Less", &[merge, ten]);
+    let condition = graph.put("LoopCond", &[less]);
+    let switch = graph.put("Switch", &[merge, condition]);
+    let body = graph.put("Identity", &[Output { port: 1, ..switch }]);
     let got = graph
         .node("_Recv")
         .attr("tensor_type", DataType::DtInt32)
@@ -98,12 +90,12 @@ fn waiting_loop(parallel: i64) -> Builder {
         .control(body.node)
         .build()
         .unwrap();
-    node(&mut graph, "AddV2", &[got, body]);
+    graph.put("AddV2", &[got, body]);
     let one = number(&mut graph, 1, Some(body.node));
-    let sum = node(&mut graph, "AddV2", &[body, one]);
-    let next = node(&mut graph, "NextIteration", &[sum]);
+    let sum = graph.put("AddV2", &[body, one]);
+    let next = graph.put("NextIteration", &[sum]);
     graph.set_input(merge.node, 1, next).unwrap();
-    let exit = node(&mut graph, "Exit", &[switch]);
+    let exit = graph.put("Exit", &[switch]);
     graph
         .node("_Retval")
         .input(exit)
@@ -148,15 +140,14 @@ fn a_loop_that_is_left_twice_is_refused_and_not_run_on() {
     // The exit hangs on the Merge itself, so every iteration leaves.
     let mut graph = waiting_loop(10);
     let merge = graph.graph().find("Merge").unwrap();
-    let exit = node(
-        &mut graph,
+    let exit = graph.put(
         "Exit",
         &[Output {
             node: merge,
             port: 0,
         }],
     );
-    node(&mut graph, "Identity", &[exit]);
+    graph.put("Identity", &[exit]);
     let plan = plan(graph).unwrap();
     let (mut run, mut alone) = begin(&plan);
     for (_, ticket) in std::mem::take(&mut alone.awaited) {
@@ -171,7 +162,7 @@ fn a_loop_that_is_left_twice_is_refused_and_not_run_on() {
 fn a_merge_of_two_that_are_alive_is_refused() {
     let mut graph = Builder::new(Operations::standard().ops());
     let (one, two) = (number(&mut graph, 1, None), number(&mut graph, 2, None));
-    node(&mut graph, "Merge", &[one, two]);
+    graph.put("Merge", &[one, two]);
     let plan = plan(graph).unwrap();
     let (mut run, _) = begin(&plan);
     let status = run.outcome(&plan).unwrap().unwrap_err();
@@ -188,10 +179,10 @@ fn a_merge_of_two_that_are_alive_is_refused() {
 fn a_merge_waits_for_a_dead_node_and_does_not_die_of_it() {
     let mut graph = Builder::new(Operations::standard().ops());
     let (one, two) = (number(&mut graph, 1, None), number(&mut graph, 2, None));
-    let truth = node(&mut graph, "Less", &[one, two]);
-    let switch = node(&mut graph, "Switch", &[two, truth]);
-    let dead = node(&mut graph, "Identity", &[switch]);
-    let alive = node(&mut graph, "Identity", &[Output { port: 1, ..switch }]);
+    let truth = graph.put("Less", &[one, two]);
+    let switch = graph.put("Switch", &[two, truth]);
+    let dead = graph.put("Identity", &[switch]);
+    let alive = graph.put("Identity", &[Output { port: 1, ..switch }]);
     let waits = graph.node("NoOp").control(dead.node).build().unwrap();
     let merge = graph.node("Merge").inputs([dead, alive]);
     let merge = merge.control(waits.node).build().unwrap();
@@ -213,7 +204,7 @@ fn a_switch_wants_one_truth() {
         .attr("index", 0i64)
         .build()
         .unwrap();
-    node(&mut graph, "Switch", &[value, truth]);
+    graph.put("Switch", &[value, truth]);
     let plan = plan(graph).unwrap();
     let mut run = PlanRun::default();
     let truths = Tensor::from_vec(vec![Bool8::TRUE, Bool8::FALSE], Shape::row(2).unwrap()).unwrap();
@@ -297,12 +288,7 @@ fn what_makes_no_plan_is_named() {
 
     let status = refused(&|graph| {
         let value = arg(graph, 0);
-        graph
-            .node("Identity")
-            .name("unknown")
-            .input(value)
-            .build()
-            .unwrap();
+        graph.named("Identity", "unknown", &[value]);
     });
     assert_eq!(status.reason(), catalogue::KERNEL_UNKNOWN, "{status}");
 

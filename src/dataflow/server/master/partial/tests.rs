@@ -70,7 +70,7 @@ impl Scene {
         let x = graph.node("Placeholder").name("x");
         let x = x.attr("dtype", DataType::DtFloat).build().unwrap();
         for name in ["y", "z"] {
-            graph.node("Neg").inputs([x]).name(name).build().unwrap();
+            graph.named("Neg", name, &[x]);
         }
         let graph = graph.finish().unwrap().to_def();
 
