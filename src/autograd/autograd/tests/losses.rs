@@ -1,6 +1,7 @@
 //! Losses: what must hold when a worker loses another, is the only one that does, or hears of it late. Each case was
 //! found by a composed world (`seeds.rs`).
 
+use super::message;
 use crate::autograd::{
     Autograd, Body, ContextId, Effect, Envelope, Message, MessageId, Mode, Options, PassId, Port,
     Ran, Session, WorkerId,
@@ -36,15 +37,6 @@ fn mail(machine: &mut Machine, to: WorkerId) -> Vec<Message<i64>> {
 fn bodies(machine: &mut Machine, to: WorkerId) -> Vec<Body<i64>> {
     let mail = mail(machine, to).into_iter();
     mail.map(|message| message.body).collect()
-}
-
-fn message(number: u64, body: Body<i64>) -> Message<i64> {
-    Message {
-        from: Session::default(),
-        to: None,
-        number,
-        body,
-    }
 }
 
 fn lost(worker: WorkerId) -> Status {

@@ -10,7 +10,7 @@ mod seeds;
 mod world;
 
 use super::rules::Rules;
-use super::{Body, Mode, Options};
+use super::{Body, Message, Mode, Options, Session};
 use rendez::ground::{Status, catalogue};
 use world::{Outcome, World};
 
@@ -24,6 +24,16 @@ fn name(body: &Body<i64>) -> &'static str {
         Body::Fail { .. } => "fail",
         Body::Forgot => "forgot",
         Body::Doubt { .. } => "doubt",
+    }
+}
+
+/// A message of the first connection, to any.
+fn message(number: u64, body: Body<i64>) -> Message<i64> {
+    Message {
+        from: Session::default(),
+        to: None,
+        number,
+        body,
     }
 }
 

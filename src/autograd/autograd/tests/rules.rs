@@ -1,9 +1,9 @@
 //! The rules, one by one, and the defects of PyTorch's that this does not have.
 
+use super::message;
 use super::world::World;
 use crate::autograd::{
-    Autograd, Body, COUNTER_MAX, ContextId, Effect, Envelope, Message, MessageId, Mode, Options,
-    Session, WorkerId,
+    Autograd, Body, COUNTER_MAX, ContextId, Effect, Envelope, MessageId, Mode, Options, WorkerId,
 };
 use rendez::ground::catalogue;
 
@@ -26,15 +26,6 @@ fn pass_on(world: &mut World, context: ContextId, way: &[(WorkerId, WorkerId)]) 
         let last = world.newest(from, context);
         world.call_with(from, to, context, &[last]);
         world.drain();
-    }
-}
-
-fn message(number: u64, body: Body<i64>) -> Message<i64> {
-    Message {
-        from: Session::default(),
-        to: None,
-        number,
-        body,
     }
 }
 
