@@ -221,14 +221,7 @@ fn launchers_that_say_what_cannot_be_are_refused_by_the_variable() {
     for (environment, reason, texts) in cases {
         let mut command = place.command(&["serve"]);
         command.envs(environment);
-        let code = if reason == "CLUSTER_TASK_UNDEFINED" {
-            78
-        } else {
-            1
-        };
-        Process::start(command)
-            .finish()
-            .refused(code, reason, texts);
+        Process::start(command).finish().refused(78, reason, texts);
     }
     place.run(&["serve"]).refused(
         78,
