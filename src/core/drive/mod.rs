@@ -197,8 +197,8 @@ impl Drive {
             return None;
         }
         if is_shard_thread() {
-            // It is this thread's, perhaps, and looks again before it is laid down.
-            // It cannot take it, so its holder keeps it.
+            // If it is this thread's own, it looks again before it lays it down. Another's is not asked for: this thread
+            // could not take it, and no thread would turn it meanwhile.
             self.baton.call(call & !WANTED);
             return None;
         }

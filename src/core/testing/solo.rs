@@ -7,6 +7,8 @@
 
 mod joining;
 mod look;
+#[cfg(test)]
+mod sends;
 
 pub use look::{CreditLook, Holdings};
 
@@ -366,38 +368,6 @@ impl Solo {
             permit,
         });
         Some(Sending(cell))
-    }
-
-    /// A value of the thread that turns the shard, which lays it down then.
-    ///
-    /// # Errors
-    /// Why it was not taken.
-    #[cfg(test)]
-    pub(crate) fn send_of_caller(
-        &mut self,
-        step: StepId,
-        key: &Key,
-        tensor: Tensor,
-    ) -> Result<(), Status> {
-        self.shard.resume(true);
-        let sent = self.shard.send_of_caller(key, step, tensor, false);
-        self.shard.turn_after_send();
-        sent
-    }
-
-    /// A send whose outcome no caller waits for.
-    #[cfg(test)]
-    pub(crate) fn send_unheard(&mut self, step: StepId, key: &Key, tensor: Tensor) {
-        self.mailbox.weigh(bytes_of(&tensor), u64::MAX);
-        let command = Command::Send {
-            key: key.clone(),
-            step,
-            tensor,
-            is_dead: false,
-            answer: None,
-            queued_at: Nanos::ZERO,
-        };
-        assert!(self.mailbox.command(command).is_ok(), "the mailbox is full");
     }
 
     /// Gives a send up: its tensor, if it was not taken.

@@ -1,0 +1,38 @@
+//! Sends that only this crate's tests make: of the thread that turns the shard, and such that no caller hears of.
+
+use super::Solo;
+use crate::ground::{Key, Nanos, Status, StepId};
+use crate::mail::mailbox::{Command, bytes_of};
+use crate::memory::Tensor;
+
+impl Solo {
+    /// A value of the thread that turns the shard, which lays it down then.
+    ///
+    /// # Errors
+    /// Why it was not taken.
+    pub(crate) fn send_of_caller(
+        &mut self,
+        step: StepId,
+        key: &Key,
+        tensor: Tensor,
+    ) -> Result<(), Status> {
+        self.shard.resume(true);
+        let sent = self.shard.send_of_caller(key, step, tensor, false);
+        self.shard.turn_after_send();
+        sent
+    }
+
+    /// A send through the mailbox whose outcome no caller waits for.
+    pub(crate) fn send_unheard(&mut self, step: StepId, key: &Key, tensor: Tensor) {
+        self.mailbox.weigh(bytes_of(&tensor), u64::MAX);
+        let command = Command::Send {
+            key: key.clone(),
+            step,
+            tensor,
+            is_dead: false,
+            answer: None,
+            queued_at: Nanos::ZERO,
+        };
+        assert!(self.mailbox.command(command).is_ok(), "the mailbox is full");
+    }
+}
