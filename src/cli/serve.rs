@@ -79,11 +79,12 @@ pub fn run(args: &ServeArgs, terminal: &mut Terminal) -> Result<(), CliError> {
             scope.spawn(move || {
                 let _ = tell.send(check(server, engine, args.patience, terminal));
             });
-            told_before_end(&told, &signals).unwrap_or_else(|| {
-                // All that the check waits for ends with the engine.
-                server.stop(None);
-                Err(stopped("it had checked all files"))
-            })
+            told_before_end(&told, &signals, || tracing::info!("{}", dumped(engine)))
+                .unwrap_or_else(|| {
+                    // All that the check waits for ends with the engine.
+                    server.stop(None);
+                    Err(stopped("it had checked all files"))
+                })
         })
     } else {
         Ok(())
@@ -118,13 +119,14 @@ fn start_unless_stopped(
         CliError::failure(catalogue::CONTROL_SYSTEM, message)
     })?;
     // If it ends here the thread goes with the process: a server that has not met its peers owes them nothing.
-    told_before_end(&told, signals).unwrap_or_else(|| Err(stopped("it had started")))
+    told_before_end(&told, signals, || {}).unwrap_or_else(|| Err(stopped("it had started")))
 }
 
-/// What is told, unless this process is asked to end before.
+/// What is told, unless this process is asked to end before. `record` is called for each SIGUSR1.
 fn told_before_end<T>(
     told: &Receiver<Result<T, CliError>>,
     signals: &Receiver<i32>,
+    record: impl Fn(),
 ) -> Option<Result<T, CliError>> {
     loop {
         match told.recv_timeout(LOOK_EVERY) {
@@ -137,9 +139,11 @@ fn told_before_end<T>(
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
-        // There is nothing to record yet.
-        if signals.try_iter().any(|signal| signal != SIGUSR1) {
-            return None;
+        for signal in signals.try_iter() {
+            if signal != SIGUSR1 {
+                return None;
+            }
+            record();
         }
     }
 }

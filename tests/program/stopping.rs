@@ -1,6 +1,7 @@
 //! A server that is asked to end before it serves: its peers may be a minute in coming, and it ends at once.
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -9,9 +10,16 @@ use crate::ports::free_ports;
 /// How long the server would wait for its peers. A service manager kills what has not ended in half of it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Starts a server, waits for a line on standard error or output that has `sign` in it, asks it to end, and says how it
-/// ended.
-fn stopped(arguments: &[&str], sign: &str) -> (Option<i32>, String) {
+/// What a server has done once it hears signals.
+enum Sign {
+    /// A line with this in it stands on its standard output.
+    Says(&'static str),
+    /// It listens at this port.
+    Listens(u16),
+}
+
+/// Starts a server, waits for a sign of it, asks it to end, and says how it ended.
+fn stopped(arguments: &[&str], sign: Sign) -> (Option<i32>, String) {
     let patience = format!("{}s", PATIENCE.as_secs());
     let mut child = Command::new(env!("CARGO_BIN_EXE_rendez"))
         .args(["serve", "--shards=1", "--share-cores=true", "--patience"])
@@ -25,14 +33,20 @@ fn stopped(arguments: &[&str], sign: &str) -> (Option<i32>, String) {
         .spawn()
         .expect("it starts");
     let began = Instant::now();
-    if sign.is_empty() {
-        std::thread::sleep(Duration::from_secs(1));
-    } else {
-        let said = BufReader::new(child.stdout.as_mut().expect("piped"));
-        let found = said
-            .lines()
-            .any(|line| line.is_ok_and(|line| line.contains(sign)));
-        assert!(found, "it never said {sign}");
+    match sign {
+        Sign::Says(text) => {
+            let said = BufReader::new(child.stdout.as_mut().expect("piped"));
+            let found = said
+                .lines()
+                .any(|line| line.is_ok_and(|line| line.contains(text)));
+            assert!(found, "it never said {text}");
+        }
+        Sign::Listens(port) => {
+            while TcpStream::connect(("127.0.0.1", port)).is_err() {
+                assert!(began.elapsed() < PATIENCE / 2, "it never listened");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
     }
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it lives");
@@ -49,7 +63,7 @@ fn a_server_that_waits_for_the_others_to_join_ends_when_it_is_asked_to() {
     let [port] = free_ports();
     let root = format!("127.0.0.1:{port}");
     let arguments = ["--root", &root, "--rank", "0", "--world-size", "2"];
-    let (code, said) = stopped(&arguments, "");
+    let (code, said) = stopped(&arguments, Sign::Listens(port));
     assert_eq!(code, Some(130), "{said}");
     assert!(said.contains("error[INTERRUPTED]"), "{said}");
 }
@@ -67,7 +81,7 @@ fn a_server_that_checks_ends_when_it_is_asked_to() {
         "--task",
         "0",
     ];
-    let (code, said) = stopped(&arguments, "of 2 tasks");
+    let (code, said) = stopped(&arguments, Sign::Says("of 2 tasks"));
     assert_eq!(code, Some(130), "{said}");
     assert!(said.contains("error[INTERRUPTED]"), "{said}");
 }
