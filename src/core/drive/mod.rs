@@ -197,8 +197,8 @@ impl Drive {
             return None;
         }
         if is_shard_thread() {
-            // If it is this thread's own, it looks again before it lays it down. Another's is not asked for: this thread
-            // could not take it, and no thread would turn it meanwhile.
+            // If it is this thread's own, it looks again before it lays it down. Another's is not asked for: this
+            // thread could not take it, and no thread would turn it meanwhile.
             self.baton.call(call & !WANTED);
             return None;
         }
