@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::core::Core;
 use super::ids::{LinkId, TaskId};
-use super::peers::PeerState;
+use super::peers::{Peer, PeerState};
 use super::posting::Outlet;
 use super::send_queue::place;
 use super::value::{Value, Waiter};
@@ -125,15 +125,24 @@ impl Core {
         }
     }
 
-    /// True when every link that has a connection, or may soon have one again, has been acknowledged all it owes and
-    /// has given all it offered.
+    /// True when every peer that is connected, or may soon be, has acknowledged all that it is owed and was given all
+    /// that it was offered.
     pub(crate) fn is_drained(&self) -> bool {
-        self.links.iter().all(|link| {
-            let peer = self.peers.at(link.peer);
-            let is_away = peer.is_some_and(|peer| matches!(peer.state(), PeerState::Away { .. }));
-            let may_leave = link.qp.is_some() || link.next.is_some() || is_away;
+        let may_come = |peer: &Peer| match peer.state() {
+            PeerState::Awaited { .. } => !mutant!("stops_await_no_peer"),
+            PeerState::Away { .. } => true,
+            PeerState::Up { .. } | PeerState::Gone => false,
+        };
+        let are_links_served = self.links.iter().all(|link| {
+            let may_leave = link.qp.is_some()
+                || link.next.is_some()
+                || self.peers.at(link.peer).is_some_and(may_come);
             !may_leave || (link.channel.is_at_rest() && link.parked.is_empty())
-        }) && self.neighbour_queues.is_empty()
+        });
+        let mut peers = self.peers.iter();
+        are_links_served
+            && peers.all(|peer| !may_come(peer) || peer.parked.is_empty())
+            && self.neighbour_queues.is_empty()
     }
 
     /// Everything that still waits hears `status`.

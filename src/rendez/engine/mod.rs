@@ -488,9 +488,9 @@ impl Engine {
         Ok(answers.collect())
     }
 
-    /// Stops in good order: what is on its way to peers may leave until `deadline` has passed, then everything that
-    /// still waits hears `Aborted: Shutdown`. While another thread stops it already, this waits for that end, a second
-    /// longer than `deadline` at most.
+    /// Stops in good order: what is on its way to peers, those that are still being connected among them, may leave
+    /// until `deadline` has passed, then everything that still waits hears `Aborted: Shutdown`. While another thread
+    /// stops it already, this waits for that end, a second longer than `deadline` at most.
     ///
     /// On the thread of a shard, as in an in-shard task, it only begins, and returns at once: a shard cannot wait for
     /// its own end. In a child of `fork` nothing happens: the engine is the parent's.

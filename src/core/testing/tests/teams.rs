@@ -369,6 +369,44 @@ fn the_last_value_of_a_task_leaves_by_a_neighbours_key() {
     assert_eq!(received.tensor.host().unwrap(), [3; 8]);
 }
 
+/// A task that sent a value and ended lost it if the connection that it travels by was still to come.
+#[test]
+fn values_for_a_peer_that_is_about_to_come_leave_before_the_end() {
+    for comes in [true, false] {
+        let now = Arc::new(AtomicU64::new(1));
+        let mut a = Shards::new('a', 1, 1, &now);
+        let key = Key::between("a", "b", "x").unwrap();
+        send(&mut a.solos[0], &key, 3);
+        let deadline = Nanos(now.load(Ordering::Relaxed) + SECOND);
+        a.solos[0].shut_down(deadline);
+        for _ in 0..20 {
+            assert_ne!(
+                a.solos[0].turn(),
+                Progress::Stopped,
+                "it waits for the peer"
+            );
+        }
+        if comes {
+            let mut b = Shards::new('b', 2, 1, &now);
+            connect(&mut a, &mut b);
+            let received = b.solos[0].recv(STEP, &key, Nanos::NEVER);
+            let mut has_ended = false;
+            for _ in 0..200 {
+                now.fetch_add(1_000_000, Ordering::Relaxed);
+                has_ended = has_ended || a.solos[0].turn() == Progress::Stopped;
+                b.turn();
+            }
+            assert!(has_ended, "well before its time is up");
+            let received = received.take().expect("it has come").unwrap();
+            assert_eq!(received.tensor.host().unwrap(), [3; 8]);
+        } else {
+            now.store(deadline.0 + 1, Ordering::Relaxed);
+            let turns = (0..200).map(|_| a.solos[0].turn());
+            assert!(turns.into_iter().any(|turn| turn == Progress::Stopped));
+        }
+    }
+}
+
 /// Of many links one has something to acknowledge, again and again: its timer is its own.
 #[test]
 fn a_timer_that_is_due_costs_a_look_at_its_own_link() {
