@@ -54,6 +54,7 @@ mutants=(
     "leases_of_former_lives_released testing::tests::leases::a_lease_of_an_ended_epoch_is_never_one_of_this a lease that came back after 4096 lives is taken for one of this"
     "ended_sockets_leave_twice       fabric::tcp::tests::a_socket_that_ends_takes_only_itself_off_the_hot_list a socket that ends takes another off the hot list"
     "unsendable_sockets_stay_open    fabric::tcp::tests::a_connection_whose_keys_are_used_up_ends_behind_what_the_peer_sent a connection on which nothing can be sent stays"
+    "local_peers_untold              engine::ending::tests::an_end_is_told_to_those_that_wait_for_its_values an engine that ends says nothing to those of its process"
     "second_shutdown_returns         engine::ending::tests::a_second_shutdown_waits_for_the_end_that_the_first_began a second shutdown returns before the end"
     "verbs_busy_pairs_kept           verbs::faults::a_queue_pair_ends_while_another_keeps_the_port_busy a queue pair never ends while the port is busy"
     "given_up_slots_kept             testing::tests::teams::values_that_are_given_up_leave_no_slots_behind values that are given up leave their slots behind"

@@ -6,10 +6,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use super::wiring::Wiring;
 use super::{Crew, Inner, PARTING, recording};
-use crate::control::Control;
-use crate::drive::{Drive, finish_all, is_shard_thread};
+use crate::control::PeerGone;
+use crate::drive::{finish_all, is_shard_thread};
 use crate::mail::forks;
 use crate::shard::Call;
 
@@ -123,41 +122,66 @@ impl Inner {
     /// Waits for what was told to stop, and ends the rest.
     fn end(&self, crew: Crew) {
         self.ended.tell(State::Ending(std::thread::current().id()));
-        finish(crew, &self.drives, self.control.get(), &self.wiring);
+        self.finish(crew);
         self.clean_up();
         self.ended.tell(State::Ended);
+    }
+
+    /// Waits until all shards have stopped, says goodbye to their peers, and ends the rest.
+    fn finish(&self, crew: Crew) {
+        let Crew {
+            threads,
+            done,
+            stay,
+        } = crew;
+        // Nothing is ever said: it ends when all of them have.
+        let _ = done.recv();
+        // Those without a thread; their connections end below, when their peers know why.
+        let has_threads = !threads.is_empty();
+        let shards = self.drives.iter().filter(|_| !has_threads);
+        let shards = finish_all(shards.map(Arc::as_ref));
+        self.say_goodbye("the task ends");
+        drop(shards);
+        drop(stay);
+        for thread in threads {
+            // A panic of a shard was told by the panic hook; there is nothing left to stop.
+            let _ = thread.join();
+        }
+        self.wiring.transports().stop();
+        self.wiring.devices().stop();
+    }
+
+    /// Tells all peers that this task has left, and why; its connections end.
+    pub(super) fn say_goodbye(&self, reason: &str) {
+        self.part_locally(reason);
+        if let Some(control) = self.control.get() {
+            control.stop(reason, PARTING);
+        }
+    }
+
+    /// The engines of this process that we are connected with have no other to tell them.
+    fn part_locally(&self, reason: &str) {
+        if mutant!("local_peers_untold") {
+            return;
+        }
+        let reason = reason.to_owned();
+        let status = PeerGone::Said { reason }.status(&self.task.to_string());
+        for local in self.locals() {
+            // Another may have taken our name there.
+            let mut theirs = local.locals().into_iter();
+            if theirs.any(|known| std::ptr::eq(Arc::as_ptr(&known), self)) {
+                local.call_all(|| Call::PeerLost {
+                    task: self.task.clone(),
+                    status: status.clone(),
+                });
+            }
+        }
     }
 
     fn clean_up(&self) {
         recording::release_keeper(self);
         recording::clear(self);
     }
-}
-
-/// Waits until all shards have stopped, says goodbye to their peers, and ends the rest.
-fn finish(crew: Crew, drives: &[Arc<Drive>], control: Option<&Control>, wiring: &Wiring) {
-    let Crew {
-        threads,
-        done,
-        stay,
-    } = crew;
-    // Nothing is ever said: it ends when all of them have.
-    let _ = done.recv();
-    // Those without a thread; their connections end below, when their peers know why.
-    let has_threads = !threads.is_empty();
-    let shards = drives.iter().filter(|_| !has_threads);
-    let shards = finish_all(shards.map(Arc::as_ref));
-    if let Some(control) = control {
-        control.stop("the task ends", PARTING);
-    }
-    drop(shards);
-    drop(stay);
-    for thread in threads {
-        // A panic of a shard was told by the panic hook; there is nothing left to stop.
-        let _ = thread.join();
-    }
-    wiring.transports().stop();
-    wiring.devices().stop();
 }
 
 impl Drop for Inner {

@@ -44,8 +44,11 @@ pub(super) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), 
     // From here on each tells the other of what it adds.
     for (here, there) in [(one, other), (other, one)] {
         let mut locals = here.locals.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that had that name before tells us nothing more.
         locals.retain(|other| {
-            other.strong_count() > 0 && !Weak::ptr_eq(other, &Arc::downgrade(there))
+            other
+                .upgrade()
+                .is_some_and(|other| other.task != there.task)
         });
         locals.push(Arc::downgrade(there));
     }

@@ -2,12 +2,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::{Engine, Inner, PARTING};
-use crate::control::PeerGone;
+use super::{Engine, Inner};
 use crate::drive::{Drive, wait_aside};
 use crate::ground::{Status, faults};
 use crate::mail::forks;
@@ -161,27 +160,9 @@ impl Inner {
                     status: status.clone(),
                 });
             }
-            let reason = status.to_string();
-            self.part_locally(&reason);
-            if let Some(control) = self.control.get() {
-                control.stop(&reason, PARTING);
-            }
+            self.say_goodbye(&status.to_string());
         }
         self.failed.get().unwrap_or(status).clone()
-    }
-
-    /// The engines of this process that we are connected with have no other to tell them.
-    fn part_locally(&self, reason: &str) {
-        let locals = self.locals.lock();
-        let locals = locals.unwrap_or_else(PoisonError::into_inner).clone();
-        let reason = reason.to_owned();
-        let status = PeerGone::Said { reason }.status(&self.task.to_string());
-        for local in locals.iter().filter_map(std::sync::Weak::upgrade) {
-            local.call_all(|| Call::PeerLost {
-                task: self.task.clone(),
-                status: status.clone(),
-            });
-        }
     }
 }
 

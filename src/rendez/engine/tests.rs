@@ -18,7 +18,7 @@ pub(super) fn config(task: &str) -> Config {
 }
 
 /// How two engines are connected.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     Loopback,
     Shm,

@@ -136,3 +136,45 @@ fn the_last_handle_of_a_user_ends_an_engine_that_is_held_inside() {
     drop(held);
     b.shutdown(PATIENCE);
 }
+
+/// Engines of one process have no connection whose end would tell.
+#[test]
+fn an_end_is_told_to_those_that_wait_for_its_values() {
+    for way in [Way::Loopback, Way::Shm, Way::Tcp] {
+        let (a, b) = pair(way);
+        let key = |name| Key::between("a", "b", name).unwrap();
+        let step = b.step(StepId(1));
+        let heard = step.recv(&key("sent")).deadline(PATIENCE).start().unwrap();
+        let rest = step.recv(&key("never")).deadline(PATIENCE).start().unwrap();
+        a.step(StepId(1))
+            .send(&key("sent"), Tensor::scalar(7u8))
+            .unwrap();
+        a.shutdown(PATIENCE);
+        assert_eq!(heard.wait().unwrap().tensor.host().unwrap(), [7], "{way:?}");
+        let goodbye = rest.wait().unwrap_err();
+        assert_eq!(goodbye.reason(), catalogue::PEER_LOST, "{way:?}: {goodbye}");
+        assert!(
+            goodbye.message().contains("has left: the task ends"),
+            "{goodbye}"
+        );
+        b.shutdown(PATIENCE);
+    }
+}
+
+/// An engine that ends when another has its name says nothing of that one.
+#[test]
+fn the_end_of_one_that_had_the_name_before_is_not_told() {
+    let (former, b) = pair(Way::Loopback);
+    let mut config = config("/job:a/task:0");
+    config.control = false;
+    let now = Engine::start(config).unwrap();
+    now.connect_local(&b).unwrap();
+    let key = Key::between("a", "b", "late").unwrap();
+    let step = b.step(StepId(1));
+    let heard = step.recv(&key).deadline(PATIENCE).start().unwrap();
+    former.shutdown(PATIENCE);
+    now.step(StepId(1)).send(&key, Tensor::scalar(7u8)).unwrap();
+    assert_eq!(heard.wait().unwrap().tensor.host().unwrap(), [7]);
+    now.shutdown(PATIENCE);
+    b.shutdown(PATIENCE);
+}

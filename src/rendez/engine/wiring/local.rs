@@ -29,6 +29,12 @@ pub(super) fn mapped_by(reader: &Inner, offer: SegmentOffer) -> Result<PeerSegme
 }
 
 impl Inner {
+    /// The engines of this process that this one is connected with by loopback.
+    pub(in crate::engine) fn locals(&self) -> Vec<Arc<Self>> {
+        let locals = self.locals.lock().unwrap_or_else(PoisonError::into_inner);
+        locals.iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// Engines of this process that are connected by loopback map a new segment of ours too.
     pub(super) fn tell_local(&self, arena: u16, index: u16) {
         let book = self.wiring.book();
@@ -41,12 +47,7 @@ impl Inner {
         };
         let segment = Arc::clone(segment);
         drop(book);
-        let locals = self
-            .locals
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        for other in locals.iter().filter_map(Weak::upgrade) {
+        for other in self.locals() {
             let Ok(mapped) = map(segment.export(), true) else {
                 continue;
             };
@@ -65,9 +66,7 @@ impl Inner {
 
     /// Engines of this process that are connected by loopback map a new segment of a device of ours too.
     pub(super) fn tell_local_of(&self, arena: u16, segment: &DeviceSegment) {
-        let locals = self.locals.lock();
-        let locals = locals.unwrap_or_else(PoisonError::into_inner).clone();
-        for other in locals.iter().filter_map(Weak::upgrade) {
+        for other in self.locals() {
             for offer in self.wiring.offers_of(arena, segment) {
                 let Ok(segment) = mapped_by(&other, offer) else {
                     continue;
