@@ -94,6 +94,10 @@ impl Shard {
                 }
             }
             Call::PeerLost { task, status } | Call::PeerUnreachable { task, status } => {
+                // What was asked for before it went ends with it, and does not wait for its next life.
+                if !mutant!("earlier_receives_outlive_peers") {
+                    self.take_commands_before();
+                }
                 // What the peer had said before it went is still in the rings: it counts.
                 self.poll_last();
                 if let Some(at) = self.core.peers.find(&task) {

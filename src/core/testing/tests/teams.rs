@@ -407,6 +407,28 @@ fn values_for_a_peer_that_is_about_to_come_leave_before_the_end() {
     }
 }
 
+/// A shard that is late hears of the loss and of what was asked for before it in one turn.
+#[test]
+fn a_receive_that_began_before_its_peer_was_lost_ends() {
+    let now = Arc::new(AtomicU64::new(1));
+    let mut a = Shards::new('a', 1, 1, &now);
+    let mut b = Shards::new('b', 2, 1, &now);
+    connect(&mut a, &mut b);
+    settle(&mut [&mut a, &mut b]);
+    let [said, never] = ["said", "never"].map(|edge| Key::between("a", "b", edge).unwrap());
+    send(&mut a.solos[0], &said, 3);
+    a.turn();
+    let said = b.solos[0].ask(STEP, &said, Nanos(60 * SECOND)).unwrap();
+    let never = b.solos[0].ask(STEP, &never, Nanos(60 * SECOND)).unwrap();
+    let task = name('a');
+    b.solos[0].peer_lost(&task, faults::peer_left(&task));
+    settle(&mut [&mut b]);
+    let said = said.take().expect("the peer had sent it").unwrap();
+    assert_eq!(said.tensor.host().unwrap(), [3; 8]);
+    let never = never.take().expect("it ends with the peer").unwrap_err();
+    assert_eq!(never.reason(), catalogue::PEER_LOST);
+}
+
 /// Of many links one has something to acknowledge, again and again: its timer is its own.
 #[test]
 fn a_timer_that_is_due_costs_a_look_at_its_own_link() {
