@@ -5,6 +5,7 @@
 
 mod compare;
 mod interrupt;
+mod rows;
 
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -16,16 +17,15 @@ use super::error::CliError;
 use super::histogram::{HdrLog, Interval, Recorder};
 use super::machine::{self, Machine};
 use super::page::Html;
-use super::report::{Baseline, Growing, Repeated, Row, StageRow, TIMES};
+use super::report::{Growing, Repeated, Row, TIMES};
 use super::terminal::Terminal;
 use super::units::{show_bytes, show_nanos};
 use interrupt::Interrupts;
 use rendez::drive::PollPolicy;
-use rendez::engine::counters;
 use rendez::engine::recording::StageTimes;
 use rendez::ground::catalogue;
-use rendez::trace::recorder::Stage;
 use rendez_proto::services::StageStat;
+use rows::row;
 
 /// A raw reference is measured for at most this long: it settles sooner than anything above it.
 const REFERENCE_MAX: Duration = Duration::from_secs(1);
@@ -322,88 +322,6 @@ fn case(args: &BenchArgs, bytes: u64) -> Case {
         touch: args.touch,
         poll: args.poll().into(),
         parked: args.parked,
-    }
-}
-
-fn row(case: &Case, measured: Measured, baseline: Option<Baseline>) -> Row {
-    let rtt = measured.round_trips.as_ref().and_then(Recorder::summary);
-    let per_operation = measured.per_operation.as_ref();
-    let mean = measured.round_trips.as_ref().and_then(Recorder::mean);
-    let mean = mean.map(|round_trip| round_trip / 2.0);
-    let followed = Followed::of(&measured.both_sides);
-    Row {
-        pattern: case.pattern.name(),
-        transport: case.transport.name(),
-        bytes: case.bytes,
-        count: measured.count,
-        half_rtt_ns: rtt.map(|rtt| rtt.times(0.5)),
-        rtt_ns: rtt,
-        one_way_ns: measured.one_way.as_ref().and_then(Recorder::summary),
-        time_ns: None,
-        rate_per_s: per_operation.and_then(|recorder| recorder.rates(1.0)),
-        bytes_per_s: per_operation.and_then(|recorder| recorder.rates(case.bytes as f64)),
-        allocations_per_op: measured
-            .allocations
-            .map(|count| count as f64 / measured.count.max(1) as f64),
-        stages: stage_rows(&measured.stages),
-        stage_sum_over_mean: followed.map(|followed| followed.sum_ns / followed.whole_ns),
-        timed_over_all: mean
-            .zip(followed)
-            .map(|(mean, followed)| followed.whole_ns / mean),
-        clock_error_ns: measured.clock_error.map(|error| error.as_nanos() as u64),
-        notes: measured.notes,
-        machine: None,
-        repeated: None,
-        baseline: baseline.map(Box::new),
-    }
-}
-
-/// The stages of a measurement, for programs.
-fn stage_rows(stages: &[StageTimes]) -> Vec<StageRow> {
-    let row = |times: &StageTimes| StageRow {
-        stage: times.stage.name(),
-        way: times.way.name(),
-        count: times.count(),
-        mean_ns: times.sum_ns as f64 / times.count().max(1) as f64,
-        p50_ns: counters::at(times, 0.5),
-        p99_ns: counters::at(times, 0.99),
-    };
-    stages.iter().map(row).collect()
-}
-
-/// What the stages say of the hand-overs that were followed from end to end.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Followed {
-    /// The sum of the means of the stages.
-    sum_ns: f64,
-    /// The mean of the whole, which is measured at both ends and not the sum of the stages.
-    whole_ns: f64,
-}
-
-impl Followed {
-    fn of(stats: &[StageStat]) -> Option<Self> {
-        let wholes = stats
-            .iter()
-            .filter(|stat| stat.stage == Stage::Whole.name());
-        // Of the way that most values took: acknowledgements and reports go others.
-        let most = wholes.max_by_key(|stat| stat.count)?;
-        let mean = |stage: Stage| {
-            let of_stage = stats.iter().filter(|stat| {
-                (&*stat.stage, &stat.way, &stat.size_class)
-                    == (stage.name(), &most.way, &most.size_class)
-            });
-            let (count, sum_ns) = of_stage.fold((0, 0), |(count, sum_ns), stat| {
-                (count + stat.count, sum_ns + stat.sum_ns)
-            });
-            (count > 0).then(|| sum_ns as f64 / count as f64)
-        };
-        let stages = Stage::ALL
-            .into_iter()
-            .filter(|stage| *stage != Stage::Whole);
-        Some(Self {
-            sum_ns: stages.filter_map(mean).sum(),
-            whole_ns: mean(Stage::Whole).filter(|mean| *mean > 0.0)?,
-        })
     }
 }
 
