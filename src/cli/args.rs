@@ -2,17 +2,19 @@
 //!
 //! Knows nothing of what the subcommands do; values are read by [`super::units`].
 
+mod measured;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use serde::{Deserialize, Serialize};
 
 use super::bench::Case;
 use super::exits::with_table;
 use super::units::{self, Sizes};
 use rendez::control::Address;
-use rendez::drive::PollPolicy;
+
+pub use measured::{From, Pattern, Poll, Transport};
 
 /// Version and, where the build knew it, commit: `0.1.0 (84260ca)`.
 pub(super) const VERSION: &str = match option_env!("RENDEZ_VERSION") {
@@ -301,7 +303,8 @@ pub struct BenchArgs {
     /// Write one page with plots of the whole distributions.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Compare the medians with those of a former run, kept by `--json > FILE`.
+    /// Compare the medians with those of a former run, kept by `--json > FILE`, with the same --from, --poll, --rate,
+    /// --touch, --check, --parked, and --connect or none.
     #[arg(long, value_name = "FILE", conflicts_with = "baseline_only")]
     pub compare: Option<PathBuf>,
     /// With --compare: by how much a median may be worse; beyond it the exit code is 1.
@@ -330,11 +333,7 @@ impl BenchArgs {
     /// How shards wait, given or implied.
     #[must_use]
     pub fn poll(&self) -> Poll {
-        let implied = match self.from {
-            From::Shard => Poll::Busy,
-            From::Thread => Poll::Adaptive,
-        };
-        self.poll.unwrap_or(implied)
+        self.poll.unwrap_or_else(|| Poll::implied(self.from))
     }
 }
 
@@ -478,121 +477,4 @@ fn compare_share(text: &str) -> Result<f64, String> {
 
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// How shards wait for work.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Poll {
-    /// Spin for ever.
-    Busy,
-    /// Spin a while, then sleep.
-    Adaptive,
-    /// Sleep at once.
-    Park,
-}
-
-impl Poll {
-    /// As it is written on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Busy => "busy",
-            Self::Adaptive => "adaptive",
-            Self::Park => "park",
-        }
-    }
-}
-
-impl std::convert::From<Poll> for PollPolicy {
-    fn from(poll: Poll) -> Self {
-        match poll {
-            Poll::Busy => Self::Busy,
-            Poll::Adaptive => Self::Adaptive,
-            Poll::Park => Self::Park,
-        }
-    }
-}
-
-impl std::convert::From<PollPolicy> for Poll {
-    fn from(policy: PollPolicy) -> Self {
-        match policy {
-            PollPolicy::Busy => Self::Busy,
-            PollPolicy::Adaptive => Self::Adaptive,
-            PollPolicy::Park => Self::Park,
-        }
-    }
-}
-
-/// What is measured.
-#[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
-#[serde(rename_all = "lowercase")]
-pub enum Pattern {
-    /// There and back: half of a round trip.
-    Pingpong,
-    /// One way, as a stream, at its receiver.
-    Oneway,
-    /// As many as will go, counted at the receiver.
-    Rate,
-}
-
-/// What carries it.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Transport {
-    /// Within one process.
-    Loopback,
-    /// Between two processes, through shared memory.
-    Shm,
-    /// Between two processes, of one machine or of two, through a socket.
-    Tcp,
-    /// Between two processes, of one machine or of two, by RDMA; RENDEZ_VERBS_DEVICE names the device, or two with a
-    /// comma between them: one for each side.
-    Verbs,
-    /// Within one shard: the table alone.
-    Local,
-}
-
-/// Who calls.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum From {
-    /// A task within the shard.
-    Shard,
-    /// A thread of the application.
-    Thread,
-}
-
-impl Pattern {
-    /// As it is written on the command line and in reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Pingpong => "pingpong",
-            Self::Oneway => "oneway",
-            Self::Rate => "rate",
-        }
-    }
-}
-
-impl From {
-    /// As it is written on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Shard => "shard",
-            Self::Thread => "thread",
-        }
-    }
-}
-
-impl Transport {
-    /// As it is written on the command line and in reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Loopback => "loopback",
-            Self::Shm => "shm",
-            Self::Tcp => "tcp",
-            Self::Verbs => "verbs",
-            Self::Local => "local",
-        }
-    }
 }

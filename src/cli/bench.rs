@@ -17,7 +17,7 @@ use super::error::CliError;
 use super::histogram::{HdrLog, Interval, Recorder};
 use super::machine::{self, Machine};
 use super::page::Html;
-use super::report::{Growing, Repeated, Row, TIMES};
+use super::report::{Growing, Options, Repeated, Row, TIMES};
 use super::terminal::Terminal;
 use super::units::{show_bytes, show_nanos};
 use interrupt::Interrupts;
@@ -109,6 +109,9 @@ pub fn run(
         .map(|path| HdrLog::create(path, comment))
         .transpose()?;
     let former = args.compare.as_deref().map(compare::rows_of).transpose()?;
+    if let Some(former) = &former {
+        compare::check(former, args)?;
+    }
     let machine = Machine::read();
     let html = args.html.as_deref().map(Html::open).transpose()?;
     // A report is made from a log; if none was asked for, it is kept in an anonymous file.
@@ -132,6 +135,7 @@ pub fn run(
         json: args.json,
         log,
         machine,
+        options: compare::options_of(args),
         rows: Vec::new(),
         table: Growing::new(
             has_ratio,
@@ -373,6 +377,7 @@ struct Output {
     json: bool,
     log: Option<HdrLog>,
     machine: Machine,
+    options: Options,
     rows: Vec<Row>,
     table: Growing,
 }
@@ -413,6 +418,7 @@ impl Output {
 
     fn take(&mut self, terminal: &mut Terminal, row: Row) -> Result<(), CliError> {
         let row = Row {
+            options: self.options,
             machine: Some(self.machine.clone()),
             ..row
         };

@@ -3,11 +3,14 @@
 //! Knows nothing of how a row was measured. A row says in its fields what its figures are: `half_rtt_ns` is half of a
 //! round trip, `rtt_ns` a whole one, and bandwidth is what the receiver counted.
 
+mod options;
+
 use serde::Serialize;
 
 use super::histogram::Summary;
 use super::machine::Machine;
 use super::units::{show_bandwidth, show_bytes, show_nanos, show_rate};
+pub use options::Options;
 
 /// One measurement: a pattern over a transport at a size.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
@@ -58,6 +61,9 @@ pub struct Row {
     /// What a reader must know: cores shared, a rate that was not reached.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// The options that change what is measured; left out where all are at their defaults.
+    #[serde(skip_serializing_if = "Options::is_default")]
+    pub options: Options,
     /// The machine; left out of a row within another.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<Machine>,

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::super::args::BenchArgs;
+use super::super::args::{BenchArgs, Poll};
 use super::super::bounded::read_bounded;
 use super::super::error::CliError;
-use super::super::report::{Row, lay_out};
+use super::super::report::{Options, Row, lay_out};
 use super::super::terminal::Terminal;
 use super::super::units::{show_bytes, show_nanos, show_rate};
 
@@ -27,6 +27,8 @@ pub(super) struct Former {
     one_way_ns: Option<Median>,
     time_ns: Option<Median>,
     rate_per_s: Option<Median>,
+    #[serde(default)]
+    options: Options,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
@@ -38,6 +40,11 @@ struct Median {
 type Figure = (f64, bool);
 
 impl Former {
+    /// Whether it is of this pattern, transport and size.
+    fn is_of(&self, pattern: &str, transport: &str, bytes: u64) -> bool {
+        (self.pattern.as_str(), self.transport.as_str(), self.bytes) == (pattern, transport, bytes)
+    }
+
     fn figure(&self) -> Option<Figure> {
         let times = [self.half_rtt_ns, self.one_way_ns, self.rtt_ns, self.time_ns];
         let time = times
@@ -89,6 +96,33 @@ fn malformed(what: &str) -> CliError {
     CliError::failure("BENCH_ROWS_MALFORMED", message)
 }
 
+/// Looks, before anything is measured, whether it may be compared.
+///
+/// # Errors
+/// `BENCH_ROWS_MALFORMED` if rows of a size that is measured are of other options only.
+pub(super) fn check(former: &[Former], args: &BenchArgs) -> Result<(), CliError> {
+    let now = options_of(args);
+    let (pattern, transport) = (args.pattern.name(), args.transport().name());
+    for &bytes in &args.size.0 {
+        let of_size = former
+            .iter()
+            .filter(|row| row.is_of(pattern, transport, bytes));
+        // Of several former rows the one that is most alike says best what to change.
+        let differences = of_size.map(|row| now.differences(&row.options));
+        let least = differences.min_by_key(Vec::len).unwrap_or_default();
+        if !least.is_empty() {
+            let message = format!(
+                "{pattern} {transport} {} was measured with other options: {}; measure with those of before, \
+                 or make a file with those of now: `rendez bench --json > FILE`",
+                show_bytes(bytes),
+                least.join(", ")
+            );
+            return Err(CliError::failure("BENCH_ROWS_MALFORMED", message));
+        }
+    }
+    Ok(())
+}
+
 /// Prints each figure beside its former one.
 ///
 /// # Errors
@@ -105,11 +139,8 @@ pub(super) fn judge(
     let mut worse = Vec::new();
     for row in rows {
         let is_same = |other: &&Former| {
-            (
-                other.pattern.as_str(),
-                other.transport.as_str(),
-                other.bytes,
-            ) == (row.pattern, row.transport, row.bytes)
+            other.is_of(row.pattern, row.transport, row.bytes)
+                && row.options.differences(&other.options).is_empty()
         };
         let before = former.iter().find(is_same).and_then(Former::figure);
         let (Some((before, more_is_worse)), Some((now, _))) = (before, figure_of(row)) else {
@@ -171,6 +202,19 @@ pub(super) fn judge(
     Err(CliError::failure("BENCH_REGRESSED", message))
 }
 
+/// The options that change what is measured.
+pub(super) fn options_of(args: &BenchArgs) -> Options {
+    Options {
+        from: args.from,
+        poll: args.poll.filter(|poll| *poll != Poll::implied(args.from)),
+        rate: args.rate,
+        touch: args.touch,
+        check: args.check,
+        parked: args.parked,
+        connect: args.connect.is_some(),
+    }
+}
+
 /// The options that a report should show, in a line.
 pub(super) fn settings_of(args: &BenchArgs) -> String {
     let rate = args
@@ -187,3 +231,6 @@ pub(super) fn settings_of(args: &BenchArgs) -> String {
         env!("CARGO_PKG_VERSION")
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 //! Knows a case and what came back; not how it was measured, nor where a row goes.
 
 use super::super::histogram::Recorder;
-use super::super::report::{Baseline, Row, StageRow};
+use super::super::report::{Baseline, Options, Row, StageRow};
 use super::super::units::{show_bytes, show_rate};
 use super::{Case, Measured};
 use rendez::engine::counters;
@@ -41,6 +41,7 @@ pub(super) fn row(case: &Case, measured: Measured, baseline: Option<Baseline>) -
             .map(|(mean, followed)| followed.whole_ns / mean),
         clock_error_ns: measured.clock_error.map(|error| error.as_nanos() as u64),
         notes,
+        options: Options::default(),
         machine: None,
         repeated: None,
         baseline: baseline.map(Box::new),

@@ -89,8 +89,8 @@ catalogue! {
         "The recording was written by another version of rendez.",
         "Read it with the version that wrote it.";
     BENCH_ROWS_MALFORMED: InvalidArgument,
-        "The file has no rows of measurements.",
-        "Make it with `rendez bench --json > FILE`.";
+        "The file has no rows of measurements, or none that may be compared with what is measured.",
+        "Make it with `rendez bench --json > FILE`, and the options that are compared.";
     BENCH_REGRESSED: FailedPrecondition,
         "A measurement is worse than the one it is compared with, by more than is allowed.",
         "Measure again on a quiet machine; if it stays, look for what changed.";
