@@ -5,6 +5,7 @@
 //! step, so no judge can confuse them.
 
 use rendez::ground::StepId;
+use rendez::ground::rng::Rng;
 
 /// How long a step is filled.
 pub(super) const SLOT_NS: u64 = 250_000_000;
@@ -190,7 +191,7 @@ impl Scope {
     }
 
     /// True if the lower task ends the step on purpose in the middle of it: one step of six.
-    pub(super) const fn is_to_be_aborted(&self) -> bool {
+    pub(super) fn is_to_be_aborted(&self) -> bool {
         self.slot < FLOOD_SLOT && mixed(self.step().0).is_multiple_of(6)
     }
 }
@@ -199,12 +200,9 @@ const fn part(step: u64, shift: u32, bits: u32) -> u32 {
     ((step >> shift) & ((1 << bits) - 1)) as u32
 }
 
-/// `SplitMix64`'s finaliser: dice that both sides throw alike.
-pub(super) const fn mixed(seed: u64) -> u64 {
-    let mut word = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
+/// The first number of a seed: dice that both sides throw alike.
+pub(super) fn mixed(seed: u64) -> u64 {
+    Rng::new(seed).next_u64()
 }
 
 #[cfg(test)]

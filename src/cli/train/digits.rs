@@ -4,6 +4,7 @@
 
 use crate::error::CliError;
 use crate::weights::{Entry, Weights};
+use rendez::ground::rng::Rng;
 use rendez::ground::{Shape, Status, catalogue};
 use rendez::memory::Tensor;
 
@@ -107,7 +108,7 @@ fn bytes(weights: &Weights, name: &str) -> Result<Vec<u8>, CliError> {
 /// Numbers of digits in an order that a seed gives, all of them before any comes again.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
-    random: Random,
+    random: Rng,
     numbers: Vec<usize>,
     at: usize,
 }
@@ -115,7 +116,7 @@ pub(super) struct Order {
 impl Order {
     pub(super) fn new(len: usize, seed: u64) -> Self {
         Self {
-            random: Random::new(seed),
+            random: Rng::new(seed),
             numbers: (0..len).collect(),
             at: len,
         }
@@ -137,38 +138,15 @@ impl Order {
     }
 }
 
-/// Random numbers by counting (SplitMix64): the same for the same seed, wherever this runs.
-#[derive(Clone, Debug)]
-pub(super) struct Random(u64);
+/// A number from 0 to 1.
+fn unit(random: &mut Rng) -> f64 {
+    (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+}
 
-impl Random {
-    pub(super) const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below `bound`.
-    fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-
-    /// A number from 0 to 1.
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// A normally distributed number (Box and Muller).
-    pub(super) fn normal(&mut self) -> f32 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        (radius * (std::f64::consts::TAU * self.unit()).cos()) as f32
-    }
+/// A normally distributed number (Box and Muller): the same for the same seed, wherever this runs.
+pub(super) fn normal(random: &mut Rng) -> f32 {
+    let radius = (-2.0 * (1.0 - unit(random)).ln()).sqrt();
+    (radius * (std::f64::consts::TAU * unit(random)).cos()) as f32
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@
 
 use std::ops::Range;
 
-use super::digits::{CLASSES, PIXELS, Random};
+use super::digits::{CLASSES, PIXELS, normal};
+use rendez::ground::rng::Rng;
 use rendez::ground::{DType, Shape, Status};
 use rendez::memory::Tensor;
 use rendez_dataflow::graph::{
@@ -183,7 +184,7 @@ pub(super) fn variables() -> Vec<(String, DType, Vec<u64>)> {
 /// # Errors
 /// None: there is one shape for each.
 pub(super) fn initial(seed: u64) -> Result<Vec<(String, Tensor)>, Status> {
-    let mut random = Random::new(seed);
+    let mut random = Rng::new(seed);
     let mut all = Vec::new();
     for (name, dtype, dims) in variables() {
         if dtype == DType::I64 {
@@ -197,7 +198,7 @@ pub(super) fn initial(seed: u64) -> Result<Vec<(String, Tensor)>, Status> {
         let power = POWERS.iter().position(|power| name == *power);
         let values = (0..count).map(|_| match power {
             Some(power) => DECAYS[power],
-            None if is_weight => scale * random.normal(),
+            None if is_weight => scale * normal(&mut random),
             None => 0.0,
         });
         let shape: Shape = super::digits::shape(&dims)?;
