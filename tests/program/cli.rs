@@ -2,15 +2,18 @@
 
 use std::process::{Command, Output, Stdio};
 
+use crate::command;
 use serde_json::Value;
 
+/// The command in a directory without a configuration, and in no environment but this.
+fn rendez_in(environment: &[(&str, &str)], arguments: &[&str]) -> Output {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = command(directory.path(), environment, arguments);
+    command.output().expect("the command starts")
+}
+
 fn rendez(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
-    command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the command starts")
+    rendez_in(&[], arguments)
 }
 
 fn stderr(output: &Output) -> String {
@@ -113,20 +116,6 @@ fn a_filter_of_logs_that_is_none_is_ignored_and_says_so() {
             "{filter}: {text}"
         );
     }
-}
-
-/// The command in a directory without a configuration, and in no environment but this.
-fn rendez_in(environment: &[(&str, &str)], arguments: &[&str]) -> Output {
-    let directory = tempfile::tempdir().expect("a directory");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
-    command
-        .args(arguments)
-        .env_clear()
-        .envs(environment.iter().copied())
-        .current_dir(directory.path())
-        .stdin(Stdio::null())
-        .output()
-        .expect("the command starts")
 }
 
 #[test]

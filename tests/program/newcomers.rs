@@ -1,23 +1,12 @@
 //! What a newcomer types or writes down wrong: it is refused at once, in words that say what is right.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::command;
 use crate::ports::free_ports;
-
-/// The command in a folder of its own, and in no environment but this.
-fn command(folder: &Path, environment: &[(&str, &str)], arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
-    command
-        .args(arguments)
-        .env_clear()
-        .envs(environment.iter().copied())
-        .current_dir(folder)
-        .stdin(Stdio::null());
-    command
-}
 
 fn both(output: &Output) -> String {
     let texts = [&output.stdout, &output.stderr];

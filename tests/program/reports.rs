@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
+use crate::command;
 use rendez_cli::histogram::{HdrLog, Interval, Recorder};
 
 /// Whole histograms of all these intervals would take six hundred megabytes.
@@ -43,11 +44,10 @@ fn only_rows_of_the_same_options_are_compared() {
     let folder = tempfile::tempdir().expect("a folder");
     let before = folder.path().join("before.json");
     let bench = |options: &[&str]| {
-        Command::new(env!("CARGO_BIN_EXE_rendez"))
-            .args(["bench", "--transport", "local", "--size", "8", "--json"])
+        let local = ["bench", "--transport", "local", "--size", "8", "--json"];
+        command(folder.path(), &[], &local)
             .args(["--duration", "20ms", "--warmup", "0s"])
             .args(options)
-            .stdin(std::process::Stdio::null())
             .output()
             .expect("it starts")
     };
