@@ -36,11 +36,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 fn the_demonstration_hands_every_tensor_over() {
     let _alone = alone();
     let output = finished(&["--json", "--rounds", "3"]);
-    assert!(
-        output.status.success() && output.stderr.is_empty(),
-        "{}",
-        text(&output.stderr)
-    );
+    assert!(has_succeeded(&output), "{}", text(&output.stderr));
     let lines: Vec<Value> = text(&output.stdout)
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -85,15 +81,17 @@ fn the_demonstration_hands_every_tensor_over() {
     );
 }
 
+/// True if it has, and complained of nothing but of other programs on its cores.
+fn has_succeeded(output: &Output) -> bool {
+    let is_expected = |line: &str| line.contains("core is shared with another thread");
+    output.status.success() && text(&output.stderr).lines().all(is_expected)
+}
+
 #[test]
 fn the_table_and_its_summary_are_for_people() {
     let _alone = alone();
     let output = finished(&[]);
-    assert!(
-        output.status.success() && output.stderr.is_empty(),
-        "{}",
-        text(&output.stderr)
-    );
+    assert!(has_succeeded(&output), "{}", text(&output.stderr));
     let shown = text(&output.stdout);
     let weights = rendez_cli::weights::Weights::built_in().unwrap();
     for entry in weights.entries() {
