@@ -91,7 +91,7 @@ pub struct PeerHello {
 }
 
 /// One segment of an arena, as a sealed memory file or a device driver's. The length is the sender's *claim*.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SegmentOffer {
     /// The arena.
     pub arena: u16,

@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::Inner;
 use super::devices::Devices;
 use super::transports::port_of;
+use super::wiring::mapped_by;
 use crate::control::{PeerUp, SegmentOffer};
 use crate::fabric::doorbell::PeerWake;
 use crate::fabric::shm::{LinkConfig, Side};
 use crate::fabric::{Geometry, LoopbackPort, QUEUE_PAIRS_MAX};
 use crate::ground::{Code, MemoryKind, Status, catalogue, limits};
 use crate::mail::call::{Attach, PeerSegment, PeerUp as ShardPeerUp};
-use crate::memory::{Arena as _, ArenaSegment as _, Export, MappedSegment, Memfd, MemoryError};
+use crate::memory::{Arena as _, Export, MappedSegment, Memfd, MemoryError};
 use crate::shard::Call;
 
 /// For each of our shards: the peer's shards it shares a channel with, and how the link is made.
@@ -52,10 +53,7 @@ pub(super) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), 
         });
         locals.push(Arc::downgrade(there));
     }
-    let (of_one, of_other) = (
-        one.mapped_for_local(other, &[])?,
-        other.mapped_for_local(one, &[])?,
-    );
+    let (of_one, of_other) = (one.mapped_for_local(other)?, other.mapped_for_local(one)?);
     let told = [
         of_other.iter().map(place_of).collect::<Vec<_>>(),
         of_one.iter().map(place_of).collect(),
@@ -81,12 +79,11 @@ pub(super) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), 
     }
     // What was added meanwhile may have been told before its reader knew whose it is, and was ignored.
     for ((here, there), told) in [(one, other), (other, one)].into_iter().zip(told) {
-        for segment in there.mapped_for_local(here, &told)? {
-            here.call_all(|| Call::PeerSegment {
-                task: there.task.clone(),
-                incarnation: there.incarnation,
-                segment: segment.clone(),
-            });
+        let is_told = |offer: &SegmentOffer| told.contains(&(offer.arena, offer.segment));
+        for offer in there.offers_for(here) {
+            if !is_told(&offer) {
+                there.offer_locally(here, offer);
+            }
         }
     }
     joining.all_know();
@@ -98,26 +95,10 @@ const fn place_of(segment: &PeerSegment) -> (u16, u16) {
 }
 
 impl Inner {
-    /// All segments that `reader` is yet to be told of.
-    fn mapped_for_local(
-        &self,
-        reader: &Self,
-        told: &[(u16, u16)],
-    ) -> Result<Vec<PeerSegment>, Status> {
-        let mut segments = self.wiring.device_segments_for(reader)?;
-        segments.retain(|segment| !told.contains(&place_of(segment)));
-        for (arena, segment) in self.wiring.segments() {
-            if told.contains(&(arena, segment.index())) {
-                continue;
-            }
-            let mapped = map(segment.export(), true)?;
-            segments.push(PeerSegment {
-                arena,
-                index: segment.index(),
-                mapped,
-            });
-        }
-        Ok(segments)
+    /// All segments of ours, mapped for `reader`.
+    fn mapped_for_local(&self, reader: &Self) -> Result<Vec<PeerSegment>, Status> {
+        let offers = self.offers_for(reader).into_iter();
+        offers.map(|offer| mapped_by(reader, offer)).collect()
     }
 }
 

@@ -261,7 +261,8 @@ impl Engine {
     }
 
     /// Connects two engines of one process with each other, without sockets or descriptors. If a port of either is full
-    /// then, what waits for one at the other ends with `PEER_LOST`.
+    /// then, or memory that one adds later cannot be mapped by the other, what waits for one at the other ends with
+    /// `PEER_LOST`.
     ///
     /// # Errors
     /// `InvalidArgument` if both are the same task.

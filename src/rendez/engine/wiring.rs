@@ -10,6 +10,7 @@ mod losing;
 mod reaching;
 
 pub use fallback::Fallback;
+pub(super) use local::mapped_by;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
@@ -34,6 +35,7 @@ use crate::ground::{Code, Incarnation, Key, Status, StepId, catalogue, limits};
 use crate::mail::call::PeerUp as ShardPeerUp;
 use crate::memory::{ArenaSegment as _, DeviceSegment, Export, House, Segment};
 use crate::shard::{Call, Observer};
+use local::host_offer;
 
 /// At most how much earlier than the shards a dial gives up.
 const DIAL_LEAD: Duration = Duration::from_millis(200);
@@ -227,7 +229,7 @@ impl Wiring {
         if self.engine().is_some() {
             self.transports.segment_added(&segment);
         }
-        self.book().segments.push((arena, segment));
+        self.book().segments.push((arena, Arc::clone(&segment)));
         if let Some(engine) = self.engine()
             && let Some(control) = engine.control.get()
         {
@@ -235,7 +237,7 @@ impl Wiring {
             let _ = control.announce_segment(arena, index, fd, len);
         }
         if let Some(engine) = self.engine() {
-            engine.tell_local(arena, index);
+            engine.tell_local(arena, &segment);
         }
     }
 
@@ -246,6 +248,15 @@ impl Wiring {
     /// Our memory, in the order it was made: arena and segment.
     pub(super) fn segments(&self) -> Vec<(u16, Arc<Segment>)> {
         self.book().segments.clone()
+    }
+
+    /// The same, as peers are offered it.
+    fn host_offers(&self) -> Vec<SegmentOffer> {
+        let segments = self.segments();
+        let offers = segments
+            .iter()
+            .map(|(arena, segment)| host_offer(*arena, segment));
+        offers.collect()
     }
 
     /// What this task tells peers of itself beside its numbers.
@@ -295,17 +306,7 @@ impl Handler for Wiring {
             segments: self.device_offers(&peer.features),
             ..LocalOffer::default()
         };
-        for (arena, segment) in &self.book().segments {
-            let Export { fd, len, kind } = segment.export();
-            offer.segments.push(SegmentOffer {
-                arena: *arena,
-                segment: segment.index(),
-                len,
-                fd,
-                kind,
-                uuid: [0; 16],
-            });
-        }
+        offer.segments.extend(self.host_offers());
         if engine.config.poll.may_sleep() {
             // Two for each shard, in this order: the page with its flag, and the eventfd.
             for (shard, doorbell) in engine.doorbells.iter().enumerate() {

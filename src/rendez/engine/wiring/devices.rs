@@ -5,12 +5,8 @@
 use std::sync::Arc;
 
 use super::Wiring;
-use super::local::mapped_by;
 use crate::control::SegmentOffer;
-use crate::engine::Inner;
 use crate::engine::devices::{Devices, uuid_of};
-use crate::ground::Status;
-use crate::mail::call::PeerSegment;
 use crate::memory::{ArenaSegment as _, DeviceSegment, Export, Times};
 
 impl Wiring {
@@ -62,17 +58,5 @@ impl Wiring {
             .iter()
             .flat_map(|(arena, segment)| self.offers_of(*arena, segment));
         offers.collect()
-    }
-
-    /// The same for an engine of this process, mapped.
-    pub(in crate::engine) fn device_segments_for(
-        &self,
-        reader: &Inner,
-    ) -> Result<Vec<PeerSegment>, Status> {
-        let mut mapped = Vec::new();
-        for offer in self.device_offers(&reader.wiring.devices().features()) {
-            mapped.push(mapped_by(reader, offer)?);
-        }
-        Ok(mapped)
     }
 }

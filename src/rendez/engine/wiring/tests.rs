@@ -56,6 +56,41 @@ fn peers_meet_again_after_a_segment_that_cannot_be_mapped() {
     }
 }
 
+/// Between engines of one process no connection tells of memory that cannot be mapped: both are told, and what waits
+/// for either ends.
+#[test]
+fn a_segment_that_cannot_be_mapped_by_loopback_loses_the_peer() {
+    let (a, b) = pair(Way::Loopback);
+    hands_over(&a, &b);
+    let waiting = [("a", "b", &b), ("b", "a", &a)].map(|(from, to, engine)| {
+        let key = Key::between(from, to, "never").unwrap();
+        let recv = engine.step(StepId(2)).recv(&key);
+        recv.deadline(PATIENCE).start().unwrap()
+    });
+    for engine in [&a, &b] {
+        let waits = || engine.stats().iter().any(|shard| shard.waiting > 0);
+        until("a receive does not wait", waits);
+    }
+    let nothing = SegmentOffer {
+        arena: 0,
+        segment: 99,
+        len: 4096,
+        fd: Arc::new(OwnedFd::from(File::open("/dev/null").unwrap())),
+        kind: crate::ground::MemoryKind::Host,
+        uuid: [0; 16],
+    };
+    a.inner.tell_locals(&[nothing]);
+    for recv in waiting {
+        let status = recv.wait().unwrap_err();
+        assert_eq!(status.reason(), catalogue::PEER_LOST, "{status}");
+        let what = format!("segment 99 of arena 0 of {} could not be mapped", a.task());
+        assert!(status.message().contains(&what), "{status}");
+    }
+    a.connect_local(&b).unwrap();
+    hands_over(&a, &b);
+    hands_over(&b, &a);
+}
+
 /// A peer that breaks the protocol may not end the connection as a correct one does: we do, and meet it again.
 #[test]
 fn the_connection_of_a_peer_that_breaks_the_protocol_ends() {
