@@ -1,4 +1,5 @@
-//! The frame ring and the typed queue under loom: every interleaving of a producer and a consumer, within a bound.
+//! The frame ring, the typed queue and a slot of the recorder's ring under loom: every interleaving of a producer and a
+//! consumer, within a bound.
 //!
 //! The sources are those of the library, included with loom's atomics in place of the real ones.
 #![allow(unsafe_code, dead_code, unreachable_pub, missing_docs, unused_imports)]
@@ -12,9 +13,11 @@ use rendez::wire::Frame;
 mod sync {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::Arc;
-    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 }
 
+#[path = "../src/core/trace/recorder/slot.rs"]
+mod slot;
 #[path = "../src/core/fabric/spsc.rs"]
 mod spsc;
 
@@ -230,5 +233,31 @@ fn values_left_in_the_typed_queue_are_dropped_once() {
         drop(consumer);
         sender.join().expect("four fit");
         assert_eq!(Arc::strong_count(&counter), 1);
+    });
+}
+
+/// A slot holds an event, and is used for two more while another thread copies it. This fails without either fence of
+/// `slot.rs`, its Release, its Acquire, its store of zero, or its second look at the number.
+#[test]
+fn an_event_is_copied_whole_or_not_at_all() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let slot: [_; 3] = std::array::from_fn(|_| loom::sync::atomic::AtomicU64::new(0));
+        let slot = loom::sync::Arc::new(slot);
+        let event = |number: u64| [number * 10, number * 100];
+        slot::write(&*slot, &event(1), 1);
+        let written = loom::sync::Arc::clone(&slot);
+        let writer = loom::thread::spawn(move || {
+            (2..4).for_each(|number| slot::write(&*written, &event(number), number));
+        });
+        let mut copied = [0; 3];
+        if slot::read(&*slot, &mut copied) {
+            let [first, second, number] = copied;
+            assert_eq!([first, second], event(number));
+        }
+        writer.join().expect("the writer asserts nothing");
+        assert!(slot::read(&*slot, &mut copied), "nothing is written now");
+        assert_eq!(copied, [30, 300, 3]);
     });
 }

@@ -3,7 +3,7 @@
 //! It knows the layout and nothing of how values travel. The shard's thread writes, with relaxed atomics, unordered
 //! except that an event's number comes last; any thread may read, in this process, in another, or in the file of a
 //! process that is dead. Everything read is a claim: [`Recording::of`] checks the layout, and an event that was being
-//! written while it was read is left out.
+//! written while [`Recorder::copy`] read it is left out.
 //!
 //! ```text
 //!   head (64 words) │ names: 4096 × 32 words │ cells: one for each stage, way, size │ events: a ring of 8 words each
@@ -11,6 +11,7 @@
 
 mod event;
 mod names;
+mod slot;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -347,21 +348,28 @@ impl Recorder {
             u64::from(event.ordinal),
             u64::from(event.a) << 32 | u64::from(event.b),
         ];
-        // The number is what makes it an event: a reader that finds the same number before and after has it whole,
-        // as far as relaxed stores go, which x86 does not exchange.
-        words[7].store(0, Ordering::Release);
-        for (word, value) in words.iter().zip(values) {
-            word.store(value, Ordering::Relaxed);
-        }
-        words[7].store(number + 1, Ordering::Release);
+        slot::write(words, &values, number + 1);
         self.put(10, number + 1);
     }
 
-    /// A copy, for readers.
+    /// A copy, for readers. An event that is written meanwhile has no number in it, and so is none.
     #[must_use]
     pub fn copy(&self) -> Vec<u64> {
+        let all = self.words.all();
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        self.words.all().iter().map(load).collect()
+        let (before, rest) = all.split_at(self.ring_at.min(all.len()));
+        let mut copied = Vec::with_capacity(all.len());
+        copied.extend(before.iter().map(load));
+        let (slots, after) = rest.as_chunks::<EVENT_WORDS>();
+        for slot in slots {
+            let mut words = [0; EVENT_WORDS];
+            if !slot::read(slot, &mut words) {
+                words[EVENT_WORDS - 1] = 0;
+            }
+            copied.extend(words);
+        }
+        copied.extend(after.iter().map(load));
+        copied
     }
 
     /// The sum and the buckets of a cell that was recorded into; `None` for one that was not.
@@ -483,7 +491,8 @@ impl Recording {
         let (events, _) = ring.as_chunks::<EVENT_WORDS>();
         let mut found: Vec<(u64, Event)> = events
             .iter()
-            .filter_map(|words| {
+            .enumerate()
+            .filter_map(|(slot, words)| {
                 let what = What::from_word(words[1])?;
                 let way = Way::ALL.get((words[1] >> 8) as usize & 0xff)?;
                 let event = Event {
@@ -499,7 +508,9 @@ impl Recording {
                     b: words[6] as u32,
                     c: (words[1] >> 32) as u32,
                 };
-                (words[7] > 0).then_some((words[7], event))
+                let number = words[7].checked_sub(1)?;
+                let is_of_slot = number as usize & (events.len() - 1) == slot;
+                is_of_slot.then_some((words[7], event))
             })
             .collect();
         found.sort_by_key(|(number, _)| *number);

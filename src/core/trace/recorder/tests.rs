@@ -1,5 +1,7 @@
 //! The recorder: buckets, events, and what is no recording.
 
+use std::sync::atomic::AtomicBool;
+
 use super::*;
 
 fn head() -> Head {
@@ -115,6 +117,67 @@ fn without_a_ring_events_are_forgotten() {
     recorder.event(0, &event(0));
     let recording = Recording::of(&bytes_of(&recorder)).expect("it is one");
     assert!(recording.events().is_empty());
+}
+
+/// An event all of whose fields follow from its number.
+fn told_by(number: u64) -> Event {
+    let few = number as u32;
+    Event {
+        at: number,
+        class: (number % 5) as u8,
+        step: !number,
+        key: number << 7,
+        frame_iter: (few, !few),
+        ordinal: few << 3,
+        a: few ^ 1,
+        b: few ^ 2,
+        c: few ^ 3,
+        ..event(0)
+    }
+}
+
+#[test]
+fn an_event_that_is_copied_while_it_is_written_is_whole_or_left_out() {
+    let recorder = recorder(1 << 12);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                recorder.event(number, &told_by(number));
+                number += 1;
+            }
+        });
+        let mut found = 0;
+        let mut wrong = None;
+        for _ in 0..100 {
+            let words = recorder.copy();
+            let head = head();
+            for (number, event) in (Recording { words, head }).numbered_events() {
+                found += 1;
+                if event != told_by(number - 1) {
+                    wrong = wrong.or(Some((number, event)));
+                }
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(wrong, None);
+        assert!(found > 0);
+    });
+}
+
+#[test]
+fn an_event_under_the_number_of_another_slot_is_left_out() {
+    let recorder = recorder(1 << 12);
+    (0..3).for_each(|number| recorder.event(number, &event(number)));
+    let mut words = recorder.copy();
+    words[recorder.ring_at + EVENT_WORDS + 7] += 1;
+    let recording = Recording {
+        words,
+        head: head(),
+    };
+    let steps: Vec<u64> = recording.events().iter().map(|event| event.step).collect();
+    assert_eq!(steps, [0, 2]);
 }
 
 #[test]
