@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rendez::cluster::{ClusterSpec, HostPort};
 use rendez::drive::Driver;
-use rendez::engine::{Config, Engine, TaskEnd};
+use rendez::engine::{Config, Engine, Recv, SendAsync, TaskEnd};
 use rendez::ground::{Code, DType, Key, Shape, Status, StepId, TaskName, TensorMeta, catalogue};
 use rendez::mail::wait::WaitCell;
 use rendez::memory::{Bool8, Tensor, TensorError};
@@ -39,6 +39,7 @@ fn engine_driven(shards: usize, driver: Driver) -> Engine {
     let mut config = Config::new("/job:a/task:0");
     (config.shards, config.share_cores, config.drive) = (shards, true, driver);
     config.arena.segment_bytes = 1 << 20;
+    (config.parked_bytes, config.parked_bytes_per_step) = (4096, 4096);
     Engine::start(config).unwrap()
 }
 
@@ -182,8 +183,15 @@ impl Task for Idle {
 }
 
 /// In the child: 0, or the number of what was not refused.
-fn look_after_fork(engine: Engine, held: Tensor, idle: &TaskWaker, ends: [TaskEnd; 2]) -> i32 {
+fn look_after_fork(
+    engine: Engine,
+    held: Tensor,
+    idle: &TaskWaker,
+    ends: [TaskEnd; 2],
+    begun: (Recv, SendAsync),
+) -> i32 {
     let step = engine.step(STEP);
+    let (waiting, sending) = begun;
     let [end, polled] = ends;
     let never = WaitCell::<()>::default();
     let is_refused = |status: Option<Status>| {
@@ -209,6 +217,9 @@ fn look_after_fork(engine: Engine, held: Tensor, idle: &TaskWaker, ends: [TaskEn
         engine.connected().is_empty(),
         is_refused(end.wait(PATIENCE / 400).and_then(Result::err)),
         is_refused(polled_once(polled).and_then(Result::err)),
+        is_refused(polled_once(waiting).and_then(Result::err)),
+        is_refused(polled_once(sending).and_then(Result::err).map(Into::into)),
+        is_refused(engine.offer("x", |_, _| Ok(Vec::new())).err()),
         engine.wait_for(0, &never, None).is_none(),
         engine.wake_and_wait(0, idle, &never, None).is_none(),
         // What the parent made can be read.
@@ -244,6 +255,7 @@ fn a_child_of_fork_is_refused_and_leaves_its_parent_alone() {
         let ends = [(); 2].map(|()| engine.task_ended(&idle));
         let step = engine.step(STEP);
         let waiting = step.recv(&key("later")).start().unwrap();
+        let (sending, before) = sending(&engine);
         let mut builder = engine.tensor(DType::U8, &[4096]).unwrap();
         builder.bytes_mut().fill(7);
         let held = builder.finish();
@@ -251,10 +263,7 @@ fn a_child_of_fork_is_refused_and_leaves_its_parent_alone() {
         // allocator, which glibc makes safe to use there, and ends by `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            end_child(|| {
-                drop(waiting);
-                look_after_fork(engine, held, &idle, ends)
-            });
+            end_child(|| look_after_fork(engine, held, &idle, ends, (waiting, sending)));
         }
         assert!(child > 0);
         assert_eq!(
@@ -262,7 +271,13 @@ fn a_child_of_fork_is_refused_and_leaves_its_parent_alone() {
             Some(0),
             "the child hangs, or what was not refused"
         );
-        // The parent's own receive still waits, and gets its value.
+        // The parent's own send still waits for room, and gets it.
+        for _ in 0..before {
+            let full = step.recv(&key("full")).deadline(PATIENCE);
+            full.wait().unwrap();
+        }
+        sending.wait().unwrap();
+        // Its receive still waits, and gets its value.
         step.send(&key("later"), Tensor::scalar(3_u8)).unwrap();
         assert_eq!(
             waiting.wait().unwrap().tensor.as_slice::<u8>().unwrap(),
@@ -271,6 +286,21 @@ fn a_child_of_fork_is_refused_and_leaves_its_parent_alone() {
         assert_eq!(held.host().unwrap(), [7; 4096]);
         assert_works(&engine);
     }
+}
+
+/// A send that waits for room, and how many values take it.
+fn sending(engine: &Engine) -> (SendAsync, usize) {
+    let began = Instant::now();
+    for count in 0.. {
+        assert!(began.elapsed() < PATIENCE, "there is always room");
+        let value = Tensor::from_vec(vec![1_u8; 1024], Shape::row(1024).unwrap());
+        let mut sending = engine.step(STEP).send_async(&key("full"), value.unwrap());
+        match polled_once(&mut sending) {
+            None => return (sending, count),
+            Some(sent) => sent.unwrap(),
+        }
+    }
+    unreachable!("it is counted without an end");
 }
 
 /// In the child: 0, or the number of what was not refused.

@@ -304,9 +304,13 @@ impl Engine {
         &self.inner.placement
     }
 
-    /// Which pages tensors of application threads lie in, and why not better ones.
+    /// Which pages tensors of application threads lie in, and why not better ones. `Off` in a child of `fork`, which
+    /// can make none.
     #[must_use]
     pub fn huge_pages(&self) -> HugePagesReport {
+        if forks::is_child() {
+            return HugePagesReport::Off;
+        }
         self.inner
             .pool
             .lock()
@@ -353,9 +357,12 @@ impl Engine {
         here::told(&here::ThisHost, bound, meeting, patience)
     }
 
-    /// Where metrics are served, with the port it got; `None` for nowhere.
+    /// Where metrics are served, with the port it got; `None` for nowhere, as in a child of `fork`.
     #[must_use]
     pub fn metrics_address(&self) -> Option<std::net::SocketAddr> {
+        if forks::is_child() {
+            return None;
+        }
         let metrics = self.inner.metrics.lock();
         let metrics = metrics.unwrap_or_else(PoisonError::into_inner);
         metrics.as_ref().map(metrics::MetricsServer::address)
@@ -417,7 +424,10 @@ impl Engine {
 
     /// `status` under the reason why `task` could not be reached, where it says only that it was not in time.
     pub fn with_cause(&self, task: &TaskName, status: Status) -> Status {
-        self.inner.wiring.with_cause(task, status)
+        match forks::is_child() {
+            true => status,
+            false => self.inner.wiring.with_cause(task, status),
+        }
     }
 
     /// Which task listens at `address`.

@@ -42,13 +42,20 @@ impl std::fmt::Debug for Offer {
 
 impl Drop for Offer {
     fn drop(&mut self) {
-        self.offers.lock().remove(&self.name);
+        if !forks::is_child() {
+            self.offers.lock().remove(&self.name);
+        }
     }
 }
 
 impl EngineOffers {
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> impl Sized + '_ {
+        self.lock()
     }
 
     /// Answers a call of [`services::OFFERED`].

@@ -19,6 +19,7 @@ use crate::ground::device::TaskName;
 use crate::ground::hash::fnv1a;
 use crate::ground::limits::COUNTER_DRIFT_PPM;
 use crate::ground::{Key, Nanos, Status, StepId, Traceparent};
+use crate::mail::forks;
 use crate::shard::Call;
 use crate::trace::clock::Scale;
 use crate::trace::recorder::{CLASSES, Recorder, Stage, Way as ValueWay, cell_of};
@@ -181,6 +182,9 @@ impl Engine {
     /// How the clocks of connected peers compared last, of those that were compared.
     #[must_use]
     pub fn compared_clocks(&self) -> Vec<(TaskName, ComparedClock)> {
+        if forks::is_child() {
+            return Vec::new();
+        }
         let clocks = self.inner.clocks.lock();
         let clocks = clocks.unwrap_or_else(PoisonError::into_inner).clone();
         let connected = self.connected();
@@ -284,6 +288,9 @@ impl Engine {
 
     /// Compares the counters of all peers over TCP; those of this machine's shared memory share ours.
     pub fn compare_all_clocks(&self) {
+        if forks::is_child() {
+            return;
+        }
         let connected = self.connected();
         let is_connected = |task: &TaskName| connected.iter().any(|peer| peer.task == *task);
         let clocks = self.inner.clocks.lock();

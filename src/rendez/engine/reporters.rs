@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::Engine;
 use crate::ground::device::TaskName;
+use crate::mail::forks;
 use rendez_proto::services::StageStat;
 
 /// What a family of metrics is.
@@ -105,11 +106,19 @@ impl fmt::Debug for Reporters {
 }
 
 impl Reporters {
-    /// Those that are still there.
+    /// Those that are still there; none in a child of `fork`.
     fn living(&self) -> Vec<Arc<dyn Reporter>> {
+        if forks::is_child() {
+            return Vec::new();
+        }
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|one| one.strong_count() > 0);
         all.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> impl Sized + '_ {
+        self.0.lock().unwrap()
     }
 }
 
@@ -122,6 +131,9 @@ impl Engine {
 
     /// From now on `reporter` is asked where the engine is, for as long as someone else holds it.
     pub fn add_reporter(&self, reporter: Weak<dyn Reporter>) {
+        if forks::is_child() {
+            return;
+        }
         let reporters = &self.inner.reporters;
         let mut all = reporters.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|one| one.strong_count() > 0);

@@ -63,6 +63,11 @@ impl Steps {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[cfg(test)]
+    pub(super) fn held(&self) -> impl Sized + '_ {
+        self.known()
+    }
+
     fn state(&self, id: StepId) -> Arc<StepState> {
         let mut known = self.known();
         if let Some(state) = known.live.get(&id).and_then(Weak::upgrade) {

@@ -1,5 +1,7 @@
 //! Engines end to end, in one process: over loopback, and over shared memory as two processes would.
 
+mod forks;
+
 use std::sync::Arc;
 use std::time::Duration;
 

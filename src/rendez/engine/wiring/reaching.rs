@@ -99,6 +99,11 @@ impl Wiring {
         }
     }
 
+    #[cfg(test)]
+    pub(in crate::engine) fn held(&self) -> impl Sized + '_ {
+        self.book()
+    }
+
     /// Says which peer is connected, and whether it was before.
     pub(super) fn tell_who_came(&self, connected: &Connected) {
         let (task, life, why) = (&connected.task, connected.incarnation, &connected.why);
