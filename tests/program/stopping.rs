@@ -1,7 +1,7 @@
 //! A server that is asked to end before it serves: its peers may be a minute in coming, and it ends at once.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ enum Sign {
     Says(&'static str),
     /// It listens at this port.
     Listens(u16),
+    /// It dials this root, which is absent from then on.
+    Dials(TcpListener),
 }
 
 /// Starts a server, waits for a sign of it, asks it to end, and says how it ended.
@@ -47,6 +49,13 @@ fn stopped(arguments: &[&str], sign: Sign) -> (Option<i32>, String) {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
+        Sign::Dials(root) => {
+            root.set_nonblocking(true).expect("a listener");
+            while root.accept().is_err() {
+                assert!(began.elapsed() < PATIENCE / 2, "it never dialled");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
     }
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it lives");
@@ -64,6 +73,16 @@ fn a_server_that_waits_for_the_others_to_join_ends_when_it_is_asked_to() {
     let root = format!("127.0.0.1:{port}");
     let arguments = ["--root", &root, "--rank", "0", "--world-size", "2"];
     let (code, said) = stopped(&arguments, Sign::Listens(port));
+    assert_eq!(code, Some(130), "{said}");
+    assert!(said.contains("error[INTERRUPTED]"), "{said}");
+}
+
+#[test]
+fn a_server_that_dials_an_absent_root_ends_when_it_is_asked_to() {
+    let root = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = root.local_addr().expect("bound").to_string();
+    let arguments = ["--root", &address, "--rank", "1", "--world-size", "2"];
+    let (code, said) = stopped(&arguments, Sign::Dials(root));
     assert_eq!(code, Some(130), "{said}");
     assert!(said.contains("error[INTERRUPTED]"), "{said}");
 }
