@@ -64,8 +64,9 @@ pub(super) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), 
         let devices = here.wiring.devices();
         let seen = devices.seen_by(&there.wiring.devices().features());
         devices.note_seen(&there.task, seen, true);
-        for (mailbox, links) in here.mailboxes.iter().zip(links) {
-            mailbox.call(Call::PeerUp(Box::new(ShardPeerUp {
+        // Before anything that this thread asks for next.
+        for (shard, links) in here.reach_all().zip(links) {
+            shard.call(Call::PeerUp(Box::new(ShardPeerUp {
                 task: there.task.clone(),
                 incarnation: there.incarnation,
                 shards: there.mailboxes.len() as u16,
