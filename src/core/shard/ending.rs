@@ -125,23 +125,22 @@ impl Core {
         }
     }
 
-    /// True when every peer that is connected, or may soon be, has acknowledged all that it is owed and was given all
-    /// that it was offered.
+    /// True when every peer that is there, or may soon be, has acknowledged all that it is owed and was given all that
+    /// it was offered.
     pub(crate) fn is_drained(&self) -> bool {
-        let may_come = |peer: &Peer| match peer.state() {
+        let may_hear = |peer: &Peer| match peer.state() {
             PeerState::Awaited { .. } => !mutant!("stops_await_no_peer"),
-            PeerState::Away { .. } => true,
-            PeerState::Up { .. } | PeerState::Gone => false,
+            // Also one whose link is down: its connection is made again, or it is given up.
+            PeerState::Up { .. } | PeerState::Away { .. } => true,
+            PeerState::Gone => false,
         };
-        let are_links_served = self.links.iter().all(|link| {
-            let may_leave = link.qp.is_some()
-                || link.next.is_some()
-                || self.peers.at(link.peer).is_some_and(may_come);
-            !may_leave || (link.channel.is_at_rest() && link.parked.is_empty())
+        let are_links_at_rest = self.links.iter().all(|link| {
+            let is_of_one = self.peers.at(link.peer).is_some_and(may_hear);
+            !is_of_one || (link.channel.is_at_rest() && link.parked.is_empty())
         });
         let mut peers = self.peers.iter();
-        are_links_served
-            && peers.all(|peer| !may_come(peer) || peer.parked.is_empty())
+        are_links_at_rest
+            && peers.all(|peer| !may_hear(peer) || peer.parked.is_empty())
             && self.neighbour_queues.is_empty()
     }
 

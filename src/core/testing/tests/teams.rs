@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{ARENA, Deaf};
-use crate::fabric::{AnyPort, Geometry, LoopbackPort};
+use crate::fabric::{AnyPort, Geometry, LoopbackPort, Port};
 use crate::ground::device::TaskName;
 use crate::ground::{Incarnation, Key, Nanos, Shape, StepId, catalogue, faults};
 use crate::memory::Tensor;
@@ -405,6 +405,37 @@ fn values_for_a_peer_that_is_about_to_come_leave_before_the_end() {
             assert!(turns.into_iter().any(|turn| turn == Progress::Stopped));
         }
     }
+}
+
+/// A link that is down says nothing of its peer, which is still to hear what it is owed.
+#[test]
+fn a_stop_waits_for_a_link_that_is_made_again() {
+    let now = Arc::new(AtomicU64::new(1));
+    let mut a = Shards::new('a', 1, 1, &now);
+    let mut b = Shards::new('b', 2, 1, &now);
+    connect(&mut a, &mut b);
+    settle(&mut [&mut a, &mut b]);
+    let key = Key::between("a", "b", "x").unwrap();
+    let (port, qp) = a.solos[0].queue_pair(&name('b'), 0).unwrap();
+    a.solos[0].ports_mut()[port].close(qp);
+    send(&mut a.solos[0], &key, 3);
+    settle(&mut [&mut a, &mut b]);
+    assert!(!a.solos[0].is_linked(&name('b'), 0));
+    a.solos[0].shut_down(Nanos(now.load(Ordering::Relaxed) + SECOND));
+    for _ in 0..20 {
+        assert_ne!(a.solos[0].turn(), Progress::Stopped);
+    }
+    connect(&mut a, &mut b);
+    let received = b.solos[0].recv(STEP, &key, Nanos::NEVER);
+    let mut has_ended = false;
+    for _ in 0..200 {
+        now.fetch_add(1_000_000, Ordering::Relaxed);
+        has_ended = has_ended || a.solos[0].turn() == Progress::Stopped;
+        b.turn();
+    }
+    assert!(has_ended, "well before its time is up");
+    let received = received.take().expect("it has come").unwrap();
+    assert_eq!(received.tensor.host().unwrap(), [3; 8]);
 }
 
 /// A shard that is late hears of the loss and of what was asked for before it in one turn.
