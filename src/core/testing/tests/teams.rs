@@ -339,6 +339,25 @@ impl Task for Last {
     }
 }
 
+/// Turns both until `ending` has ended, which takes it less than a fifth of a second.
+fn assert_ends(ending: &mut Shards, peer: &mut Shards, now: &AtomicU64) {
+    let mut running: Vec<_> = (0..ending.solos.len()).collect();
+    for _ in 0..200 {
+        now.fetch_add(1_000_000, Ordering::Relaxed);
+        running.retain(|&at| ending.solos[at].turn() != Progress::Stopped);
+        peer.turn();
+    }
+    assert!(running.is_empty(), "it ends well before its time is up");
+}
+
+/// What `ending` has sent is received, and then it ends.
+fn hears_before_the_end(peer: &mut Shards, ending: &mut Shards, key: &Key, now: &AtomicU64) {
+    let received = peer.solos[0].recv(STEP, key, Nanos::NEVER);
+    assert_ends(ending, peer, now);
+    let received = received.take().expect("it has come").unwrap();
+    assert_eq!(received.tensor.host().unwrap(), [3; 8]);
+}
+
 /// A shard that owes nothing ended while another of its process still had a value to send by its keys.
 #[test]
 fn the_last_value_of_a_task_leaves_by_a_neighbours_key() {
@@ -358,13 +377,7 @@ fn the_last_value_of_a_task_leaves_by_a_neighbours_key() {
     for solo in &mut a.solos {
         solo.shut_down(deadline);
     }
-    let mut running = vec![0, 1];
-    for _ in 0..200 {
-        now.fetch_add(1_000_000, Ordering::Relaxed);
-        running.retain(|&at| a.solos[at].turn() != Progress::Stopped);
-        b.turn();
-    }
-    assert!(running.is_empty(), "both end well before their time is up");
+    assert_ends(&mut a, &mut b, &now);
     let received = received.take().expect("it has come").unwrap();
     assert_eq!(received.tensor.host().unwrap(), [3; 8]);
 }
@@ -389,16 +402,7 @@ fn values_for_a_peer_that_is_about_to_come_leave_before_the_end() {
         if comes {
             let mut b = Shards::new('b', 2, 1, &now);
             connect(&mut a, &mut b);
-            let received = b.solos[0].recv(STEP, &key, Nanos::NEVER);
-            let mut has_ended = false;
-            for _ in 0..200 {
-                now.fetch_add(1_000_000, Ordering::Relaxed);
-                has_ended = has_ended || a.solos[0].turn() == Progress::Stopped;
-                b.turn();
-            }
-            assert!(has_ended, "well before its time is up");
-            let received = received.take().expect("it has come").unwrap();
-            assert_eq!(received.tensor.host().unwrap(), [3; 8]);
+            hears_before_the_end(&mut b, &mut a, &key, &now);
         } else {
             now.store(deadline.0 + 1, Ordering::Relaxed);
             let turns = (0..200).map(|_| a.solos[0].turn());
@@ -426,16 +430,7 @@ fn a_stop_waits_for_a_link_that_is_made_again() {
         assert_ne!(a.solos[0].turn(), Progress::Stopped);
     }
     connect(&mut a, &mut b);
-    let received = b.solos[0].recv(STEP, &key, Nanos::NEVER);
-    let mut has_ended = false;
-    for _ in 0..200 {
-        now.fetch_add(1_000_000, Ordering::Relaxed);
-        has_ended = has_ended || a.solos[0].turn() == Progress::Stopped;
-        b.turn();
-    }
-    assert!(has_ended, "well before its time is up");
-    let received = received.take().expect("it has come").unwrap();
-    assert_eq!(received.tensor.host().unwrap(), [3; 8]);
+    hears_before_the_end(&mut b, &mut a, &key, &now);
 }
 
 /// A shard that is late hears of the loss and of what was asked for before it in one turn.
