@@ -167,14 +167,10 @@ impl Inner {
         let reason = reason.to_owned();
         let status = PeerGone::Said { reason }.status(&self.task.to_string());
         for local in self.locals() {
-            // Another may have taken our name there.
-            let mut theirs = local.locals().into_iter();
-            if theirs.any(|known| std::ptr::eq(Arc::as_ptr(&known), self)) {
-                local.call_all(|| Call::PeerLost {
-                    task: self.task.clone(),
-                    status: status.clone(),
-                });
-            }
+            local.call_all(|| Call::PeerLost {
+                task: self.task.clone(),
+                status: status.clone(),
+            });
         }
     }
 

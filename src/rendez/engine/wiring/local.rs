@@ -33,8 +33,21 @@ pub(in crate::engine) fn mapped_by(
 }
 
 impl Inner {
-    /// The engines of this process that this one is connected with by loopback.
+    /// The engines of this process that this one is connected with by loopback; not one that knows another of its name
+    /// since.
     pub(in crate::engine) fn locals(&self) -> Vec<Arc<Self>> {
+        let knows_us = |local: &Arc<Self>| {
+            let known = local.connected_locally();
+            known
+                .iter()
+                .any(|known| std::ptr::eq(Arc::as_ptr(known), self))
+        };
+        let mut locals = self.connected_locally();
+        locals.retain(knows_us);
+        locals
+    }
+
+    fn connected_locally(&self) -> Vec<Arc<Self>> {
         let locals = self.locals.lock().unwrap_or_else(PoisonError::into_inner);
         locals.iter().filter_map(Weak::upgrade).collect()
     }
