@@ -163,16 +163,21 @@ def test_a_signal_that_ends_the_wait_for_services_ends_engines_first(engine, han
         one.add_peer({engine.task!r}, {engine.address!r})
         one.send((one.task, {engine.task!r}, "x"), 1)
         print(one.task, one.address, flush=True)
+        sys.stdin.readline()
         signal.signal(signal.SIGALRM, {handler})
         under_way(30)
         signal.setitimer(signal.ITIMER_REAL, 2)
         """)
     began = time.monotonic()
-    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         task, address = process.stdout.readline().split()
         engine.add_peer(task, address)
         assert engine.recv((task, engine.task, "x"), timeout=30).wait().item() == 1
+        # It hears that the program leaves; one that begins afterwards would wait for it to come back.
+        never = engine.recv((task, engine.task, "never"), timeout=30)
+        print(file=process.stdin, flush=True)
         with pytest.raises(rendez.RendezError, match="has left"):
-            engine.recv((task, engine.task, "never"), timeout=30).wait()
+            never.wait()
         assert (process.wait(30), process.stderr.read()) == (code, "")
     assert time.monotonic() - began < 25
