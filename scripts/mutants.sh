@@ -59,6 +59,8 @@ mutants=(
     "verbs_busy_pairs_kept           verbs::faults::a_queue_pair_ends_while_another_keeps_the_port_busy a queue pair never ends while the port is busy"
     "given_up_slots_kept             testing::tests::teams::values_that_are_given_up_leave_no_slots_behind values that are given up leave their slots behind"
     "stops_await_no_peer             testing::tests::teams::values_for_a_peer_that_is_about_to_come_leave_before_the_end a task that ends drops what a peer that is about to connect was sent"
+    "later_leases_not_told_held      testing::tests::teams::a_stop_does_not_wait_for_what_its_peer_has_received a peer that leaves hears of no value that is received while it waits"
+    "parked_leases_told_held         testing::tests::teams::a_stop_does_not_wait_for_what_its_peer_has_received a peer that leaves hears that a value was received, and it lies unread"
     "earlier_receives_outlive_peers  testing::tests::teams::a_receive_that_began_before_its_peer_was_lost_ends a receive that its shard hears of after the loss of its peer waits for another life"
     "stopped_receives_owe_on         testing::tests::teams::a_receive_that_has_asked_holds_no_shutdown_up what was asked for is owed though none waits for it"
     "left_links_stay_up              testing::tests::teams::a_peer_that_changes_its_number_of_shards_in_one_life_keeps_no_connection links that a peer has left stay connected"

@@ -211,6 +211,11 @@ fn messages() -> Vec<(&'static str, Message<'static>)> {
         ("hello", Message::Hello(hello)),
         ("bye", Message::Bye),
         ("finish", Message::Finish(StepId(7))),
+        ("drain", Message::Drain),
+        (
+            "held",
+            Message::Held(ticket(9, 8), &[1, 0, 16, 0, 2, 0, 32, 0]),
+        ),
     ]
 }
 

@@ -232,6 +232,7 @@ impl<V: Payload> Channel<V> {
         let value = offering.as_ref()?;
         let (meta, is_dead, size) = (value.meta(), value.is_dead(), value.size() as u64);
         let (peer, shows) = (self.session.peer(), self.settings.read_domain);
+        self.tell_drain();
         let Placed {
             ticket,
             region,
@@ -346,9 +347,14 @@ impl<V: Payload> Channel<V> {
 
     /// The peer's offered value is no longer needed here. Those that are released one after the other go in one frame.
     pub fn release(&mut self, offer: Ticket) {
+        self.queue_ticket(Kind::Release, offer, Message::Release(offer, &[]));
+    }
+
+    /// Adds the ticket to the frame that was queued last, if that is of this kind and has room; else queues `alone`.
+    pub(super) fn queue_ticket(&mut self, kind: Kind, ticket: Ticket, alone: Message<'_>) {
         let last = self.stream.last_mut();
-        if !last.is_some_and(|(frame, _)| frame.release_too(offer)) {
-            self.queue(&Message::Release(offer, &[]));
+        if !last.is_some_and(|(frame, _)| frame.add_ticket(kind, ticket)) {
+            self.queue(&alone);
         }
     }
 

@@ -133,6 +133,8 @@ pub enum Heard<'a, V> {
     },
     /// So many values of ours are no longer needed by the peer, and were let go.
     Released(usize),
+    /// The peer is about to leave: call `hold` for each value of its that was received and is read in place.
+    Drain,
     /// The peer asks whether an offer of an ended epoch is still read here: if not, `release` it.
     Recall(Ticket),
     /// The peer gives a key a number: call `interned`, or close the connection if the text is no key of ours.

@@ -4,6 +4,7 @@
 
 use super::credit::{Credit, lines};
 use super::demands::Demands;
+use super::drain::Drain;
 use super::heard::{Heard, OfferHeard, PushHeard, RequestHeard, ReturnedLease};
 use super::intern::{Given, Learned};
 use super::offers::Offers;
@@ -32,6 +33,7 @@ impl<V: Payload> Channel<V> {
             second_answers: SECOND_ANSWERS,
             offers: Offers::new(&settings),
             served: Served::new(),
+            drain: Drain::default(),
             counters: Counters::default(),
             settings,
         }
@@ -89,6 +91,7 @@ impl<V: Payload> Channel<V> {
         self.second_answers = SECOND_ANSWERS;
         self.offers.end_epoch();
         self.served.clear();
+        self.drain.end_epoch();
     }
 
     fn handle_hello(&mut self, hello: &Hello) -> Result<Heard<'static, V>, Violation> {
@@ -122,6 +125,9 @@ impl<V: Payload> Channel<V> {
             }
         }
         self.session.accept();
+        if self.offers.wanting() > 0 {
+            self.tell_drain();
+        }
         Ok(Heard::Up {
             incarnation: hello.incarnation,
             former: met.former.filter(|_| met.is_other_epoch),
@@ -274,7 +280,9 @@ impl<V: Payload> Channel<V> {
             },
             Message::Cancelled(request) => self.handle_end(request, None),
             Message::Failed(request, status) => self.handle_end(request, Some(status)),
-            Message::Release(offer, more) => return Ok(self.handle_release(offer, more)),
+            Message::Release(offer, more) => {
+                return Ok(self.handle_release(tickets(offer, more)));
+            }
             Message::Recall(offer) => Heard::Recall(offer),
             Message::Intern(number, "") => {
                 self.learned.unlearn(number);
@@ -284,19 +292,17 @@ impl<V: Payload> Channel<V> {
             Message::Abort(step, status) => Heard::Abort { step, status },
             Message::Bye => Heard::Bye,
             Message::Finish(step) => Heard::Finish(step),
+            Message::Drain => self.handle_drain(),
+            Message::Held(offer, more) => return self.handle_held(tickets(offer, more)),
             Message::Credit | Message::Push(_) | Message::Offer(_) | Message::Hello(_) => {
                 Heard::Nothing
             }
         })
     }
 
-    fn handle_release(&mut self, offer: Ticket, more: &[u8]) -> Heard<'static, V> {
-        let more = more
-            .chunks_exact(4)
-            .filter_map(|packed| packed.first_chunk());
-        let more = more.map(|packed| Ticket::unpack(u32::from_le_bytes(*packed)));
+    fn handle_release(&mut self, offers: impl Iterator<Item = Ticket>) -> Heard<'static, V> {
         let (mut released, mut stale) = (0, 0);
-        for offer in std::iter::once(offer).chain(more) {
+        for offer in offers {
             if self.offers.release(offer) {
                 released += 1;
             } else {
@@ -461,7 +467,7 @@ impl<V: Payload> Channel<V> {
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
         let [requests, _, writes, frames] = self.load();
-        requests + writes + frames + self.offers.len() == 0
+        requests + writes + frames + self.offers.wanting() == 0
     }
 
     /// True if an ended connection has left nothing here: nothing is kept for the peer either.
@@ -570,4 +576,13 @@ impl<V: Payload> Channel<V> {
     pub fn lives_of_peer(&self) -> u32 {
         self.session.lives_of_peer()
     }
+}
+
+/// The tickets of a frame that names several: one, and those behind it.
+fn tickets(first: Ticket, more: &[u8]) -> impl Iterator<Item = Ticket> + '_ {
+    let more = more
+        .chunks_exact(4)
+        .filter_map(|packed| packed.first_chunk());
+    let more = more.map(|packed| Ticket::unpack(u32::from_le_bytes(*packed)));
+    std::iter::once(first).chain(more)
 }

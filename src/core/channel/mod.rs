@@ -18,6 +18,7 @@ mod commands;
 mod credit;
 mod demand;
 mod demands;
+mod drain;
 pub mod heard;
 mod inputs;
 pub(crate) mod intern;
@@ -43,6 +44,7 @@ use crate::wire::Ticket;
 use crate::wire::message::Hello;
 use credit::Credit;
 use demands::Demands;
+use drain::Drain;
 use intern::{Given, Learned};
 use offers::Offers;
 use served::Served;
@@ -149,5 +151,6 @@ pub struct Channel<V> {
     second_answers: u32,
     offers: Offers<V>,
     served: Served,
+    drain: Drain,
     counters: Counters,
 }

@@ -8,7 +8,7 @@ use super::heard::{ReturnedLease, Violation};
 use super::keyed::{Keyed, OfKey};
 use super::{ChannelSettings, Payload, Rule};
 use crate::ground::limits::PARKED_REQUESTS;
-use crate::ground::{Incarnation, Region, StepId};
+use crate::ground::{Incarnation, MemoryKind, Region, StepId};
 use crate::rendezvous::KeyId;
 use crate::wire::message::Subject;
 use crate::wire::{Point, Ticket};
@@ -27,6 +27,8 @@ pub(super) struct Offered<V> {
     reader: Option<Incarnation>,
     /// Its epoch is over, and the peer may read it all the same.
     is_kept: bool,
+    /// The peer of this epoch has said that it holds it.
+    is_held: bool,
 }
 
 impl<V> OfKey for Offered<V> {
@@ -42,6 +44,8 @@ pub(super) struct Offers<V> {
     weighed: Vec<(Option<StepId>, i64)>,
     /// Values of ended epochs that the peer may still read.
     kept: usize,
+    /// Values of this epoch that the peer holds.
+    held: usize,
     /// Those that can be read in place, with those kept: no more than `limit`, and what is beyond is copied.
     readable: usize,
     limit: usize,
@@ -63,6 +67,7 @@ impl<V: Payload> Offers<V> {
             all: Keyed::new(2 * settings.offers + PARKED_REQUESTS),
             weighed: Vec::new(),
             kept: 0,
+            held: 0,
             readable: 0,
             limit: settings.offers,
             leases_stay: settings.rules.on(Rule::LeaseStays),
@@ -79,6 +84,11 @@ impl<V: Payload> Offers<V> {
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.all.len() - self.kept
+    }
+
+    /// How many are on offer and not held by the peer: it may still need us for them.
+    pub(super) fn wanting(&self) -> usize {
+        self.len() - self.held
     }
 
     /// How many lie here, with those of ended epochs.
@@ -130,6 +140,7 @@ impl<V: Payload> Offers<V> {
                 is_lent: lent.is_some(),
                 reader,
                 is_kept: false,
+                is_held: false,
             })
         })?;
         self.readable += usize::from(region.is_some());
@@ -145,6 +156,7 @@ impl<V: Payload> Offers<V> {
     pub(super) fn take(&mut self, ticket: Ticket) -> Option<Offered<V>> {
         let offered = self.all.remove(ticket)?;
         self.kept -= usize::from(offered.is_kept);
+        self.held -= usize::from(offered.is_held);
         self.readable -= usize::from(offered.is_readable);
         let weight = offered.value.weight() as i64;
         self.weigh(offered.point.step, offered.is_readable, -weight);
@@ -157,8 +169,10 @@ impl<V: Payload> Offers<V> {
             return false;
         };
         let (is_kept, is_readable) = (offered.is_kept, offered.is_readable);
+        let is_held = offered.is_held;
         let (step, weight) = (offered.point.step, offered.value.weight() as i64);
         self.kept -= usize::from(is_kept);
+        self.held -= usize::from(is_held);
         self.readable -= usize::from(is_readable);
         self.weigh(step, is_readable, -weight);
         self.all.discard(ticket)
@@ -196,6 +210,22 @@ impl<V: Payload> Offers<V> {
         }
     }
 
+    /// The peer holds a value of this epoch: where it lies in memory of the host, it needs nothing of us any more. A
+    /// device's memory may be another's, which goes back when we end. False if it is there no more.
+    pub(super) fn hold(&mut self, ticket: Ticket) -> Result<bool, Violation> {
+        let Some(offered) = self.all.at_mut(ticket) else {
+            return Ok(false);
+        };
+        if !offered.is_readable {
+            return Err(Violation::Lease);
+        }
+        let region = offered.value.region();
+        if region.is_some_and(|region| region.kind == MemoryKind::Host) && !offered.is_kept {
+            self.held += usize::from(!std::mem::replace(&mut offered.is_held, true));
+        }
+        Ok(true)
+    }
+
     /// An epoch ends: every offer goes, except those that the peer may be reading. Giving it up proves nothing about
     /// its process, so that memory stays as it is until the peer releases it, or is proved gone.
     pub(super) fn end_epoch(&mut self) {
@@ -206,6 +236,7 @@ impl<V: Payload> Offers<V> {
             if offered.is_readable && self.leases_stay {
                 reached!("read_by_a_lost_peer");
                 self.kept += usize::from(!std::mem::replace(&mut offered.is_kept, true));
+                self.held -= usize::from(std::mem::take(&mut offered.is_held));
             } else {
                 self.take(ticket);
             }

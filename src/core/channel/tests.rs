@@ -1,11 +1,12 @@
 //! Tests of the channel as a pure machine: a frame is built, handled, and what must follow is stated.
 //!
-//! `hello`, `bounds`, `credit`, `keys`, `flows`, `lent` and `resume` hold one channel in the hand and play its peer
-//! frame by frame; `pair` and `asking` wire two back to back over a connection that breaks.
+//! `hello`, `bounds`, `credit`, `keys`, `flows`, `lent`, `drain` and `resume` hold one channel in the hand and play its
+//! peer frame by frame; `pair` and `asking` wire two back to back over a connection that breaks.
 
 mod asking;
 mod bounds;
 mod credit;
+mod drain;
 mod dropped;
 mod flows;
 mod hello;

@@ -155,14 +155,22 @@ impl Leases {
         self.find(is_it).is_some()
     }
 
+    /// Tells `look` the token of every lease that is out, or on its way home. Looks at every entry.
+    pub fn each(&self, look: impl FnMut(LeaseToken)) {
+        self.entries().map(Lease::token).for_each(look);
+    }
+
     fn find(&self, is_it: impl Fn(LeaseToken) -> bool) -> Option<&Lease> {
+        self.entries().find(|entry| is_it(entry.token()))
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &Lease> {
         let Entries(entries) = self.owner.estate();
-        // SAFETY: the entries lie in the owner's estate, which outlives this call.
+        // SAFETY: the entries lie in the owner's estate, which outlives this borrow of it.
         let entries = unsafe { entries.as_ref() };
-        entries.iter().find(|entry| {
-            // Only the owner changes either, and it is here: an entry with a mapping is out, or on its way home.
-            !entry.mapped.load(Ordering::Relaxed).is_null() && is_it(entry.token())
-        })
+        // Only the owner changes it, and it is here: an entry with a mapping is out, or on its way home.
+        let is_out = |entry: &&Lease| !entry.mapped.load(Ordering::Relaxed).is_null();
+        entries.iter().filter(is_out)
     }
 
     /// The token of the lease that a tensor is of, if it is one of this table.
@@ -171,6 +179,15 @@ impl Leases {
         let lease = tensor.lease()?;
         // Only the owner changes a token, and it is here.
         (lease.home == self.owner.home()).then(|| lease.token())
+    }
+
+    /// Gives the lease that a tensor is of another token, if it is one of this table: see [`Leases::retag`].
+    pub fn put_token(&self, tensor: &Tensor, token: LeaseToken) {
+        if let Some(lease) = tensor.lease()
+            && lease.home == self.owner.home()
+        {
+            lease.put_token(token);
+        }
     }
 
     /// The lease that came home last and is not reclaimed yet, as a number to compare; zero for none.

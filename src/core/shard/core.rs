@@ -29,6 +29,7 @@ use crate::mail::call::{MessageKey, ShardMessage};
 use crate::mail::{Handed, Received, ShardStats};
 use crate::memory::{Leases, Pool};
 use crate::rendezvous::{Arrived, KeyId, Origin, Slot, Table};
+use crate::trace::Path;
 use crate::trace::stages::Stages;
 use crate::wire::Point;
 
@@ -295,6 +296,9 @@ impl Core {
     pub(crate) fn taken(&mut self, value: Value) -> Received {
         if value.lines > 0 {
             self.return_lines(value.link, value.lines);
+        }
+        if value.path == Path::Lease {
+            self.hold(&value.tensor);
         }
         Received {
             tensor: value.tensor,

@@ -120,9 +120,7 @@ impl Core {
             }
         }
         self.send_queue.fail(&status, |_| true);
-        for link in self.links.ids() {
-            self.links.touch(link);
-        }
+        self.links.drain();
     }
 
     /// True when every peer that is there, or may soon be, has acknowledged all that it is owed and was given all that

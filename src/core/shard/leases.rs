@@ -59,6 +59,9 @@ const fn parts(token: LeaseToken) -> (LinkId, u32, Ticket) {
     )
 }
 
+/// Of a token: its value has left the table, for someone who reads it.
+const TAKEN: LeaseToken = 1 << 96;
+
 /// The link that a lease came by.
 pub(super) const fn link_of(token: LeaseToken) -> LinkId {
     parts(token).0
@@ -207,6 +210,40 @@ impl Core {
             entry.channel.release(offer);
         }
         self.links.touch(link);
+    }
+
+    /// A value has left the table for a waiter: the peer hears so, if it is about to leave. What lies here unread would
+    /// go with the peer.
+    #[inline(never)]
+    pub(super) fn hold(&mut self, tensor: &Tensor) {
+        let Some(token) = self.leases.token_of(tensor) else {
+            return;
+        };
+        self.leases.put_token(tensor, token | TAKEN);
+        let (link, life, offer) = parts(token);
+        if let Some(entry) = self.links.at_mut(link)
+            && entry.channel.life() == life
+            && entry.channel.hold(offer)
+        {
+            self.links.touch(link);
+        }
+    }
+
+    /// The peer is about to leave: it hears what it need not wait for. A lease outlives it.
+    pub(super) fn tell_held(&mut self, link: LinkId) {
+        let Self { leases, links, .. } = self;
+        let Some(entry) = links.at_mut(link) else {
+            return;
+        };
+        let life = entry.channel.life();
+        leases.each(|token| {
+            let (of, then, offer) = parts(token);
+            let is_taken = token & TAKEN != 0 || mutant!("parked_leases_told_held");
+            if of == link && then == life && is_taken {
+                entry.channel.hold(offer);
+            }
+        });
+        links.touch(link);
     }
 
     /// Leases whose last handle is gone, wherever it was dropped: the peers get their memory back.

@@ -136,6 +136,8 @@ pub(crate) struct Links {
     /// No link that went to another peer was in a later epoch then. A peer that is met again, and was forgotten
     /// meanwhile, remembers the epoch of the link that it had.
     spared_epoch: u64,
+    /// The shard is about to stop: see [`Links::drain`].
+    is_draining: bool,
     /// By port and queue pair: the link.
     by_qp: Vec<Vec<LinkId>>,
     /// Those that have frames due.
@@ -155,6 +157,7 @@ impl Links {
             spare: Vec::new(),
             left: Vec::new(),
             spared_epoch: 0,
+            is_draining: false,
             by_qp: vec![Vec::new(); ports],
             dirty: Vec::new(),
             timers: LinkTimers::default(),
@@ -186,6 +189,15 @@ impl Links {
         self.rows.iter_mut()
     }
 
+    /// The shard is about to stop: peers hear so, also those that come yet.
+    pub(super) fn drain(&mut self) {
+        self.is_draining = true;
+        for link in self.ids() {
+            self.rows[link].channel.drain();
+            self.touch(link);
+        }
+    }
+
     /// A link for that peer: a spare one, or one with the channel that `make` gives. It begins in an epoch that no
     /// link of an earlier peer has had.
     pub(super) fn assign(&mut self, peer: PeerId, make: impl FnOnce() -> Channel<Value>) -> LinkId {
@@ -199,6 +211,9 @@ impl Links {
             return link;
         }
         let mut channel = make();
+        if self.is_draining {
+            channel.drain();
+        }
         if self.spared_epoch > 0 {
             channel.rebind(self.spared_epoch + 1);
         }

@@ -224,6 +224,9 @@ impl Core {
         };
         self.stats.delivered += 1;
         self.stages.meets(trace);
+        if let Some(tensor) = arriving.in_place() {
+            self.hold(tensor);
+        }
         self.bring_value(waiter, from, arriving);
         self.return_lines(link, lines);
         self.settle_demands_of(link, slot);
@@ -344,6 +347,7 @@ impl Core {
                 status,
             } => self.heard_end(link, ticket, demand, status),
             Heard::Recall(offer) => self.recalled(link, offer),
+            Heard::Drain => self.tell_held(link),
             Heard::Intern { number, text } => self.heard_intern(link, number, text),
             Heard::Abort { step, status } => {
                 let status = status_of(&status);

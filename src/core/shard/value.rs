@@ -109,11 +109,22 @@ pub(crate) enum Waiter {
 /// A value that is all here, and is made only where it goes: each hand that it passed through would copy it.
 pub(super) trait Arriving {
     fn received(self) -> Received;
+
+    /// Its bytes, if they are read where they lie with a peer.
+    #[inline(always)]
+    fn in_place(&self) -> Option<&Tensor> {
+        None
+    }
 }
 
 impl Arriving for Received {
     #[inline(always)]
     fn received(self) -> Self {
         self
+    }
+
+    #[inline(always)]
+    fn in_place(&self) -> Option<&Tensor> {
+        (self.path == Path::Lease).then_some(&self.tensor)
     }
 }

@@ -108,6 +108,8 @@ impl<'a> Message<'a> {
                 frame.words[2] = step.0;
                 frame
             }
+            Self::Drain => head(Kind::Drain, 0),
+            Self::Held(ticket, _) => head(Kind::Held, ticket.packed()),
         };
         (finish(frame, &body, self.trailing()), body)
     }
@@ -119,7 +121,7 @@ impl<'a> Message<'a> {
             Self::Push(push) => push.data,
             Self::Failed(_, status) | Self::Abort(_, status) => status.clipped().as_bytes(),
             Self::Intern(_, text) => text.as_bytes(),
-            Self::Release(_, more) => more,
+            Self::Release(_, more) | Self::Held(_, more) => more,
             _ => &[],
         }
     }
@@ -210,10 +212,11 @@ impl Push<'_> {
 }
 
 impl Frame {
-    /// Adds a ticket to a frame that releases others. False, and nothing happens, if it is another or has no room.
-    pub(crate) const fn release_too(&mut self, ticket: Ticket) -> bool {
+    /// Adds a ticket to a frame of that kind, which names others. False, and nothing happens, if it is of another kind
+    /// or has no room.
+    pub(crate) const fn add_ticket(&mut self, kind: Kind, ticket: Ticket) -> bool {
         let len = self.body_len() as usize;
-        if self.kind() != Kind::Release as u8 || len + 4 > INLINE_BODY_MAX {
+        if self.kind() != kind as u8 || len + 4 > INLINE_BODY_MAX {
             return false;
         }
         self.words[6 + len / 8] |= (ticket.packed() as u64) << (len % 8 * 8);

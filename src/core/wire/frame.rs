@@ -70,6 +70,10 @@ kinds! {
     Bye = 13;
     /// The sender has done its part of a step: what it has sent in it, it has sent.
     Finish = 14;
+    /// The sender is about to leave: the receiver tells which of the values on offer it holds.
+    Drain = 15;
+    /// An offered value's memory is held by the receiver, which needs no more for it.
+    Held = 16;
 }
 
 /// The flag bits of a frame.

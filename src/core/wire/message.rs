@@ -206,4 +206,10 @@ pub enum Message<'a> {
     Bye,
     /// The sender has cleaned the step up: no value follows in it, and none of what was not handed over yet.
     Finish(StepId),
+    /// The sender is about to leave. The receiver answers with a `Held` for each value of the sender's that was
+    /// received and is read in place, and from then on says so of each that is.
+    Drain,
+    /// The offered value was received and is read in place: nothing more is owed for it, even if the sender leaves. The
+    /// release follows when it is read no more. More tickets follow as in a release.
+    Held(Ticket, &'a [u8]),
 }

@@ -55,6 +55,8 @@ impl<'a> Message<'a> {
             }),
             Kind::Bye => Self::Bye,
             Kind::Finish => Self::Finish(StepId(frame.words[2])),
+            Kind::Drain => Self::Drain,
+            Kind::Held => Self::Held(ticket, reader.tickets()?),
         };
         reader.end()?;
         Ok(message)

@@ -503,8 +503,8 @@ impl Engine {
     /// until `deadline` has passed, then everything that still waits hears `Aborted: Shutdown`. While another thread
     /// stops it already, this waits for that end, a second longer than `deadline` at most.
     ///
-    /// A value that a peer reads in place counts as on its way as long as the peer holds it: this task is not told when
-    /// it was received, but when it is let go of. It can be read there afterwards too.
+    /// A value in this engine's memory that a peer has received in place is no longer on its way, though the peer holds
+    /// it: it can be read there afterwards too. A device's is, until it is let go of.
     ///
     /// On the thread of a shard, as in an in-shard task, it only begins, and returns at once: a shard cannot wait for
     /// its own end. In a child of `fork` nothing happens: the engine is the parent's.

@@ -29,7 +29,7 @@ const fn set_body_len(frame: &mut Frame, len: usize) {
 
 #[test]
 fn kind_a_number_that_is_none() {
-    for number in [0, 15, 200, 0xf0, 0xff] {
+    for number in [0, 17, 200, 0xf0, 0xff] {
         assert_eq!(
             spoilt(Kind::Credit, |frame, _| set_byte(frame, 4, number)),
             Err(Malformed::Kind)
@@ -87,6 +87,8 @@ fn body_one_that_is_too_short_or_too_long_for_its_kind() {
         Kind::Credit,
         Kind::Bye,
         Kind::Finish,
+        Kind::Drain,
+        Kind::Held,
     ] {
         let some = spoilt(kind, |frame, _| set_body_len(frame, 1));
         assert_eq!(some, Err(Malformed::Body), "{kind:?} has no body");

@@ -132,6 +132,8 @@ impl AnyValue {
             Kind::Hello => Message::Hello(self.hello),
             Kind::Bye => Message::Bye,
             Kind::Finish => Message::Finish(StepId(self.number)),
+            Kind::Drain => Message::Drain,
+            Kind::Held => Message::Held(self.ticket, &self.data[..self.data.len().min(16) & !3]),
         }
     }
 }

@@ -140,8 +140,8 @@ class Engine:
     def close(self, timeout: float | None = None) -> None:
         """
         Ends the task: what is under way has so many seconds to arrive, and what waits then fails. None stands for the
-        setting `drain_timeout`, `math.inf` for no bound. A tensor that a peer reads in place is under way as long as
-        the peer holds it; it can be read there afterwards too.
+        setting `drain_timeout`, `math.inf` for no bound. A tensor that a peer has received and reads in place can be
+        read there afterwards too; one of a device is under way as long as the peer holds it.
         """
     @property
     def _shares_secret(self) -> bool: ...
