@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::attr;
-use super::flow::{Graph, NodeId};
+use super::flow::{Graph, Node, NodeId};
 use super::ops::Role;
 use rendez::ground::{Status, catalogue};
 
@@ -199,6 +199,18 @@ impl Frames {
                     _ => Ok(()),
                 }
             }
+            _ if index != ROOT && is_given_out(node) => {
+                let fetched = node
+                    .inputs()
+                    .first()
+                    .map(|input| &graph.node(input.node).name);
+                Err(refuse(format!(
+                    "{{{{node {}}}}} is in loop \"{}\", and has a value for each iteration: fetch what an Exit of it \
+                     gives.",
+                    fetched.unwrap_or(&node.name),
+                    self.frames[index].name
+                )))
+            }
             _ => Ok(()),
         }
     }
@@ -218,6 +230,16 @@ impl Frames {
             }
         }
         Ok(())
+    }
+}
+
+/// True if the client of a step takes what the node is given: one value.
+fn is_given_out(node: &Node) -> bool {
+    let is_of_client = || attr::bool(&node.attrs, "client_terminated") == Some(true);
+    match node.op.name() {
+        "_Retval" => true,
+        "_Send" => is_of_client(),
+        _ => false,
     }
 }
 

@@ -91,3 +91,35 @@ fn nothing_leaves_a_loop_it_is_not_in() {
         refused(&graph, "stands outside all loops");
     }
 }
+
+/// What stands in a loop has a value for each iteration, and a step gives one.
+#[test]
+fn what_is_fetched_has_left_its_loop() {
+    for (op, is_of_client) in [
+        ("_Retval", None),
+        ("_Send", Some(true)),
+        ("_Send", Some(false)),
+    ] {
+        let (mut graph, one) = builder();
+        let inside = enter(&mut graph, one, "f");
+        let node = graph.node(op).input(inside);
+        let node = match is_of_client {
+            None => node.attr("index", 0i64),
+            Some(is_of_client) => node
+                .attr("tensor_name", "x")
+                .attr("send_device", "/job:a/task:0")
+                .attr("recv_device", "/job:a/task:0")
+                .attr("send_device_incarnation", 1i64)
+                .attr("client_terminated", is_of_client),
+        };
+        node.build().expect("a node");
+        if is_of_client == Some(false) {
+            Frames::of(graph.graph()).expect("a value for another task has an iteration");
+        } else {
+            refused(
+                &graph,
+                "is in loop \"f\", and has a value for each iteration",
+            );
+        }
+    }
+}
