@@ -91,6 +91,23 @@ impl Call<'_> {
             return Ok(tensor);
         }
         // Foreign memory may begin anywhere.
+        self.copied(&tensor)
+    }
+
+    /// Input `index` to keep beyond the step: in memory of this task, where a peer's is kept no longer than it is read.
+    pub(crate) fn kept(&self, index: usize) -> Result<Tensor, Fault> {
+        let tensor = self.tensor(index)?;
+        if !tensor.is_leased() {
+            return Ok(tensor);
+        }
+        if tensor.dtype() == DType::String {
+            let items: Vec<_> = tensor.strings()?.iter().collect();
+            return Ok(self.home.strings(tensor.shape(), &items)?);
+        }
+        self.copied(&tensor)
+    }
+
+    fn copied(&self, tensor: &Tensor) -> Result<Tensor, Fault> {
         let mut room = self.home.allocate(tensor.meta())?;
         room.bytes_mut().copy_from_slice(tensor.host()?);
         Ok(room.finish())

@@ -3,7 +3,7 @@
 //! A reference and a handle are the same thing here. What differs is the texts of refusals, which are the original's,
 //! and what a handle leads to after its variable was forgotten: the next one of that name.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::row::{Row, row};
 use crate::graph::gradients::{none, passed};
@@ -200,19 +200,19 @@ fn variable(node: &Node, is_declared: bool) -> Made {
         Some(dims) if is_declared => Some(Shape::new(&dims)?),
         _ => None,
     };
-    let found: Mutex<Option<Arc<Variable>>> = Mutex::default();
+    // The kernel lives as long as its session, and a variable that was forgotten as long as a step has it.
+    let found: Mutex<Weak<Variable>> = Mutex::default();
     made(Cost::Light, move |call| {
         let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-        let variable = match found.as_ref().filter(|variable| !variable.is_forgotten()) {
-            Some(variable) => Arc::clone(variable),
-            None => {
-                let variable = call.home.variables.find(&container, &name);
-                if let Some(shape) = declared {
-                    variable.declare(shape);
-                }
-                Arc::clone(found.insert(variable))
+        let known = found.upgrade().filter(|variable| !variable.is_forgotten());
+        let variable = known.unwrap_or_else(|| {
+            let variable = call.home.variables.find(&container, &name);
+            if let Some(shape) = declared {
+                variable.declare(shape);
             }
-        };
+            *found = Arc::downgrade(&variable);
+            variable
+        });
         call.outputs.push(Value::Variable(variable));
         Ok(())
     })
@@ -227,7 +227,7 @@ fn assign_shape(known: Known<'_>) -> Inferred {
 }
 
 fn assign(call: &mut Call<'_>, validate: bool) -> Done {
-    let (variable, content) = (call.variable(0)?, call.tensor(1)?);
+    let (variable, content) = (call.variable(0)?, call.kept(1)?);
     let held = call.hold(variable)?;
     let shape = variable
         .read()
@@ -248,7 +248,7 @@ fn assign(call: &mut Call<'_>, validate: bool) -> Done {
 }
 
 fn assign_handle(call: &mut Call<'_>, validate: bool) -> Done {
-    let (variable, content) = (call.handle(0)?, call.tensor(1)?);
+    let (variable, content) = (call.handle(0)?, call.kept(1)?);
     let held = call.hold(&variable)?;
     if let Ok(old) = variable.read() {
         if old.dtype() != content.dtype() {

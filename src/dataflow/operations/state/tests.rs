@@ -276,3 +276,25 @@ fn no_addition_is_lost() {
     });
     assert_eq!(content(&handle), [1000.0]);
 }
+
+/// A kernel that had found a variable kept its content for the session's life.
+#[test]
+fn a_variable_that_is_forgotten_gives_its_memory_back() {
+    let home = home();
+    let shape = PartialShape::known(&[2]).to_proto();
+    let kernel = kernel("VarHandleOp", &[], |node| {
+        node.attr("dtype", DtFloat).attr("shape", shape)
+    });
+    let kernel = kernel.expect("a kernel");
+    let find = || call(&*kernel, &home, &[]).expect("a variable").remove(0);
+    let handle = find();
+    let variable = handle.variable().expect("a variable");
+    variable.assign(tensor(&[2], &[1f32, 2.0]));
+    assert!(find().variable().expect("a variable").is_initialized());
+    let watched = std::sync::Arc::downgrade(variable);
+    home.variables.forget(variable);
+    assert!(watched.upgrade().is_some(), "a step has it");
+    drop(handle);
+    assert!(watched.upgrade().is_none());
+    assert!(!find().variable().expect("a variable").is_initialized());
+}

@@ -3,6 +3,7 @@
 
 mod engines;
 mod flow;
+mod lent;
 mod random;
 mod variables;
 
