@@ -4,7 +4,7 @@
 
 use super::Call;
 use super::broadcast::Walk;
-use super::call::{Done, Fault};
+use super::call::{Done, Fault, heap_of};
 use rendez::ground::limits::STRING_TENSOR_BYTES_MAX;
 use rendez::ground::{DType, Shape};
 use rendez::memory::Tensor;
@@ -102,7 +102,7 @@ fn strings(
         elements.push(input.strings()?.iter().collect::<Vec<_>>());
     }
     let elements: Vec<_> = elements.iter().map(Vec::as_slice).collect();
-    let mut out = vec![&b""[..]; shape.elements() as usize];
+    let mut out = heap_of(shape.elements() as usize, &b""[..])?;
     how.arrange(&elements, &b""[..], &mut out)?;
     let bytes: usize = out.iter().map(|item| item.len() + 8).sum();
     if bytes > STRING_TENSOR_BYTES_MAX {

@@ -57,6 +57,11 @@ pub(crate) fn count(dims: impl Iterator<Item = usize>) -> usize {
     dims.fold(1, usize::saturating_mul)
 }
 
+/// As [`count`], of dimensions as shapes have them.
+pub(crate) fn count_of(dims: &[u64]) -> usize {
+    count(dims.iter().map(|&dim| dim as usize))
+}
+
 impl<const N: usize> Walk<N> {
     /// The rows of `out`, in which each of `operands` is broadcast.
     pub(crate) fn broadcast(out: Shape, operands: [Shape; N]) -> Self {

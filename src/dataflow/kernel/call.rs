@@ -228,6 +228,24 @@ pub(crate) fn check_string_bytes(bytes: usize) -> Done {
     Err(Status::of(catalogue::GRAPH_LIMIT, message).into())
 }
 
+/// Room of the heap for so many. What is not there is refused: the heap itself would end the process.
+pub(crate) fn heap<T>(len: usize) -> Result<Vec<T>, Fault> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(len).map_err(|_| {
+        let bytes = len.saturating_mul(size_of::<T>());
+        let message = format!("{bytes} bytes beside its output are not there: give it less");
+        Status::of(catalogue::GRAPH_LIMIT, message)
+    })?;
+    Ok(room)
+}
+
+/// As [`heap`], with `value` at every place.
+pub(crate) fn heap_of<T: Clone>(len: usize, value: T) -> Result<Vec<T>, Fault> {
+    let mut room = heap(len)?;
+    room.resize(len, value);
+    Ok(room)
+}
+
 /// The elements of a tensor. Not inlined: it is compiled once for each type, not for each kernel.
 #[inline(never)]
 pub(crate) fn elements<T: Element>(tensor: &Tensor) -> Result<&[T], Fault> {
@@ -244,7 +262,9 @@ pub(crate) fn elements_mut<T: Element>(room: &mut TensorBuilder) -> Result<&mut 
 pub(crate) fn integers(tensor: &Tensor) -> Result<Vec<i64>, Fault> {
     fn wide<T: Element + Into<i64>>(tensor: &Tensor) -> Result<Vec<i64>, Fault> {
         let elements = tensor.as_slice::<T>()?;
-        Ok(elements.iter().map(|&number| number.into()).collect())
+        let mut integers = heap(elements.len())?;
+        integers.extend(elements.iter().map(|&number| number.into()));
+        Ok(integers)
     }
     match tensor.dtype() {
         DType::I8 => wide::<i8>(tensor),

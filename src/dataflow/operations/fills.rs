@@ -7,8 +7,8 @@ use crate::graph::gradients::{Back, Flows, all_axes, none};
 use crate::graph::infer::{self, Inferred, Known, merged, said, same, size, unknown};
 use crate::graph::{Node, Output, PartialShape, attr};
 use crate::kernel::arrange::{Arrange, Strided, arranged};
-use crate::kernel::broadcast::{Walk, broadcast};
-use crate::kernel::call::{Done, axis_of, integers, shape_of};
+use crate::kernel::broadcast::{Walk, broadcast, count_of};
+use crate::kernel::call::{Done, axis_of, heap, integers, shape_of};
 use crate::kernel::make::{Cost, Made, dtype, for_each_said, made, product, typed};
 use crate::kernel::numbers::Number;
 use crate::kernel::{Call, Value};
@@ -385,7 +385,7 @@ fn one_hot(call: &mut Call<'_>, axis: i64) -> Done {
         return Err(format!("depth must be non-negative, got: {depth}").into());
     };
     let mut dims: Vec<u64> = indices.shape().dims().collect();
-    let inner = dims[axis..].iter().product::<u64>() as usize;
+    let inner = count_of(&dims[axis..]);
     dims.insert(axis, depth);
     let shape = Shape::new(&dims)?;
     let classes = integers(&indices)?;
@@ -394,8 +394,10 @@ fn one_hot(call: &mut Call<'_>, axis: i64) -> Done {
             .ok()
             .filter(|&index| (index as u64) < depth)
     };
+    let mut on_places = heap(classes.len())?;
+    on_places.extend(classes.iter().map(on_of));
     let how = OneHot {
-        on: classes.iter().map(on_of).collect(),
+        on: on_places,
         depth: depth as usize,
         inner,
     };
@@ -419,7 +421,7 @@ impl Arrange for OneHot {
             return Err("on_value and off_value must be scalars".into());
         };
         out.fill(*off);
-        let blocks = out.chunks_exact_mut((self.depth * self.inner).max(1));
+        let blocks = out.chunks_exact_mut(self.depth.saturating_mul(self.inner).max(1));
         for (block, classes) in blocks.zip(self.on.chunks_exact(self.inner.max(1))) {
             for (column, class) in classes.iter().enumerate() {
                 let place = class.map(|class| class * self.inner + column);

@@ -7,8 +7,8 @@ use crate::graph::gradients::{Back, Flows};
 use crate::graph::infer::{Inferred, Known, unknown};
 use crate::graph::{Output, PartialShape, attr};
 use crate::kernel::arrange::{Arrange, arranged, strides};
-use crate::kernel::broadcast::count;
-use crate::kernel::call::{Done, axis_of, integers};
+use crate::kernel::broadcast::{count, count_of};
+use crate::kernel::call::{Done, axis_of, heap, integers};
 use crate::kernel::make::{Cost, made, product, typed};
 use crate::kernel::numbers::Number;
 use crate::kernel::{Call, Value};
@@ -198,7 +198,7 @@ fn gather(call: &mut Call<'_>, axis: i64, batch: i64) -> Done {
     }
     let size = own[axis];
     let integers = integers(&indices)?;
-    let mut places = Vec::with_capacity(integers.len());
+    let mut places = heap(integers.len())?;
     for (at, &index) in integers.iter().enumerate() {
         let place = u64::try_from(index).ok().filter(|&index| index < size);
         let Some(place) = place else {
@@ -210,14 +210,13 @@ fn gather(call: &mut Call<'_>, axis: i64, batch: i64) -> Done {
         };
         places.push(place as usize);
     }
-    let product = |dims: &[u64]| dims.iter().product::<u64>() as usize;
     let dims = [&own[..axis], &index_dims[batch..], &own[axis + 1..]].concat();
     let how = Picks {
         indices: places,
-        per_batch: product(&index_dims[batch..]),
-        outer: product(&own[batch..axis]),
+        per_batch: count_of(&index_dims[batch..]),
+        outer: count_of(&own[batch..axis]),
         size: size as usize,
-        inner: product(&own[axis + 1..]),
+        inner: count_of(&own[axis + 1..]),
     };
     let picked = arranged(call, &[&params], Shape::new(&dims)?, &how)?;
     call.push(picked);
@@ -239,6 +238,9 @@ struct Picks {
 
 impl Arrange for Picks {
     fn arrange<E: Copy>(&self, inputs: &[&[E]], _: E, out: &mut [E]) -> Done {
+        if out.is_empty() {
+            return Ok(());
+        }
         let params = inputs.first().copied().unwrap_or_default();
         let mut slices = out.chunks_exact_mut(self.inner.max(1));
         for (batch, indices) in self.indices.chunks_exact(self.per_batch.max(1)).enumerate() {
@@ -301,7 +303,7 @@ fn segment_sum<T: Number>(call: &mut Call<'_>) -> Done {
         );
     }
     let rest = &dims[by.rank()..];
-    let inner = rest.iter().product::<u64>() as usize;
+    let inner = count_of(rest);
     let ids = integers(&ids)?;
     for (at, &id) in ids.iter().enumerate() {
         if id >= 0 && id.unsigned_abs() >= count {

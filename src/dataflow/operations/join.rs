@@ -9,6 +9,7 @@ use crate::graph::shape::Size;
 use crate::graph::{Output, PartialShape, attr};
 use crate::kernel::Call;
 use crate::kernel::arrange::{Arrange, arranged};
+use crate::kernel::broadcast::count_of;
 use crate::kernel::call::{Done, Fault, axis_of};
 use crate::kernel::make::{Cost, made};
 use rendez::ground::Shape;
@@ -163,9 +164,12 @@ fn concat(call: &mut Call<'_>, inputs: std::ops::Range<usize>, axis: i64) -> Don
     }
     let mut dims: Vec<_> = first.dims().collect();
     dims[axis] = along;
-    let inner = dims[axis + 1..].iter().product::<u64>() as usize;
+    let inner = count_of(&dims[axis + 1..]);
     let shape = Shape::new(&dims)?;
-    let width = |part: &Tensor| part.shape().dim(axis).unwrap_or(0) as usize * inner;
+    let width = |part: &Tensor| {
+        let along = part.shape().dim(axis).unwrap_or(0) as usize;
+        along.saturating_mul(inner)
+    };
     beside(call, &parts, shape, width)
 }
 
@@ -260,7 +264,7 @@ fn pack(call: &mut Call<'_>, axis: i64) -> Done {
         return Err(format!("axis = {axis} not in [{}, {rank})", -(rank as i64)).into());
     };
     let mut dims: Vec<_> = first.dims().collect();
-    let inner = dims[axis..].iter().product::<u64>() as usize;
+    let inner = count_of(&dims[axis..]);
     dims.insert(axis, parts.len() as u64);
     beside(call, &parts, Shape::new(&dims)?, |_| inner)
 }
@@ -272,6 +276,9 @@ struct Beside {
 
 impl Arrange for Beside {
     fn arrange<E: Copy>(&self, inputs: &[&[E]], _: E, out: &mut [E]) -> Done {
+        if out.is_empty() {
+            return Ok(());
+        }
         let whole: usize = self.widths.iter().sum();
         let mut start = 0;
         for (input, &width) in inputs.iter().zip(&self.widths) {

@@ -10,7 +10,7 @@ use super::row::{Row, row};
 use crate::graph::gradients::{Back, Flows};
 use crate::graph::infer::{Inferred, Known, merged_size};
 use crate::graph::{Node, Output, PartialShape, attr};
-use crate::kernel::call::{Done, Fault};
+use crate::kernel::call::{Done, Fault, heap_of};
 use crate::kernel::make::{Cost, Made, dtype, made, typed};
 use crate::kernel::numbers::Number;
 use crate::kernel::{Call, Value};
@@ -190,7 +190,7 @@ fn others<T: Number>(call: &mut Call<'_>, turned: Turned) -> Done {
             return Ok(());
         }
         let mut out = matrix_mut(product, out)?;
-        let mut sums = vec![T::Wide::default(); out.ncols()];
+        let mut sums = heap_of(out.ncols(), T::Wide::default())?;
         for (mut out, left) in out.rows_mut().into_iter().zip(left.rows()) {
             sums.fill(T::Wide::default());
             for (&factor, right) in left.iter().zip(right.rows()) {

@@ -8,13 +8,13 @@ use crate::graph::gradients::{Back, Flows, one};
 use crate::graph::infer::{Inferred, Known, merged, merged_size, same, scalar};
 use crate::graph::{Output, PartialShape};
 use crate::kernel::Call;
-use crate::kernel::broadcast::{Walk, broadcast};
-use crate::kernel::call::{Done, Fault};
+use crate::kernel::broadcast::{Walk, broadcast, count};
+use crate::kernel::call::{Done, Fault, elements_mut};
 use crate::kernel::elementwise::broadcast_cost;
 use crate::kernel::make::{Cost, dtype, made, typed};
 use crate::kernel::numbers::{Float, Number, Real};
 use rendez::ground::{DType, Shape, Status};
-use rendez::memory::{Element, Tensor};
+use rendez::memory::{Element, Tensor, TensorBuilder};
 
 /// Picoseconds for each byte of a row's exponentials and sums.
 const SOFTMAX: usize = 3500;
@@ -111,13 +111,14 @@ fn through_softmax(at: &mut Back<'_>, g: Output, softmax: Output) -> Result<Outp
     at.op("Mul", &[rest, softmax])
 }
 
-/// The rows of a tensor: all but the last dimension, and that.
+/// The rows of a tensor, which there are also where they have no columns: all but the last dimension, and that.
 fn rows_of(shape: Shape) -> Result<(usize, usize), Fault> {
     let Some(last) = shape.rank().checked_sub(1) else {
         return Err("logits must have >= 1 dimension, got []".into());
     };
     let columns = shape.dim(last).unwrap_or(0) as usize;
-    Ok((shape.elements() as usize / columns.max(1), columns))
+    let rows = shape.dims().take(last).map(|dim| dim as usize);
+    Ok((count(rows), columns))
 }
 
 /// The largest of a row, and the sum of the exponentials of what each is below it.
@@ -185,14 +186,15 @@ fn dense_loss<T: Real>(call: &mut Call<'_>) -> Done {
     );
     let (rows, columns) = rows_of(shape)?;
     let (logits, labels) = (logits.as_slice::<T>()?, labels.as_slice::<T>()?);
-    let mut losses = vec![T::default(); rows];
+    let mut losses = losses_of::<T>(call, rows)?;
+    let each_loss = elements_mut::<T>(&mut losses)?;
     let gradient = call.written::<T>(shape, |out| {
         let each = logits
             .chunks_exact(columns.max(1))
             .zip(labels.chunks_exact(columns.max(1)));
         let each = each
             .zip(out.chunks_exact_mut(columns.max(1)))
-            .zip(&mut losses);
+            .zip(each_loss);
         for (((logits, labels), out), loss) in each {
             let (largest, sum) = largest_and_sum(logits);
             let log = sum.ln();
@@ -210,15 +212,16 @@ fn dense_loss<T: Real>(call: &mut Call<'_>) -> Done {
         }
         Ok(())
     })?;
-    give(call, &losses, gradient)
-}
-
-/// Gives the loss of each row, and the gradient.
-fn give<T: Element>(call: &mut Call<'_>, losses: &[T], gradient: Tensor) -> Done {
-    let rows = Shape::new(&[losses.len() as u64])?;
-    call.output::<T>(rows, |out| out.copy_from_slice(losses))?;
+    call.push(losses.finish());
     call.push(gradient);
     Ok(())
+}
+
+/// Room for the loss of each row: zero, which is that of a row without columns.
+fn losses_of<T: Number>(call: &Call<'_>, rows: usize) -> Result<TensorBuilder, Fault> {
+    let mut losses = call.room(T::DTYPE, Shape::new(&[rows as u64])?)?;
+    elements_mut::<T>(&mut losses)?.fill(T::default());
+    Ok(losses)
 }
 
 /// The tensor broadcast to `shape`; the same if it has that.
@@ -284,12 +287,13 @@ fn sparse_loss<T: Real, L: Element + Into<i64>>(call: &mut Call<'_>) -> Done {
         .into());
     }
     let elements = logits.as_slice::<T>()?;
-    let mut losses = vec![T::default(); rows];
+    let mut losses = losses_of::<T>(call, rows)?;
+    let each_loss = elements_mut::<T>(&mut losses)?;
     let gradient = call.written::<T>(logits.shape(), |out| {
         let each = elements
             .chunks_exact(columns)
             .zip(out.chunks_exact_mut(columns));
-        for (((logits, out), loss), &label) in each.zip(&mut losses).zip(&labels) {
+        for (((logits, out), loss), &label) in each.zip(each_loss).zip(&labels) {
             let (largest, sum) = largest_and_sum(logits);
             for ((at, out), &logit) in (0..).zip(out.iter_mut()).zip(logits) {
                 let shifted = logit.exact().minus(largest);
@@ -307,7 +311,9 @@ fn sparse_loss<T: Real, L: Element + Into<i64>>(call: &mut Call<'_>) -> Done {
         }
         Ok(())
     })?;
-    give(call, &losses, gradient)
+    call.push(losses.finish());
+    call.push(gradient);
+    Ok(())
 }
 
 /// The gradient of the logits of a loss: what its second output is, times the gradient of each row, and what flows

@@ -9,11 +9,12 @@ use crate::graph::infer::{Inferred, Known, all_same, merged_size, same};
 use crate::graph::{Node, PartialShape, attr};
 use crate::kernel::Call;
 use crate::kernel::broadcast::count;
-use crate::kernel::call::{Done, Fault};
+use crate::kernel::call::{Done, Fault, elements_mut};
 use crate::kernel::elementwise::{each, pairs};
 use crate::kernel::make::{Cost, made, of_same_shapes, typed};
 use crate::kernel::numbers::Number;
 use rendez::ground::Shape;
+use rendez::memory::Element;
 
 #[cfg(test)]
 mod tests;
@@ -169,13 +170,14 @@ fn bias_add_grad<T: Number>(call: &mut Call<'_>, is_first: bool) -> Done {
     let lie = channels(gradient.shape(), is_first)?;
     let elements = gradient.as_slice::<T>()?;
     let shape = Shape::new(&[lie.channels as u64])?;
-    // Room is asked for before the heap is: of a gradient of nothing there may be more channels than fit any memory,
-    // and the heap's refusal would end the process.
+    // In the engine's memory, which is bounded: of a gradient of nothing there may be more channels than fit any.
+    let mut sums = call.room(T::Wide::DTYPE, shape)?;
+    let sums = elements_mut::<T::Wide>(&mut sums)?;
     call.output::<T>(shape, |out| {
-        let mut sums = vec![T::Wide::default(); out.len()];
+        sums.fill(T::Wide::default());
         let adding = Fold::new(T::Wide::default(), T::wide, Number::plus);
         if lie.inner == 1 {
-            adding.rows(&mut sums, elements);
+            adding.rows(sums, elements);
         } else {
             let block = lie.inner.saturating_mul(lie.channels);
             for block in elements.chunks_exact(block.max(1)) {
@@ -184,8 +186,8 @@ fn bias_add_grad<T: Number>(call: &mut Call<'_>, is_first: bool) -> Done {
                 }
             }
         }
-        for (out, sum) in out.iter_mut().zip(sums) {
-            *out = T::narrow(sum);
+        for (out, sum) in out.iter_mut().zip(&*sums) {
+            *out = T::narrow(*sum);
         }
     })
 }

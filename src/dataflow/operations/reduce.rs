@@ -7,8 +7,8 @@ use super::row::{Row, row};
 use crate::graph::gradients::{Back, Flows, all_axes, none};
 use crate::graph::infer::{self, Inferred, Known};
 use crate::graph::{Node, Output, PartialShape, attr};
-use crate::kernel::broadcast::{Walk, count};
-use crate::kernel::call::{Done, Fault, axis_of, elements, elements_mut};
+use crate::kernel::broadcast::{Walk, count, count_of};
+use crate::kernel::call::{Done, Fault, axis_of, elements, elements_mut, heap};
 use crate::kernel::make::{Cost, Made, dtype, made, typed};
 use crate::kernel::numbers::{Number, by_type};
 use crate::kernel::{Call, Value};
@@ -309,23 +309,30 @@ fn reduce<T: Number, A: Number>(
     end: impl Fn(A, usize) -> T + Copy + Send + Sync + 'static,
 ) -> Made {
     made(fold_cost(), move |call| {
-        reduced(call, keep, T::DTYPE, &mut |plan, input, room| {
-            let mut all = vec![fold.start; plan.shape.elements() as usize];
-            gather(plan, elements::<T>(input)?, &mut all, fold);
-            for (out, all) in elements_mut::<T>(room)?.iter_mut().zip(all) {
-                *out = end(all, plan.count);
-            }
-            Ok(())
-        })
+        reduced(
+            call,
+            keep,
+            [T::DTYPE, A::DTYPE],
+            &mut |plan, input, [room, all]| {
+                let all = elements_mut::<A>(all)?;
+                all.fill(fold.start);
+                gather(plan, elements::<T>(input)?, all, fold);
+                for (out, &all) in elements_mut::<T>(room)?.iter_mut().zip(&*all) {
+                    *out = end(all, plan.count);
+                }
+                Ok(())
+            },
+        )
     })
 }
 
-/// What is the same for every type and fold, compiled once: `write` has the loops alone.
+/// What is the same for every type and fold, compiled once: `write` has the loops alone. It writes the output by way of
+/// what is folded so far, which is wider and has its room in the engine's memory too: that is bounded.
 fn reduced(
     call: &mut Call<'_>,
     keep: bool,
-    dtype: DType,
-    write: &mut dyn FnMut(&Plan, &Tensor, &mut TensorBuilder) -> Done,
+    [dtype, wide]: [DType; 2],
+    write: &mut dyn FnMut(&Plan, &Tensor, [&mut TensorBuilder; 2]) -> Done,
 ) -> Done {
     let input = call.tensor(0)?;
     let plan = plan(call, input.shape(), keep)?;
@@ -334,7 +341,8 @@ fn reduced(
         return Ok(());
     }
     let mut room = call.room(dtype, plan.shape)?;
-    write(&plan, &input, &mut room)?;
+    let mut all = call.room(wide, plan.shape)?;
+    write(&plan, &input, [&mut room, &mut all])?;
     call.push(room.finish());
     Ok(())
 }
@@ -519,10 +527,10 @@ fn place<T: Element, K: Number>(
     if along == 0 {
         return Err(format!("Reduction axis {axis} is empty in shape {shape}").into());
     }
-    let width = inner.iter().product::<u64>() as usize;
+    let width = count_of(inner);
     let elements = input.as_slice::<T>()?;
-    let mut best = vec![];
-    for block in elements.chunks_exact((along * width).max(1)) {
+    let mut best = heap(elements.len() / along)?;
+    for block in elements.chunks_exact(along.saturating_mul(width).max(1)) {
         for column in 0..width {
             let keys = block
                 .iter()

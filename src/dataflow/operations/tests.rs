@@ -6,6 +6,7 @@ use crate::graph::{Builder, Role, floats};
 use rendez_proto::tensorflow::{DataType, TensorShapeProto};
 
 mod costs;
+mod edges;
 mod shapes;
 
 #[test]
