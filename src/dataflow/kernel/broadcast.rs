@@ -212,6 +212,7 @@ impl Walk<2> {
                 return;
             };
             match (self.step, left, right) {
+                ([0, 0], [left, ..], [right, ..]) => row.fill_with(|| f(*left, *right)),
                 ([0, _], [left, ..], right) => {
                     let left = *left;
                     for (out, &right) in row.iter_mut().zip(right) {

@@ -8,6 +8,7 @@ use crate::graph::gradients::{Back, Flows, one};
 use crate::graph::infer::{Inferred, Known, merged, merged_size, same, scalar};
 use crate::graph::{Output, PartialShape};
 use crate::kernel::Call;
+use crate::kernel::arrange::{Strided, arranged};
 use crate::kernel::broadcast::{Walk, broadcast, count};
 use crate::kernel::call::{Done, Fault, elements_mut};
 use crate::kernel::elementwise::broadcast_cost;
@@ -150,7 +151,11 @@ fn dense_loss_shape(known: Known<'_>) -> Inferred {
 fn dense_loss_gradient(at: &mut Back<'_>) -> Flows {
     let (logits, labels) = (at.input(0)?, at.input(1)?);
     let by_logits = loss(at)?;
-    let log = at.op("LogSoftmax", &[logits])?;
+    // Broadcast as the loss was: of a single logit for all classes it would be zero.
+    let whole = at.output(1);
+    let whole = at.op("Shape", &[whole])?;
+    let spread = at.op("BroadcastTo", &[logits, whole])?;
+    let log = at.op("LogSoftmax", &[spread])?;
     let log = at.op("Neg", &[log])?;
     let by_labels = match at.given(0) {
         Some(g) => {
@@ -181,8 +186,8 @@ fn dense_loss<T: Real>(call: &mut Call<'_>) -> Done {
         .into());
     }
     let (logits, labels) = (
-        widened::<T>(call, &logits, shape)?,
-        widened::<T>(call, &labels, shape)?,
+        widened(call, &logits, shape)?,
+        widened(call, &labels, shape)?,
     );
     let (rows, columns) = rows_of(shape)?;
     let (logits, labels) = (logits.as_slice::<T>()?, labels.as_slice::<T>()?);
@@ -225,16 +230,12 @@ fn losses_of<T: Number>(call: &Call<'_>, rows: usize) -> Result<TensorBuilder, F
 }
 
 /// The tensor broadcast to `shape`; the same if it has that.
-fn widened<T: Element>(call: &Call<'_>, tensor: &Tensor, shape: Shape) -> Result<Tensor, Fault> {
+fn widened(call: &Call<'_>, tensor: &Tensor, shape: Shape) -> Result<Tensor, Fault> {
     if tensor.shape() == shape {
         return Ok(tensor.clone());
     }
-    let elements = tensor.as_slice::<T>()?;
-    let walk = Walk::broadcast(shape, [tensor.shape(), tensor.shape()]);
-    call.written::<T>(shape, |out| {
-        walk.zip(elements, elements, out, |element, _| element);
-        Ok(())
-    })
+    let walk = Walk::broadcast(shape, [tensor.shape()]);
+    arranged(call, &[tensor], shape, &Strided { base: 0, walk })
 }
 
 /// The same for labels that are numbers of classes.

@@ -11,7 +11,7 @@ use crate::graph::{Node, PartialShape, attr};
 use crate::kernel::Call;
 use crate::kernel::arrange::{Strided, arranged, strides};
 use crate::kernel::broadcast::{Walk, broadcast};
-use crate::kernel::call::{Done, Fault, axis_of, integers, shape_of};
+use crate::kernel::call::{Done, Fault, axis_of, heap_of, integers, shape_of};
 use crate::kernel::make::{Cost, Made, dtype, made};
 use rendez::ground::shape::RANK_MAX;
 use rendez::ground::{DType, Shape};
@@ -19,6 +19,8 @@ use rendez::memory::Tensor;
 
 /// Picoseconds for each byte of a transposition.
 const MOVE: usize = 600;
+/// Picoseconds for each byte of a permutation that is inverted.
+const INVERT: usize = 1000;
 
 const ROW: &str = "T: index = int32";
 
@@ -110,7 +112,7 @@ pub(super) const ROWS: &[Row] = &[
     })
     .kernel(|_| made(Cost::PerByte(MOVE), transpose)),
     row("InvertPermutation", "x: T@ -> y: T@", ROW, same)
-        .kernel(|_| made(Cost::Light, invert_permutation)),
+        .kernel(|_| made(Cost::PerByte(INVERT), invert_permutation)),
     row(
         "BroadcastArgs",
         "s0: T@, s1: T@ -> r0: T@",
@@ -439,7 +441,7 @@ fn invert_permutation(call: &mut Call<'_>) -> Done {
         .into());
     }
     let entries = integers(&input)?;
-    let mut inverse = vec![-1i64; entries.len()];
+    let mut inverse = heap_of(entries.len(), -1i64)?;
     for (at, &entry) in (0i64..).zip(&entries) {
         let place = usize::try_from(entry)
             .ok()

@@ -228,19 +228,21 @@ fn of_products_and_layers() {
             .attr("data_format", "NCHW")
             .build()
     });
-    check(
-        "SoftmaxCrossEntropyWithLogits",
-        &[&[2, 3], &[2, 3]],
-        true,
-        |graph, x| {
-            // The rule holds for labels that are shares of one.
-            let labels = graph.node("Softmax").input(x[1]).build()?;
-            graph
-                .node("SoftmaxCrossEntropyWithLogits")
-                .inputs([x[0], labels])
-                .build()
-        },
-    );
+    for logits in [[2, 3], [2, 1]] {
+        check(
+            "SoftmaxCrossEntropyWithLogits",
+            &[&logits, &[2, 3]],
+            true,
+            |graph, x| {
+                // The rule holds for labels that are shares of one.
+                let labels = graph.node("Softmax").input(x[1]).build()?;
+                graph
+                    .node("SoftmaxCrossEntropyWithLogits")
+                    .inputs([x[0], labels])
+                    .build()
+            },
+        );
+    }
     check(
         "SparseSoftmaxCrossEntropyWithLogits",
         &[&[3, 4]],

@@ -85,6 +85,12 @@ fn what_makes_much_of_little_is_costly_and_what_makes_little_is_not() {
             vec![row(&[1f32]), row(&[0]), i(1_000_000_000)],
         ),
         (
+            "InvertPermutation",
+            vec![DtInt32],
+            vec![row(&[0])],
+            vec![row(&[0; 1_000_000])],
+        ),
+        (
             "MatMul",
             vec![DtFloat, DtFloat],
             vec![tensor(&[10, 0], none), tensor(&[0, 10], none)],

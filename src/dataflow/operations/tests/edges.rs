@@ -94,3 +94,20 @@ fn what_is_computed_widely_is_bounded_too() {
         assert_eq!(shape.elements(), 100_000, "{op}");
     }
 }
+
+/// The rest of each row was never written, and had whatever was in the memory before.
+#[test]
+fn losses_of_what_is_broadcast_along_the_classes() {
+    let logits = tensor::<f32>(&[2, 1], &[1.0, 2.0]);
+    let labels = tensor::<f32>(&[2, 3], &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
+    let outputs = run("SoftmaxCrossEntropyWithLogits", &[logits, labels]).expect("losses");
+    let third = 1.0 / 3.0;
+    let gradient = [third - 1.0, third, third, third, third - 1.0, third];
+    for (output, expected) in outputs.iter().zip([&[3f32.ln(); 2][..], &gradient]) {
+        let values = output.as_slice::<f32>().expect("floats");
+        assert_eq!(values.len(), expected.len());
+        for (value, expected) in values.iter().zip(expected) {
+            assert!((value - expected).abs() < 1e-6, "{values:?}");
+        }
+    }
+}
