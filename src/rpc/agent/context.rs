@@ -1,5 +1,6 @@
 //! The call that this thread carries out.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Waker;
@@ -155,11 +156,13 @@ impl Context {
             observers
                 .iter()
                 .for_each(|one| one.enter(self.leg(false), header));
-            let result = ServedSpan::within(self.recording.as_ref(), work);
+            let work = || ServedSpan::within(self.recording.as_ref(), work);
+            let result = catch_unwind(AssertUnwindSafe(work));
             observers
                 .iter()
                 .for_each(|one| one.leave(self.leg(false), header));
-            result
+            // Observers have left also what panics: the thread goes on with other calls.
+            result.unwrap_or_else(|panic| resume_unwind(panic))
         })
     }
 }

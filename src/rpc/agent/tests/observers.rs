@@ -85,3 +85,29 @@ fn observers_see_both_legs_at_both_ends_in_order() {
         ]
     );
 }
+
+/// The thread stayed in the call: what it did next was done in it.
+#[test]
+fn observers_leave_what_panics() {
+    let engines = engines(2, "leaving");
+    let scribes: Vec<Arc<Scribe>> = vec![Arc::default(), Arc::default()];
+    let falls = async |_: u32| -> u32 { panic!("it falls") };
+    let functions = Functions::new()
+        .add("now", |_: u32| -> u32 { panic!("it falls") })
+        .add_async("later", falls);
+    let agents = start(&engines, |at, options| {
+        let scribe = Arc::clone(&scribes[at]);
+        options.functions(functions.clone()).observer(scribe)
+    });
+    for function in ["now", "later"] {
+        let outcome = agents[0].rpc_sync::<u32>("w1", function, (1_u32,));
+        assert_eq!(outcome.unwrap_err().reason(), catalogue::RPC_REMOTE_PANIC);
+        let seen = scribes[1].0.lock().expect("no panic").clone();
+        let count = |what: &str| {
+            let of = format!("{what} request {function}");
+            seen.iter().filter(|one| one.starts_with(&of)).count()
+        };
+        assert_eq!(count("enter"), count("leave"), "{seen:?}");
+        assert!(count("enter") > 0, "{seen:?}");
+    }
+}
