@@ -158,7 +158,7 @@ impl Agent {
         context::may_call()?;
         panics::watch();
         check_name(name).map_err(|error| Error::of(catalogue::RPC_NAME, error.to_string()))?;
-        let seat = Seat::take(engine, &options.group, options.step())?;
+        let seat = (Seat::take(engine, &options.group, options.step())?, life()?);
         let (workers, place) = options.workers(engine, name)?;
         let me = workers.values().find(|info| info.name == name).cloned();
         let me = me.ok_or_else(|| {
@@ -193,14 +193,13 @@ impl Agent {
 
     /// Starts the worker `me`, and waits until all others are there.
     fn begin(
-        (engine, seat): (&Engine, Seat),
+        (engine, (seat, life)): (&Engine, (Seat, u32)),
         me: WorkerInfo,
         workers: BTreeMap<WorkerId, WorkerInfo>,
         group: Group,
         options: Options,
         place: Option<place::Place>,
     ) -> Result<Self, Error> {
-        let life = life()?;
         let node = Node::new(me.id, life, group, options.limits());
         let step = options.step();
         let patience = options.init_timeout;
@@ -234,18 +233,20 @@ impl Agent {
             options,
         });
         let desk = Desk::new(Arc::clone(&shared), node, step);
-        let waker = engine.spawn(shard, Box::new(desk))?;
+        // A start that fails leaves nothing behind.
+        let waker = engine.spawn(shard, Box::new(desk));
+        let waker = waker.inspect_err(|_| shared.leave_place())?;
         let _ = shared.waker.set(waker.clone());
         engine.wake(shard, &waker);
         let reporter: std::sync::Weak<dyn rendez::engine::reporters::Reporter> =
             Arc::<Shared>::downgrade(&shared);
         engine.add_reporter(reporter);
-        if let (Some(place), true) = (place, shared.options.is_dynamic()) {
-            place.watch(&shared)?;
-        }
         let agent = Self {
             inner: Arc::new(Inner::Own(Arc::clone(&shared))),
         };
+        if let (Some(place), true) = (place, shared.options.is_dynamic()) {
+            place.watch(&shared)?;
+        }
         let patience = Some(patience).filter(|patience| !patience.is_zero());
         if !shared.wait(&shared.joined, patience) {
             let error = agent.unjoined(patience.unwrap_or_default());

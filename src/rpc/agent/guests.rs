@@ -63,6 +63,14 @@ impl Shared {
             return Ok(id);
         }
         let workers = read(&self.workers);
+        // Its keys as a guest would be those that it has as a worker.
+        if let Some(worker) = workers.values().find(|worker| worker.task == *task) {
+            let message = format!(
+                "{task} is the worker '{}' of the group: it is no guest",
+                worker.name
+            );
+            return Err(Error::of(catalogue::RPC_GROUP, message));
+        }
         let is_free = |id: &WorkerId| !guests.contains_key(id) && !workers.contains_key(id);
         let free = (0..=u16::MAX).rev().map(WorkerId).find(is_free);
         let free = free.filter(|_| guests.len() < GUESTS_MAX).ok_or_else(|| {
@@ -171,13 +179,26 @@ impl Agent {
             Some(group) => group.to_owned(),
             None => only_group(engine, task, patience)?,
         };
+        // First: the worker would take another visit of this engine for the end of the one before.
+        let mut options = Options::of_workers([]);
+        options.group = group;
+        options.init_timeout = patience;
+        let seat = (
+            Seat::take(engine, &options.group, options.step())?,
+            super::life()?,
+        );
         let name = format!("guest-{}", std::process::id());
         let visit = postcard::to_stdvec(&Visit { name: name.clone() }).unwrap_or_default();
         let answer = engine
-            .ask_offer(task, &format!("{OFFERS}{group}"), &visit, patience)
+            .ask_offer(
+                task,
+                &format!("{OFFERS}{}", options.group),
+                &visit,
+                patience,
+            )
             .map_err(|status| match status.reason() {
                 catalogue::CALL_UNKNOWN => {
-                    let message = format!("{task} has no worker of the group '{group}'");
+                    let message = format!("{task} has no worker of the group '{}'", options.group);
                     Error::of(catalogue::RPC_WORKER, message)
                 }
                 _ => Error::local(status),
@@ -210,11 +231,7 @@ impl Agent {
             },
             is_dynamic: true,
         };
-        let mut options = Options::of_workers([]);
-        options.group = group;
-        options.init_timeout = patience;
         let workers = BTreeMap::from([(me.id, me.clone()), (worker.id, worker)]);
-        let seat = Seat::take(engine, &options.group, options.step())?;
         Self::begin((engine, seat), me, workers, hello, options, None)
     }
 

@@ -297,6 +297,11 @@ impl Keys {
     }
 }
 
-const fn or_ever(patience: Duration) -> Duration {
-    if patience.is_zero() { EVER } else { patience }
+/// Zero is no limit, and what is longer than any clock counts is none either.
+fn or_ever(patience: Duration) -> Duration {
+    if patience.is_zero() {
+        EVER
+    } else {
+        patience.min(EVER)
+    }
 }

@@ -156,6 +156,37 @@ fn who_visits_nobody_is_told() {
     assert!(error.message().contains("'other'"), "{error}");
 }
 
+/// The worker took the second visit for another life of the guest, and ended what the first had begun.
+#[test]
+fn a_visit_that_is_refused_leaves_the_one_before_alone() {
+    let (functions, open) = held();
+    let agents = group(2, "twice", &functions);
+    let engine = guest(5);
+    let guest = visit(&engine, &agents[0]);
+    let call = guest.rpc_async_within::<u32>("w0", "held", (7_u32,), LONG);
+    let call = call.expect("a call");
+    let task = agents[0].worker().task;
+    let error = Agent::visit(&engine, &task, None, LONG).unwrap_err();
+    assert_eq!(error.reason(), catalogue::RPC_GROUP);
+    open();
+    assert_eq!(call.wait(), Ok(7));
+    drop(guest);
+    assert!(shut_down(agents).iter().all(Result::is_ok));
+}
+
+/// It heard what its worker's keys brought, in place of the worker.
+#[test]
+fn a_worker_of_the_group_is_no_guest_of_it() {
+    let mut agents = group(2, "ownguest", &functions());
+    let (other, agent) = (agents.pop().expect("two"), agents.pop().expect("two"));
+    let engine = agent.engine().clone();
+    agent.shutdown_local();
+
+    let error = Agent::visit(&engine, &other.worker().task, None, LONG).unwrap_err();
+    assert_eq!(error.reason(), catalogue::RPC_GROUP, "{error}");
+    assert!(error.message().contains("is no guest"), "{error}");
+}
+
 #[test]
 fn a_function_that_only_its_signature_describes_is_called_as_any() {
     let signature = Signature::parse("pair(Tensor,u64,) -> (Tensor,u64,)").expect("a signature");

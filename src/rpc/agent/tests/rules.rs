@@ -199,6 +199,21 @@ fn a_name_with_a_dash_is_one_name_in_the_store() {
     }
 }
 
+/// The worker stayed in the file: each that came afterwards waited for it.
+#[test]
+fn a_start_on_a_shard_that_is_not_there_leaves_no_worker_in_the_file() {
+    let engines = engines(2, "noshard");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("group");
+    let mut options = Options::through_file(&path, None);
+    options.shard = 7;
+    Agent::init(&engines[0], "a", options).expect_err("there is no such shard");
+    let options = Options::through_file(&path, None);
+    let agent = Agent::init(&engines[1], "b", options).expect("it waits for no other");
+    assert_eq!(agent.workers().len(), 1);
+    agent.shutdown(LONG).expect("it leaves");
+}
+
 /// Panics when a request of that function is read.
 struct Clumsy;
 
