@@ -159,6 +159,14 @@ pub enum Body<G> {
 }
 
 impl<G> Body<G> {
+    /// How many gradients it brings.
+    pub(crate) fn gradients(&self) -> usize {
+        match self {
+            Self::Gradient { gradients, .. } => gradients.iter().flatten().count(),
+            _ => 0,
+        }
+    }
+
     /// The context it is about; that of number 0 if it is about none.
     #[must_use]
     pub const fn context(&self) -> ContextId {

@@ -68,6 +68,11 @@ fn functions(tape: &Tape, open: &Arc<AtomicBool>) -> Functions {
             .collect()
     };
     let held = Arc::clone(&weights);
+    let scale_often = move |x: Var| -> Result<Vec<Var>, Error> {
+        let each = (0..2100).map(|_| x.mul(&held.var()).map_err(Error::local));
+        each.collect()
+    };
+    let held = Arc::clone(&weights);
     let loss = move |x: Var| -> Result<Var, Error> {
         let scaled = x.mul(&held.var()).map_err(Error::local)?;
         scaled.total().map_err(Error::local)
@@ -80,6 +85,7 @@ fn functions(tape: &Tape, open: &Arc<AtomicBool>) -> Functions {
         .add("context", context)
         .add("scale_kept", scale_kept)
         .add("scale_both", scale_both)
+        .add("scale_often", scale_often)
         .add("loss", loss)
         .add("wait", wait)
 }

@@ -14,11 +14,15 @@ use rendez::ground::{Status, catalogue};
 
 /// Messages that go together at most.
 const TOGETHER_MAX: usize = 64;
+/// Gradients that go together at most: as many as a call may carry. A message has no more, since it is of one call.
+const GRADIENTS_MAX: usize = 4096;
 
 /// Messages to one worker that have not gone yet.
 struct Mail<G> {
     to: WorkerId,
     messages: Vec<Message<G>>,
+    /// So many are beside them.
+    gradients: usize,
     hearing: Hearing,
 }
 
@@ -115,6 +119,7 @@ impl<E: LocalEngine> Worker<E> {
         Mail {
             to: self.id(),
             messages: vec![],
+            gradients: 0,
             hearing,
         }
     }
@@ -130,10 +135,14 @@ impl<E: LocalEngine> Worker<E> {
             let next = self.state().next(context);
             match next {
                 Some(Effect::Send { to, message }) if to != self.id() => {
-                    if to != mail.to || mail.messages.len() == TOGETHER_MAX {
+                    let gradients = message.body.gradients();
+                    let is_full = mail.messages.len() == TOGETHER_MAX
+                        || mail.gradients + gradients > GRADIENTS_MAX;
+                    if to != mail.to || is_full {
                         self.post(mail);
                     }
                     mail.to = to;
+                    mail.gradients += gradients;
                     mail.messages.push(message);
                 }
                 // It is over at once, and messages behind it may be to the same worker.
@@ -148,6 +157,7 @@ impl<E: LocalEngine> Worker<E> {
 
     fn post(&self, mail: &mut Mail<E::Gradient>) {
         let messages = std::mem::take(&mut mail.messages);
+        mail.gradients = 0;
         if !messages.is_empty() {
             self.inner.link.send(mail.to, messages, mail.hearing);
         }

@@ -53,6 +53,27 @@ fn two_passes_of_one_context_are_under_way_at_once() {
     group.leave();
 }
 
+/// Messages that follow each other go as one call, which carries only so many tensors.
+#[test]
+fn gradients_of_many_calls_are_more_than_go_together() {
+    let group = Group::start("many", 2);
+    let (agent, worker) = (&group.agents[0], &group.workers[0]);
+    let x = worker.engine().leaf(row(&[1.0, 3.0]));
+    let scope = worker.scope().expect("a context");
+    let mut losses = vec![];
+    for _ in 0..2 {
+        let many: Vec<Var> = agent
+            .rpc_sync("w1", "scale_often", (x.clone(),))
+            .expect("a call");
+        losses.extend(many.iter().map(|one| one.total().expect("a sum")));
+    }
+    scope.backward(&losses).expect("a pass");
+    let each = losses.len() as f64;
+    assert_eq!(gradient_of(&scope, &x), [2.0 * each, -each]);
+    drop(scope);
+    group.leave();
+}
+
 #[test]
 fn a_leaf_that_nothing_flows_to_has_no_gradient() {
     // PyTorch gives zeros where a call brought several tensors and one of them was not used.
