@@ -106,9 +106,24 @@ impl Core {
                 self.attach_next(link, ports);
             }
         }
+        self.forgo_leases(at);
         self.resolve_links(at);
         self.requeue_parked(at);
         self.tell_ends(at);
+    }
+
+    /// Values that were to be read in place are copied, if the way that the peer is reached by now has no such reading:
+    /// no news of a segment comes by it.
+    fn forgo_leases(&mut self, at: PeerId) {
+        let peer = &self.peers[at];
+        if peer.read_domain && self.settings.lease {
+            return;
+        }
+        let is_of = |of: &Incoming| of.region.is_some() && peer.links.contains(&of.link);
+        for id in self.transfers.pick(is_of) {
+            let next = self.transfers.forgo_lease(id);
+            self.go_on(id, next);
+        }
     }
 
     /// The peer has another number of shards than it had: what waits at its former links goes by its new ones.

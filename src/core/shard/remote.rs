@@ -387,10 +387,14 @@ impl Core {
         }
         let entry = &mut self.links[link];
         let accepted = &offer.offer;
+        let mut region = offer.region;
         if !entry.channel.reads_in_place() {
             entry.seen.insert(offer.key, accepted.meta);
+            // Said on a connection before this one: the segment is not mapped, and no news of it comes.
+            if !mutant!("offers_of_former_ways_wait") {
+                region = None;
+            }
         }
-        let mut region = offer.region;
         let trace = if offer.stamp == 0 {
             0
         } else {

@@ -1,6 +1,8 @@
 //! Tasks of several shards that turn by hand: what shards of one task say to each other, and a peer that comes back
 //! with another number of shards.
 
+mod in_place;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -81,11 +83,20 @@ fn mapped(of: &Shards) -> Vec<(u16, u16, Arc<MappedSegment>)> {
 
 /// Connects each shard of the one with each of the other.
 fn connect(one: &mut Shards, other: &mut Shards) {
-    connect_with(one, other, false);
+    connect_with(one, other, InPlace::Never);
 }
 
-/// As [`connect`]; each reads in place what lies in the other's memory.
-fn connect_with(one: &mut Shards, other: &mut Shards, reads: bool) {
+/// Whether what lies in the other's memory is read there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum InPlace {
+    Never,
+    /// It is to be, and the news of the memory has not come.
+    NotYet,
+    Now,
+}
+
+/// As [`connect`].
+fn connect_with(one: &mut Shards, other: &mut Shards, reads: InPlace) {
     let geometry = Geometry {
         slots: 64,
         payload_bytes: 1 << 16,
@@ -96,8 +107,12 @@ fn connect_with(one: &mut Shards, other: &mut Shards, reads: bool) {
         task: name(of.of),
         incarnation: of.life,
         shards,
-        read_domain: reads,
-        segments: if reads { mapped(of) } else { Vec::new() },
+        read_domain: reads != InPlace::Never,
+        segments: if reads == InPlace::Now {
+            mapped(of)
+        } else {
+            Vec::new()
+        },
         links,
     };
     for (at, solo) in one.solos.iter_mut().enumerate() {
@@ -447,69 +462,6 @@ fn a_stop_waits_for_a_link_that_is_made_again() {
     }
     connect(&mut a, &mut b);
     hears_before_the_end(&mut b, &mut a, &key, &now);
-}
-
-/// A value that its peer reads in place kept the end until its deadline. It outlives its sender; one that was not
-/// received yet would not.
-#[test]
-fn a_stop_does_not_wait_for_what_its_peer_has_received() {
-    for comes_late in [false, true] {
-        let now = Arc::new(AtomicU64::new(1));
-        let mut a = Shards::new('a', 1, 1, &now);
-        let mut b = Shards::new('b', 2, 1, &now);
-        if !comes_late {
-            connect_with(&mut a, &mut b, true);
-            settle(&mut [&mut a, &mut b]);
-        }
-        let edges = ["awaited", "taken", "taken later"];
-        let keys = edges.map(|edge| Key::between("a", "b", edge).unwrap());
-        let receive = |b: &mut Shards, at: usize| b.solos[0].recv(STEP, &keys[at], Nanos::NEVER);
-        let awaited = receive(&mut b, 0);
-        for (key, byte) in keys.iter().zip(1..) {
-            let sent = a.solos[0].enter(|context| {
-                let meta = TensorMeta::new(DType::U8, Shape::row(5000).unwrap()).unwrap();
-                let mut builder = context.builder(meta).unwrap();
-                builder.bytes_mut().fill(byte);
-                let key = context.prepare(key)?;
-                context.send(STEP, key, builder.finish())
-            });
-            sent.unwrap();
-        }
-        settle(&mut [&mut a, &mut b]);
-        let mut taken = None;
-        if !comes_late {
-            taken = Some(receive(&mut b, 1));
-            settle(&mut [&mut a, &mut b]);
-        }
-        a.solos[0].shut_down(Nanos(now.load(Ordering::Relaxed) + 60 * SECOND));
-        if comes_late {
-            settle(&mut [&mut a, &mut b]);
-            connect_with(&mut a, &mut b, true);
-        }
-        for _ in 0..100 {
-            now.fetch_add(1_000_000, Ordering::Relaxed);
-            assert_ne!(a.solos[0].turn(), Progress::Stopped, "one is not received");
-            b.turn();
-        }
-        let taken = taken.unwrap_or_else(|| receive(&mut b, 1));
-        let later = receive(&mut b, 2);
-        let received: Vec<_> = [awaited, taken, later]
-            .into_iter()
-            .map(|waiting| {
-                settle(&mut [&mut b]);
-                waiting.take().expect("it has come").unwrap().tensor
-            })
-            .collect();
-        assert_ends(&mut a, &mut b, &now);
-        let task = name('a');
-        b.solos[0].peer_lost(&task, faults::peer_left(&task));
-        drop(a);
-        settle(&mut [&mut b]);
-        for (tensor, byte) in received.iter().zip(1..) {
-            assert!(tensor.is_leased());
-            assert_eq!(tensor.host().unwrap(), [byte; 5000]);
-        }
-    }
 }
 
 /// A shard that is late hears of the loss and of what was asked for before it in one turn.
