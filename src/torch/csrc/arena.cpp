@@ -7,6 +7,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <pthread.h>
 #include <unistd.h>
 
 namespace rendez_torch {
@@ -78,7 +79,7 @@ private:
         if (all.process != getpid()) {
             return nullptr;
         }
-        rendez_meta meta = rendez::meta(3, {size});
+        rendez_meta meta = rendez::meta(kByte, {size});
         rendez_tensor *made = nullptr;
         void *data = nullptr;
         auto make = size >= kPaged ? rendez::api().tensor_new_paged : rendez::api().tensor_new;
@@ -102,6 +103,8 @@ size_t use_arena(size_t minimum) {
     std::call_once(once, [&] {
         all.node = Node::get();
         all.process = getpid();
+        // A child frees tensors that it has from here: the lock is not another thread's when it begins.
+        pthread_atfork([] { state().lock.lock(); }, [] { state().lock.unlock(); }, [] { state().lock.unlock(); });
         all.before = c10::GetAllocator(c10::DeviceType::CPU);
         TORCH_CHECK(all.before->raw_deleter() != nullptr,
                     "rendez: another allocator of CPU memory is in use, which use_arena() cannot stand before");

@@ -22,7 +22,8 @@ constexpr int kDirectRanks = 8;
 // The part of a piece that goes in one chunk; empty behind its end.
 Piece chunk_of(Piece piece, size_t at, size_t length) {
     size_t start = std::min(at * length, piece.size);
-    return {piece.data + start, std::min(length, piece.size - start)};
+    size_t size = std::min(length, piece.size - start);
+    return {piece.data + start, size, start + size < piece.size};
 }
 
 size_t chunks_in(const std::vector<Piece> &pieces, size_t length) {
@@ -45,7 +46,7 @@ void Collective::send(int to, Lane lane, Piece piece) {
     if (piece.size == 0) {
         return;
     }
-    Room room = group_.room(piece.size);
+    Room room = group_.room(piece.size, until_, piece.goes_on);
     copy({room.data(), piece.size}, piece.data);
     group_.send(to, lane, room.finish(), until_);
 }
@@ -54,7 +55,7 @@ void Collective::send_all(Lane lane, Piece piece) {
     if (piece.size == 0 || size() == 1) {
         return;
     }
-    Room room = group_.room(piece.size);
+    Room room = group_.room(piece.size, until_, piece.goes_on);
     copy({room.data(), piece.size}, piece.data);
     // Each begins with another, so that no rank is the first of all.
     for (int i = 1; i < size(); ++i) {
@@ -64,14 +65,14 @@ void Collective::send_all(Lane lane, Piece piece) {
 
 void Collective::recv(int from, Lane lane, Piece into) {
     if (into.size != 0) {
-        Bytes bytes = group_.recv(from, lane, into.size, until_);
+        Bytes bytes = group_.recv(from, lane, into.size, until_, into.goes_on);
         copy(into, bytes.data());
     }
 }
 
 void Collective::recv_reduce(int from, Lane lane, Elements into) {
     if (into.count != 0) {
-        Bytes bytes = group_.recv(from, lane, into.count * into.width(), until_);
+        Bytes bytes = group_.recv(from, lane, into.count * into.width(), until_, into.goes_on);
         rendez_torch::reduce(into.data, bytes.data(), into.count, into.type, into.how);
     }
 }
@@ -159,7 +160,7 @@ void Collective::reduce_at_all(Elements elements) {
         return;
     }
     size_t bytes = elements.count * elements.width();
-    Room own = group_.room(bytes);
+    Room own = group_.room(bytes, until_);
     copy({own.data(), bytes}, elements.data);
     Bytes mine(own.share());
     for (int i = 1; i < size(); ++i) {
@@ -177,7 +178,8 @@ void Collective::reduce_at_all(Elements elements) {
 }
 
 // Recursive doubling; what is over a power of two first adds itself to a neighbour, and hears the result at the end.
-// All have the same result to the last bit, as each pair reduces the same two operands, and `op` commutes.
+// All have the same result to the last bit, as each pair reduces the same two operands, those of the lower rank first:
+// a minimum of zeros of either sign is the first of them.
 void Collective::reduce_by_doubling(Elements elements) {
     Piece all{elements.data, elements.count * elements.width()};
     int power = 1;
@@ -198,7 +200,15 @@ void Collective::reduce_by_doubling(Elements elements) {
         int other = virtual_rank ^ bit;
         int peer = other < over ? other * 2 : other + over;
         send(peer, Lane::contribution, all);
-        recv_reduce(peer, Lane::contribution, elements);
+        if (virtual_rank < other) {
+            recv_reduce(peer, Lane::contribution, elements);
+            continue;
+        }
+        std::vector<char> mine(all.data, all.data + all.size);
+        recv(peer, Lane::contribution, all);
+        if (elements.count != 0) {
+            rendez_torch::reduce(all.data, mine.data(), elements.count, elements.type, elements.how);
+        }
     }
     if (is_paired) {
         send(rank() + 1, Lane::result, all);
@@ -242,7 +252,7 @@ void Collective::reduce_in_pieces(Elements elements, int root) {
             Piece part = chunk_of(pieces[own], at - 1, kChunk);
             for (size_t i = 1; i < ranks; ++i) {
                 int from = static_cast<int>((own + ranks - i) % ranks);
-                recv_reduce(from, Lane::contribution, {part.data, part.size / width, elements.type, elements.how});
+                recv_reduce(from, Lane::contribution, {part.data, part.size / width, elements.type, elements.how, part.goes_on});
             }
             if (root < 0) {
                 send_all(Lane::result, part);
@@ -270,7 +280,8 @@ void Collective::reduce_scatter(const std::vector<Piece> &contributions, Element
         for (size_t i = 1; at >= 1 && i < ranks; ++i) {
             int from = static_cast<int>((own + ranks - i) % ranks);
             Piece part = chunk_of(into, at - 1, kChunk);
-            recv_reduce(from, Lane::contribution, {part.data, part.size / result.width(), result.type, result.how});
+            recv_reduce(from, Lane::contribution,
+                        {part.data, part.size / result.width(), result.type, result.how, part.goes_on});
         }
     }
     finish_reduction(result.data, result.count, result.type, result.how, size());

@@ -14,6 +14,8 @@ namespace rendez_torch {
 struct Piece {
     char *data = nullptr;
     size_t size = 0;
+    // A part of a longer run, which is not the last.
+    bool goes_on = false;
 };
 
 // Elements to reduce.
@@ -22,6 +24,8 @@ struct Elements {
     size_t count = 0;
     c10::ScalarType type = c10::ScalarType::Float;
     Reduction how = Reduction::sum;
+    // As of a piece.
+    bool goes_on = false;
 
     size_t width() const { return c10::elementSize(type); }
 };

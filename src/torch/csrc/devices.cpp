@@ -52,7 +52,7 @@ Room value_of(rendez_engine *engine, const at::Tensor &tensor) {
     const c10::Storage &storage = tensor.storage();
     size_t size = storage.nbytes();
     c10::Device device = tensor.device();
-    rendez_meta meta = rendez::meta(3, {size});
+    rendez_meta meta = rendez::meta(kByte, {size});
     rendez_tensor *made = nullptr;
     auto address = reinterpret_cast<uint64_t>(storage.data());
     auto *status = rendez::api().tensor_copy_device(engine, &meta, static_cast<uint32_t>(device.index()), address,

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 #include <random>
+#include <thread>
 
 #include <c10/util/Exception.h>
 
@@ -131,6 +132,19 @@ void Group::make_keys(Peer &peer, const Task &task) const {
     peer.answered = make(task, own, "answer");
 }
 
+Room Group::room(size_t size, const Until &until, bool goes_on) const {
+    for (;;) {
+        try {
+            return Room(engine(), goes_on ? rendez::meta(kByte, {1, size}) : rendez::meta(kByte, {size}));
+        } catch (const rendez::Error &error) {
+            if (error.reason() != "ARENA_FULL" || Clock::now() >= until.deadline) {
+                throw;
+            }
+        }
+        std::this_thread::sleep_for(kBetweenTries);
+    }
+}
+
 void Group::send(int to, Lane lane, rendez_tensor *value, const Until &until) {
     rendez::TensorHandle owned(value);
     Peer &peer = this->peer(to);
@@ -143,18 +157,22 @@ void Group::send(int to, Lane lane, rendez_tensor *value, const Until &until) {
     }
 }
 
-Bytes Group::recv(int from, Lane lane, size_t size, const Until &until) {
+Bytes Group::recv(int from, Lane lane, size_t size, const Until &until, bool goes_on) {
     const rendez::Key &key = *peer(from).from[static_cast<size_t>(lane)];
     rendez_value value = {};
     if (auto *status = rendez::api().recv(engine(), step_, key.get(), until.patience(), &value)) {
         std::rethrow_exception(failure(status, from, until));
     }
     Bytes bytes(value.tensor);
+    rendez_meta meta = {};
+    rendez::check(rendez::api().tensor_meta(value.tensor, &meta));
     count_received(from);
-    if (bytes.size() != size) {
+    // What goes on has a dimension more: see `room`.
+    if (bool is_more = meta.rank > 1; bytes.size() != size || is_more != goes_on) {
+        auto said = [](size_t size, bool is_more) { return c10::str(size, is_more ? " bytes and more" : " bytes"); };
         C10_THROW_ERROR(DistBackendError,
-                        c10::str("rendez: rank ", from, " sent ", bytes.size(), " bytes to ", until.what, " where ",
-                                 size,
+                        c10::str("rendez: rank ", from, " sent ", said(bytes.size(), is_more), " to ", until.what,
+                                 " where ", said(size, goes_on),
                                  " were expected: all ranks have to call the same collectives in the same order, with "
                                  "tensors of the same size"));
     }

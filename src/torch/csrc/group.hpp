@@ -55,12 +55,15 @@ public:
     int size() const { return size_; }
     rendez_engine *engine() const { return node_->engine(); }
     uint64_t step() const { return step_; }
-    Room room(size_t size) const { return Room(engine(), size); }
+    // Memory for a value; waits for it while the engine has none, as others have not read theirs. `goes_on`: it is a
+    // part of a longer one, and not the last.
+    Room room(size_t size, const Until &until, bool goes_on = false) const;
 
     // Sends a value, which is gone then; waits for room if there is none.
     void send(int to, Lane lane, rendez_tensor *value, const Until &until);
-    // Waits for the next value of a rank. If its bytes are not `size` the ranks called different collectives.
-    Bytes recv(int from, Lane lane, size_t size, const Until &until);
+    // Waits for the next value of a rank. If its bytes are not `size`, or go on where these do not, the ranks called
+    // different collectives.
+    Bytes recv(int from, Lane lane, size_t size, const Until &until, bool goes_on = false);
 
     // The same for point to point: one key for each tag.
     void send_tagged(int to, int tag, rendez_tensor *value, const Until &until);

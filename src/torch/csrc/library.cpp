@@ -70,8 +70,21 @@ Bytes::Bytes(rendez_tensor *taken) : handle_(taken) {
     rendez::check(rendez::api().tensor_place(taken, &device_, &address_, &size_));
 }
 
-Room::Room(rendez_engine *engine, size_t size, bool is_paged) : size_(size) {
-    rendez_meta meta = rendez::meta(3, {size});
+namespace {
+
+size_t bytes_of(const rendez_meta &meta) {
+    size_t bytes = 1;
+    for (uint32_t i = 0; i < meta.rank; ++i) {
+        bytes *= meta.dims[i];
+    }
+    return bytes;
+}
+
+} // namespace
+
+Room::Room(rendez_engine *engine, size_t size, bool is_paged) : Room(engine, rendez::meta(kByte, {size}), is_paged) {}
+
+Room::Room(rendez_engine *engine, const rendez_meta &meta, bool is_paged) : size_(bytes_of(meta)) {
     rendez_tensor *made = nullptr;
     void *data = nullptr;
     auto make = is_paged ? rendez::api().tensor_new_paged : rendez::api().tensor_new;

@@ -17,6 +17,9 @@ namespace rendez_torch {
 // Takes the table of functions. Throws if it is older than this extension.
 void use_table(const rendez_api *table);
 
+// The type of a byte, as a tensor's element.
+constexpr uint32_t kByte = 3;
+
 // Bytes in the engine's memory or a peer's, to be read; a lease ends with it. On the host, or on a device.
 class Bytes {
 public:
@@ -41,6 +44,8 @@ private:
 class Room {
 public:
     Room(rendez_engine *engine, size_t size, bool is_paged = false);
+    // Of bytes in that shape.
+    Room(rendez_engine *engine, const rendez_meta &meta, bool is_paged = false);
     // What lies in the engine's memory already, and is not written any more.
     Room(rendez::TensorHandle written, size_t size) : handle_(std::move(written)), size_(size) {}
     char *data() const { return data_; }

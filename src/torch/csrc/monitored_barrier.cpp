@@ -36,7 +36,7 @@ void ProcessGroupRendez::monitoredBarrier(const c10d::BarrierOptions &options, b
 void ProcessGroupRendez::monitor(Milliseconds timeout, bool wait_all_ranks) {
     auto until = Until::after(timeout, "monitored_barrier");
     auto tell = [&](int rank, const Said &said, const Until &bound) {
-        Room room = group_->room(sizeof said);
+        Room room = group_->room(sizeof said, bound);
         std::memcpy(room.data(), &said, sizeof said);
         group_->send_tagged(rank, kBarrierTag, room.finish(), bound);
     };

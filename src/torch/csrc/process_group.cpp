@@ -236,11 +236,12 @@ WorkPtr ProcessGroupRendez::send(Tensors &tensors, int to, int tag) {
     at::Tensor own = dense(tensors[0]);
     CallbackQueue::Waits waits;
     try {
-        Room room = group_->room(own.nbytes());
+        auto until = Until::after(timeout_, "send");
+        Room room = group_->room(own.nbytes(), until);
         if (own.nbytes() != 0) {
             std::memcpy(room.data(), own.data_ptr(), own.nbytes());
         }
-        group_->send_tagged(to, tag, room.finish(), Until::after(timeout_, "send"));
+        group_->send_tagged(to, tag, room.finish(), until);
         work->complete();
     } catch (...) {
         work->complete(std::current_exception());

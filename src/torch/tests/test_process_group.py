@@ -74,6 +74,11 @@ def test_collectives_give_what_torch_computes(world, size, path):
 def test_many_ranks_go_by_doubling_and_by_trees(world):
     world.run(
         """
+        zero = torch.tensor([0.0 if rank % 2 else -0.0])
+        dist.all_reduce(zero, op=dist.ReduceOp.MIN)
+        signs = [torch.empty(1) for _ in range(size)]
+        dist.all_gather(signs, torch.copysign(torch.ones(1), zero))
+        assert len({sign.item() for sign in signs}) == 1, "all have the same zero"
         for n in (1, 5, 4096):
             x = torch.arange(n, dtype=torch.float64) + rank
             dist.all_reduce(x)
@@ -724,6 +729,36 @@ def test_different_calls_are_told_apart(world):
         try: dist.all_reduce(torch.ones(4 + rank)); raise SystemExit("no error")
         except RuntimeError as error: assert "same collectives in the same order" in str(error), error
         """
+    )
+
+
+@pytest.mark.parametrize("megabytes", [(2, 1), (1, 2)])
+@pytest.mark.parametrize("call", ["dist.broadcast(x, 0)", "dist.reduce(x, 1)", "dist.all_reduce(torch.cat([x, x]))"])
+def test_tensors_that_differ_by_whole_chunks_are_told_apart(world, megabytes, call):
+    """Such as were cut into chunks of a mebibyte looked alike, and what was left over went into the next call."""
+    outputs = world.run(
+        f"""
+        x = torch.ones({megabytes}[rank] << 20, dtype=torch.uint8)
+        try: {call}; print("no error")
+        except RuntimeError as error: assert "same collectives in the same order" in str(error), error; print("told")
+        """
+    )
+    assert "told\n" in outputs, outputs
+
+
+def test_a_root_waits_for_room_in_the_engines_memory(world):
+    """It failed at once, and closed the group, where those who receive were late."""
+    world.run(
+        """
+        x = torch.arange(24 << 20, dtype=torch.uint8) if rank == 0 else torch.zeros(24 << 20, dtype=torch.uint8)
+        dist.barrier()
+        if rank == 1: time.sleep(2)
+        dist.broadcast(x, 0)
+        assert torch.equal(x, torch.arange(24 << 20, dtype=torch.uint8))
+        dist.barrier()
+        """,
+        RENDEZ_ARENA_BYTES="16MiB",
+        RENDEZ_ARENA_SEGMENT_BYTES="4MiB",
     )
 
 
