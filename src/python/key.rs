@@ -22,7 +22,10 @@ impl Key {
     /// A key of `source->destination;name`, or of its full text.
     #[staticmethod]
     fn parse(text: &str) -> Outcome<Self> {
-        if let Some((source, rest)) = text.split_once("->") {
+        // In a full text the arrow may stand in the name of the value, behind the first semicolon.
+        if let Some((source, rest)) = text.split_once("->")
+            && !source.contains(';')
+        {
             let parts = rest.split_once(';');
             let (destination, edge) = parts.ok_or_else(|| {
                 let message =

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import pickle
 import signal
 import threading
 import time
@@ -58,6 +59,10 @@ def test_keys_compare():
     assert key != key.at(1, 2)
     assert (key.edge, key.source) == ("x", "/job:a/replica:0/task:0/device:CPU:0")
     assert eval(repr(key), {"Key": rendez.Key}) == key
+    # The name may have an arrow in it.
+    key = rendez.Key("a", "b", "grad->w")
+    assert key == rendez.Key.parse("a->b;grad->w") == rendez.Key.parse(str(key))
+    assert eval(repr(key), {"Key": rendez.Key}) == pickle.loads(pickle.dumps(key)) == key
 
 
 def test_a_step_finishes(engine, own):
