@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
+use rendez::engine::EngineDevices;
 use rendez::ground::catalogue;
 use rendez::{DType, Path, PrivateTensor, Status, Tensor, TensorBuilder, TensorMeta};
 
@@ -80,6 +81,8 @@ pub(crate) struct TensorMut {
     room: Mutex<Option<Arc<Shared>>>,
     /// What was written, if a send of it was refused: to be sent again.
     refused: Mutex<Option<Tensor>>,
+    /// Those of its engine, if it lies on one: also when its room is gone, as a send was refused.
+    devices: Option<EngineDevices>,
     meta: TensorMeta,
 }
 
@@ -90,9 +93,14 @@ impl TensorMut {
             Room::Private(tensor) => tensor.meta(),
             Room::Device(room) => room.meta(),
         };
+        let devices = match &room {
+            Room::Device(room) => Some(room.writers().devices().clone()),
+            _ => None,
+        };
         Self {
             room: Mutex::new(Some(Shared::new(room))),
             refused: Mutex::new(None),
+            devices,
             meta,
         }
     }
@@ -198,15 +206,15 @@ impl TensorMut {
         Ok(Self {
             room: Mutex::new(Some(self.shared()?)),
             refused: Mutex::new(None),
+            devices: self.devices.clone(),
             meta: meta.map_err(|error| argument(error.to_string()))?,
         })
     }
 
     /// The tensor, written no more: it may be sent any number of times.
     fn freeze(&self) -> Outcome<super::tensor::Tensor> {
-        let devices = self.writers()?.map(|writers| writers.devices().clone());
         let inner = self.finish()?;
-        Ok(super::tensor::Tensor::new(inner, Path::Local, false).lent_by(devices))
+        Ok(super::tensor::Tensor::new(inner, Path::Local, false).lent_by(self.devices.clone()))
     }
 
     /// Gives the memory back. Views of it stay valid until they are gone.

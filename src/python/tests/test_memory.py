@@ -111,6 +111,9 @@ def test_what_a_send_refused_can_be_sent_again(engine, own):
             step.send(own("x"), room)
     with pytest.raises(rendez.FailedPrecondition):
         room.numpy()
+    with pytest.raises(rendez.Aborted):
+        step.send(own("x"), frozen := engine.empty(10))
+    assert len(frozen.freeze()) == 10
     engine.send(own("x"), room)
     assert engine.recv(own("x")).wait(10).numpy().sum() == 3000
     with pytest.raises(rendez.FailedPrecondition) as caught:
