@@ -126,6 +126,11 @@ impl Source {
         let shape = Shape::new(&buffer.dims()?).map_err(|error| argument(error.to_string()))?;
         let view = &buffer.0;
         let dtype = dtypes::of_format(buffer.format(), view.itemsize.unsigned_abs())?;
+        if dtype == DType::U8 && view.ndim == 1 && view.len == 8 && is_of_time(object) {
+            return Err(
+                argument("a date or a time of NumPy's has no type here: pass its number").into(),
+            );
+        }
         let meta = TensorMeta::new(dtype, shape).map_err(|error| argument(error.to_string()))?;
         let (len, has) = (bytes_of(meta)?, view.len.unsigned_abs());
         if len != has {
@@ -261,6 +266,14 @@ impl Drop for Buffer {
             unsafe { ffi::PyBuffer_Release(&raw mut *self.0) }
         });
     }
+}
+
+/// Whether it is a date or a time of NumPy's: alone it lends its bytes without a type, which an array of them refuses.
+fn is_of_time(object: &Bound<'_, PyAny>) -> bool {
+    let kind = object
+        .getattr("dtype")
+        .and_then(|dtype| dtype.getattr("kind")?.extract::<char>());
+    matches!(kind, Ok('m' | 'M'))
 }
 
 /// An array of NumPy's of `bfloat16`, as one of plain 16-bit numbers.

@@ -305,7 +305,7 @@ fn lent(object: &Bound<'_, PyAny>, source: &Source) -> PyResult<Option<Inner>> {
 }
 
 /// Whether it is an array of NumPy's, or a scalar. It is not imported for that.
-fn numpy_kind(value: &Bound<'_, PyAny>) -> PyResult<Option<u8>> {
+fn numpy_kind(value: &Bound<'_, PyAny>) -> Result<Option<u8>, NotPlain> {
     let modules = value.py().import("sys")?.getattr("modules")?;
     let Ok(numpy) = modules.get_item("numpy") else {
         return Ok(None);
@@ -319,9 +319,16 @@ fn numpy_kind(value: &Bound<'_, PyAny>) -> PyResult<Option<u8>> {
             false => value.is_instance(&class),
         }
     };
+    let is_number = || -> PyResult<bool> {
+        let dtype = value.getattr("dtype")?;
+        let kind: char = dtype.getattr("kind")?.extract()?;
+        Ok("biufc".contains(kind) || dtype.getattr("name")?.eq("bfloat16")?)
+    };
     Ok(match (is("ndarray", true)?, is("generic", false)?) {
         (true, _) => Some(ARRAY),
-        (_, true) => Some(SCALAR),
+        // Texts, dates and records lend their bytes, without what these are.
+        (_, true) if is_number()? => Some(SCALAR),
+        (_, true) => return Err(NotPlain::Because(named(value))),
         _ => None,
     })
 }

@@ -23,6 +23,7 @@ OBJECTS = [
     None, "text", object(), [1, 2], {1: 2}, {3}, lambda: 1, 2**64, -(2**63) - 1, 10**100, type, rendez, Ellipsis,
     np.array(["text"]), np.array([object()]), np.array([1], dtype=">i4"), np.zeros(3, dtype=[("a", "i4"), ("b", "f8")]),
     np.arange(10)[::2], np.arange(12).reshape(3, 4).T, np.arange(10)[::-1], np.zeros((1,) * 9), np.array("now", "M8[s]"),
+    np.datetime64("2020-01-01"), np.timedelta64(1, "s"),
     np.zeros(4, np.longdouble), memoryview(bytes(10))[::2], memoryview(b"abcd").cast("c")[::2],
 ]
 

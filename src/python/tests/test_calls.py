@@ -121,6 +121,19 @@ def test_what_only_pickle_writes(trusting):
     assert carried.array.numpy().sum() == 3000 and carried.x.rpc_sync().add(1) == 2
 
 
+@pytest.mark.parametrize("value", [np.datetime64("2020-01-01"), np.timedelta64(3, "ms"), np.str_("text"), np.bytes_(b"bytes"),
+                                   np.array((1, 2.5), dtype="i4,f8")[()]], ids=repr)
+def test_scalars_that_are_no_numbers(careful, trusting, value):
+    for carried in (value, [value], {"x": value}):
+        got = trusting[0].call("two", echo, carried)
+        assert got == carried
+        while isinstance(got, (list, dict)):
+            got = got["x"] if isinstance(got, dict) else got[0]
+        assert type(got) is type(value) and got.dtype == value.dtype
+        with pytest.raises(rendez.PermissionDenied):
+            careful[0].call("two", echo, carried)
+
+
 def test_pickle_is_refused_by_default(careful):
     one, two = careful
     assert one.allow_pickle is False
