@@ -329,6 +329,9 @@ fn numpy_kind(value: &Bound<'_, PyAny>) -> Result<Option<u8>, NotPlain> {
         // Texts, dates and records lend their bytes, without what these are.
         (_, true) if is_number()? => Some(SCALAR),
         (_, true) => return Err(NotPlain::Because(named(value))),
+        // A file's part is an array as any; other classes add what the bytes are without: a mask, names, a unit.
+        _ if is("memmap", true)? => Some(ARRAY),
+        _ if is("ndarray", false)? => return Err(NotPlain::Because(named(value))),
         _ => None,
     })
 }

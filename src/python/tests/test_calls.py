@@ -134,6 +134,26 @@ def test_scalars_that_are_no_numbers(careful, trusting, value):
             careful[0].call("two", echo, carried)
 
 
+class Marked(np.ndarray):
+    """An array with a mark, as others have a unit."""
+
+
+@pytest.mark.parametrize("value", [np.ma.masked_array([1.0, 2.0, 3.0], mask=[0, 1, 0]), np.arange(3).view(Marked),
+                                   np.rec.fromarrays([[1, 2], [3.0, 4.0]], names="a,b"), np.arange(3).view(np.recarray)],
+                         ids=lambda value: type(value).__name__)
+def test_arrays_of_other_classes(careful, trusting, value):
+    got = trusting[0].call("two", echo, [value])[0]
+    assert type(got) is type(value) and got.tolist() == value.tolist()
+    with pytest.raises(rendez.PermissionDenied):
+        careful[0].call("two", echo, value)
+
+
+def test_a_part_of_a_file_is_an_array(both, tmp_path):
+    np.arange(1000.0).tofile(tmp_path / "file")
+    got = both[0].call("two", echo, np.memmap(tmp_path / "file", mode="r"))
+    assert type(got) is np.ndarray and got.nbytes == 8000
+
+
 def test_pickle_is_refused_by_default(careful):
     one, two = careful
     assert one.allow_pickle is False
