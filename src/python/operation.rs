@@ -14,7 +14,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
 use rendez::ground::{catalogue, faults};
 use rendez::mail::forks;
 use rendez::{Driver, Engine, Received, Recv as Receive, SendAsync, Status};
@@ -39,23 +41,31 @@ pub(crate) enum Work {
     Call(Box<Underway>),
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is moved as it is; a box would cost each receive"
+)]
 enum State {
     Idle(Work),
     Taken,
-    Ended(Result<Py<PyAny>, Failed>),
+    /// See [`Operation::outcome`].
+    Ended,
 }
 
 /// Why it failed.
 enum Failed {
     Status(Status),
     /// What a call has raised, here or at the other side.
-    Raised(PyErr),
+    Raised(Py<PyBaseException>),
 }
 
 /// A receive, a send that waits for room, or a call.
 #[pyclass(frozen, subclass, weakref, module = "rendez")]
 pub(crate) struct Operation {
     state: Mutex<State>,
+    /// How it ended. It is set while the thread has the interpreter's lock, and is read without the other: Python's
+    /// collector looks here.
+    outcome: OnceLock<Result<Py<PyAny>, Failed>>,
     ended: Condvar,
     fate: Fate,
     /// All that wait in event loops.
@@ -142,6 +152,7 @@ impl Operation {
                 Work::Call(_) => catalogue::RPC_CANCELLED,
             },
             state: Mutex::new(State::Idle(work)),
+            outcome: OnceLock::new(),
             ended: Condvar::new(),
             fate: Fate::default(),
             slice: if is_alone { SHORT_SLICE } else { SLICE },
@@ -157,9 +168,15 @@ impl Operation {
         if let Some(into) = room {
             into.release(py);
         }
-        *self.lock() = State::Ended(outcome);
+        let untold = self.outcome.set(outcome).err();
+        *self.lock() = State::Ended;
+        drop(untold);
         self.ended.notify_all();
         self.bell.ring_and_forget();
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(*self.lock(), State::Ended)
     }
 
     fn given_up(&self) -> Failed {
@@ -217,11 +234,9 @@ impl Operation {
             Err(_) | Ok(Done::Answered(_)) if !self.is_send() && !self.fate.keep() => {
                 Err(self.given_up())
             }
-            Ok(done) => done.object(py).map_err(|error| {
-                // It is made here, as `outcome` clones it under the lock, where Python must not be called.
-                error.value(py);
-                Failed::Raised(error)
-            }),
+            Ok(done) => done
+                .object(py)
+                .map_err(|error| Failed::Raised(error.into_value(py))),
             Err(status) => Err(Failed::Status(status)),
         };
         self.end(py, room, outcome);
@@ -229,21 +244,18 @@ impl Operation {
 
     /// Its outcome, if it has ended.
     fn outcome(&self, py: Python<'_>) -> Option<PyResult<Py<PyAny>>> {
-        let status = match &*self.lock() {
-            State::Ended(Ok(object)) => return Some(Ok(object.clone_ref(py))),
-            State::Ended(Err(Failed::Raised(error))) => return Some(Err(error.clone_ref(py))),
-            State::Ended(Err(Failed::Status(status))) => status.clone(),
-            _ => return None,
-        };
-        // Not under the lock: this calls Python, which may let another thread run that waits for the lock.
-        Some(Err(raise(py, &status)))
+        Some(match self.outcome.get()? {
+            Ok(object) => Ok(object.clone_ref(py)),
+            Err(Failed::Raised(error)) => Err(PyErr::from_value(error.bind(py).clone().into_any())),
+            Err(Failed::Status(status)) => Err(raise(py, status)),
+        })
     }
 
     /// Polls the work once. True if it has ended.
     fn poll(&self, py: Python<'_>) -> PyResult<bool> {
         let Some(mut work) = self.take() else {
             self.end_in_child(py);
-            return Ok(matches!(*self.lock(), State::Ended(_)));
+            return Ok(self.has_ended());
         };
         match work.poll(&self.bell.waker(), &self.fate) {
             Poll::Ready(done) => {
@@ -252,7 +264,7 @@ impl Operation {
             }
             Poll::Pending => {
                 self.lay_down(py, work);
-                Ok(matches!(*self.lock(), State::Ended(_)))
+                Ok(self.has_ended())
             }
         }
     }
@@ -410,7 +422,7 @@ impl Operation {
 
     /// Gives it up. True if it had not ended: then it ends as cancelled, and its value is the next receive's.
     fn cancel(&self, py: Python<'_>) -> bool {
-        if matches!(*self.lock(), State::Ended(_)) || !self.fate.give_up() {
+        if self.has_ended() || !self.fate.give_up() {
             return false;
         }
         match self.take() {
@@ -445,8 +457,8 @@ impl Operation {
 
     /// True if it ended by `cancel`, or its task's end.
     fn cancelled(&self) -> bool {
-        match &*self.lock() {
-            State::Ended(Err(Failed::Status(status))) => status.reason() == self.cancelled,
+        match self.outcome.get() {
+            Some(Err(Failed::Status(status))) => status.reason() == self.cancelled,
             _ => false,
         }
     }
@@ -473,7 +485,7 @@ impl Operation {
                 return Ok(false);
             }
             Some(work) => work,
-            None => return Ok(matches!(*self.lock(), State::Ended(_))),
+            None => return Ok(self.has_ended()),
         };
         match py.detach(|| work.wait(Duration::from_nanos(nanos), &self.fate)) {
             Slice::Done(done, room) => {
@@ -486,7 +498,7 @@ impl Operation {
                 self.lay_down(py, work);
                 // The engine knew this thread alone as who waits: others ask again.
                 self.bell.ring();
-                Ok(matches!(*self.lock(), State::Ended(_)))
+                Ok(self.has_ended())
             }
         }
     }
@@ -499,12 +511,22 @@ impl Operation {
             .call_method0("__await__")
     }
 
+    /// What it raises has in its traceback the frame that waited, and that as a rule has this: only Python's collector
+    /// frees the three. It breaks such a cycle at another of its objects, so this needs no `__clear__`.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self.outcome.get() {
+            Some(Ok(object)) => visit.call(object),
+            Some(Err(Failed::Raised(error))) => visit.call(error),
+            _ => Ok(()),
+        }
+    }
+
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let class = slf.get_type().name()?.to_string();
-        let state = match &*slf.get().lock() {
-            State::Ended(Ok(_)) => "done",
-            State::Ended(Err(_)) => "failed",
-            State::Idle(_) | State::Taken => "pending",
+        let state = match slf.get().outcome.get() {
+            Some(Ok(_)) => "done",
+            Some(Err(_)) => "failed",
+            None => "pending",
         };
         Ok(format!("<rendez.{class} {state}>"))
     }

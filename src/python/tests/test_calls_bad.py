@@ -8,6 +8,7 @@ import struct
 import sys
 import time
 import tracemalloc
+import weakref
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -199,6 +200,55 @@ def test_exceptions_that_misbehave(agent, trusting):
         # What would end the program there ends nothing here.
         with pytest.raises(rpc.RemoteError, match="SystemExit"):
             each.call("one", leaves)
+
+
+def test_calls_that_fail_keep_nothing(trusting):
+    class Batch:
+        pass
+
+    batches = weakref.WeakSet()
+
+    def waits():
+        batches.add(batch := Batch())
+        call = trusting.call_async("one", fails)
+        for _ in range(2):
+            with pytest.raises(KeyError, match="fails") as caught:
+                call.wait()
+            del caught
+        with pytest.raises(KeyError, match="fails"):
+            call.result()
+        assert batch is not None
+
+    async def awaits():
+        batches.add(batch := Batch())
+        try:
+            await trusting.call_async("one", fails)
+        except KeyError:
+            pass
+        assert batch is not None
+
+    async def all_of_them():
+        for _ in range(3):
+            await awaits()
+
+    def receives():
+        batches.add(batch := Batch())
+        receive = trusting.engine.recv((trusting.engine.task, trusting.engine.task, "never"), timeout=0)
+        with pytest.raises(rendez.DeadlineExceeded):
+            receive.wait()
+        assert batch is not None
+
+    for _ in range(3):
+        waits()
+        receives()
+    gc.collect()
+    assert len(batches) == 0
+    gc.disable()
+    try:
+        asyncio.run(all_of_them())
+        assert len(batches) == 0
+    finally:
+        gc.enable()
 
 
 def test_leaks(trusting):

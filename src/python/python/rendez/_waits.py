@@ -42,7 +42,11 @@ async def wait(operation: "Operation[Any]") -> Any:
         # Cancelled, or its loop has ended: nothing is lost.
         operation.cancel()
         raise
-    return operation.result()
+    else:
+        return operation.result()
+    finally:
+        # The operation has what it raises, whose traceback has this frame: they are freed without Python's collector.
+        del operation
 
 
 async def at_once(value: Any) -> Any:
