@@ -19,13 +19,14 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rendez::ground::{catalogue, faults};
 use rendez::mail::forks;
-use rendez::{Driver, Engine, Received, Recv as Receive, SendAsync, Status};
+use rendez::{Driver, Engine, Received, Recv as Receive, SendAsync, Status, Unsent};
 
 use super::calls::call::{Answered, Underway};
 use super::errors::raise;
 use super::room::Into;
 use super::tensor::Tensor;
 use super::wakes::{Bell, Wakes};
+use super::writable::TensorMut;
 use super::{arguments, errands};
 
 /// So long a thread waits before it looks at signals, and whether the operation was given up.
@@ -37,7 +38,8 @@ const SHORT_SLICE: Duration = Duration::from_millis(1);
 pub(crate) enum Work {
     Receive(Receive),
     ReceiveInto(Receive, Into),
-    Send(SendAsync),
+    /// With what is sent, if it could be written: it has the tensor back if this fails.
+    Send(SendAsync, Option<Py<TensorMut>>),
     Call(Box<Underway>),
 }
 
@@ -148,7 +150,7 @@ impl Operation {
             bell: Arc::default(),
             cancelled: match work {
                 Work::Receive(_) | Work::ReceiveInto(..) => catalogue::RECV_CANCELLED,
-                Work::Send(_) => catalogue::SEND_CANCELLED,
+                Work::Send(..) => catalogue::SEND_CANCELLED,
                 Work::Call(_) => catalogue::RPC_CANCELLED,
             },
             state: Mutex::new(State::Idle(work)),
@@ -211,9 +213,11 @@ impl Operation {
 
     /// It was given up, and this thread has the work. Of a send the engine says how it ended: its value may be taken.
     fn give_up(&self, py: Python<'_>, work: Work) {
-        if let Work::Send(send) = work {
+        if let Work::Send(send, room) = work {
             let sent = py.detach(|| send.give_up());
-            let sent = sent.map(|()| Done::Sent).map_err(Status::from);
+            let sent = sent
+                .map(|()| Done::Sent)
+                .map_err(|unsent| put_back(room.as_ref(), unsent));
             return self.finish(py, sent, None);
         }
         let room = py.detach(|| work.room());
@@ -332,6 +336,15 @@ fn value(receive: &Receive, received: Received) -> Done {
     Done::Value(Box::new(tensor))
 }
 
+/// Why a value was not sent, which is its sender's again.
+fn put_back(room: Option<&Py<TensorMut>>, unsent: Unsent) -> Status {
+    let status = unsent.status().clone();
+    if let (Some(room), Some(tensor)) = (room, unsent.into_tensor()) {
+        room.get().put_back(tensor);
+    }
+    status
+}
+
 impl Work {
     fn poll(&mut self, waker: &Waker, fate: &Fate) -> Poll<Result<Done, Status>> {
         let mut context = Context::from_waker(waker);
@@ -342,9 +355,11 @@ impl Work {
             Self::ReceiveInto(receive, into) => receive
                 .poll_and(&mut context, |it| fate.taken(|| into.fill(it)))
                 .map_ok(Done::Filled),
-            Self::Send(send) => {
+            Self::Send(send, room) => {
                 let polled = Future::poll(std::pin::Pin::new(send), &mut context);
-                polled.map_ok(|()| Done::Sent).map_err(Status::from)
+                polled
+                    .map_ok(|()| Done::Sent)
+                    .map_err(|unsent| put_back(room.as_ref(), unsent))
             }
             Self::Call(call) => {
                 let polled = call.poll(&mut context);
@@ -368,7 +383,7 @@ impl Work {
             Self::ReceiveInto(receive, into) => receive
                 .wait_at_most_and(patience, |it| fate.taken(|| into.fill(it)))
                 .map(|outcome| outcome.map(Done::Filled)),
-            Self::Send(_) | Self::Call(_) => {
+            Self::Send(..) | Self::Call(_) => {
                 let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
                 match self.poll(&waker, fate) {
                     Poll::Ready(done) => Some(done),
@@ -480,7 +495,7 @@ impl Operation {
     /// polled again.
     fn _linger(&self, py: Python<'_>, wakes: &Wakes, nanos: u64) -> PyResult<bool> {
         let work = match self.take() {
-            Some(work @ Work::Send(_)) => {
+            Some(work @ Work::Send(..)) => {
                 self.lay_down(py, work);
                 return Ok(false);
             }
@@ -547,8 +562,13 @@ pub(crate) fn receive(
     Py::new(py, base.add_subclass(Recv))
 }
 
-/// A send of Python's.
-pub(crate) fn sending(py: Python<'_>, engine: &Engine, send: SendAsync) -> PyResult<Py<Sending>> {
-    let base = PyClassInitializer::from(Operation::new(engine, Work::Send(send)));
+/// A send of Python's, of `room` if that is what could be written.
+pub(crate) fn sending(
+    py: Python<'_>,
+    engine: &Engine,
+    send: SendAsync,
+    room: Option<Py<TensorMut>>,
+) -> PyResult<Py<Sending>> {
+    let base = PyClassInitializer::from(Operation::new(engine, Work::Send(send, room)));
     Py::new(py, base.add_subclass(Sending))
 }

@@ -84,7 +84,13 @@ impl Step {
             send = send.deadline(patience);
         }
         // Its place among the values of its key is taken now.
-        sending(py, &self.engine, send.start())
+        let room = value.cast::<TensorMut>().ok();
+        sending(
+            py,
+            &self.engine,
+            send.start(),
+            room.map(|room| room.clone().unbind()),
+        )
     }
 
     /// Tells the receiver that no value will come; `why` is what it gets in its place.

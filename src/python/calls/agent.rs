@@ -15,6 +15,7 @@ use super::answer::{self, IMPORTED};
 use super::body::Body;
 use super::call::{Call, Limit, SLICE, Under, in_slices, limit_of, raise, timeout_of};
 use super::core::{Core, Helper};
+use super::plain::Taken;
 use super::reference::{Object, RRef};
 use super::setup::Meeting;
 use super::{exit, serve, typed};
@@ -45,7 +46,7 @@ impl Agent {
         function: &Bound<'_, PyAny>,
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Body> {
+    ) -> PyResult<(Body, Taken)> {
         let (py, core) = (function.py(), &self.core);
         static NAMED: Helper = Helper::new("rendez.rpc._functions", "named");
         let named = NAMED.get(py)?.call1((function,))?;
@@ -122,12 +123,13 @@ pub(crate) fn remote(
     py: Python<'_>,
     core: &Arc<Core>,
     to: &str,
-    body: Body,
+    (body, taken): (Body, Taken),
     timeout: Duration,
 ) -> PyResult<RRef> {
     let agent = core.agent()?;
     let inner = agent.remote_within::<Object>(to, serve::KEEP, (body,), timeout);
     let inner = inner.map_err(|error| raise(py, &error, None))?;
+    taken.keep();
     Ok(RRef::new(core, inner))
 }
 
@@ -334,19 +336,21 @@ impl Agent {
     ) -> PyResult<Py<Call>> {
         let agent = self.core.agent()?;
         let limit = Limit::of(timeout_of(&self.core, timeout)?);
-        let under = match self.signature(to, function, args, kwargs, &limit)? {
+        let (under, taken) = match self.signature(to, function, args, kwargs, &limit)? {
             Some(signature) => {
-                let arguments = typed::pack(&self.core, &signature, args)?;
+                let (arguments, taken) = typed::pack(&self.core, &signature, args)?;
                 let started = agent.start_by_signature(to, &signature, arguments, limit.left());
-                started.map(|pending| Under::Typed(pending, signature.result().clone()))
+                let under = |pending| Under::Typed(pending, signature.result().clone());
+                (started.map(under), taken)
             }
             None => {
-                let body = self.body(function, args, kwargs)?;
+                let (body, taken) = self.body(function, args, kwargs)?;
                 let started = agent.rpc_async_within(to, serve::CALL, (body,), limit.left());
-                started.map(Under::Python)
+                (started.map(Under::Python), taken)
             }
         };
         let under = under.map_err(|error| raise(py, &error, None))?;
+        taken.keep();
         Call::begin(py, &self.core, to.to_owned(), under)
     }
 
@@ -364,9 +368,10 @@ impl Agent {
         let agent = self.core.agent()?;
         let limit = Limit::of(timeout_of(&self.core, timeout)?);
         if let Some(signature) = self.signature(to, function, args, kwargs, &limit)? {
-            let arguments = typed::pack(&self.core, &signature, args)?;
+            let (arguments, taken) = typed::pack(&self.core, &signature, args)?;
             let inner = agent.remote_by_signature(to, &signature, arguments, limit.left());
             let inner = inner.map_err(|error| raise(py, &error, None))?;
+            taken.keep();
             return Ok(RRef::typed(&self.core, inner, signature));
         }
         let body = self.body(function, args, kwargs)?;

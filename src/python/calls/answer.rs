@@ -38,18 +38,20 @@ pub(crate) fn write_arguments(
     mut body: Body,
     args: &Bound<'_, PyAny>,
     kwargs: &Bound<'_, PyAny>,
-) -> PyResult<Body> {
+) -> PyResult<(Body, Taken)> {
     let both = PyTuple::new(py, [args, kwargs])?;
-    write(py, core, &mut body, both.as_any())?;
-    body.sealed(&core.engine).map_err(failed)
+    let taken = write(py, core, &mut body, both.as_any())?;
+    Ok((body.sealed(&core.engine).map_err(failed)?, taken))
 }
 
 /// The answer that is a value.
 pub(crate) fn value(core: &Arc<Core>, value: &Bound<'_, PyAny>) -> PyResult<Body> {
     let mut body = Body::default();
     body.byte(VALUE);
-    write(value.py(), core, &mut body, value)?;
-    body.sealed(&core.engine).map_err(failed)
+    let taken = write(value.py(), core, &mut body, value)?;
+    let body = body.sealed(&core.engine).map_err(failed)?;
+    taken.keep();
+    Ok(body)
 }
 
 /// The answer that is an exception. It is always one that can be written.
@@ -143,16 +145,17 @@ fn write(
     core: &Arc<Core>,
     body: &mut Body,
     value: &Bound<'_, PyAny>,
-) -> PyResult<()> {
+) -> PyResult<Taken> {
     let (mark, mut taken) = (body.mark(), Taken::default());
     body.byte(PLAIN);
     match plain::write(core, body, value, &mut taken) {
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(taken),
         Err(NotPlain::Raised(error)) => Err(error),
         Err(NotPlain::Because(_)) if core.allows_pickle => {
             body.undo(mark);
             body.byte(PICKLED);
-            pickled::write(py, core, body, value, &mut taken)
+            pickled::write(py, core, body, value, &mut taken)?;
+            Ok(taken)
         }
         Err(NotPlain::Because(why)) => Err(refused(
             py,

@@ -67,8 +67,9 @@ impl From<rendez_rpc::ValueError> for NotPlain {
 }
 
 /// Tensors that a call has taken from what could be written before: they are taken once, however often they are met.
+/// Those of a call that does not begin are given back.
 #[derive(Default)]
-pub(crate) struct Taken(HashMap<usize, (Py<PyAny>, Inner)>);
+pub(crate) struct Taken(HashMap<usize, (Py<TensorMut>, Inner)>);
 
 impl Taken {
     pub(crate) fn take(&mut self, given: &Bound<'_, TensorMut>) -> PyResult<Inner> {
@@ -77,9 +78,22 @@ impl Taken {
             return Ok(tensor.clone());
         }
         let tensor = given.get().finish()?;
-        let keep = given.clone().into_any().unbind();
+        let keep = given.clone().unbind();
         self.0.insert(at, (keep, tensor.clone()));
         Ok(tensor)
+    }
+
+    /// The call has begun.
+    pub(crate) fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        for (_, (given, tensor)) in self.0.drain() {
+            given.get().put_back(tensor);
+        }
     }
 }
 

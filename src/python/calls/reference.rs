@@ -10,6 +10,7 @@ use super::answer::{FETCH, METHOD};
 use super::body::Body;
 use super::call::{Call, Under, in_slices, timeout_of};
 use super::core::Core;
+use super::plain::Taken;
 use super::{agent, serve};
 use crate::errands;
 use crate::errors::{Failure, Outcome};
@@ -195,8 +196,10 @@ impl RRef {
         timeout: Option<f64>,
     ) -> PyResult<Py<Call>> {
         let (py, this) = (slf.py(), slf.get());
-        let body = this.method(py, name, args, kwargs)?;
-        this.start(py, body, timeout)
+        let (body, taken) = this.method(py, name, args, kwargs)?;
+        let call = this.start(py, body, timeout)?;
+        taken.keep();
+        Ok(call)
     }
 
     /// The same, and leaves the result there.
@@ -264,7 +267,7 @@ impl RRef {
         name: &str,
         args: &Bound<'_, PyAny>,
         kwargs: &Bound<'_, PyAny>,
-    ) -> PyResult<Body> {
+    ) -> PyResult<(Body, Taken)> {
         let mut body = Body::default();
         body.byte(METHOD);
         body.text(name);

@@ -10,7 +10,7 @@ use rendez_rpc::{
 };
 
 use super::core::{Core, failed};
-use super::plain::{array_of, tensor};
+use super::plain::{Taken, array_of, tensor};
 use super::reference::{Object, RRef};
 use super::serve;
 use crate::errors::is_failure;
@@ -22,7 +22,7 @@ pub(crate) fn pack(
     core: &Core,
     signature: &Signature,
     arguments: &Bound<'_, PyTuple>,
-) -> PyResult<Packer> {
+) -> PyResult<(Packer, Taken)> {
     let types = signature.arguments();
     if types.len() != arguments.len() {
         return Err(wrong(format!(
@@ -31,9 +31,9 @@ pub(crate) fn pack(
             arguments.len()
         )));
     }
-    let mut packer = Packer::default();
+    let mut to = Writing::default();
     for (at, (wanted, value)) in types.iter().zip(arguments).enumerate() {
-        put(core, wanted, &value, &mut packer).map_err(|error| {
+        put(core, wanted, &value, &mut to).map_err(|error| {
             if is_failure(error.value(value.py())) {
                 return error;
             }
@@ -42,34 +42,41 @@ pub(crate) fn pack(
             wrong(format!("argument {} of {signature}: {said}", at + 1))
         })?;
     }
-    Ok(packer)
+    Ok((to.packer, to.taken))
+}
+
+/// What is written, and the tensors that were taken for it.
+#[derive(Default)]
+struct Writing {
+    packer: Packer,
+    taken: Taken,
 }
 
 fn wrong(message: String) -> PyErr {
     failed(ValueError::new(message))
 }
 
-fn put(core: &Core, wanted: &Type, value: &Bound<'_, PyAny>, to: &mut Packer) -> PyResult<()> {
+fn put(core: &Core, wanted: &Type, value: &Bound<'_, PyAny>, to: &mut Writing) -> PyResult<()> {
     let no = |what: &str| wrong(format!("{} is no {what}", shown(value)));
     let plain = |done: Result<(), ValueError>| done.map_err(failed);
     match wanted {
-        Type::Plain(name) => put_plain(name, value, to),
+        Type::Plain(name) => put_plain(name, value, &mut to.packer),
         Type::Tensor => {
             let tensor = if let Ok(tensor) = value.cast::<Tensor>() {
                 tensor.get().inner()?
             } else if let Ok(tensor) = value.cast::<TensorMut>() {
-                tensor.get().finish()?
+                to.taken.take(tensor)?
             } else {
                 array_of(core, value)?
             };
-            to.tensor(tensor).map(drop).map_err(failed)
+            to.packer.tensor(tensor).map(drop).map_err(failed)
         }
         Type::Reference => {
             let reference = value.cast::<RRef>().map_err(|_| no("reference"))?;
-            plain(reference.get().inner.put(to))
+            plain(reference.get().inner.put(&mut to.packer))
         }
         Type::Option(inner) => {
-            plain(to.plain(&!value.is_none()))?;
+            plain(to.packer.plain(&!value.is_none()))?;
             match value.is_none() {
                 true => Ok(()),
                 false => put(core, inner, value, to),
@@ -78,13 +85,13 @@ fn put(core: &Core, wanted: &Type, value: &Bound<'_, PyAny>, to: &mut Packer) ->
         Type::List(inner) => {
             let is_bytes = **inner == Type::Plain("u8".into());
             if let (Ok(bytes), true) = (value.cast::<PyBytes>(), is_bytes) {
-                return plain(to.plain(bytes.as_bytes()));
+                return plain(to.packer.plain(bytes.as_bytes()));
             }
             if value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>() {
                 return Err(no("list"));
             }
             let all = value.try_iter()?.collect::<PyResult<Vec<_>>>()?;
-            plain(to.plain(&(all.len() as u64)))?;
+            plain(to.packer.plain(&(all.len() as u64)))?;
             all.iter().try_for_each(|one| put(core, inner, one, to))
         }
         Type::Tuple(types) => {
@@ -100,7 +107,7 @@ fn put(core: &Core, wanted: &Type, value: &Bound<'_, PyAny>, to: &mut Packer) ->
         Type::Map(key, item) => {
             let all = value.cast::<PyMapping>().map_err(|_| no("mapping"))?;
             let all = all.items()?;
-            plain(to.plain(&(all.len() as u64)))?;
+            plain(to.packer.plain(&(all.len() as u64)))?;
             for pair in all {
                 let (name, value) = pair.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
                 put(core, key, &name, to)?;
@@ -300,9 +307,10 @@ fn carry_out(
         let about = (&served, function.0.as_ref(), arguments, none);
         let outcome = serve.getattr("apply")?.call1(about)?;
         let outcome = serve::settle(py, served, outcome)?;
-        let mut packer = Packer::default();
-        put(core, signature.result(), &outcome, &mut packer)?;
-        Ok(packer)
+        let mut to = Writing::default();
+        put(core, signature.result(), &outcome, &mut to)?;
+        to.taken.keep();
+        Ok(to.packer)
     };
     let ended = serve::with_python(|py| run(py).map_err(|error| told(py, &error)));
     ended.unwrap_or_else(|| Err(Raised("the interpreter is about to end".into())))

@@ -154,6 +154,27 @@ def test_a_part_of_a_file_is_an_array(both, tmp_path):
     assert type(got) is np.ndarray and got.nbytes == 8000
 
 
+def test_tensors_of_a_call_that_does_not_begin_are_given_back(both):
+    one, two = both
+    room = one.engine.empty(3000)
+    room.numpy()[:] = 1
+    reference = one.remote("two", Counter, 1)
+    for call, raised in (
+        (lambda: one.call("two", echo, room, threading.Lock()), rendez.RendezError),
+        (lambda: one.call("two", "callees.scaled", room, "no number"), rendez.InvalidArgument),
+        (lambda: one.remote("two", echo, [room], threading.Lock()), rendez.RendezError),
+        (lambda: reference.rpc_sync().add(room, threading.Lock()), rendez.RendezError),
+        (lambda: one.call("three", echo, room), rendez.RendezError),
+    ):
+        with pytest.raises(raised) as caught:
+            call()
+        assert "PYTHON_SPENT" not in str(caught.value)
+    assert one.call("two", echo, room).numpy().sum() == 3000
+    with pytest.raises(rendez.FailedPrecondition) as caught:
+        one.call("two", echo, room)
+    assert caught.value.reason == "PYTHON_SPENT"
+
+
 def test_pickle_is_refused_by_default(careful):
     one, two = careful
     assert one.allow_pickle is False

@@ -1,6 +1,7 @@
 """Tensors: what is sent, how it is seen, who keeps it, and how the memory comes home."""
 
 import array
+import asyncio
 import concurrent.futures
 import ctypes
 import functools
@@ -13,7 +14,7 @@ import weakref
 import pytest
 
 import rendez
-from conftest import key_of
+from conftest import SMALL, key_of, named
 
 np = pytest.importorskip("numpy")
 
@@ -119,6 +120,35 @@ def test_what_a_send_refused_can_be_sent_again(engine, own):
     with pytest.raises(rendez.FailedPrecondition) as caught:
         engine.send(own("x"), room)
     assert caught.value.reason == "PYTHON_SPENT"
+
+
+def test_what_waited_for_room_in_vain_can_be_sent_again(engine, own):
+    room = engine.empty(1000)
+    room.numpy()[:] = 3
+    step = engine.step(7)
+    step.abort()
+    with pytest.raises(rendez.Aborted):
+        step.send_wait(own("x"), room).wait()
+    settings = {**SMALL, "parked_bytes": 65536, "parked_bytes_per_step": 65536}
+    with rendez.Engine(named("full"), **settings) as full:
+        key = key_of(full, full, "x")
+        with pytest.raises(rendez.ResourceExhausted):
+            while True:
+                full.step(1).send(key, bytes(1024))
+        with pytest.raises(rendez.DeadlineExceeded):
+            full.step(1).send_wait(key, room, timeout=0.01).wait()
+        waits = full.step(1).send_wait(key, room)
+        assert waits.cancel()
+        asyncio.run(gives_up(full.step(1).send_wait(key, room)))
+    engine.step(8).send_wait(own("x"), room).wait(10)
+    assert engine.step(8).recv(own("x")).wait(10).numpy().sum() == 3000
+    with pytest.raises(rendez.FailedPrecondition):
+        engine.send(own("x"), room)
+
+
+async def gives_up(sending):
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(sending, 0.01)
 
 
 def in_a_thread(function):

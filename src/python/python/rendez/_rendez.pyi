@@ -190,7 +190,10 @@ class Step:
         copy: bool | None = None,
         on_release: Callable[[], object] | None = None,
     ) -> Sending:
-        """The same, and waits for room where `send` is refused: await it, or call `wait`."""
+        """The same, and waits for room where `send` is refused: await it, or call `wait`.
+
+        Where one of the two fails, a `TensorMut` can be sent again; so it can if a call does not begin.
+        """
     def send_dead(self, key: KeyLike, why: TensorLike | None = None) -> None:
         """Tells the receiver that no value will come; `why` is what it gets in its place."""
     def recv(self, key: KeyLike, *, timeout: float | None = None) -> Recv[Tensor]:
