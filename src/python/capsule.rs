@@ -12,6 +12,8 @@ use rendez::Engine;
 use rendez_c::CEngine;
 use rendez_c::api::{API_VERSION, rendez_get_api};
 
+use super::ending;
+
 /// What the table's capsule is called: where it is imported from.
 const TABLE: &CStr = c"rendez._C_API";
 /// What an engine's capsule is called.
@@ -52,7 +54,7 @@ unsafe extern "C" fn free(capsule: *mut pyo3::ffi::PyObject) {
     // SAFETY: `engine` put it there by `Box::into_raw`, and a destructor runs once.
     let mut handle = Some(unsafe { Box::from_raw(handle.cast::<CEngine>()) });
     // Its callbacks have to end, and may want the interpreter's lock meanwhile.
-    Python::try_attach(|py| py.detach(|| drop(handle.take())));
+    Python::try_attach(|py| ending::detach(py, || drop(handle.take())));
     // Where the interpreter has ended they could not: what is left goes with the process.
     std::mem::forget(handle);
 }

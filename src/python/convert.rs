@@ -6,6 +6,7 @@ use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt};
 use rendez::{Bool8, DType, Engine, Shape, Tensor, TensorMeta};
 
 use super::device;
+use super::ending;
 use super::errands;
 use super::errors::{Failure, Outcome, argument, spent};
 use super::source::{Lent, Source};
@@ -135,7 +136,7 @@ fn copied(engine: &Engine, py: Python<'_>, source: &Source) -> Outcome<Tensor> {
     };
     Ok(match source.bytes().len() < LONG {
         true => copy(),
-        false => py.detach(copy),
+        false => ending::detach_briefly(py, copy),
     })
 }
 

@@ -26,6 +26,7 @@ use super::convert::{Taking, call_hook, tensor_of};
 use super::cuda_array::{self, CudaArray};
 use super::device_id::DeviceId;
 use super::dlpack::{self, Device, Lending};
+use super::ending;
 use super::errands;
 use super::errors::{Failure, Outcome, argument};
 
@@ -127,8 +128,7 @@ pub(crate) fn moved(
         None => OnDevice { tensor, devices }.to_host(py)?,
         Some(wanted) => {
             let number = wanted.number_in(&devices)?;
-            py.detach(|| devices.to_device(&tensor, number))
-                .map_err(Failure::from)?
+            ending::detach(py, || devices.to_device(&tensor, number)).map_err(Failure::from)?
         }
     };
     Ok(super::tensor::Tensor::new(moved, Path::Copy, false).of(|| engine.clone()))
@@ -154,7 +154,7 @@ fn is_settled(tensor: &Tensor) -> bool {
 /// meanwhile. What reads the bytes is told if they are lost.
 fn wait(py: Python<'_>, tensor: &Tensor) -> PyResult<()> {
     loop {
-        let is_there = py.detach(|| {
+        let is_there = ending::detach(py, || {
             let until = Instant::now() + SLICE;
             let mut looks = 0_u32;
             while !is_settled(tensor) {
@@ -355,7 +355,7 @@ impl OnDevice {
     /// A copy in the processor's memory.
     pub(crate) fn to_host(&self, py: Python<'_>) -> PyResult<Tensor> {
         wait(py, &self.tensor)?;
-        let copied = py.detach(|| self.devices.to_host(&self.tensor));
+        let copied = ending::detach(py, || self.devices.to_host(&self.tensor));
         Ok(copied.map_err(Failure::from)?)
     }
 
@@ -457,7 +457,7 @@ impl Seen {
         };
         let mut reader = stream(handle)?;
         if is_ordered {
-            let ordered = py.detach(|| devices.order(&tensor, &reader));
+            let ordered = ending::detach(py, || devices.order(&tensor, &reader));
             ordered.map_err(Failure::from)?;
         }
         if handle == OF_THREAD {

@@ -15,6 +15,7 @@ use rendez::{
 use super::device_id::DeviceId;
 use super::device_room::DeviceRoom;
 use super::dtypes::dtype_of;
+use super::ending;
 use super::errors::{Failure, Outcome};
 use super::operation::Recv;
 use super::services::Table;
@@ -41,6 +42,9 @@ pub(crate) struct Engine {
 impl Engine {
     /// The engine, if it was not closed.
     pub(crate) fn running(&self) -> Outcome<Inner> {
+        if ending::is_over() {
+            return Err(Failure(faults::shutdown()));
+        }
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.clone().ok_or_else(|| Failure(faults::shutdown()))
     }
@@ -74,7 +78,7 @@ impl Engine {
             config.cluster_secret_file.is_some() || config.cluster_secret_fd.is_some();
         let services = Table::default();
         let offered = services.services();
-        let started = py.detach(|| Inner::start_with(config, offered));
+        let started = ending::detach(py, || Inner::start_with(config, offered));
         let inner = started.map_err(Failure::from)?;
         let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         running.retain(|engine| engine.upgrade().is_some());
@@ -129,7 +133,7 @@ impl Engine {
         let task = TaskName::parse(task)?;
         let address: Address = (address.parse())
             .map_err(|error| super::errors::argument(format!("address `{address}`: {error}")))?;
-        py.detach(|| engine.add_peer(task, address));
+        ending::detach(py, || engine.add_peer(task, address));
         Ok(())
     }
 
@@ -140,7 +144,7 @@ impl Engine {
         let task = TaskName::parse(task).map_err(Failure::from)?;
         let patience = arguments::patience(Some(timeout), "timeout")?;
         let patience = patience.unwrap_or(Duration::from_secs(3600));
-        let reached = py.detach(|| engine.reach(&task, patience));
+        let reached = ending::detach(py, || engine.reach(&task, patience));
         Ok(reached.map_err(Failure::from)?.path.name().to_owned())
     }
 
@@ -151,7 +155,7 @@ impl Engine {
         let task = TaskName::parse(peer).map_err(Failure::from)?;
         let patience = arguments::patience(Some(timeout), "timeout")?;
         let patience = patience.unwrap_or(Duration::from_secs(3600));
-        Ok(match py.detach(|| engine.reach(&task, patience)) {
+        Ok(match ending::detach(py, || engine.reach(&task, patience)) {
             Ok(way) => {
                 let place = if way.read_domain {
                     "large values are read in place"
@@ -178,7 +182,7 @@ impl Engine {
     fn step(&self, py: Python<'_>, id: u64, deadline: Option<f64>) -> PyResult<Step> {
         let patience = arguments::patience(deadline, "deadline")?;
         let engine = self.running()?;
-        Ok(py.detach(|| Step::begin(engine, id, patience))?)
+        Ok(ending::detach(py, || Step::begin(engine, id, patience))?)
     }
 
     /// Memory of the engine's, or of one of its devices, to be written and sent: peers of this machine read it where it
@@ -220,7 +224,7 @@ impl Engine {
     /// The devices of the machine that it uses, and what it has of their memory.
     fn devices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let devices = self.running()?.devices().map_err(Failure::from)?;
-        let used = py.detach(|| devices.stats());
+        let used = ending::detach(py, || devices.stats());
         let kind = devices.accelerator().map_err(Failure::from)?.kind();
         let list = PyList::empty(py);
         for device in devices.list() {
@@ -302,7 +306,7 @@ impl Engine {
     /// All that waits or is parked here, the oldest first.
     fn pending<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let engine = self.running()?;
-        let items = py.detach(|| engine.try_pending()).map_err(Failure::from)?;
+        let items = ending::detach(py, || engine.try_pending()).map_err(Failure::from)?;
         let class = py.import("rendez._types")?.getattr("Pending")?;
         let list = PyList::empty(py);
         for item in items {
@@ -321,7 +325,7 @@ impl Engine {
     /// What each shard has counted, and holds now.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let engine = self.running()?;
-        let all = py.detach(|| engine.try_stats()).map_err(Failure::from)?;
+        let all = ending::detach(py, || engine.try_stats()).map_err(Failure::from)?;
         let list = PyList::empty(py);
         for stats in &all {
             list.append(stats_of(py, stats)?)?;
@@ -332,7 +336,7 @@ impl Engine {
     /// The metrics, as Prometheus reads them.
     fn metrics(&self, py: Python<'_>) -> PyResult<String> {
         let engine = self.running()?;
-        Ok(py.detach(|| engine.metrics_text()).map_err(Failure::from)?)
+        Ok(ending::detach(py, || engine.metrics_text()).map_err(Failure::from)?)
     }
 
     /// Ends the task: what is under way has so many seconds to arrive, and what waits then fails.
@@ -348,7 +352,7 @@ impl Engine {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(inner) = inner {
-            py.detach(move || inner.shutdown(patience));
+            ending::detach(py, move || inner.shutdown(patience));
         }
         self.services.clear();
         errands::run(py);
@@ -411,7 +415,7 @@ impl Engine {
         let task = TaskName::parse(task).map_err(Failure::from)?;
         let patience = arguments::patience(Some(timeout), "timeout")?;
         let patience = patience.unwrap_or(Duration::from_secs(3600));
-        let answer = py.detach(|| {
+        let answer = ending::detach(py, || {
             // A call waits for a connection, and makes none.
             engine.reach(&task, patience)?;
             let answer = engine.call(&task, method, &payload, patience);
@@ -441,7 +445,7 @@ impl Drop for Engine {
         if let Some(inner) = inner {
             let patience = self.drain;
             // Threads of Python go on while its last values leave.
-            let ended = Python::try_attach(|py| py.detach(|| inner.shutdown(patience)));
+            let ended = Python::try_attach(|py| ending::detach(py, || inner.shutdown(patience)));
             if ended.is_none() {
                 // The interpreter has ended, and `at_exit` has ended the engine before.
                 std::mem::forget(inner);
@@ -455,7 +459,7 @@ impl Drop for Engine {
 #[pyo3(name = "_at_exit")]
 pub(crate) fn at_exit(py: Python<'_>) {
     let running = std::mem::take(&mut *RUNNING.lock().unwrap_or_else(PoisonError::into_inner));
-    py.detach(|| {
+    ending::detach(py, || {
         for engine in running.iter().filter_map(WeakEngine::upgrade) {
             engine.shutdown(Duration::from_secs(1));
         }

@@ -11,6 +11,8 @@ use crossbeam::queue::SegQueue;
 use pyo3::prelude::*;
 use rendez::mail::forks;
 
+use super::ending::Away;
+
 type Errand = Box<dyn FnOnce(Python<'_>) + Send>;
 
 static QUEUE: SegQueue<Errand> = SegQueue::new();
@@ -56,6 +58,7 @@ pub(crate) fn run(py: Python<'_>) {
     if QUEUE.is_empty() || forks::is_child() {
         return;
     }
+    let Some(_away) = Away::begin() else { return };
     // Not more than there are now: an errand may leave another.
     for _ in 0..QUEUE.len() {
         let Some(errand) = QUEUE.pop() else { return };

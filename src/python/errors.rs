@@ -1,7 +1,9 @@
 //! Failures as Python sees them: an exception for each code, made by the package's own classes.
 
+use pyo3::exceptions::PyLookupError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyType};
 use rendez::ground::catalogue;
 use rendez::{Code, Status};
 
@@ -24,22 +26,33 @@ impl From<Failure> for PyErr {
 /// What most calls return.
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
-/// The exception of a status.
+/// The exception of a status. No code of Python's runs for it: that might be where the thread loses the interpreter's
+/// lock, within a call of ours, and at the interpreter's end it would not come back.
 pub(crate) fn raise(py: Python<'_>, status: &Status) -> PyErr {
-    static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let made = MAKE
-        .get_or_try_init(py, || {
-            PyResult::Ok(py.import("rendez._errors")?.getattr("of")?.unbind())
-        })
-        .and_then(|make| {
-            let code = status.code() as u8;
-            let about = (code, status.reason(), status.message(), status.is_derived());
-            make.bind(py).call1(about)
+    static CLASSES: PyOnceLock<Vec<(u8, Py<PyType>)>> = PyOnceLock::new();
+    let classes = CLASSES.get_or_try_init(py, || {
+        let classes = py.import("rendez._errors")?.getattr("_classes")?;
+        let classes = classes.cast::<PyDict>()?.iter();
+        let classes = classes.map(|(code, class)| {
+            let class = class.cast::<PyType>()?.clone().unbind();
+            Ok((code.extract::<u8>()?, class))
         });
-    match made {
-        Ok(exception) => PyErr::from_value(exception),
-        Err(error) => error,
-    }
+        classes.collect::<PyResult<_>>()
+    });
+    let made = classes.and_then(|classes| {
+        let of = |code: Code| classes.iter().find(|(its, _)| *its == code as u8);
+        let class = of(status.code()).or_else(|| of(Code::Unknown));
+        let (_, class) = class.ok_or_else(|| PyLookupError::new_err("it has no class"))?;
+        let class = class.bind(py);
+        // As `RendezError.__init__` does.
+        let made = class.call_method1("__new__", (class, status.message()))?;
+        made.setattr("args", (status.message(),))?;
+        made.setattr("message", status.message())?;
+        made.setattr("reason", status.reason())?;
+        made.setattr("secondary", status.is_derived())?;
+        Ok(PyErr::from_value(made))
+    });
+    made.unwrap_or_else(|error| error)
 }
 
 /// The status that an exception stands for, as the reason why a step was aborted.

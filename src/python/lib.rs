@@ -18,6 +18,7 @@ mod device_id;
 mod device_room;
 mod dlpack;
 mod dtypes;
+mod ending;
 mod engine;
 mod errands;
 mod errors;
@@ -54,6 +55,8 @@ mod _rendez {
     use super::calls::serve::Served;
     #[pymodule_export]
     use super::calls::setup::Store;
+    #[pymodule_export]
+    use super::ending::end_threads;
     #[pymodule_export]
     use super::engine::{Engine, at_exit};
     #[pymodule_export]

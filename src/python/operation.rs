@@ -22,6 +22,7 @@ use rendez::mail::forks;
 use rendez::{Driver, Engine, Received, Recv as Receive, SendAsync, Status, Unsent};
 
 use super::calls::call::{Answered, Underway};
+use super::ending;
 use super::errors::raise;
 use super::room::Into;
 use super::tensor::Tensor;
@@ -214,13 +215,13 @@ impl Operation {
     /// It was given up, and this thread has the work. Of a send the engine says how it ended: its value may be taken.
     fn give_up(&self, py: Python<'_>, work: Work) {
         if let Work::Send(send, room) = work {
-            let sent = py.detach(|| send.give_up());
+            let sent = ending::detach(py, || send.give_up());
             let sent = sent
                 .map(|()| Done::Sent)
                 .map_err(|unsent| put_back(room.as_ref(), unsent));
             return self.finish(py, sent, None);
         }
-        let room = py.detach(|| work.room());
+        let room = ending::detach(py, || work.room());
         self.end(py, room, Err(self.given_up()));
     }
 
@@ -278,12 +279,18 @@ impl Operation {
             if let Some(outcome) = self.outcome(py) {
                 return outcome;
             }
+            if ending::is_over() {
+                // What its engine's end has brought is here.
+                self.poll(py)?;
+                let shutdown = || Err(raise(py, &faults::shutdown()));
+                return self.outcome(py).unwrap_or_else(shutdown);
+            }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let slice = left.unwrap_or(self.slice).min(self.slice);
             match self.take() {
                 None if forks::is_child() => self.end_in_child(py),
-                None => py.detach(|| self.follow(slice)),
-                Some(work) => match py.detach(|| work.wait(slice, &self.fate)) {
+                None => ending::detach(py, || self.follow(slice)),
+                Some(work) => match ending::detach(py, || work.wait(slice, &self.fate)) {
                     Slice::Later(work) => self.lay_down(py, work),
                     Slice::Done(done, room) => self.finish(py, done, room),
                 },
@@ -324,9 +331,10 @@ impl Operation {
     /// Waits until no thread has the work.
     fn until_laid_down(&self) {
         let mut state = self.lock();
-        while matches!(*state, State::Taken) {
-            let waited = self.ended.wait(state);
-            state = waited.unwrap_or_else(PoisonError::into_inner);
+        // At the interpreter's end a thread may keep it for ever.
+        while matches!(*state, State::Taken) && !ending::has_begun() {
+            let waited = self.ended.wait_timeout(state, SLICE);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -446,7 +454,7 @@ impl Operation {
             None if self.is_call() => {}
             None if forks::is_child() => self.end_in_child(py),
             // The thread that waits hears of this when its slice is over.
-            None => py.detach(|| self.until_laid_down()),
+            None => ending::detach(py, || self.until_laid_down()),
         }
         !self.is_send() || self.cancelled()
     }
@@ -495,14 +503,14 @@ impl Operation {
     /// polled again.
     fn _linger(&self, py: Python<'_>, wakes: &Wakes, nanos: u64) -> PyResult<bool> {
         let work = match self.take() {
-            Some(work @ Work::Send(..)) => {
+            Some(work) if matches!(work, Work::Send(..)) || ending::is_over() => {
                 self.lay_down(py, work);
                 return Ok(false);
             }
             Some(work) => work,
             None => return Ok(self.has_ended()),
         };
-        match py.detach(|| work.wait(Duration::from_nanos(nanos), &self.fate)) {
+        match ending::detach(py, || work.wait(Duration::from_nanos(nanos), &self.fate)) {
             Slice::Done(done, room) => {
                 wakes.linger.has_ended(true);
                 self.finish(py, done, room);

@@ -5,6 +5,7 @@ use rendez::ground::catalogue;
 use rendez::{Engine, Shape, Status, Step as Inner, Tensor as Value};
 
 use super::convert::{Taking, tensor_of};
+use super::ending;
 use super::errors::{Failure, Outcome, status_of};
 use super::key::key_of;
 use super::operation::{Recv, Sending, receive, sending};
@@ -138,12 +139,12 @@ impl Step {
     #[pyo3(signature = (reason = "the program said so"))]
     fn abort(&self, py: Python<'_>, reason: &str) {
         let status = Status::of(catalogue::STEP_ABORTED, reason);
-        py.detach(|| self.inner.abort(status));
+        ending::detach_briefly(py, || self.inner.abort(status));
     }
 
     /// Ends the step here: what it holds is dropped.
     fn finish(&self, py: Python<'_>) {
-        py.detach(|| self.inner.finish());
+        ending::detach_briefly(py, || self.inner.finish());
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -161,7 +162,7 @@ impl Step {
             self.finish(py);
         } else {
             let status = status_of(value);
-            py.detach(|| self.inner.abort(status));
+            ending::detach_briefly(py, || self.inner.abort(status));
         }
     }
 

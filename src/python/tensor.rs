@@ -19,6 +19,7 @@ use super::device::{Asked, OnDevice, Seen};
 use super::device_id::{self, DeviceId};
 use super::dlpack::{Device, Lending};
 use super::dtypes::dtype_of;
+use super::ending;
 use super::errors::{Failure, Outcome, argument};
 use super::writable::{Room, TensorMut};
 
@@ -180,7 +181,7 @@ impl Tensor {
         let dims: Vec<u64> = self.meta.shape.dims().collect();
         let mut builder = engine.running()?.tensor(self.meta.dtype, &dims)?;
         let bytes = inner.host()?;
-        py.detach(|| builder.bytes_mut().copy_from_slice(bytes));
+        ending::detach_briefly(py, || builder.bytes_mut().copy_from_slice(bytes));
         Ok(TensorMut::new(Room::Builder(builder)))
     }
 

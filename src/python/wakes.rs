@@ -14,6 +14,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use super::ending;
 use super::linger::Linger;
 use super::{arguments, errands};
 
@@ -148,7 +149,7 @@ impl Wakes {
             tv_sec: time.as_secs() as i64,
             tv_nsec: i64::from(time.subsec_nanos()),
         });
-        py.detach(|| {
+        ending::detach(py, || {
             let mut fds = [PollFd::from_borrowed_fd(
                 self.queue.fd.as_fd(),
                 PollFlags::IN,

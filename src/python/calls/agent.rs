@@ -19,6 +19,7 @@ use super::plain::Taken;
 use super::reference::{Object, RRef};
 use super::setup::Meeting;
 use super::{exit, serve, typed};
+use crate::ending;
 use crate::engine::Engine;
 use crate::errors::{self, Failure};
 use crate::{arguments, errands};
@@ -146,7 +147,7 @@ fn patiently<R: Send + 'static>(
         .spawn(move || drop(give.send(work())))?;
     let given = std::sync::Mutex::new(given);
     loop {
-        let waited = py.detach(|| {
+        let waited = ending::detach(py, || {
             let given = given
                 .lock()
                 .unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -163,7 +164,7 @@ fn patiently<R: Send + 'static>(
         }
         errands::run(py);
         if let Err(signal) = py.check_signals() {
-            py.detach(give_up);
+            ending::detach(py, give_up);
             return Err(signal);
         }
     }
@@ -289,7 +290,7 @@ impl Agent {
     /// What this worker knows of references: its values that others may use, and its shares of values elsewhere.
     fn references<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let agent = self.core.agent()?;
-        let all = py.detach(|| agent.references());
+        let all = ending::detach(py, || agent.references());
         let class = py.import("rendez.rpc._setup")?.getattr("Reference")?;
         let list = PyList::empty(py);
         for one in all.map_err(|error| raise(py, &error, None))? {
@@ -400,7 +401,7 @@ impl Agent {
             return Ok(());
         };
         if !graceful {
-            py.detach(|| agent.shutdown_local());
+            ending::detach(py, || agent.shutdown_local());
             return Ok(());
         }
         let also = agent.clone();

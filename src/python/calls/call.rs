@@ -16,6 +16,7 @@ use super::answer;
 use super::body::Body;
 use super::core::Core;
 use super::typed;
+use crate::ending;
 use crate::operation::{Operation, Work};
 use crate::{arguments, errands, errors};
 
@@ -189,7 +190,7 @@ pub(crate) fn in_slices<P: Send, R: Send>(
     look: impl Fn() -> PyResult<()>,
 ) -> PyResult<R> {
     loop {
-        match py.detach(|| wait(pending, SLICE)) {
+        match ending::detach(py, || wait(pending, SLICE)) {
             Ok(outcome) => return Ok(outcome),
             Err(later) => pending = later,
         }

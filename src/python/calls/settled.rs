@@ -12,6 +12,7 @@ use rendez_rpc::Context;
 use super::call::SLICE;
 use super::exit;
 use super::serve::Served;
+use crate::ending;
 use crate::errors::Failure;
 use crate::wakes::Wakes;
 
@@ -87,7 +88,7 @@ pub(super) fn wait<'py>(
     let (wakes, number) = begun.extract::<(Bound<'_, Wakes>, u64)>()?;
     let (agent, settled) = (context.agent(), settled.get());
     loop {
-        let waited = py.detach(|| {
+        let waited = ending::detach(py, || {
             agent.wait_until(&|waker: Option<&Waker>| settled.is_over(waker), Some(SLICE))
         });
         if let Some(outcome) = settled.lock().outcome.take() {

@@ -9,6 +9,7 @@ use rendez::Address;
 use rendez_rpc::store::Server;
 use rendez_rpc::{Options, Worker};
 
+use crate::ending;
 use crate::errors::{Failure, Outcome, argument};
 
 /// What the package makes of `world`, `store` and `size`: see `rendez/rpc/_setup.py`.
@@ -66,7 +67,7 @@ impl Store {
             let all: Vec<SocketAddr> = all.collect();
             Server::start(&all[..]).map_err(|error| Failure(error.status().clone()))
         };
-        let server = py.detach(start)?;
+        let server = ending::detach(py, start)?;
         Ok(Self {
             address: server.address(),
             server: Mutex::new(Some(server)),
@@ -86,7 +87,7 @@ impl Store {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        py.detach(|| drop(server));
+        ending::detach(py, || drop(server));
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {

@@ -243,6 +243,18 @@ EXITS = {
                            "def send():\n    try:\n        while True: e.send('e->e;x', b'a' * 99); e.recv('e->e;x').wait()\n"
                            "    except rendez.Aborted: pass\n"
                            "threading.Thread(target=send, daemon=True).start(); time.sleep(.1)",
+    "in daemons that try again": "e = rendez.Engine('/job:e/task:0', **small); b, s = bytearray(1 << 20), e.step(1)\n"
+                                 "def loop(k):\n    while True:\n        try: e.send(k, b); e.recv(k).wait()\n"
+                                 "        except Exception: pass\n        try: s.send(k, 1); s.recv(k).wait()\n"
+                                 "        except Exception: pass\n"
+                                 "for i in range(4): threading.Thread(target=loop, args=(f'e->e;{i}',), daemon=True).start()\n"
+                                 "time.sleep(.2)",
+    "with a log of a daemon's": "import logging\ne = rendez.Engine('/job:e/task:0', **small)\n"
+                                "class H(logging.Handler):\n    def emit(self, record):\n"
+                                "        try: e.send('e->e;x', bytearray(1 << 20)); e.recv('e->e;x').wait()\n"
+                                "        except rendez.RendezError: pass\n"
+                                "logging.root.addHandler(H())\ndef loop():\n    while True: logging.warning('here')\n"
+                                "for _ in range(3): threading.Thread(target=loop, daemon=True).start()\ntime.sleep(.2)",
     "with callbacks": "e = rendez.Engine('/job:e/task:0', **small)\ne.recv('e->e;x').add_done_callback(print)",
     "within a step": "e = rendez.Engine('/job:e/task:0', **small)\ns = e.step(1).__enter__()",
     "by sys.exit in with": "with rendez.Engine('/job:e/task:0', **small) as e:\n    sys.exit(0)",

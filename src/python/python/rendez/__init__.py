@@ -36,7 +36,7 @@ from ._errors import (
 )
 from ._rendez import _C_API as _C_API
 from ._rendez import Engine, Key, Operation, Recv, Sending, Step, Tensor, TensorMut, __version__
-from ._rendez import _at_exit, _end_calls, _end_services, _is_called
+from ._rendez import _at_exit, _end_calls, _end_services, _end_threads, _is_called
 from ._types import Filled, KeyLike, Pending, SupportsDLPack, TensorLike
 
 __all__ = [
@@ -91,6 +91,8 @@ def _end() -> None:
             raise
         # What another task has called still runs, and must not come back to an interpreter that is gone.
         _os._exit(_code_of(error))
+    finally:
+        _end_threads()
 
 
 def _code_of(error: BaseException) -> int:

@@ -146,7 +146,7 @@ class Unauthenticated(RendezError):
     code = Code.UNAUTHENTICATED
 
 
-_CLASSES = {
+_classes = {
     kind.code: kind
     for kind in (
         Cancelled,
@@ -171,5 +171,5 @@ _CLASSES = {
 
 def of(code: int, reason: str, message: str, secondary: bool) -> RendezError:
     """The exception of a status of the engine's."""
-    kind: type[RendezError] = _CLASSES.get(Code(code), Unknown)
+    kind: type[RendezError] = _classes.get(Code(code), Unknown)
     return kind(message, reason, secondary)

@@ -71,7 +71,7 @@ def describe(error: BaseException, pickles: bool) -> tuple[str, str, str, str, i
     except Exception:
         trace = ""
     reason, code, pickled = "", 0, None
-    if kind in _errors._CLASSES.values() and isinstance(error, RendezError):
+    if kind in _errors._classes.values() and isinstance(error, RendezError):
         reason, code = error.reason, int(error.code)
     elif pickles:
         try:
@@ -87,7 +87,7 @@ def rebuild(
     """The exception that a caller sees."""
     if reason:
         told = message if worker in message else f"at worker '{worker}': {message}"
-        return _errors.of(code if code in _errors._CLASSES else int(Code.UNKNOWN), reason, told, False)
+        return _errors.of(code if code in _errors._classes else int(Code.UNKNOWN), reason, told, False)
     remote = RemoteError(message, worker=worker, type_name=type_name, traceback=trace)
     if pickled is None:
         return remote
