@@ -209,6 +209,13 @@ def test_a_holder_outlives_its_writers(world):
             assert holder.checkpoints == ["two", "three"]
             holder.drop("two")
             assert holder.checkpoints == ["three"]
+            # Of a writer that died.
+            from rendez.torch.checkpoint._holder import bytes_held
+            holder.begin("number", "four")
+            holder.put("number", bytes_held(holder.engine, b"four"))
+            assert (holder.checkpoints, holder.unfinished) == (["three"], ["four"])
+            holder.drop("four")
+            assert (holder.checkpoints, holder.unfinished) == (["three"], [])
             try:
                 holder.drop("two")
                 raise SystemExit("it was there")

@@ -109,11 +109,19 @@ class Holder:
         with self._lock:
             return [save.name for save in self._saves.values() if save.metadata is not None]
 
+    @property
+    def unfinished(self):
+        """The names of the saves that have begun and are not whole: their writers are at it, or died. Nothing tells
+        which from here: `drop` those that will not be whole."""
+        with self._lock:
+            return [save.name for save in self._saves.values() if save.metadata is None]
+
     def drop(self, checkpoint_id):
-        """Lets a checkpoint go; readers that have its tensors keep those."""
+        """Lets a checkpoint go; readers that have its tensors keep those. So goes one that is not whole, as its writer
+        died: see `unfinished`."""
         name = _words.checked_name(checkpoint_id)
         with self._lock:
-            found = [number for number, save in self._saves.items() if save.name == name and save.metadata is not None]
+            found = [number for number, save in self._saves.items() if save.name == name]
             for number in found:
                 del self._saves[number]
         if not found:
