@@ -268,6 +268,8 @@ pub struct Node<P, T> {
     outputs: VecDeque<Output<P, T>>,
     references: References,
     phase: Phase,
+    /// Something that this worker has sent waits for room.
+    is_sending: bool,
     /// What the program still held when this worker left.
     leaks: Vec<String>,
     activity: u64,
@@ -296,6 +298,7 @@ impl<P, T> Node<P, T> {
             outputs: VecDeque::new(),
             references: References::new(me, life),
             phase: Phase::Joining,
+            is_sending: false,
             leaks: Vec::new(),
             activity: 0,
             waited: 0,

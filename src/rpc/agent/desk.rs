@@ -23,7 +23,7 @@ use super::lanes::{Brought, Lanes, leaves};
 use super::notices::Notice;
 use super::shared::{CallAnswer, Command, Left, Shared, Token, WorkerInfo, end_span};
 use super::timer::Timer;
-use crate::error::Error;
+use crate::error::{Error, is_lost_connection};
 use crate::id::{CallId, RRefId, WorkerId};
 use crate::locks::{lock, read};
 use crate::message::Outcome;
@@ -34,6 +34,8 @@ use crate::payload::{OUT_OF_REACH, Payload};
 const LISTEN_AGAIN: Duration = Duration::from_millis(200);
 /// After how long what found no room is sent again.
 const SEND_AGAIN: Duration = Duration::from_millis(1);
+/// How long a worker that has left waits for room for what it has sent, and for its word that it leaves.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What a question to the desk may see.
 pub(crate) struct View<'a> {
@@ -65,6 +67,8 @@ pub(crate) struct Desk {
     /// In tests.
     faults: Option<AgentFaults>,
     is_over: bool,
+    /// How it has left, until all that it has sent has gone, and until when it waits for that.
+    farewell: Option<(Left, Nanos)>,
     /// All that waits for this worker has ended.
     is_closed: bool,
 }
@@ -85,6 +89,7 @@ impl Desk {
             flush_at: Nanos::NEVER,
             now: Nanos::ZERO,
             is_over: false,
+            farewell: None,
             is_closed: false,
         }
     }
@@ -251,6 +256,10 @@ impl Desk {
                 }
                 Output::Down(worker, status) => {
                     tracing::debug!(%worker, %status, "a worker is gone");
+                    // Nothing of its life is heard there any more.
+                    if !is_lost_connection(&status) {
+                        self.lanes.drop_waiting(worker);
+                    }
                     self.shared.notice(Notice::Lost(worker));
                     self.listen_at = self.listen_at.min(self.now.after(LISTEN_AGAIN));
                 }
@@ -265,9 +274,8 @@ impl Desk {
                     for name in self.node.leaks() {
                         tracing::warn!(worker = %self.shared.name, "Leaking RRef {name}: it was held at shutdown");
                     }
-                    self.shared.leave_seat();
                     let leaks = self.node.leaks().to_vec();
-                    self.shared.left.fill(Left { how, leaks });
+                    self.farewell = Some((Left { how, leaks }, self.now.after(FAREWELL)));
                 }
             }
         }
@@ -364,6 +372,20 @@ impl Desk {
         self.close(context);
     }
 
+    /// It has left, and goes when what it has sent has gone: answers, and its word that it leaves. It hears nothing
+    /// meanwhile. If its seat is another's already, it does not wait: both would hear the same keys.
+    fn part(&mut self, context: &mut TaskContext<'_>) {
+        let _ = self.lanes.flush(context);
+        let until = self.farewell.as_ref().map_or(Nanos::ZERO, |(_, at)| *at);
+        let is_late = until <= self.now || self.timer.is_none();
+        if !self.lanes.has_waiting() || is_late || !self.shared.has_seat() {
+            return self.close(context);
+        }
+        (self.listen_at, self.faults) = (Nanos::NEVER, None);
+        self.flush_at = self.now.after(SEND_AGAIN);
+        self.arm_timer();
+    }
+
     fn close(&mut self, context: &mut TaskContext<'_>) {
         self.end();
         context.finish();
@@ -388,7 +410,8 @@ impl Desk {
             .joined
             .fill(Err(Error::local(crate::error::shut_down())));
         self.shared.leave_seat();
-        self.shared.left.fill(Left::default());
+        let left = self.farewell.take().map(|(left, _)| left);
+        self.shared.left.fill(left.unwrap_or_default());
         self.drop_values();
     }
 
@@ -436,11 +459,17 @@ impl Task for Desk {
     }
 
     fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
-        if self.is_over {
+        if self.is_closed {
             return;
         }
         // Read once: an event is short.
         self.now = context.now();
+        if self.is_over {
+            return match event {
+                TaskEvent::Stopping => self.close(context),
+                _ => self.part(context),
+            };
+        }
         self.node.tick(self.now);
         // The first event may come before the desk's spawner has its waker; another follows when it has.
         if let (None, Some(waker)) = (&self.timer, self.shared.waker.get()) {
@@ -468,11 +497,11 @@ impl Task for Desk {
         self.look_at_time(context);
         self.pump(context);
         self.send_due(context);
-        if self.lanes.has_waiting() && !self.is_over {
-            self.flush(context);
-        }
         if self.is_over {
-            return self.close(context);
+            return self.part(context);
+        }
+        if self.lanes.has_waiting() {
+            self.flush(context);
         }
         self.arm_timer();
     }

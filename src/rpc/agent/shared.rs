@@ -272,6 +272,11 @@ impl Shared {
         *seat = None;
     }
 
+    /// False once another agent of the group may have begun at this engine.
+    pub(super) fn has_seat(&self) -> bool {
+        lock(&self.seat).is_some()
+    }
+
     /// Waits for what is brought to `slot` after what was queued, of which the desk knows nothing yet. Else as
     /// [`Shared::wait`].
     pub(super) fn tell_and_wait<T>(&self, slot: &Slot<T>) -> bool {

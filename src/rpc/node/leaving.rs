@@ -64,6 +64,11 @@ impl<P, T> Node<P, T> {
         }
     }
 
+    /// Whether something that this worker has sent waits for room: it is not at rest before that has gone.
+    pub const fn set_sending(&mut self, is_sending: bool) {
+        self.is_sending = is_sending;
+    }
+
     /// A worker is gone meanwhile: the one who asks may have been it, or have waited for it.
     pub(super) fn leave_without(&mut self, peer: WorkerId) {
         if let Phase::Leaving(leaving) = &mut self.phase {
@@ -97,6 +102,7 @@ impl<P, T> Node<P, T> {
         };
         Rest {
             is_idle: matches!(self.phase, Phase::Leaving(_))
+                && !self.is_sending
                 && self.references.is_at_rest()
                 && self.peers.values().all(is_peer_idle),
             activity: self.activity,
@@ -250,6 +256,9 @@ impl<P, T> Node<P, T> {
                     peer.serving.len()
                 ));
             }
+        }
+        if self.is_sending {
+            what.push("what was sent waits for room".into());
         }
         if let Phase::Leaving(leaving) = &self.phase {
             let unready = leaving.round.iter().filter(|(_, rest)| !rest.is_idle);

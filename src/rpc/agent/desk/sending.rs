@@ -47,6 +47,7 @@ impl Desk {
             self.heard(Brought::Lost(worker, status));
             self.pump(context);
         }
+        self.node.set_sending(self.lanes.has_waiting());
         if self.lanes.has_waiting() {
             self.flush_at = self.now.after(SEND_AGAIN);
         }
@@ -62,5 +63,6 @@ impl Desk {
             tracing::debug!(%to, %status, "a message could not be sent");
             self.node.handle_lost(self.now, to, &status);
         }
+        self.node.set_sending(self.lanes.has_waiting());
     }
 }

@@ -88,6 +88,13 @@ impl Lanes {
         self.has_waiting
     }
 
+    /// What waits for room to a worker is not sent: its life is over.
+    pub(crate) fn drop_waiting(&mut self, to: WorkerId) {
+        if let Some(at) = self.lane_of(to) {
+            self.lanes[at].outbox.clear();
+        }
+    }
+
     /// Sends what waits for room. Workers whose lanes are lost, with all that waited there, and why.
     pub(crate) fn flush(&mut self, context: &mut TaskContext<'_>) -> Vec<(WorkerId, Status)> {
         self.has_waiting = false;

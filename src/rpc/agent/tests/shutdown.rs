@@ -176,3 +176,63 @@ fn a_local_shutdown_asks_nobody_and_ends_what_waits() {
     drop(between);
     assert!(shut_down(agents).iter().all(Result::is_ok));
 }
+
+/// Two workers `w0` and `w1` of a dynamic group whose engines hold little of what is sent. Both answer `big` when what
+/// is returned is true.
+fn narrow(test: &str, path: &std::path::Path) -> (Vec<Agent>, Arc<AtomicBool>) {
+    let is_open = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&is_open);
+    let big = move |bytes: u64| {
+        while !seen.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let tensor = Tensor::from_vec(vec![1_u8; bytes as usize], Shape::from([bytes]));
+        tensor.expect("a tensor")
+    };
+    let functions = Functions::new().add("big", big);
+    let join = |at: usize| {
+        let task = format!("/job:{test}_{}/task:{at}", std::process::id());
+        let engine = engine_with(&task, |config| {
+            (config.parked_bytes, config.parked_bytes_per_step) = (8 << 20, 4 << 20);
+        });
+        let options = Options::through_file(path, None).functions(functions.clone());
+        Agent::init(&engine, &format!("w{at}"), options).expect("an agent")
+    };
+    ((0..2).map(join).collect(), is_open)
+}
+
+#[test]
+fn what_waits_for_room_is_sent_before_a_worker_leaves() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut agents, is_open) = narrow("room", &folder.path().join("group"));
+    let (leaver, agent) = (agents.pop().expect("two"), agents.pop().expect("two"));
+    let call = |_| {
+        let agent = agent.clone();
+        let called = move || {
+            let call = agent.rpc_async_within::<Tensor>(
+                "w1",
+                "big",
+                (3_000_000_u64,),
+                Duration::from_secs(20),
+            )?;
+            Ok::<_, Error>(call.wait()?.size())
+        };
+        std::thread::spawn(called)
+    };
+    // Each is waited for by a thread of its own: there is room again when an answer has been taken.
+    let calls: Vec<_> = (0..6).map(call).collect();
+    while leaver.debug_info()["agent.server_active_calls"] < 6 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let shared = Arc::clone(leaver.shared());
+    let leaving = std::thread::spawn(move || leaver.shutdown(LONG));
+    while shared.ask(|view| view.node.is_leaving()) != Some(true) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    is_open.store(true, Ordering::Release);
+    for call in calls {
+        let size = call.join().expect("no panic").expect("an answer");
+        assert_eq!(size, 3_000_000);
+    }
+    leaving.join().expect("no panic").expect("it leaves");
+}
