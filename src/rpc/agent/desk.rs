@@ -480,6 +480,8 @@ impl Task for Desk {
             TaskEvent::Received { token, outcome } => {
                 let brought = self.lanes.brought(token, outcome, context);
                 self.heard(brought);
+                let last = self.lanes.last_word();
+                self.heard(last);
                 // The answer goes first.
                 self.pump(context);
                 self.lanes.listen_on(context);

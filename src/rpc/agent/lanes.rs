@@ -54,6 +54,9 @@ struct Lane {
     /// Receives that wait for the others.
     posted: [usize; 2],
     is_listening: bool,
+    /// That its worker leaves: not told before the messages that it has sent are whole, whose tensors come by other
+    /// keys.
+    leave: Option<Message<Payload>>,
     /// Its worker was a guest, and is gone.
     is_free: bool,
 }
@@ -114,6 +117,8 @@ pub(crate) struct Lanes {
     has_waiting: bool,
     /// The lane whose head has just come, and whose next one is not waited for yet.
     heard: Option<usize>,
+    /// The lane whose tensors have just completed a message.
+    whole: Option<usize>,
 }
 
 impl Lanes {
@@ -130,6 +135,7 @@ impl Lanes {
             scratch: Vec::new(),
             has_waiting: false,
             heard: None,
+            whole: None,
         }
     }
 
@@ -167,6 +173,7 @@ impl Lanes {
             queued: Default::default(),
             posted: [0; 2],
             is_listening: false,
+            leave: None,
             is_free: false,
         });
         self.place(worker, at);
@@ -201,6 +208,7 @@ impl Lanes {
             self.by_worker[usize::from(guest.0)] = None;
             self.lanes[at].is_free = true;
             self.lanes[at].outbox.clear();
+            self.lanes[at].leave = None;
             self.forget_partials(at);
         }
     }
@@ -282,7 +290,7 @@ impl Lanes {
                 self.forget_partials(at);
                 return match self.lanes[at].is_free {
                     true => Brought::Nothing,
-                    false => Brought::Lost(worker, status),
+                    false => self.lost(at, status),
                 };
             }
         };
@@ -309,6 +317,10 @@ impl Lanes {
         let worker = self.lanes[at].worker;
         let awaited = match payload_of(&message) {
             Some(payload) if !payload.awaited.is_empty() => payload.awaited.clone(),
+            _ if matches!(message.body, Body::Leave) && self.has_partial(at, message.from_life) => {
+                self.lanes[at].leave = Some(message);
+                return Brought::Nothing;
+            }
             _ => return Brought::Message(worker, message),
         };
         let serial = self.next_partial;
@@ -318,7 +330,7 @@ impl Lanes {
         if self.lanes[at].awaited > AWAITED_MAX {
             self.forget_partials(at);
             let what = format!("it has announced {AWAITED_MAX} tensors that it does not send");
-            return Brought::Lost(worker, Status::of(catalogue::RPC_MESSAGE, what));
+            return self.lost(at, Status::of(catalogue::RPC_MESSAGE, what));
         }
         for (index, is_large) in awaited.iter().enumerate() {
             let token = token_of(serial, index);
@@ -337,6 +349,34 @@ impl Lanes {
         );
         self.post(at, context);
         Brought::Nothing
+    }
+
+    /// Whether a message of that life of the lane's worker has not all come.
+    fn has_partial(&self, at: usize, life: u32) -> bool {
+        let mut partials = self.partials.values();
+        partials.any(|partial| partial.lane == at && partial.message.from_life == life)
+    }
+
+    /// What a worker said last, if that has waited for what it sent before and need not any more.
+    pub(crate) fn last_word(&mut self) -> Brought {
+        let whole = self.whole.take();
+        let leave = whole.and_then(|at| Some((at, self.lanes[at].leave.as_ref()?.from_life)));
+        if let Some((at, life)) = leave
+            && !self.has_partial(at, life)
+            && let Some(message) = self.lanes[at].leave.take()
+        {
+            return Brought::Message(self.lanes[at].worker, message);
+        }
+        Brought::Nothing
+    }
+
+    /// The worker of a lane cannot be heard any more: it may have said that it leaves.
+    fn lost(&mut self, at: usize, status: Status) -> Brought {
+        let lane = &mut self.lanes[at];
+        match lane.leave.take() {
+            Some(leave) => Brought::Message(lane.worker, leave),
+            None => Brought::Lost(lane.worker, status),
+        }
     }
 
     /// Nothing that is announced is waited for any more, except by receives that wait already: they take room until
@@ -423,7 +463,7 @@ impl Lanes {
                 }
                 self.orphan_ended(serial, index, context);
                 return match lane {
-                    Some(at) => Brought::Lost(self.lanes[at].worker, status),
+                    Some(at) => self.lost(at, status),
                     None => Brought::Nothing,
                 };
             }
@@ -452,7 +492,8 @@ impl Lanes {
             payload.awaited.clear();
             payload.lacks_tensor = partial.lacks_tensor;
         }
-        Brought::Message(self.lanes[partial.lane].worker, partial.message)
+        self.whole = Some(at);
+        Brought::Message(self.lanes[at].worker, partial.message)
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) fn on_device(bytes: u64) -> Tensor {
     Tensor::from_device(meta, Claimed(place)).expect("as long")
 }
 
-fn on_host(bytes: usize) -> Tensor {
+pub(super) fn on_host(bytes: usize) -> Tensor {
     Tensor::from_vec(vec![7_u8; bytes], Shape::from([bytes as u64])).expect("a tensor")
 }
 
@@ -176,7 +176,7 @@ impl<R: Send, F: FnOnce(&mut TaskContext<'_>) -> R + Send> Task for Once<F, R> {
     }
 }
 
-fn in_shard<R: Send + 'static>(
+pub(super) fn in_shard<R: Send + 'static>(
     engine: &Engine,
     does: impl FnOnce(&mut TaskContext<'_>) -> R + Send + 'static,
 ) -> R {
@@ -187,7 +187,7 @@ fn in_shard<R: Send + 'static>(
     told.recv_timeout(LONG).expect("it is done")
 }
 
-fn answer(tensors: Vec<Tensor>) -> Message<Payload> {
+pub(super) fn answer(tensors: Vec<Tensor>) -> Message<Payload> {
     let payload = Payload::from(Parts {
         tensors,
         ..Parts::default()

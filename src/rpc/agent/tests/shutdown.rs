@@ -2,13 +2,21 @@
 
 use std::time::Instant;
 
-use rendez::ground::Nanos;
+use rendez::engine::Require;
+use rendez::ground::{Nanos, Status};
+use rendez::mail::Received;
+use rendez::trace::Path;
 
+use super::devices::{answer, in_shard, on_host};
 use super::*;
+use crate::WorkerId;
+use crate::agent::lanes::{Brought, Lanes, token_of};
 use crate::agent::promise::Promise;
 use crate::agent::shared::{Command, Ticket};
 use crate::agent::slot::Slot;
-use crate::message::Target;
+use crate::codec::encode;
+use crate::message::{Body, Message, Target};
+use crate::payload::Payload;
 
 fn functions() -> Functions {
     Functions::new()
@@ -177,9 +185,12 @@ fn a_local_shutdown_asks_nobody_and_ends_what_waits() {
     assert!(shut_down(agents).iter().all(Result::is_ok));
 }
 
-/// Two workers `w0` and `w1` of a dynamic group whose engines hold little of what is sent. Both answer `big` when what
-/// is returned is true.
-fn narrow(test: &str, path: &std::path::Path) -> (Vec<Agent>, Arc<AtomicBool>) {
+/// Two workers `w0` and `w1` of a dynamic group. Both answer `big` when what is returned is true.
+fn pair(
+    test: &str,
+    path: &std::path::Path,
+    set: impl Fn(&mut Config),
+) -> (Vec<Agent>, Arc<AtomicBool>) {
     let is_open = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&is_open);
     let big = move |bytes: u64| {
@@ -192,9 +203,7 @@ fn narrow(test: &str, path: &std::path::Path) -> (Vec<Agent>, Arc<AtomicBool>) {
     let functions = Functions::new().add("big", big);
     let join = |at: usize| {
         let task = format!("/job:{test}_{}/task:{at}", std::process::id());
-        let engine = engine_with(&task, |config| {
-            (config.parked_bytes, config.parked_bytes_per_step) = (8 << 20, 4 << 20);
-        });
+        let engine = engine_with(&task, &set);
         let options = Options::through_file(path, None).functions(functions.clone());
         Agent::init(&engine, &format!("w{at}"), options).expect("an agent")
     };
@@ -204,7 +213,10 @@ fn narrow(test: &str, path: &std::path::Path) -> (Vec<Agent>, Arc<AtomicBool>) {
 #[test]
 fn what_waits_for_room_is_sent_before_a_worker_leaves() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (mut agents, is_open) = narrow("room", &folder.path().join("group"));
+    // Their engines hold little of what is sent.
+    let (mut agents, is_open) = pair("room", &folder.path().join("group"), |config| {
+        (config.parked_bytes, config.parked_bytes_per_step) = (8 << 20, 4 << 20);
+    });
     let (leaver, agent) = (agents.pop().expect("two"), agents.pop().expect("two"));
     let call = |_| {
         let agent = agent.clone();
@@ -235,4 +247,79 @@ fn what_waits_for_room_is_sent_before_a_worker_leaves() {
         assert_eq!(size, 3_000_000);
     }
     leaving.join().expect("no panic").expect("it leaves");
+}
+
+/// Its head is small, and the answer that was sent before it large.
+#[test]
+fn an_answer_is_not_overtaken_by_the_word_that_its_worker_leaves() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut agents, is_open) = pair("overtaken", &folder.path().join("group"), |config| {
+        config.listen = Some("127.0.0.1:0".parse().expect("an address"));
+        (config.insecure, config.require) = (true, Require::Tcp);
+    });
+    let call = agents[0].rpc_async::<Tensor>("w1", "big", (8_000_000_u64,));
+    let leaver = agents.pop().expect("two");
+    while leaver.debug_info()["agent.server_active_calls"] < 1 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    is_open.store(true, Ordering::Release);
+    leaver.shutdown(LONG).expect("it leaves");
+    let answer = call.expect("a call").wait().expect("an answer");
+    assert_eq!(answer.size(), 8_000_000);
+}
+
+#[test]
+fn that_a_worker_leaves_is_told_when_its_messages_are_whole_or_it_is_lost() {
+    let (engines, step) = (engines(2, "last_word"), step_of("rpc"));
+    let [task, other] = [0, 1].map(|at| engines[at].task().clone());
+    in_shard(&engines[0], move |context| {
+        let mut lanes = Lanes::new(task, "rpc", step);
+        lanes.open(WorkerId(1), other, context).expect("keys");
+        let alive = |tensor| {
+            Ok(Received {
+                tensor,
+                is_dead: false,
+                path: Path::Inline,
+            })
+        };
+        let leave = |from_life| Message {
+            from_life,
+            to_life: 2,
+            body: Body::Leave,
+        };
+        let head = |message: &Message<Payload>| {
+            let head = encode(message);
+            let shape = Shape::from([head.len() as u64]);
+            Tensor::from_vec(head, shape).expect("a head")
+        };
+        let mut brings = |token, outcome| {
+            let brought = [lanes.brought(token, outcome, context), lanes.last_word()];
+            let said = brought.map(|one| match one {
+                Brought::Message(_, message) => match message.body {
+                    Body::Leave => "leave",
+                    _ => "answer",
+                },
+                Brought::Nothing => "",
+                other => panic!("{other:?}"),
+            });
+            said.concat()
+        };
+        // By heads: two answers, of which one is of two tensors, and that their worker leaves.
+        assert_eq!(brings(0, alive(head(&answer(vec![on_host(3)])))), "");
+        let large = answer(vec![on_host(1 << 17), on_host(4)]);
+        assert_eq!(brings(0, alive(head(&large))), "");
+        assert_eq!(brings(0, alive(head(&leave(1)))), "");
+        assert_eq!(brings(token_of(1, 1), alive(on_host(4))), "");
+        assert_eq!(brings(token_of(0, 0), alive(on_host(3))), "answer");
+        assert_eq!(
+            brings(token_of(1, 0), alive(on_host(1 << 17))),
+            "answerleave"
+        );
+        // What another life has left does not hold it.
+        assert_eq!(brings(0, alive(head(&large))), "");
+        assert_eq!(brings(0, alive(head(&leave(3)))), "leave");
+        assert_eq!(brings(0, alive(head(&leave(1)))), "");
+        let lost = Err(Status::of(catalogue::PEER_LOST, "it is over"));
+        assert_eq!(brings(0, lost), "leave");
+    });
 }
