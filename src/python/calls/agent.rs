@@ -402,6 +402,7 @@ impl Agent {
         };
         if !graceful {
             ending::detach(py, || agent.shutdown_local());
+            self.core.drop_functions(py);
             return Ok(());
         }
         let also = agent.clone();
@@ -409,8 +410,10 @@ impl Agent {
             py,
             move || agent.shutdown(timeout),
             move || also.shutdown_local(),
-        )?;
-        left.map_err(|error| raised(py, &error))
+        );
+        // Until then other workers could call them.
+        self.core.drop_functions(py);
+        left?.map_err(|error| raised(py, &error))
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {

@@ -88,6 +88,11 @@ impl Core {
             .take()
     }
 
+    /// The agent has left its group. Its functions may be methods of what has the agent: nothing else frees the two.
+    pub(crate) fn drop_functions(&self, py: Python<'_>) {
+        self.functions.bind(py).clear();
+    }
+
     /// The signatures of the functions of a worker that was asked for them before.
     pub(crate) fn known(&self, worker: &str) -> Option<Arc<[Signature]>> {
         let all = self.signatures.lock();

@@ -9,6 +9,7 @@ import math
 import signal
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -154,6 +155,29 @@ def test_a_coroutine_that_is_given_up_keeps_nothing():
         gc.collect()
         time.sleep(0.01)
     callees.end(engines, agents)
+
+
+@pytest.mark.parametrize("graceful", [True, False])
+def test_an_agent_whose_functions_are_methods_of_its_holder_is_freed(graceful):
+    class Holder:
+        def __init__(self, engine):
+            self.agent = rpc.Agent(engine, "one", world={"one": engine.task}, functions={"get": self.get})
+
+        def get(self) -> int:
+            return 7
+
+    with rendez.Engine(named("holder"), **SMALL) as engine:
+        holder = Holder(engine)
+        gone = weakref.ref(holder)
+        assert holder.agent.call("one", "get") == 7
+        holder.agent.shutdown(graceful=graceful)
+        del holder
+        until = time.monotonic() + 20
+        while gone() is not None:
+            assert time.monotonic() < until, gc.get_referrers(gone())
+            gc.collect()
+            rendez._rendez._run_errands()
+            time.sleep(0.01)
 
 
 def test_a_cancelled_task_cancels_the_call(both):
