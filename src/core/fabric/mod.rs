@@ -283,6 +283,19 @@ pub trait Port {
     /// arrivals and steps of the fabric's own; 0 when there was nothing to do.
     fn poll<S: FnMut(Arrival<'_>)>(&mut self, now: Nanos, budget: usize, sink: &mut S) -> usize;
 
+    /// As [`Port::poll`], of what this queue pair has brought, also if it is not its turn: its peer is about to be
+    /// given up. Fabrics that have one place for all look there.
+    fn poll_one<S: FnMut(Arrival<'_>)>(
+        &mut self,
+        qp: QpId,
+        now: Nanos,
+        budget: usize,
+        sink: &mut S,
+    ) -> usize {
+        let _ = qp;
+        self.poll(now, budget, sink)
+    }
+
     /// Rings the doorbell of every peer that was posted to since the last time, and may sleep. Once per burst of
     /// posts; `poll` and `arm` do it too.
     fn flush(&mut self);
@@ -378,6 +391,16 @@ impl Port for AnyPort {
     #[inline(always)]
     fn poll<S: FnMut(Arrival<'_>)>(&mut self, now: Nanos, budget: usize, sink: &mut S) -> usize {
         each!(self, port => port.poll(now, budget, sink))
+    }
+
+    fn poll_one<S: FnMut(Arrival<'_>)>(
+        &mut self,
+        qp: QpId,
+        now: Nanos,
+        budget: usize,
+        sink: &mut S,
+    ) -> usize {
+        each!(self, port => port.poll_one(qp, now, budget, sink))
     }
 
     #[inline(always)]

@@ -444,6 +444,19 @@ impl Port for RingPort {
         done
     }
 
+    fn poll_one<S: FnMut(Arrival<'_>)>(
+        &mut self,
+        qp: QpId,
+        _now: Nanos,
+        budget: usize,
+        sink: &mut S,
+    ) -> usize {
+        match self.find(qp) {
+            Some((index, _)) => self.look(index, budget, sink),
+            None => 0,
+        }
+    }
+
     #[inline(always)]
     fn flush(&mut self) {
         if self.must_flush() {
@@ -550,6 +563,16 @@ macro_rules! forward_port {
                 sink: &mut S,
             ) -> usize {
                 self.0.poll(now, budget, sink)
+            }
+
+            fn poll_one<S: FnMut(Arrival<'_>)>(
+                &mut self,
+                qp: QpId,
+                now: Nanos,
+                budget: usize,
+                sink: &mut S,
+            ) -> usize {
+                self.0.poll_one(qp, now, budget, sink)
             }
 
             #[inline]

@@ -398,31 +398,6 @@ impl TcpPort {
         place.generation = place.generation.wrapping_add(1);
         self.free.push(index);
     }
-
-    /// Reads one socket, for at most a burst; returns how much was done.
-    #[inline]
-    fn look<S: FnMut(Arrival<'_>)>(&mut self, index: u32, left: &mut usize, sink: &mut S) -> usize {
-        self.stats.reads += 1;
-        let id = self.id(index);
-        let Some(line) = &mut self.places[index as usize].line else {
-            return 0;
-        };
-        let Line {
-            connection, socket, ..
-        } = line;
-        if !connection.is_open() {
-            return 0;
-        }
-        let received = connection.receive(id, BURST.min(*left), socket, sink);
-        *left -= received.given;
-        if connection.is_busy() {
-            self.activate(index);
-        }
-        if let Some(reason) = received.down {
-            self.go_down(index, reason);
-        }
-        received.given + usize::from(received.any)
-    }
 }
 
 impl Port for TcpPort {
@@ -517,6 +492,20 @@ impl Port for TcpPort {
         };
         self.flush();
         done
+    }
+
+    fn poll_one<S: FnMut(Arrival<'_>)>(
+        &mut self,
+        qp: QpId,
+        now: Nanos,
+        budget: usize,
+        sink: &mut S,
+    ) -> usize {
+        self.now = now;
+        match self.find(qp) {
+            Some((index, _)) => self.look(index, &mut { budget }, sink),
+            None => 0,
+        }
     }
 
     /// Sends what was posted, in one go for each peer.

@@ -3,14 +3,18 @@
 //! Rare and cold; a call may allocate and format.
 
 use super::Call;
-use super::ids::{Id, TaskId};
+use super::ids::{Id, PeerId, TaskId};
 use super::panicking::quietly;
 use super::{ARRIVALS_PER_TURN, Shard, Task, TaskEvent};
-use crate::fabric::AnyPort;
+use crate::fabric::{AnyPort, Arrival, Port};
 use crate::ground::catalogue::CONNECT_DEADLINE;
-use crate::ground::{Nanos, faults, limits};
+use crate::ground::{Nanos, faults};
 use crate::mail::ShardStats;
 use crate::trace::recorder::What;
+
+/// Looks at a queue pair of a peer that goes: more than a ring or the buffer of a socket takes, and no more for one
+/// that says on and on.
+const LAST_LOOKS: usize = 256;
 
 impl Shard {
     #[cold]
@@ -45,12 +49,20 @@ impl Shard {
         done
     }
 
-    /// Takes what the rings still hold, within what they can hold.
-    pub(super) fn poll_last(&mut self) {
-        let most = 2 * limits::LINK_SLOTS as usize / ARRIVALS_PER_TURN;
-        for _ in 0..most {
-            if self.poll_fabric() == 0 {
-                return;
+    /// Takes what the peer's queue pairs still hold, within what they can hold.
+    fn poll_last(&mut self, at: PeerId) {
+        for link in self.core.peers[at].links.clone() {
+            for _ in 0..LAST_LOOKS {
+                let Self { core, ports, .. } = self;
+                let Some((port, qp)) = core.links.at(link).and_then(|link| link.qp) else {
+                    break;
+                };
+                let (now, sink) = (core.now, &mut |arrival: Arrival<'_>| {
+                    core.arrived(port, arrival)
+                });
+                if ports[port].poll_one(qp, now, ARRIVALS_PER_TURN, sink) == 0 {
+                    break;
+                }
             }
         }
     }
@@ -98,9 +110,9 @@ impl Shard {
                 if !mutant!("earlier_receives_outlive_peers") {
                     self.take_commands_before();
                 }
-                // What the peer had said before it went is still in the rings: it counts.
-                self.poll_last();
                 if let Some(at) = self.core.peers.find(&task) {
+                    // What the peer had said before it went is still in the rings: it counts.
+                    self.poll_last(at);
                     self.core.remember_peer(What::PeerDown, &task);
                     self.core.peer_lost(at, &status);
                 }

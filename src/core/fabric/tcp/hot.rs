@@ -5,7 +5,7 @@
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 
-use super::{Arrival, BUSY_LOOKS, HOT_MAX, Hot, Line, QpId, TcpPort};
+use super::{Arrival, BURST, BUSY_LOOKS, HOT_MAX, Hot, Line, QpId, TcpPort};
 
 /// Looks between two questions to epoll.
 pub(super) const LOOKS_PER_EPOLL: u32 = 8;
@@ -29,6 +29,36 @@ impl TcpPort {
         // Looks that are rare are each worth the question.
         let is_slow = self.hot_count == 0 || self.idle >= BUSY_LOOKS;
         has_cold && (self.unasked >= LOOKS_PER_EPOLL || is_slow)
+    }
+
+    /// Reads one socket, for at most a burst; returns how much was done.
+    #[inline]
+    pub(super) fn look<S: FnMut(Arrival<'_>)>(
+        &mut self,
+        index: u32,
+        left: &mut usize,
+        sink: &mut S,
+    ) -> usize {
+        self.stats.reads += 1;
+        let id = self.id(index);
+        let Some(line) = &mut self.places[index as usize].line else {
+            return 0;
+        };
+        let Line {
+            connection, socket, ..
+        } = line;
+        if !connection.is_open() {
+            return 0;
+        }
+        let received = connection.receive(id, BURST.min(*left), socket, sink);
+        *left -= received.given;
+        if connection.is_busy() {
+            self.activate(index);
+        }
+        if let Some(reason) = received.down {
+            self.go_down(index, reason);
+        }
+        received.given + usize::from(received.any)
     }
 
     pub(super) fn look_at_hot<S: FnMut(Arrival<'_>)>(

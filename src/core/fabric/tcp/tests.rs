@@ -350,3 +350,24 @@ fn a_data_connection_has_the_user_timeout_of_its_port() {
     assert_eq!(sockopt::tcp_user_timeout(&watched).expect("asked"), 7_700);
     assert!(sockopt::socket_keepalive(&watched).expect("asked"));
 }
+
+/// An idle port looks at its sockets in a few of its polls: what the peer said last was lost with it.
+#[test]
+fn a_poll_of_one_looks_whatever_the_turn() {
+    let (mut port, qp, mut far) = port();
+    let mut frames = 0;
+    for turn in 0..3000 {
+        port.poll(Nanos(turn), 16, &mut |_| frames += 1);
+    }
+    far.write_all(&frame(1, 0).to_bytes()).expect("room");
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    port.poll(Nanos(3000), 16, &mut |_| frames += 1);
+    let skipped = frames == 0;
+    assert!(port.poll_one(qp, Nanos(3001), 16, &mut |_| frames += 1) > 0 || !skipped);
+    assert_eq!(frames, 1);
+    // One of another generation names nothing.
+    assert_eq!(
+        port.poll_one(QpId(qp.0 ^ 1 << 16), Nanos(3002), 16, &mut |_| frames += 1),
+        0
+    );
+}

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{ARENA, Deaf};
 use crate::fabric::{AnyPort, Geometry, LoopbackPort, Port};
 use crate::ground::device::TaskName;
-use crate::ground::{DType, Incarnation, Key, Nanos, Shape, StepId, TensorMeta, catalogue, faults};
+use crate::ground::{Incarnation, Key, Nanos, Shape, StepId, catalogue, faults};
 use crate::memory::{MappedSegment, Segment, Tensor};
 use crate::shard::{PreparedKey, Progress, Settings, Task, TaskContext, TaskEvent};
 use crate::testing::solo::{End, Greeting, Queues, Solo, Team};
@@ -484,6 +484,42 @@ fn a_receive_that_began_before_its_peer_was_lost_ends() {
     assert_eq!(said.tensor.host().unwrap(), [3; 8]);
     let never = never.take().expect("it ends with the peer").unwrap_err();
     assert_eq!(never.reason(), catalogue::PEER_LOST);
+}
+
+/// A port looks at a few rings in each poll: what lay in another was lost with its peer.
+#[test]
+fn what_peers_said_before_they_went_counts_however_many_they_are() {
+    let now = Arc::new(AtomicU64::new(1));
+    let mut b = Shards::new('z', 99, 1, &now);
+    let mut peers: Vec<_> = ('a'..='l')
+        .zip(1..)
+        .map(|(of, life)| Shards::new(of, life, 1, &now))
+        .collect();
+    let mut receives = Vec::new();
+    for peer in &mut peers {
+        connect(peer, &mut b);
+        settle(&mut [peer, &mut b]);
+        let key = Key::between(&peer.of.to_string(), "z", "x").unwrap();
+        receives.push((b.solos[0].recv(STEP, &key, Nanos::NEVER), key));
+    }
+    for _ in 0..20 {
+        b.turn();
+        peers.iter_mut().for_each(Shards::turn);
+    }
+    for (peer, (_, key)) in peers.iter_mut().zip(&receives) {
+        send(&mut peer.solos[0], key, 3);
+        peer.turn();
+    }
+    for peer in &peers {
+        let task = name(peer.of);
+        b.solos[0].peer_lost(&task, faults::peer_left(&task));
+    }
+    settle(&mut [&mut b]);
+    for (at, (received, _)) in receives.into_iter().enumerate() {
+        let received = received.take().expect("it has ended");
+        let received = received.unwrap_or_else(|status| panic!("of peer {at}: {status}"));
+        assert_eq!(received.tensor.host().unwrap(), [3; 8]);
+    }
 }
 
 /// Of many links one has something to acknowledge, again and again: its timer is its own.
