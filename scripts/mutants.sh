@@ -61,6 +61,7 @@ mutants=(
     "stops_await_no_peer             testing::tests::teams::values_for_a_peer_that_is_about_to_come_leave_before_the_end a task that ends drops what a peer that is about to connect was sent"
     "later_leases_not_told_held      testing::tests::teams::in_place::a_stop_does_not_wait_for_what_its_peer_has_received a peer that leaves hears of no value that is received while it waits"
     "parked_leases_told_held         testing::tests::teams::in_place::a_stop_does_not_wait_for_what_its_peer_has_received a peer that leaves hears that a value was received, and it lies unread"
+    "unreceived_values_hold_peers_up testing::tests::teams::in_place::two_that_stop_at_once_do_not_wait_for_each_other two tasks that end at once wait for each other"
     "offers_of_former_ways_wait      testing::tests::teams::in_place::a_value_that_was_to_be_read_in_place_is_copied_by_another_way a value that was to be read in place waits for news that does not come by another way"
     "earlier_receives_outlive_peers  testing::tests::teams::a_receive_that_began_before_its_peer_was_lost_ends a receive that its shard hears of after the loss of its peer waits for another life"
     "stopped_receives_owe_on         testing::tests::teams::a_receive_that_has_asked_holds_no_shutdown_up what was asked for is owed though none waits for it"

@@ -197,6 +197,10 @@ impl Shard {
     /// True when the shard may end: nothing is owed any more, by it or by another of its process, or the time is up.
     pub(super) fn may_stop(&mut self, deadline: Nanos) -> bool {
         if self.core.now < deadline && !(self.core.is_drained() && self.are_all_drained()) {
+            // What has come since.
+            if self.core.table.stats().values > 0 {
+                self.core.drop_unreceived();
+            }
             return false;
         }
         let status = self.failed.take().unwrap_or_else(faults::shutdown);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::core::Core;
 use super::ids::{LinkId, TaskId};
+use super::keys::{KeyEntry, Route};
 use super::peers::{Peer, PeerState};
 use super::posting::Outlet;
 use super::send_queue::place;
@@ -121,6 +122,16 @@ impl Core {
         }
         self.send_queue.fail(&status, |_| true);
         self.links.drain();
+        self.drop_unreceived();
+    }
+
+    /// Peers' values that lie here go: they are received no more, and two that end at once would wait for each other.
+    pub(crate) fn drop_unreceived(&mut self) {
+        if mutant!("unreceived_values_hold_peers_up") {
+            return;
+        }
+        let is_in = |entry: &KeyEntry| matches!(entry.way.route, Route::In { .. });
+        self.fail_keys(&faults::shutdown(), is_in);
     }
 
     /// True when every peer that is there, or may soon be, has acknowledged all that it is owed and was given all that

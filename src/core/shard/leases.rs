@@ -229,6 +229,13 @@ impl Core {
         }
     }
 
+    /// A value lies in the table again, unread. What a peer has heard already stays said.
+    pub(super) fn unhold(&self, tensor: &Tensor) {
+        if let Some(token) = self.leases.token_of(tensor) {
+            self.leases.put_token(tensor, token & !TAKEN);
+        }
+    }
+
     /// The peer is about to leave: it hears what it need not wait for. A lease outlives it.
     pub(super) fn tell_held(&mut self, link: LinkId) {
         let Self { leases, links, .. } = self;

@@ -15,6 +15,7 @@ use crate::mail::call::ShardMessage;
 use crate::mail::stops::Stops;
 use crate::mail::{Handed, Received};
 use crate::rendezvous::{Origin, PushOutcome, Slot};
+use crate::trace::Path;
 
 impl Core {
     /// A receive of a task ended; a value came from that shard's table.
@@ -77,6 +78,9 @@ impl Core {
                 path,
             } = received;
             self.stats.returned += 1;
+            if path == Path::Lease {
+                self.unhold(&tensor);
+            }
             // Its credit went back when it was handed over.
             let value = Value {
                 tensor,

@@ -1,4 +1,4 @@
-//! Values that are read in place, at the end of their sender and over another way.
+//! Large values: read in place at the end of their sender and over another way, and copied where memory is short.
 
 use super::*;
 use crate::ground::{DType, TensorMeta};
@@ -105,5 +105,45 @@ fn a_value_that_was_to_be_read_in_place_is_copied_by_another_way() {
             let received = waiting.take().expect("it has come").unwrap();
             assert_eq!(received.tensor.host().unwrap(), [byte; 5000]);
         }
+    }
+}
+
+/// Each had a value of the other's that was not received, and waited for the other until both deadlines were over.
+#[test]
+fn two_that_stop_at_once_do_not_wait_for_each_other() {
+    for reads in [InPlace::Never, InPlace::Now] {
+        let now = Arc::new(AtomicU64::new(1));
+        let mut a = Shards::new('a', 1, 1, &now);
+        let mut b = Shards::new('b', 2, 1, &now);
+        connect_with(&mut a, &mut b, reads);
+        settle(&mut [&mut a, &mut b]);
+        let [there, back] =
+            [("a", "b"), ("b", "a")].map(|(from, to)| Key::between(from, to, "x").unwrap());
+        send_large(&mut a.solos[0], &there, 1);
+        send_large(&mut b.solos[0], &back, 2);
+        settle(&mut [&mut a, &mut b]);
+        let deadline = Nanos(now.load(Ordering::Relaxed) + 60 * SECOND);
+        let mut running = vec![('a', &mut a.solos[0]), ('b', &mut b.solos[0])];
+        for (_, solo) in &mut running {
+            solo.shut_down(deadline);
+        }
+        for _ in 0..200 {
+            now.fetch_add(1_000_000, Ordering::Relaxed);
+            let mut gone = None;
+            running.retain_mut(|(of, solo)| {
+                let is_over = solo.turn() == Progress::Stopped;
+                gone = if is_over {
+                    Some(name(*of))
+                } else {
+                    gone.take()
+                };
+                !is_over
+            });
+            // Its goodbye.
+            for (task, (_, solo)) in gone.iter().zip(&mut running) {
+                solo.peer_lost(task, faults::peer_left(task));
+            }
+        }
+        assert!(running.is_empty(), "they end well before their time is up");
     }
 }
