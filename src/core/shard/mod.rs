@@ -223,6 +223,9 @@ impl Shard {
         let settings = parts.settings;
         let now = parts.clock.stamp();
         let count = usize::from(settings.shards);
+        // What is opened ahead of its values may have half of it: not all of the arena, which other values need too.
+        let arena_bytes = parts.pool.stats().limit_bytes as u64;
+        let landing_bytes = settings.landing_bytes.min(arena_bytes);
         let core = Core {
             index: parts.index,
             task: parts.task,
@@ -242,7 +245,7 @@ impl Shard {
             waits: Waits::new(settings.waiters),
             asked: Requests::new(),
             transfers: Transfers::new(
-                (settings.rules.on(Rule::LandingBudget)).then_some(settings.landing_bytes),
+                (settings.rules.on(Rule::LandingBudget)).then_some(landing_bytes),
             ),
             events: Events::new(EVENTS_PER_TURN),
             port_ops: Vec::new(),

@@ -147,3 +147,54 @@ fn two_that_stop_at_once_do_not_wait_for_each_other() {
         assert!(running.is_empty(), "they end well before their time is up");
     }
 }
+
+/// Landings that were open ahead of their values filled the arena, and the value that these waited for found no room.
+#[test]
+fn landings_ahead_leave_room_for_the_value_that_they_wait_for() {
+    let now = Arc::new(AtomicU64::new(1));
+    let mut a = Shards::new('a', 1, 1, &now);
+    let mut b = Shards::new('b', 2, 1, &now);
+    connect(&mut a, &mut b);
+    settle(&mut [&mut a, &mut b]);
+    let key = |edge: usize| Key::between("a", "b", &edge.to_string()).unwrap();
+    let send = |a: &mut Shards, edge: usize| {
+        let sent = a.solos[0].enter(|context| {
+            let key = context.prepare(&key(edge))?;
+            context.send(STEP, key, tensor(edge as u8, 600 << 10))
+        });
+        sent.unwrap();
+    };
+    let pass = |a: &mut Shards, b: &mut Shards| {
+        for _ in 0..20 {
+            now.fetch_add(1_000_000, Ordering::Relaxed);
+            settle(&mut [a, b]);
+        }
+    };
+    // Their shape is known from then on.
+    for edge in 0..10 {
+        send(&mut a, edge);
+        let received = b.solos[0].recv(STEP, &key(edge), Nanos::NEVER);
+        pass(&mut a, &mut b);
+        assert!(received.take().expect("it has come").is_ok());
+    }
+    let ahead: Vec<_> = (0..9)
+        .map(|edge| b.solos[0].recv(STEP, &key(edge), Nanos::NEVER))
+        .collect();
+    pass(&mut a, &mut b);
+    assert!(
+        b.solos[0].core_mut().stats().landing_bytes > 0,
+        "some are open"
+    );
+    send(&mut a, 9);
+    let awaited = b.solos[0].recv(STEP, &key(9), Nanos::NEVER);
+    pass(&mut a, &mut b);
+    let awaited = awaited.take().expect("it has come").unwrap();
+    assert_eq!(awaited.tensor.host().unwrap()[0], 9);
+    drop(awaited);
+    for (edge, received) in ahead.into_iter().enumerate() {
+        send(&mut a, edge);
+        pass(&mut a, &mut b);
+        let received = received.take().expect("it has come").unwrap();
+        assert_eq!(received.tensor.host().unwrap()[0], edge as u8);
+    }
+}
