@@ -130,9 +130,28 @@ impl<P, T> Node<P, T> {
             return;
         }
         leaving.round = BTreeMap::from([(self.me, rest)]);
+        self.forget_probes();
         others
             .into_iter()
             .for_each(|other| self.control(other, Control::Probe));
+    }
+
+    /// No answer to a probe of a round that was given up counts in the next: it was said before that began.
+    fn forget_probes(&mut self) {
+        for (&id, peer) in &mut self.peers {
+            let probes = peer.out.iter().filter_map(|(number, out)| match out {
+                Out::Control {
+                    control: Control::Probe,
+                    due,
+                    ..
+                } => Some((number, *due)),
+                _ => None,
+            });
+            for (number, due) in probes.collect::<Vec<_>>() {
+                peer.out.remove(number);
+                self.timers.remove(&(due, Timer::Retry(id, number)));
+            }
+        }
     }
 
     pub(super) fn hear_rest(&mut self, from: WorkerId, rest: Rest) {

@@ -1,5 +1,6 @@
 //! Leaving together: not before all is done, also what calls have called.
 
+use super::script::Script;
 use super::*;
 
 fn leave_all(world: &mut World, patience: Duration) {
@@ -128,6 +129,37 @@ fn the_others_leave_when_one_dies_meanwhile_also_the_one_that_asks() {
             "{dies}"
         );
     }
+}
+
+/// What was said in a round that was given up is older than the round that follows.
+#[test]
+fn an_answer_to_a_round_that_was_given_up_counts_in_no_other() {
+    let mut script = Script::new(4);
+    for at in 0..4 {
+        script.turn(at, |node, now| node.leave(now, Nanos::NEVER));
+    }
+    let tick = Duration::from_millis(1);
+    script.pass(tick);
+    let probes = |script: &Script| [1, 2].map(|to| script.count("probe", 0, to));
+    assert_eq!(probes(&script), [1, 1]);
+    script.cut(0, 3);
+    script.pass(tick);
+    assert_eq!(probes(&script), [2, 2]);
+    // Both answer both of them, and nothing that is asked after that comes.
+    for to in [1, 2] {
+        while script.deliver_one(|mail| mail.is("probe", 0, to)) {}
+    }
+    for _ in 0..2 {
+        for from in [1, 2] {
+            assert!(script.deliver_one(|mail| mail.is("ack", from, 0)));
+        }
+        script.pass(tick);
+    }
+    assert_eq!(probes(&script), [3, 3], "a second round is asked for");
+    assert_eq!(script.count("proceed", 0, 1), 0, "and waited for");
+    script.lose_if(|mail| mail.from == 3 || mail.to == 3);
+    script.live(Duration::from_secs(1));
+    assert!((0..3).all(|at| script.left.get(&at) == Some(&Ok(()))));
 }
 
 #[test]
