@@ -224,7 +224,7 @@ impl Shard {
         let now = parts.clock.stamp();
         let count = usize::from(settings.shards);
         // What is opened ahead of its values may have half of it: not all of the arena, which other values need too.
-        let arena_bytes = parts.pool.stats().limit_bytes as u64;
+        let arena_bytes = parts.pool.stats().limit_bytes;
         let landing_bytes = settings.landing_bytes.min(arena_bytes);
         let core = Core {
             index: parts.index,
