@@ -18,6 +18,7 @@ use super::dtypes::dtype_of;
 use super::ending;
 use super::errors::{Failure, Outcome};
 use super::operation::Recv;
+use super::patience::patiently;
 use super::services::Table;
 use super::settings::config_of;
 use super::step::Step;
@@ -144,7 +145,7 @@ impl Engine {
         let task = TaskName::parse(task).map_err(Failure::from)?;
         let patience = arguments::patience(Some(timeout), "timeout")?;
         let patience = patience.unwrap_or(Duration::from_secs(3600));
-        let reached = ending::detach(py, || engine.reach(&task, patience));
+        let reached = patiently(py, move || engine.reach(&task, patience), || {})?;
         Ok(reached.map_err(Failure::from)?.path.name().to_owned())
     }
 
@@ -155,7 +156,9 @@ impl Engine {
         let task = TaskName::parse(peer).map_err(Failure::from)?;
         let patience = arguments::patience(Some(timeout), "timeout")?;
         let patience = patience.unwrap_or(Duration::from_secs(3600));
-        Ok(match ending::detach(py, || engine.reach(&task, patience)) {
+        let sought = task.clone();
+        let reach = move || engine.reach(&sought, patience);
+        Ok(match patiently(py, reach, || {})? {
             Ok(way) => {
                 let place = if way.read_domain {
                     "large values are read in place"
@@ -351,12 +354,11 @@ impl Engine {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        if let Some(inner) = inner {
-            ending::detach(py, move || inner.shutdown(patience));
-        }
+        // A signal ends the wait; the engine's end goes on by itself.
+        let closed = inner.map(|inner| patiently(py, move || inner.shutdown(patience), || {}));
         self.services.clear();
         errands::run(py);
-        Ok(())
+        closed.unwrap_or(Ok(()))
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -415,12 +417,13 @@ impl Engine {
         let task = TaskName::parse(task).map_err(Failure::from)?;
         let patience = arguments::patience(Some(timeout), "timeout")?;
         let patience = patience.unwrap_or(Duration::from_secs(3600));
-        let answer = ending::detach(py, || {
+        let call = move || {
             // A call waits for a connection, and makes none.
             engine.reach(&task, patience)?;
             let answer = engine.call(&task, method, &payload, patience);
             answer.map_err(|status| engine.with_cause(&task, status))
-        });
+        };
+        let answer = patiently(py, call, || {})?;
         Ok(PyBytes::new(py, &answer.map_err(Failure::from)?))
     }
 

@@ -26,6 +26,7 @@ mod key;
 mod linger;
 mod logs;
 mod operation;
+mod patience;
 mod room;
 mod services;
 mod settings;

@@ -1,19 +1,17 @@
 //! The agent as Python holds it: one worker of a group, on an engine.
 
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
-use rendez::Status;
-use rendez::ground::{catalogue, faults};
+use rendez::ground::faults;
 use rendez::mail::forks;
 use rendez_rpc::{Agent as Inner, Context, Error, Pending, Signature, WorkerInfo};
 
 use super::answer::{self, IMPORTED};
 use super::body::Body;
-use super::call::{Call, Limit, SLICE, Under, in_slices, limit_of, raise, timeout_of};
+use super::call::{Call, Limit, Under, in_slices, limit_of, raise, timeout_of};
 use super::core::{Core, Helper};
 use super::plain::Taken;
 use super::reference::{Object, RRef};
@@ -22,6 +20,7 @@ use super::{exit, serve, typed};
 use crate::ending;
 use crate::engine::Engine;
 use crate::errors::{self, Failure};
+use crate::patience::patiently;
 use crate::{arguments, errands};
 
 /// One worker of a group.
@@ -132,42 +131,6 @@ pub(crate) fn remote(
     let inner = inner.map_err(|error| raise(py, &error, None))?;
     taken.keep();
     Ok(RRef::new(core, inner))
-}
-
-/// Does `work` on a thread of its own, and waits for it as Python waits: signals are heard meanwhile, and then
-/// `give_up` is called once.
-fn patiently<R: Send + 'static>(
-    py: Python<'_>,
-    work: impl FnOnce() -> R + Send + 'static,
-    give_up: impl FnOnce() + Send,
-) -> PyResult<R> {
-    let (give, given) = channel();
-    std::thread::Builder::new()
-        .name("rendez-rpc".into())
-        .spawn(move || drop(give.send(work())))?;
-    let given = std::sync::Mutex::new(given);
-    loop {
-        let waited = ending::detach(py, || {
-            let given = given
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-            given.recv_timeout(SLICE)
-        });
-        match waited {
-            Ok(result) => return Ok(result),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                let message = "the thread that waited has panicked";
-                let status = Status::of(catalogue::RPC_REMOTE_PANIC, message);
-                return Err(Failure(status).into());
-            }
-        }
-        errands::run(py);
-        if let Err(signal) = py.check_signals() {
-            ending::detach(py, give_up);
-            return Err(signal);
-        }
-    }
 }
 
 fn raised(py: Python<'_>, error: &Error) -> PyErr {

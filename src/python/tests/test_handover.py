@@ -4,6 +4,7 @@ import asyncio
 import math
 import pickle
 import signal
+import socket
 import threading
 import time
 
@@ -246,6 +247,41 @@ def test_signals_are_heard(engine, own):
         signal.signal(signal.SIGALRM, before)
     engine.send(own("x"), 1)
     assert receive.wait(10).item() == 1
+
+
+@pytest.mark.parametrize("wait", ["connect", "explain", "call", "close"])
+def test_signals_are_heard_by_what_waits_for_another_task(wait):
+    """Ctrl-C did nothing until the time of the wait was over."""
+
+    def stop(_number, _frame):
+        raise InterruptedError("stop")
+
+    one, two = rendez.Engine(named("one"), **SMALL), rendez.Engine(named("two"), **SMALL)
+    silent = socket.create_server(("127.0.0.1", 0))
+    absent = named("absent")
+    one.add_peer(absent, f"127.0.0.1:{silent.getsockname()[1]}")
+    one.add_peer(two.task, two.address)
+    one.connect(two.task)
+    one.send((one.task, two.task, "x"), one.empty(100_000))
+    waits = {
+        "connect": lambda: one.connect(absent, timeout=60),
+        "explain": lambda: one.explain(absent, timeout=60),
+        "call": lambda: one._call(absent, 77, b"", timeout=60),
+        # Nothing takes what was sent.
+        "close": lambda: one.close(60),
+    }
+    before = signal.signal(signal.SIGALRM, stop)
+    began = time.monotonic()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(InterruptedError):
+            waits[wait]()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - began < 30
+    two.close()
+    one.close()
+    silent.close()
 
 
 def test_result_before_the_end(engine, own):
