@@ -1,4 +1,4 @@
-//! Waits that hear signals: what blocks is done on a thread of its own, and Python's thread looks at it again and again.
+//! Waits that hear signals: what blocks is done on a thread of its own, and Python's thread looks at it now and then.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
