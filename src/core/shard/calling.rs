@@ -2,6 +2,8 @@
 //!
 //! Rare and cold; a call may allocate and format.
 
+use std::time::Duration;
+
 use super::Call;
 use super::ids::{Id, PeerId, TaskId};
 use super::panicking::quietly;
@@ -15,6 +17,9 @@ use crate::trace::recorder::What;
 /// Looks at a queue pair of a peer that goes: more than a ring or the buffer of a socket takes, and no more for one
 /// that says on and on.
 const LAST_LOOKS: usize = 256;
+
+/// How often a shard that stops drops what peers send it.
+const DROP_AGAIN: Duration = Duration::from_millis(20);
 
 impl Shard {
     #[cold]
@@ -197,9 +202,10 @@ impl Shard {
     /// True when the shard may end: nothing is owed any more, by it or by another of its process, or the time is up.
     pub(super) fn may_stop(&mut self, deadline: Nanos) -> bool {
         if self.core.now < deadline && !(self.core.is_drained() && self.are_all_drained()) {
-            // What has come since.
-            if self.core.table.stats().values > 0 {
+            // What has come since. Now and then: it looks at all keys.
+            if self.core.table.stats().values > 0 && self.drops_at <= self.core.now {
                 self.core.drop_unreceived();
+                self.drops_at = self.core.now.after(DROP_AGAIN);
             }
             return false;
         }

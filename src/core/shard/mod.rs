@@ -171,6 +171,8 @@ pub struct Shard {
     /// Turns since memory was given back.
     untidied: u32,
     stopping: Option<Nanos>,
+    /// When what peers have sent since is dropped again.
+    drops_at: Nanos,
     /// What everything ends with, if not in good order.
     failed: Option<Status>,
     /// Commands that came before the sends in the overflow.
@@ -284,6 +286,7 @@ impl Shard {
             empty_ns: 0,
             untidied: 0,
             stopping: None,
+            drops_at: Nanos::ZERO,
             failed: None,
             before_lane: None,
             is_home: true,
