@@ -732,8 +732,14 @@ def test_different_calls_are_told_apart(world):
     )
 
 
-@pytest.mark.parametrize("megabytes", [(2, 1), (1, 2)])
-@pytest.mark.parametrize("call", ["dist.broadcast(x, 0)", "dist.reduce(x, 1)", "dist.all_reduce(torch.cat([x, x]))"])
+@pytest.mark.parametrize(
+    ("megabytes", "call"),
+    [
+        ((2, 1), "dist.broadcast(x, 0)"),
+        ((1, 2), "dist.reduce(x, 1)"),
+        ((1, 2), "dist.all_reduce(torch.cat([x, x]))"),
+    ],
+)
 def test_tensors_that_differ_by_whole_chunks_are_told_apart(world, megabytes, call):
     """Such as were cut into chunks of a mebibyte looked alike, and what was left over went into the next call."""
     outputs = world.run(
