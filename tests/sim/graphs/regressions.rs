@@ -33,7 +33,7 @@ fn a_step_that_only_peers_speak_of_ends_by_its_time() {
 /// that does not come back, and with it a master's session and its steps.
 #[test]
 fn a_receive_of_a_life_that_is_over_is_told() {
-    pass(&[441, 486, 498], "a_receive_names_a_life_that_is_over");
+    pass(&[23, 28, 37], "a_receive_names_a_life_that_is_over");
 }
 
 /// A task gave another up and the other did not know: what the other sent before it heard was dropped, and a receive
