@@ -37,6 +37,15 @@ pub(super) fn on_device(bytes: u64) -> Tensor {
     Tensor::from_device(meta, Claimed(place)).expect("as long")
 }
 
+/// As a tensor is brought.
+pub(super) fn alive(tensor: Tensor) -> Result<Received, Status> {
+    Ok(Received {
+        tensor,
+        is_dead: false,
+        path: Path::Inline,
+    })
+}
+
 pub(super) fn on_host(bytes: usize) -> Tensor {
     Tensor::from_vec(vec![7_u8; bytes], Shape::from([bytes as u64])).expect("a tensor")
 }
@@ -243,13 +252,6 @@ fn a_tensor_that_was_sent_and_cannot_be_read_where_it_lies_costs_its_message_alo
     in_shard(&engines[0], move |context| {
         let mut lanes = Lanes::new(task, "rpc", step);
         lanes.open(WorkerId(1), other, context).expect("keys");
-        let alive = |tensor| {
-            Ok(Received {
-                tensor,
-                is_dead: false,
-                path: Path::Inline,
-            })
-        };
         let unread = || Err(Status::of(catalogue::TENSOR_DEVICE, "it cannot be mapped"));
         let first = answer(vec![on_host(3), on_host(4), on_host(1 << 17)]);
         let second = answer(vec![on_host(5)]);

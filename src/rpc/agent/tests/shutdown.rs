@@ -4,10 +4,8 @@ use std::time::Instant;
 
 use rendez::engine::Require;
 use rendez::ground::{Nanos, Status};
-use rendez::mail::Received;
-use rendez::trace::Path;
 
-use super::devices::{answer, in_shard, on_host};
+use super::devices::{alive, answer, in_shard, on_host};
 use super::*;
 use crate::WorkerId;
 use crate::agent::lanes::{Brought, Lanes, token_of};
@@ -275,13 +273,6 @@ fn that_a_worker_leaves_is_told_when_its_messages_are_whole_or_it_is_lost() {
     in_shard(&engines[0], move |context| {
         let mut lanes = Lanes::new(task, "rpc", step);
         lanes.open(WorkerId(1), other, context).expect("keys");
-        let alive = |tensor| {
-            Ok(Received {
-                tensor,
-                is_dead: false,
-                path: Path::Inline,
-            })
-        };
         let leave = |from_life| Message {
             from_life,
             to_life: 2,
