@@ -138,6 +138,8 @@ boot() {
     set -e
     [ "$code" -ne 124 ] && [ "$code" -ne 137 ] || { echo "soft-roce: the guest hung" >&2; exit 124; }
     [ -e "$shared/exit" ] || fail "the guest ended without a word (QEMU: $code)"
+    # Said again, where the end of a long log is all that is kept.
+    if [ "$(cat "$shared/exit")" -ne 0 ]; then grep -aE 'FAILED|panicked at' "$log" >&2 || true; fi
     return "$(cat "$shared/exit")"
 }
 

@@ -49,13 +49,24 @@ if [ "${2:-}" = far ]; then
     connect=(--connect "$host:18600" --insecure)
 fi
 
+# Waits, half a minute at most, until the server $1 listens: on a slow machine a client came before it, and gave up.
+listens() {
+    local left
+    for ((left = 300; left > 0; left--)); do
+        grep -q ":$(printf %04X "$port") [0-9A-F]*:0000 0A " /proc/net/tcp /proc/net/tcp6 && return
+        kill -0 "$1" 2>/dev/null || break
+        sleep 0.1
+    done
+    printf 'verbs-bench: the server of perftest does not listen at port %s\n' "$port" >&2
+}
+
 # The figure of one run of $4 rounds: of the line of numbers, field $3.
 reference() {
     local tool="$1" size="$2" field="$3" count="$4" server= said
     if [ "$host" = 127.0.0.1 ]; then
         "$tool" --ib-dev "$far" "${options[@]}" --port "$port" -s "$size" -n "$count" >/dev/null &
         server=$!
-        sleep 1
+        listens "$server"
     fi
     said="$("$tool" --ib-dev "$near" "${options[@]}" --port "$port" -s "$size" -n "$count" "$host" 2>&1)" ||
         printf '%s\n' "$said" >&2
