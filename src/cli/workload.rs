@@ -40,8 +40,9 @@ pub const PEER_COMMAND: &str = "bench-peer";
 /// The step everything happens in, where engines serve one measurement only.
 pub(crate) const STEP: StepId = StepId(1);
 
-/// How long the far side may take to say anything, beyond the time it measures.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the far side may take to come, and to say anything, beyond the time it measures. Long: beside other work, or
+/// in an emulated machine, shards that spin leave little time to what connects.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Larger values are large: they go by landings or leases, and few of them are on their way at once.
 pub(crate) const SMALL_MAX: u64 = 65_536;
@@ -229,6 +230,9 @@ fn config(name: &str, core: usize, pair: &Pair, case: &Case) -> Config {
     config.shards = 1;
     config.cores = vec![core];
     config.poll = case.poll;
+    config.connect_timeout = PATIENCE;
+    // A far side that ends is seen to end. One that is silent only has to wait for a core.
+    config.failure_detection = PATIENCE / 12;
     config.control = matches!(
         case.transport,
         Transport::Shm | Transport::Tcp | Transport::Verbs
