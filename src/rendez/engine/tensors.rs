@@ -89,11 +89,44 @@ impl Inner {
         let meta = TensorMeta::new(dtype, shape).map_err(|error| unfit(&error))?;
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         let known = pool.segments().len();
-        let builder = build(&mut pool, meta)?;
+        let built = build(&mut pool, meta);
+        // Also if it failed: the arena may have grown before it did, and the segment is there for whatever comes next.
         for segment in &pool.segments()[known..] {
             self.wiring
                 .segment_added(self.app_arena(), Arc::clone(segment));
         }
-        Ok(builder)
+        Ok(built?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::tests::{PATIENCE, Way, config, pair};
+    use crate::ground::{DType, Key, StepId};
+    use crate::memory::MemoryError;
+
+    /// As whole pages of reserved huge ones do, of which there may be too few behind the first that begins right.
+    #[test]
+    fn a_segment_is_told_of_also_if_there_was_no_room_for_what_it_was_made_for() {
+        let (a, b) = pair(Way::Shm);
+        let key = |edge: &str| Key::between("a", "b", edge).unwrap();
+        let hand_over = |edge: &str, len: u64| {
+            let tensor = a.tensor(DType::U8, &[len]).unwrap().finish();
+            a.step(StepId(7)).send(&key(edge), tensor).unwrap();
+            let got = b.step(StepId(7)).recv(&key(edge)).deadline(PATIENCE).wait();
+            assert_eq!(
+                got.unwrap().tensor.host().unwrap().len() as u64,
+                len,
+                "{edge}"
+            );
+        };
+        hand_over("before", 100_000);
+        let len = config("any").arena.segment_bytes as u64 + 1;
+        let refused = a.inner.builder(DType::U8, &[len], |pool, meta| {
+            drop(pool.builder(meta)?);
+            Err(MemoryError::Unpaged)
+        });
+        assert!(refused.is_err());
+        hand_over("in the new segment", len);
     }
 }
