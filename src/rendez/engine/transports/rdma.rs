@@ -158,11 +158,7 @@ impl Transport for Rdma {
         };
         match VerbsPort::new(domain, shared.port) {
             Ok(port) => Ok(Some(AnyPort::Verbs(Box::new(port)))),
-            Err(error) if shared.is_required => Err(status_of(&error)),
-            Err(error) => {
-                shared.give_up(&error);
-                Ok(None)
-            }
+            Err(error) => shared.do_without(status_of(&error)).map(|()| None),
         }
     }
 
@@ -174,13 +170,8 @@ impl Transport for Rdma {
             return Ok(());
         }
         for segment in segments {
-            match shared.register(engine, segment) {
-                Ok(()) => {}
-                Err(error) if shared.is_required => return Err(status_of(&error)),
-                Err(error) => {
-                    shared.give_up(&error);
-                    return Ok(());
-                }
+            if let Err(error) = shared.register(engine, segment) {
+                return shared.do_without(status_of(&error));
             }
         }
         let thread = std::thread::Builder::new()
@@ -191,7 +182,10 @@ impl Transport for Rdma {
             });
         match thread {
             Ok(thread) => *lock(&self.thread) = Some(thread),
-            Err(error) => shared.no_more(format!("no thread for RDMA: {error}")),
+            Err(error) => {
+                let message = format!("no thread for RDMA: {error}");
+                return shared.do_without(Status::of(catalogue::SYSTEM_LIMIT, message));
+            }
         }
         Ok(())
     }
@@ -245,9 +239,16 @@ impl Shared {
         Ok(())
     }
 
-    /// There is no RDMA any more, for this error.
-    fn give_up(&self, error: &VerbsError) {
-        self.no_more(format!("{error}. {}", error.remedy()));
+    /// The engine starts without RDMA, for this reason.
+    ///
+    /// # Errors
+    /// The reason, where RDMA is required.
+    fn do_without(&self, why: Status) -> Result<(), Status> {
+        if self.is_required {
+            return Err(why);
+        }
+        self.no_more(why.message().to_owned());
+        Ok(())
     }
 
     fn no_more(&self, why: String) {
@@ -295,7 +296,7 @@ impl Shared {
                 return;
             };
             if let Err(error) = self.register(&engine, &segment) {
-                self.give_up(&error);
+                self.no_more(status_of(&error).message().to_owned());
             }
         }
     }
@@ -428,5 +429,27 @@ mod tests {
         config.require = crate::engine::Require::Verbs;
         let status = Rdma::open(&config, &[0]).expect_err("required, and in clear");
         assert!(status.message().contains("verbs_in_clear"), "{status}");
+    }
+
+    /// A port, memory, or the thread of its own: whichever cannot be made.
+    #[test]
+    fn where_rdma_is_required_no_engine_starts_without_it() {
+        let why = || Status::of(catalogue::SYSTEM_LIMIT, "no thread for RDMA");
+        for is_required in [true, false] {
+            let shared = Shared {
+                domains: Vec::new(),
+                of_shard: Vec::new(),
+                port: VerbsConfig::default(),
+                no: Mutex::default(),
+                is_required,
+                fresh: Mutex::default(),
+                bell: None,
+                is_stopping: AtomicBool::new(false),
+                engine: OnceLock::new(),
+            };
+            assert_eq!(shared.do_without(why()).is_err(), is_required);
+            let lack = lock(&shared.no).clone();
+            assert_eq!(lack.is_some_and(|lack| lack.is_fault), !is_required);
+        }
     }
 }
