@@ -39,6 +39,15 @@ fn started(one: Config, other: Config) -> (Engine, Engine) {
     (a, b)
 }
 
+/// Waits until it is so.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Waits until the way to the only peer is TCP.
 fn await_tcp(engine: &Engine) {
     let until = Instant::now() + PATIENCE;
@@ -352,6 +361,31 @@ fn memory_that_cannot_be_registered_means_tcp() {
         "{}",
         a.connected()[0].why
     );
+    stop((a, b));
+}
+
+/// Memory that cannot be registered while a peer is being greeted, and is not connected yet.
+#[test]
+fn a_greeting_under_way_when_rdma_is_given_up_does_not_stay_on_it() {
+    shim::reset();
+    let (a, b) = apart(|_, _| {});
+    // Nothing proves the way until it is let through.
+    shim::delay(Some(0));
+    a.connect(b.task());
+    until("queue pairs have their peers", || {
+        shim::seen("modify RTS") > 0
+    });
+    shim::fail_call("ibv_reg_mr_iova2", libc::ENOMEM, 0);
+    let held: Vec<_> = (0..4)
+        .map(|_| a.tensor(DType::U8, &[3 << 20]).unwrap())
+        .collect();
+    until("it is given up", || !shim::is_fault_pending());
+    // Those that are connected are hung up on.
+    std::thread::sleep(Duration::from_millis(50));
+    shim::delay(None);
+    await_tcp(&a);
+    hand_over(&a, &b, "after", 100_000);
+    drop(held);
     stop((a, b));
 }
 

@@ -508,6 +508,13 @@ impl Wiring {
                 links,
             })));
         }
+        // A path that is left while a peer is greeted by it is not left by that peer.
+        let lack = Arc::clone(transport)
+            .offers()
+            .and_then(|offers| offers.lack());
+        if let Some(lack) = lack {
+            self.hang_up_soon(&engine, peer, &lack.why);
+        }
         Ok(())
     }
 }
