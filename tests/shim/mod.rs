@@ -98,6 +98,8 @@ struct Shim {
     inline_most: Option<u32>,
     is_cut: bool,
     is_silent: bool,
+    /// Numbers of queue pairs that are gone are given out again.
+    reuses_numbers: bool,
     /// Events that were got and not acknowledged, by what they are about.
     unacknowledged: Vec<usize>,
     /// The device whose requests are not carried out yet.
@@ -241,6 +243,11 @@ pub(crate) fn delay(device: Option<usize>) {
 /// From now on no device tells that a last entry was used, as Soft-RoCE never does.
 pub(crate) fn silence() {
     SHIM.with(|shim| shim.borrow_mut().is_silent = true);
+}
+
+/// From now on a new queue pair gets the lowest number that is free, as on a card.
+pub(crate) fn reuse_numbers() {
+    SHIM.with(|shim| shim.borrow_mut().reuses_numbers = true);
 }
 
 /// Tells of an event without an element of its own.
@@ -786,9 +793,17 @@ unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> 
     let queue = unsafe { (*attr.send_cq).handle };
     // SAFETY: as the completion queue.
     let receive = unsafe { (*attr.srq).handle };
-    let number = SHIM.with(|shim| {
+    let (handle, number) = SHIM.with(|shim| {
         let shim = &mut *shim.borrow_mut();
-        let number = shim.pairs.len() as u32 + 100;
+        let live = shim.pairs.iter().flatten();
+        let taken: Vec<u32> = live.map(|pair| pair.number).collect();
+        let first = match shim.reuses_numbers {
+            true => 100,
+            false => shim.pairs.len() as u32 + 100,
+        };
+        let number = (first..)
+            .find(|number| !taken.contains(number))
+            .expect("a number");
         let pair = Pair {
             at: qp.expose_provenance(),
             device: which(context),
@@ -802,19 +817,18 @@ unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> 
             used: 0,
             untold: 0,
         };
-        keep(&mut shim.pairs, pair);
-        number
+        (keep(&mut shim.pairs, pair), number)
     });
     // SAFETY: made just now.
     unsafe {
-        (*qp).qp_num = number;
+        ((*qp).handle, (*qp).qp_num) = (handle, number);
     }
     qp
 }
 
 fn index_of(qp: *mut ibv_qp) -> usize {
     // SAFETY: a queue pair of ours that is live.
-    unsafe { (*qp).qp_num as usize - 100 }
+    unsafe { (*qp).handle as usize }
 }
 
 unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {

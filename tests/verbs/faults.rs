@@ -940,3 +940,45 @@ fn completions_are_looked_at_once_more_behind_the_last_entry() {
     net.turn();
     assert_eq!(net.logs[1].down.len(), 1);
 }
+
+/// A card gives the number of a queue pair that is gone to the next one. What came for the former before it was adopted
+/// is none of the new one's.
+#[test]
+fn what_waited_for_a_queue_pair_is_not_told_the_next_of_its_number() {
+    shim::reset();
+    shim::reuse_numbers();
+    let mut net = net(1).expect("a net");
+    let (near, near_end) = net.ports[0].open(1).expect("room");
+    let (far, far_end) = net.ports[1].open(2).expect("room");
+    let proofs = [
+        net.ports[0].prove(near, &far_end).expect("a peer"),
+        net.ports[1].prove(far, &near_end).expect("a peer"),
+    ];
+    net.ports[0].say_check(near);
+    net.ports[1].say_check(far);
+    net.rest();
+    assert!(proofs.iter().all(|proof| proof.is_good()));
+    assert!(net.ports[0].adopt(near));
+    net.ports[0]
+        .post_send(near, &message(1), [&[], &[]])
+        .expect("room");
+    net.rest();
+    assert_eq!(net.logs[1].frames, [], "it waits");
+    // Dropped where it is not adopted, as when another channel of the same peer is not proved.
+    let destroyed = shim::seen("ibv_destroy_qp");
+    net.ports[1].close(far);
+    while shim::seen("ibv_destroy_qp") == destroyed {
+        net.turn();
+    }
+    let (new, new_end) = net.ports[1].open(3).expect("room");
+    assert_eq!(new_end.number, far_end.number);
+    net.rest();
+    assert!(!net.logs[1].down.iter().any(|down| down.0 == new));
+    // And its own frames are counted from the first.
+    let (other, other_end) = net.ports[0].open(4).expect("room");
+    net.ports[0].connect(other, &new_end).expect("a peer");
+    net.ports[1].connect(new, &other_end).expect("a peer");
+    net.pairs.push([other, new]);
+    net.works(1);
+    net.works(0);
+}

@@ -118,8 +118,7 @@ impl VerbsPort {
         completion: &sys::ibv_wc,
         sink: &mut S,
     ) -> bool {
-        let slab = (completion.wr_id >> 32 & 0xffff) as usize;
-        let slot = (completion.wr_id & 0xffff) as usize;
+        let (slab, slot) = slot_of(completion);
         if slab >= self.slabs.len() || slot >= RECEIVE_SLOTS {
             return false;
         }
@@ -141,10 +140,16 @@ impl VerbsPort {
                 self.failed(index, completion);
             }
         }
+        self.give_back((slab, slot));
+        given
+    }
+
+    /// A receive entry whose completion was handled is posted again.
+    #[inline]
+    fn give_back(&mut self, (slab, slot): (usize, usize)) {
         let entry = self.entry(slab, slot);
         self.spare.push(entry);
         self.refill();
-        given
     }
 
     /// Keeps what came for a queue pair that is not adopted yet. A peer that sends more than it was granted is dropped.
@@ -157,8 +162,7 @@ impl VerbsPort {
         }
     }
 
-    /// What waited for the queue pair of this number is handled: as that of an adopted one, or to give its entries
-    /// back.
+    /// What waited for the queue pair of this number, which is adopted now, is handled.
     #[cold]
     pub(super) fn look_again(&mut self, number: u32) {
         let Self { waiting, again, .. } = self;
@@ -169,6 +173,22 @@ impl VerbsPort {
             }
             !is_of_it
         });
+    }
+
+    /// What waited for the queue pair of this number, which is gone, only gives its entries back: another may get the
+    /// number.
+    #[cold]
+    fn let_go(&mut self, number: u32) {
+        let mut at = 0;
+        while let Some(waiting) = self.waiting.get(at) {
+            if waiting.qp_num == number {
+                let slot = slot_of(waiting);
+                self.waiting.remove(at);
+                self.give_back(slot);
+            } else {
+                at += 1;
+            }
+        }
     }
 
     /// A peer's message or write.
@@ -307,7 +327,7 @@ impl VerbsPort {
             self.keep(index, link);
         }
         self.numbers.retain(|known| known.0 != number);
-        self.look_again(number);
+        self.let_go(number);
         self.active.retain(|&active| active != index);
     }
 
@@ -336,4 +356,11 @@ impl VerbsPort {
             given.give(sink);
         }
     }
+}
+
+/// The slab and the slot that a receive entry is of.
+#[inline]
+const fn slot_of(completion: &sys::ibv_wc) -> (usize, usize) {
+    let slab = (completion.wr_id >> 32 & 0xffff) as usize;
+    (slab, (completion.wr_id & 0xffff) as usize)
 }
