@@ -264,12 +264,17 @@ pub(crate) fn event(device: usize, event_type: c_uint) {
 
 /// Tells every queue pair of a device of an event.
 pub(crate) fn event_of_pairs(device: usize, event_type: c_uint) {
+    event_of_latest(device, usize::MAX, event_type);
+}
+
+/// The same for those of them that were made last, so many.
+pub(crate) fn event_of_latest(device: usize, count: usize, event_type: c_uint) {
     SHIM.with(|shim| {
         let shim = &mut *shim.borrow_mut();
         let pairs = shim.pairs.iter().flatten();
         let of_it = pairs.filter(|pair| pair.device == device);
         let all: Vec<usize> = of_it.map(|pair| pair.at).collect();
-        for at in all {
+        for &at in &all[all.len().saturating_sub(count)..] {
             let qp = ptr::with_exposed_provenance_mut(at);
             let element = ibv_async_element { qp };
             shim.tell(

@@ -484,6 +484,37 @@ fn what_a_device_tells_is_heeded() {
     stop((a, b));
 }
 
+/// Also while a shard waits for a queue pair's last entry, of which the device tells the same way.
+#[test]
+fn a_dead_device_is_heard_of_while_queue_pairs_end() {
+    shim::reset();
+    let (a, b) = apart(|_, _| {});
+    hand_over(&a, &b, "before", 100);
+    let made = shim::seen("ibv_create_qp");
+    let c = Engine::start(elsewhere(config("/job:c/task:0", "shim1"))).unwrap();
+    a.add_peer(c.task().clone(), c.tcp_address().unwrap().clone());
+    hand_over(&a, &c, "before", 100);
+    // Of both sides.
+    let of_c = (shim::seen("ibv_create_qp") - made) / 2;
+    // No last entry is told of: each waits its whole time.
+    shim::silence();
+    shim::event_of_latest(0, of_c as usize, sys::IBV_EVENT_QP_FATAL);
+    until("those to one peer are down", || {
+        shim::seen("modify ERR") >= of_c
+    });
+    shim::event(0, sys::IBV_EVENT_DEVICE_FATAL);
+    let to_b = || a.connected().into_iter().find(|way| way.task == *b.task());
+    until("the other peer is connected by TCP", || {
+        to_b().is_some_and(|way| way.path == Path::Tcp)
+    });
+    let why = to_b().unwrap().why;
+    assert!(why.contains("reports a fatal error"), "{why}");
+    hand_over(&a, &b, "after", 100_000);
+    c.shutdown(PATIENCE);
+    drop(c);
+    stop((a, b));
+}
+
 /// Trouble with one peer is none of another's.
 #[test]
 fn other_peers_are_unharmed() {

@@ -982,3 +982,20 @@ fn what_waited_for_a_queue_pair_is_not_told_the_next_of_its_number() {
     net.works(1);
     net.works(0);
 }
+
+/// An event is told once: a port that waits for an end leaves it to the thread that has all ports look.
+#[test]
+fn a_port_takes_no_event_from_the_thread_that_watches() {
+    shim::reset();
+    let mut net = net(1).expect("a net");
+    net.rest();
+    shim::silence();
+    net.ports[0].domain().watch();
+    net.ports[0].close(net.pairs[0][0]);
+    shim::event(0, sys::IBV_EVENT_DEVICE_FATAL);
+    net.rest();
+    net.ports[0].look_at_events();
+    assert!(!net.ports[0].domain().is_dead());
+    net.ports[0].domain().look_at_events();
+    assert!(net.ports[0].domain().is_dead());
+}

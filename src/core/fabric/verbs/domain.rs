@@ -5,8 +5,9 @@
 //!
 //! **Events.** The device tells of a queue pair that has used its last receive entry, of ports that go down, and of its
 //! own end, through one descriptor. Its reader ([`Domain::look_at_events`], on any thread; it never blocks) sets flags:
-//! a queue pair's in the [`Signal`] that it was made with, the rest in the domain. The owner of the queue pair looks at
-//! its flag when it next polls. Nothing is locked.
+//! a queue pair's in the [`Signal`] that it was made with, the rest in the domain. An event is told once: where one
+//! thread tells others of what it read, it is the only reader ([`Domain::watch`]); else ports read while they wait for
+//! the end of a queue pair. Nothing is locked.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -35,6 +36,8 @@ pub struct Domain {
     is_dead: AtomicU32,
     /// How often a port went down.
     port_losses: AtomicU32,
+    /// Set for good once a thread reads the events.
+    is_watched: AtomicU32,
 }
 
 /// What an event says of one queue pair. Its memory is the queue pair's `qp_context`.
@@ -68,6 +71,7 @@ impl Domain {
             path,
             is_dead: AtomicU32::new(0),
             port_losses: AtomicU32::new(0),
+            is_watched: AtomicU32::new(0),
         }))
     }
 
@@ -100,6 +104,19 @@ impl Domain {
     pub fn events_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is the context's, which is open as long as `self`.
         unsafe { BorrowedFd::borrow_raw(self.device.async_fd()) }
+    }
+
+    /// From here on the caller reads the events ([`Domain::look_at_events`]) and has ports look at their flags
+    /// ([`VerbsPort::look_at_events`](super::VerbsPort::look_at_events)): no port takes an event that it must hear of.
+    pub fn watch(&self) {
+        self.is_watched.store(1, Ordering::Relaxed);
+    }
+
+    /// Reads the events for a port, unless a thread reads them.
+    pub(super) fn look_unwatched(&self) {
+        if self.is_watched.load(Ordering::Relaxed) == 0 {
+            self.look_at_events();
+        }
     }
 
     /// Reads what the device has to tell, and sets the flags of those it is about. Does not block; from any thread.

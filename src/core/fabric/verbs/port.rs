@@ -215,10 +215,10 @@ impl VerbsPort {
         }
     }
 
-    /// Handles the device's events: for the thread that waits for [`Domain::events_fd`]. A queue pair that it broke
-    /// goes down without waiting for a completion.
+    /// Heeds the device's events: a queue pair that it broke goes down without waiting for a completion. Reads them
+    /// too, unless a thread does ([`Domain::watch`]).
     pub fn look_at_events(&mut self) {
-        self.domain.look_at_events();
+        self.domain.look_unwatched();
         for index in 0..self.places.len() as u16 {
             let link = self.places[usize::from(index)].link.as_ref();
             if link.is_some_and(|link| link.is_broken()) {

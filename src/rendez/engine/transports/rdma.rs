@@ -279,6 +279,7 @@ impl Shared {
             .iter()
             .map(|domain| domain.port_losses())
             .collect();
+        self.domains.iter().for_each(|domain| domain.watch());
         while !self.is_stopping.load(Ordering::Relaxed) {
             self.register_fresh();
             let told = self.wait(&mut deaf);

@@ -268,7 +268,7 @@ impl VerbsPort {
         if self.ending.is_empty() {
             return;
         }
-        self.domain.look_at_events();
+        self.domain.look_unwatched();
         let count = self.stats.completions;
         for at in (0..self.ending.len()).rev() {
             let index = self.ending[at];
