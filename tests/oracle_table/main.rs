@@ -211,7 +211,6 @@ impl Pair {
         point.waiters.push_back(Waiter {
             id,
             tag,
-            ordinal,
             deadline,
             since: now,
         });
@@ -541,7 +540,6 @@ impl Pair {
                     let waiter = Waiter {
                         id: *id,
                         tag,
-                        ordinal,
                         deadline,
                         since: now,
                     };
@@ -760,11 +758,9 @@ impl Pair {
                     }
                 ));
             }
-            for waiter in &point.waiters {
-                expected.push(format!(
-                    "{slot:?} {:?} {} {}",
-                    waiter.id, waiter.tag, waiter.ordinal
-                ));
+            let here = point.items.iter().map(|item| item.ordinal);
+            for (waiter, ordinal) in point.waiters.iter().zip(here.chain(point.next..)) {
+                expected.push(format!("{slot:?} {:?} {} {ordinal}", waiter.id, waiter.tag));
             }
         }
         assert_eq!(sorted(got), sorted(expected));

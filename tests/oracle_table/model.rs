@@ -43,7 +43,6 @@ pub(crate) struct Item {
 pub(crate) struct Waiter {
     pub(crate) id: WaiterId,
     pub(crate) tag: u64,
-    pub(crate) ordinal: u32,
     pub(crate) deadline: Nanos,
     pub(crate) since: Nanos,
 }

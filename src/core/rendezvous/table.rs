@@ -104,7 +104,7 @@ impl<V, W: Copy> Table<V, W> {
             if record.is_idle()
                 && !is_timed(deadline)
                 && let ordinal = record.next_ordinal()
-                && let Ok(first) = self.waiters.admit(0, waiter, now, ordinal)
+                && let Ok(first) = self.waiters.admit(0, waiter, now)
             {
                 let id = record.seat(at, first);
                 return Ok(ReceiveOutcome::Waiting { id, ordinal });
@@ -267,7 +267,7 @@ impl<V, W: Copy> Table<V, W> {
         if let Some((value, ordinal, _)) = self.pop_value(at) {
             return Ok(Requested::Ready { value, ordinal });
         }
-        let id = self.join(now, at, waiter, deadline, ordinal)?;
+        let id = self.join(now, at, waiter, deadline)?;
         Ok(Requested::Waiting { id })
     }
 
@@ -421,7 +421,7 @@ impl<V, W: Copy> Table<V, W> {
             return Ok(ReceiveOutcome::Ready { value, from });
         }
         let (place, ordinal) = self.expects(at, self.records.at(at).waiters());
-        let id = self.join(now, at, waiter, deadline, ordinal)?;
+        let id = self.join(now, at, waiter, deadline)?;
         Ok(match self.values.want(place) {
             Some(token) => ReceiveOutcome::Fetch { id, token },
             None if place == NONE => ReceiveOutcome::Waiting { id, ordinal },
@@ -445,16 +445,9 @@ impl<V, W: Copy> Table<V, W> {
     }
 
     /// Adds a waiter behind all others.
-    fn join(
-        &mut self,
-        now: Nanos,
-        at: u32,
-        tag: W,
-        deadline: Nanos,
-        ordinal: u32,
-    ) -> Result<WaiterId, Refusal> {
+    fn join(&mut self, now: Nanos, at: u32, tag: W, deadline: Nanos) -> Result<WaiterId, Refusal> {
         let record = self.records.at_mut(at);
-        let waiter = self.waiters.admit(record.waiters(), tag, now, ordinal)?;
+        let waiter = self.waiters.admit(record.waiters(), tag, now)?;
         if record.is_idle() && !is_timed(deadline) {
             return Ok(record.seat(at, waiter));
         }

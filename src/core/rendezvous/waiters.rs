@@ -26,8 +26,6 @@ pub(super) struct Waiters<W> {
 pub(super) struct WaiterRecord<W> {
     pub(super) tag: W,
     pub(super) since: Nanos,
-    /// The ordinal it asked for or will get.
-    pub(super) ordinal: u32,
     pub(super) generation: u32,
 }
 
@@ -63,7 +61,6 @@ impl<W: Copy> Waiters<W> {
         others: u32,
         tag: W,
         since: Nanos,
-        ordinal: u32,
     ) -> Result<WaiterRecord<W>, Refusal> {
         if others >= self.limits.waiters_per_key {
             return Err(Refusal::WaitersOfKey);
@@ -76,7 +73,6 @@ impl<W: Copy> Waiters<W> {
         Ok(WaiterRecord {
             tag,
             since,
-            ordinal,
             generation: self.generation,
         })
     }

@@ -373,9 +373,11 @@ impl Core {
     fn ask_once(&mut self, link: LinkId, slot: Slot, ordinal: u32) {
         let point = Self::point_of(slot);
         let channel = &self.links[link].channel;
+        let is_its =
+            |demand: &Demand| demand.ordinal == ordinal || mutant!("one_receive_asks_for_all");
         let has_asked = channel
             .demands_of(slot.key, point)
-            .any(|(_, demand)| demand.ordinal == ordinal && !demand.is_over());
+            .any(|(_, demand)| is_its(demand) && !demand.is_over());
         if !has_asked {
             self.ask(link, slot, ordinal, Nanos::NEVER);
         }

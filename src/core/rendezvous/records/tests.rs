@@ -69,7 +69,6 @@ fn what_was_taken_from_a_record_knows_it_from_its_successor() {
     let waiter = |generation| WaiterRecord {
         tag: 9,
         since: Nanos(4),
-        ordinal: 2,
         generation,
     };
     let name = records.at_mut(at).seat(at, waiter(1));

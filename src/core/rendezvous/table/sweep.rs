@@ -3,6 +3,8 @@
 //!
 //! Does not know why a step ends or a peer is lost; it keeps the first status and hands everything back, once.
 
+use std::iter;
+
 use super::super::names::{
     Ended, Expired, KeyId, Origin, Pending, PendingKind, Slot, Stats, WaiterId, Withdrawn,
 };
@@ -269,11 +271,11 @@ impl<V, W: Copy> Table<V, W> {
         self.steps.alive().for_each(see);
     }
 
-    /// Every waiter, with its name, its tag and the ordinal it asked for or will get. Oldest first at each slot.
+    /// Every waiter, with its name, its tag and the ordinal of what it will get now. Oldest first at each slot.
     pub fn waiting(&self, mut see: impl FnMut(Slot, WaiterId, W, u32)) {
         for (at, record) in self.records.each() {
-            for (id, waiter) in self.waiters_of(at) {
-                see(record.slot(), id, waiter.tag, waiter.ordinal);
+            for (id, waiter, ordinal) in self.expecting(at) {
+                see(record.slot(), id, waiter, ordinal);
             }
         }
     }
@@ -285,8 +287,8 @@ impl<V, W: Copy> Table<V, W> {
         };
         let mut at = self.records.first_of(number);
         while let Some(record) = self.records.get(at) {
-            for (id, waiter) in self.waiters_of(at) {
-                see(record.slot(), id, waiter.tag, waiter.ordinal);
+            for (id, waiter, ordinal) in self.expecting(at) {
+                see(record.slot(), id, waiter, ordinal);
             }
             at = self.records.next(at);
         }
@@ -295,8 +297,8 @@ impl<V, W: Copy> Table<V, W> {
     /// As [`Table::waiting`], at one slot.
     pub fn waiting_at(&self, slot: Slot, mut see: impl FnMut(WaiterId, W, u32)) {
         if let Some(at) = self.records.find(&slot) {
-            for (id, waiter) in self.waiters_of(at) {
-                see(id, waiter.tag, waiter.ordinal);
+            for (id, waiter, ordinal) in self.expecting(at) {
+                see(id, waiter, ordinal);
             }
         }
     }
@@ -378,6 +380,17 @@ impl<V, W: Copy> Table<V, W> {
         let record = self.records.at(at);
         let listed = self.waiters.each(record.listed());
         record.seated(at).into_iter().chain(listed)
+    }
+
+    /// The waiters at a point, oldest first, each with the ordinal of what it will get: the first gets the front of the
+    /// queue, and those beyond it what comes next. It changes when an older one leaves.
+    fn expecting(&self, at: u32) -> impl Iterator<Item = (WaiterId, W, u32)> {
+        let record = self.records.at(at);
+        let here = self.values.each(record.items());
+        let to_come = (record.next_ordinal()..=u32::MAX).chain(iter::repeat(u32::MAX));
+        let ordinals = here.map(|(_, item)| item.ordinal()).chain(to_come);
+        let waiters = self.waiters_of(at).zip(ordinals);
+        waiters.map(|((id, waiter), ordinal)| (id, waiter.tag, ordinal))
     }
 
     /// The record of an offer, and its place and position in the queue.

@@ -20,7 +20,7 @@ fn a_name_ends_with_its_waiter_and_a_place_is_used_again() {
     let mut list = List::EMPTY;
     let mut names = Vec::new();
     for tag in 0..100 {
-        let waiter = waiters.admit(0, tag, Nanos(4), 6).unwrap();
+        let waiter = waiters.admit(0, tag, Nanos(4)).unwrap();
         let id = waiters.push(&mut list, 7, waiter, Nanos::NEVER);
         for earlier in &names {
             assert_eq!(waiters.find(*earlier), None);
@@ -36,13 +36,13 @@ fn a_name_ends_with_its_waiter_and_a_place_is_used_again() {
 #[test]
 fn both_bounds_count_those_in_records() {
     let mut waiters = waiters();
-    assert_eq!(waiters.admit(2, 1, Nanos(4), 6), Err(Refusal::WaitersOfKey));
+    assert_eq!(waiters.admit(2, 1, Nanos(4)), Err(Refusal::WaitersOfKey));
     for others in [0, 1, 0] {
-        assert!(waiters.admit(others, 1, Nanos(4), 6).is_ok());
+        assert!(waiters.admit(others, 1, Nanos(4)).is_ok());
     }
-    assert_eq!(waiters.admit(0, 1, Nanos(4), 6), Err(Refusal::Waiters));
+    assert_eq!(waiters.admit(0, 1, Nanos(4)), Err(Refusal::Waiters));
     waiters.dismiss();
-    assert!(waiters.admit(1, 1, Nanos(4), 6).is_ok());
+    assert!(waiters.admit(1, 1, Nanos(4)).is_ok());
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn one_that_left_before_its_deadline_is_not_due() {
     let mut list = List::EMPTY;
     let mut ids = Vec::new();
     for (tag, deadline) in [(1, Nanos(100)), (2, Nanos::NEVER), (3, Nanos(100))] {
-        let waiter = waiters.admit(0, tag, Nanos(4), 6).unwrap();
+        let waiter = waiters.admit(0, tag, Nanos(4)).unwrap();
         ids.push(waiters.push(&mut list, 9, waiter, deadline));
     }
     let timed = [0, 1, 2].map(|at| waiters.has_deadline(ids[at]));

@@ -1,6 +1,7 @@
 //! Tasks of several shards that turn by hand: what shards of one task say to each other, and a peer that comes back
 //! with another number of shards.
 
+mod asking;
 mod in_place;
 
 use std::sync::Arc;
@@ -31,13 +32,18 @@ struct Shards {
 
 impl Shards {
     fn new(of: char, life: u64, shards: u16, now: &Arc<AtomicU64>) -> Self {
+        let settings = Settings {
+            shards,
+            ..Settings::default()
+        };
+        Self::with(of, life, settings, now)
+    }
+
+    fn with(of: char, life: u64, settings: Settings, now: &Arc<AtomicU64>) -> Self {
         let team = Team {
             task: name(of),
             incarnation: Incarnation(life),
-            settings: Settings {
-                shards,
-                ..Settings::default()
-            },
+            settings,
             clock: Clock::simulated(Arc::clone(now)),
             arena: ARENA,
             queues: Queues::default(),
