@@ -58,6 +58,7 @@ mutants=(
     "second_shutdown_returns         engine::ending::tests::a_second_shutdown_waits_for_the_end_that_the_first_began a second shutdown returns before the end"
     "verbs_busy_pairs_kept           verbs::faults::a_queue_pair_ends_while_another_keeps_the_port_busy a queue pair never ends while the port is busy"
     "one_receive_asks_for_all        testing::tests::teams::asking::each_receive_asks_though_an_older_one_has_left a receive does not ask where another of its key has"
+    "offers_unbounded                testing::tests::teams::sent_on::what_is_sent_on_keeps_to_the_bound what is kept on offer meets no bound"
     "given_up_slots_kept             testing::tests::teams::values_that_are_given_up_leave_no_slots_behind values that are given up leave their slots behind"
     "stops_await_no_peer             testing::tests::teams::values_for_a_peer_that_is_about_to_come_leave_before_the_end a task that ends drops what a peer that is about to connect was sent"
     "later_leases_not_told_held      testing::tests::teams::in_place::a_stop_does_not_wait_for_what_its_peer_has_received a peer that leaves hears of no value that is received while it waits"

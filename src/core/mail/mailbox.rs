@@ -424,14 +424,10 @@ pub(crate) fn refuse<T>(call: Call<T>, status: &Status) {
     }
 }
 
-/// Bytes that a value brings into the table.
+/// Bytes that a value may bring into the table. A lease is here without any, but a copy of it may have to be kept.
 #[inline]
-pub fn bytes_of(tensor: &Tensor) -> u64 {
-    if tensor.is_leased() {
-        0
-    } else {
-        tensor.size() as u64
-    }
+pub const fn bytes_of(tensor: &Tensor) -> u64 {
+    tensor.size() as u64
 }
 
 #[cfg(test)]

@@ -60,8 +60,6 @@ pub struct PendingSend {
     pub step: StepId,
     /// It says that no value will come.
     pub is_dead: bool,
-    /// Bytes it would occupy.
-    pub bytes: u64,
     /// Until when.
     pub deadline: Nanos,
     /// The waiter.

@@ -30,8 +30,8 @@ const LEAD_MAX: u64 = 40;
 enum Tried {
     /// It went, by a link that has something to post now.
     Sent(LinkId),
-    /// It must wait for this bound.
-    Waits(Slot, Refusal),
+    /// It must wait for this bound, until there is room for so many bytes.
+    Waits(Slot, u64, Refusal),
 }
 
 /// True for the statuses of the bounds that one waits for.
@@ -58,10 +58,19 @@ impl Core {
         }
     }
 
-    /// True if the value would be kept here, on offer, and there is no room for that.
+    /// True if the value would be kept here, on offer, and there is no room for that. Of a lease that its peer cannot
+    /// read, a copy would be.
     #[inline]
-    pub(crate) fn may_not_offer(&self, slot: Slot, value: &Value) -> bool {
-        let bytes = value.parked_bytes();
+    pub(crate) fn may_not_offer(&self, link: LinkId, slot: Slot, value: &Value) -> bool {
+        let is_copied = || {
+            let entry = self.links.at(link);
+            entry.is_some_and(|entry| entry.channel.must_copy(value))
+                && self.lent_by(link, &value.tensor).is_none()
+        };
+        let bytes = match value.tensor.is_leased() && is_copied() {
+            true => bytes_of(&value.tensor),
+            false => value.parked_bytes(),
+        };
         self.table.room_to_offer(slot.step, bytes).is_err()
     }
 
@@ -111,6 +120,12 @@ impl Core {
             && link.is_some_and(Link::is_open)
     }
 
+    /// True if the slot's next value is a lease of its peer's own bytes, which would have them back at once.
+    fn goes_home(&self, slot: &Slot, tensor: &Tensor) -> bool {
+        let link = self.keys.at(slot.key).map(|entry| entry.way.link);
+        self.table.is_clear(slot) && link.is_some_and(|link| self.lent_by(link, tensor).is_some())
+    }
+
     /// True for a value that goes whole, in a frame.
     const fn is_short(&self, len: u64) -> bool {
         len + LEAD_MAX <= self.settings.inline_max as u64
@@ -150,9 +165,9 @@ impl Core {
                     outcome.complete(Ok(()));
                     return link;
                 }
-                Ok(Tried::Waits(slot, refusal)) => {
+                Ok(Tried::Waits(slot, bytes, refusal)) => {
                     let PendingSend { cell, permit, .. } = pending_send;
-                    let (is_dead, bytes) = (pending_send.is_dead, pending_send.bytes);
+                    let is_dead = pending_send.is_dead;
                     let blocked = BlockedSend::new(slot, is_dead, bytes, cell, refusal, self.now);
                     self.block(blocked.until(pending_send.deadline, permit));
                     return NO_LINK;
@@ -176,30 +191,37 @@ impl Core {
             key,
             at: pending_send.key.frame_iter(),
         };
-        self.try_cell(
-            slot,
-            pending_send.is_dead,
-            pending_send.bytes,
-            &pending_send.cell,
-        )
+        self.try_cell(slot, pending_send.is_dead, &pending_send.cell)
     }
 
-    fn try_cell(
-        &mut self,
-        slot: Slot,
-        is_dead: bool,
-        bytes: u64,
-        cell: &SendCell,
-    ) -> Result<Tried, Status> {
+    /// What a value occupies if it is kept here: of a lease that is to go to a peer, a copy is.
+    fn keeps(&self, slot: &Slot, tensor: &Tensor) -> u64 {
+        let way = self.keys.at(slot.key).map(|entry| entry.way);
+        match way.map(|way| way.route) {
+            Some(Route::Out { .. }) => bytes_of(tensor),
+            _ if tensor.is_leased() => 0,
+            _ => bytes_of(tensor),
+        }
+    }
+
+    fn try_cell(&mut self, slot: Slot, is_dead: bool, cell: &SendCell) -> Result<Tried, Status> {
         // A step that ended takes nothing, and one with a waiter is alive.
         self.table
             .open_step(self.now, slot.step)
             .map_err(|refusal| self.refused(refusal, slot))?;
+        let Some(tensor) = cell.take_tensor() else {
+            // Its sender took it back this moment, and hears nothing any more.
+            return Ok(Tried::Sent(NO_LINK));
+        };
+        let bytes = self.keeps(&slot, &tensor);
         let limits = self.table.limits();
         let longest = limits.parked_bytes.min(limits.parked_bytes_per_step);
         let refusal = if self.send_queue.has_slot(&slot) {
             self.send_queue.bound_of(slot.step)
-        } else if self.needs_no_room(&slot, bytes) || bytes > longest {
+        } else if self.needs_no_room(&slot, bytes)
+            || self.goes_home(&slot, &tensor)
+            || bytes > longest
+        {
             // What is longer than the bound goes at once or is refused: there would be no end to its wait.
             None
         } else {
@@ -207,12 +229,9 @@ impl Core {
             free.and_then(|()| self.table.room(slot.step, bytes)).err()
         };
         if let Some(refusal) = refusal {
-            return Ok(Tried::Waits(slot, refusal));
+            cell.put_back(tensor);
+            return Ok(Tried::Waits(slot, bytes, refusal));
         }
-        let Some(tensor) = cell.take_tensor() else {
-            // Its sender took it back this moment, and hears nothing any more.
-            return Ok(Tried::Sent(NO_LINK));
-        };
         let way = self.way(slot.key);
         let mut value = Some(Value::local(tensor.clone(), is_dead));
         match way.and_then(|way| self.send_admitted(way, slot, &mut value, &mut Outlet::default()))
@@ -222,7 +241,8 @@ impl Core {
                 cell.put_back(tensor);
                 if is_for_room(&status) && bytes <= longest {
                     let refusal = self.table.room(slot.step, bytes).err();
-                    return Ok(Tried::Waits(slot, refusal.unwrap_or(Refusal::ParkedBytes)));
+                    let refusal = refusal.unwrap_or(Refusal::ParkedBytes);
+                    return Ok(Tried::Waits(slot, bytes, refusal));
                 }
                 Err(status)
             }
@@ -232,11 +252,10 @@ impl Core {
     /// A value whose sender was told that it was taken, when there may be no room for it: it waits if there is none.
     #[cold]
     pub(crate) fn send_unheard(&mut self, slot: Slot, tensor: Tensor, is_dead: bool) -> LinkId {
-        let bytes = bytes_of(&tensor);
         let cell = Arc::new(SendCell::new(tensor, None));
-        let status = match self.try_cell(slot, is_dead, bytes, &cell) {
+        let status = match self.try_cell(slot, is_dead, &cell) {
             Ok(Tried::Sent(link)) => return link,
-            Ok(Tried::Waits(slot, refusal)) => {
+            Ok(Tried::Waits(slot, bytes, refusal)) => {
                 if self.send_queue.len() < limits::WAITING_SENDS as usize {
                     self.block(BlockedSend::new(
                         slot, is_dead, bytes, cell, refusal, self.now,

@@ -193,7 +193,7 @@ impl Core {
         let Some(value) = sending.as_mut() else {
             return Ok(NO_LINK);
         };
-        if self.may_not_offer(slot, value) {
+        if self.may_not_offer(link, slot, value) && !mutant!("offers_unbounded") {
             // Parking it meets the same bound, and gives its ordinal back.
             return self.park(peer, link, slot, place, sending);
         }

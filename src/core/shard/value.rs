@@ -51,7 +51,11 @@ impl Value {
     /// Bytes it parks: what its memory holds here. A lease holds none of ours.
     #[inline]
     pub(crate) fn parked_bytes(&self) -> u64 {
-        bytes_of(&self.tensor)
+        if self.tensor.is_leased() {
+            0
+        } else {
+            bytes_of(&self.tensor)
+        }
     }
 }
 

@@ -24,7 +24,7 @@ use crate::fabric::{AnyPort, Endpoint, QpId};
 use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Key, Nanos, Status, StepId, catalogue, faults, limits};
 use crate::mail::call::{PeerSegment, PeerUp};
-use crate::mail::mailbox::{Cancel, Command, bytes_of, give_up};
+use crate::mail::mailbox::{Cancel, Command, give_up};
 use crate::mail::neighbour::neighbours;
 use crate::mail::pending_send::{PendingSend, Permit, SendCell};
 use crate::mail::stops::Stops;
@@ -356,13 +356,11 @@ impl Solo {
         deadline: Nanos,
     ) -> Option<Sending> {
         let permit = Permit::take(&self.mailbox)?;
-        let bytes = bytes_of(&tensor);
         let cell = Arc::new(SendCell::new(tensor, None));
         self.mailbox.send_in_turn(PendingSend {
             key: key.clone(),
             step,
             is_dead: false,
-            bytes,
             deadline,
             cell: Arc::clone(&cell),
             permit,

@@ -263,7 +263,6 @@ impl SendAsync {
             key: self.key.clone(),
             step: self.step.id(),
             is_dead: self.is_dead,
-            bytes,
             deadline: self
                 .patience
                 .map_or(Nanos::NEVER, |patience| engine.clock.deadline(patience)),

@@ -17,7 +17,6 @@ fn pending_send(mailbox: &Arc<Mailbox<()>>) -> (PendingSend, Arc<SendCell>) {
         key: Key::between("a", "a", "x").unwrap(),
         step: StepId(1),
         is_dead: false,
-        bytes: 1,
         deadline: Nanos::NEVER,
         cell: Arc::clone(&cell),
         permit: Permit::take(mailbox).unwrap(),
