@@ -8,6 +8,7 @@ pub use waking::TaskWaker;
 
 use super::Shard;
 use super::ids::TaskId;
+use super::keys::Route;
 use super::value::{Value, Waiter};
 use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId, TensorMeta, faults};
 use crate::mail::Received;
@@ -88,9 +89,13 @@ impl TaskContext<'_> {
     /// # Errors
     /// `InvalidArgument` if neither end is this task; `ResourceExhausted` when the shard knows too many keys.
     pub fn prepare(&mut self, key: &Key) -> Result<PreparedKey, Status> {
-        let id = self.shard.core.intern(key)?;
+        let core = &mut self.shard.core;
+        let id = core.intern(key)?;
         let mut serial = 0;
-        if let Some(entry) = self.shard.core.keys.at_mut(id) {
+        if let Some(entry) = core.keys.at_mut(id) {
+            if entry.way.route == Route::Foreign {
+                return Err(faults::foreign_source(key, &core.task));
+            }
             entry.prepared = entry.prepared.saturating_add(1);
             serial = entry.serial;
         }

@@ -69,6 +69,16 @@ fn wakes_before_a_call_are_one_and_those_after_it_are_heard() {
     }
 }
 
+/// It was numbered and kept, and each send and receive of it was refused.
+#[test]
+fn a_key_of_two_others_is_not_prepared() {
+    let mut solo = solo(64);
+    let [theirs, ours] = ["c", "a"].map(|to| Key::between("b", to, "x").unwrap());
+    let refused = solo.enter(|context| context.prepare(&theirs).unwrap_err());
+    assert_eq!(refused.reason(), catalogue::DEVICE_FOREIGN_SOURCE);
+    assert!(solo.enter(|context| context.prepare(&ours)).is_ok());
+}
+
 #[test]
 fn released_keys_make_room_and_prepared_ones_do_not() {
     let mut solo = solo(4);
