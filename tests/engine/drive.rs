@@ -5,7 +5,7 @@
 use std::sync::mpsc;
 use std::task::{Poll, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
 
@@ -343,6 +343,22 @@ fn a_patience_ends_though_the_shard_has_work_all_the_time() {
         assert_eq!(heard.recv_timeout(PATIENCE), Ok(true), "{drive:?}");
         thread.join().unwrap();
         drop(end);
+        engine.shutdown(PATIENCE);
+    }
+}
+
+/// Who turned the shard until its patience was over, and then waited, was patient once more.
+#[test]
+fn a_patience_is_had_once() {
+    const A_WHILE: Duration = Duration::from_secs(1);
+    for drive in ALL {
+        let engine = engine("a", 1, drive);
+        let mut receive = engine.step(STEP).recv(&key("a", "a", "never"));
+        let began = Instant::now();
+        assert!(receive.wait_at_most(A_WHILE).is_none());
+        let took = began.elapsed();
+        assert!(A_WHILE <= took && took < A_WHILE * 2, "{drive:?}: {took:?}");
+        drop(receive);
         engine.shutdown(PATIENCE);
     }
 }

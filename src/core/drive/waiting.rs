@@ -186,7 +186,8 @@ impl Turn<'_> {
     /// The same for at most `patience`.
     ///
     /// # Errors
-    /// The cell that the outcome will be in: the receive goes on, and a thread must wait for it.
+    /// The cell that the outcome will be in: the receive goes on, and a thread must wait for it; and what is left of
+    /// the patience.
     #[inline]
     pub fn receive_for(
         self,
@@ -195,8 +196,10 @@ impl Turn<'_> {
         deadline: Nanos,
         patience: Duration,
         spare: impl FnOnce() -> Arc<WaitCell<Handed>>,
-    ) -> Result<shard::Led, Arc<WaitCell<Handed>>> {
-        self.receive_until(key, step, deadline, &Until::new(Some(patience)), spare)
+    ) -> Result<shard::Led, (Arc<WaitCell<Handed>>, Duration)> {
+        let until = Until::new(Some(patience));
+        let led = self.receive_until(key, step, deadline, &until, spare);
+        led.map_err(|cell| (cell, until.left().unwrap_or(patience)))
     }
 
     #[inline]

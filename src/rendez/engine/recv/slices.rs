@@ -77,7 +77,7 @@ impl Recv {
         taken
     }
 
-    fn wait_slice(&mut self, patience: Duration) -> Option<Result<Handed, Status>> {
+    fn wait_slice(&mut self, mut patience: Duration) -> Option<Result<Handed, Status>> {
         if let Err(status) = may_wait() {
             return Some(Err(self.ended.take().unwrap_or(status)));
         }
@@ -97,7 +97,10 @@ impl Recv {
                         self.state = State::Done;
                         return Some(led.outcome);
                     }
-                    Err(cell) => self.state = State::Waiting(cell),
+                    Err((cell, left)) => {
+                        self.state = State::Waiting(cell);
+                        patience = left;
+                    }
                 }
             } else {
                 let cell = spare_cell();
