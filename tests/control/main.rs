@@ -14,3 +14,4 @@ mod security;
 mod strangers;
 mod support;
 mod tcp;
+mod users;

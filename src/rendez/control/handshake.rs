@@ -22,6 +22,16 @@ pub(crate) struct Terms<'a> {
     pub(crate) waives: bool,
 }
 
+/// What ties a proof to a Unix socket: the users of its ends. Each side knows its own, and the kernel names the other:
+/// to each of two that a third user stands between, that third one.
+pub(crate) fn bind_users(dialler: u32, acceptor: u32) -> [u8; 32] {
+    let mut binding = [0; 32];
+    binding[..24].copy_from_slice(b"rendez 1 users of a sock");
+    binding[24..28].copy_from_slice(&dialler.to_le_bytes());
+    binding[28..].copy_from_slice(&acceptor.to_le_bytes());
+    binding
+}
+
 /// The dialler's side: a session if both have proved the secret.
 pub(crate) async fn dial<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,

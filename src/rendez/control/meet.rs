@@ -162,7 +162,7 @@ impl Plane {
         let is_admitted = Cell::new(false);
         let whole = async {
             let has_proved = self
-                .shake_hands(&mut reader, then, dialled.is_some())
+                .shake_hands(&mut reader, then, &credentials, dialled.is_some())
                 .await?;
             let greeting = Greeting {
                 is_dialler: dialled.is_some(),
@@ -227,11 +227,16 @@ impl Plane {
         &self,
         stream: &mut Stream,
         then: Then,
+        credentials: &Credentials,
         is_dialler: bool,
     ) -> Result<bool, Refusal> {
+        let (own, other) = (self.identity.user, credentials.user);
         let terms = Terms {
             secret: self.config.secret.as_ref(),
-            binding: [0; 32],
+            binding: match is_dialler {
+                true => handshake::bind_users(own, other),
+                false => handshake::bind_users(other, own),
+            },
             may_go_without: true,
             waives: false,
         };

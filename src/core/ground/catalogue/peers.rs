@@ -69,7 +69,7 @@ catalogue! {
         "Give the side that has none the secret's file, with `cluster_secret_file`.";
     SECRET_WRONG: PermissionDenied,
         "The peer did not prove that it knows this cluster's secret, or we did not to the peer.",
-        "Give all tasks the same secret file; if they have it, a stranger is trying to connect.";
+        "Give all tasks the same secret file and release; if they have it, a stranger is trying to connect.";
     HANDSHAKE_REPLAYED: PermissionDenied,
         "A recorded handshake was played back, and was refused.",
         "Look for who listens on the network between the tasks.";
