@@ -369,7 +369,11 @@ impl<T: Fn(Sight) -> bool> Round<T> {
 
     fn accept_tcp(&mut self) {
         let Some(listener) = &self.tcp else { return };
-        while self.newcomers.has_room() {
+        // As above: those beyond their address' share take no room.
+        for _ in 0..GREETINGS_MAX {
+            if !self.newcomers.has_room() {
+                return;
+            }
             match listener.accept() {
                 Ok((socket, from)) => self.newcomers.enter(socket, from),
                 Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {

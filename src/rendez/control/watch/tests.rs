@@ -1,5 +1,8 @@
 //! Other users have a share of the greetings, and our own the rest.
 
+use std::net::TcpStream;
+
+use super::super::address::Address;
 use super::*;
 
 #[test]
@@ -23,4 +26,35 @@ fn other_users_have_their_share_and_get_it_back() {
     drop((others, own));
     assert_eq!(shared.permits.load(Ordering::Relaxed), 0);
     assert!(enter(2).is_some());
+}
+
+/// Those that are closed at once take no room: a flood of them from one address must not hold the watch up.
+#[test]
+fn accepting_ends_while_connections_keep_coming() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+    listener.set_nonblocking(true).expect("set");
+    let address = listener.local_addr().expect("bound");
+    let mut round = Round {
+        shared: Arc::new(Shared {
+            wake: rustix::event::eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd"),
+            orders: Mutex::default(),
+            permits: AtomicUsize::new(0),
+            others: AtomicUsize::new(0),
+            user: 1,
+        }),
+        listening: Address::unique("watch").listen().expect("listening"),
+        tcp: Some(listener.try_clone().expect("a clone")),
+        greet_deadline: Duration::from_secs(1),
+        accept_after: None,
+        silent: Vec::new(),
+        newcomers: Newcomers::new(Duration::from_secs(1)),
+        followed: Vec::new(),
+        tell: |_| true,
+    };
+    // What has hung up already waits in the backlog all the same.
+    for _ in 0..=GREETINGS_MAX {
+        TcpStream::connect(address).expect("connected");
+    }
+    round.accept_tcp();
+    assert!(listener.accept().is_ok(), "none is left for the next turn");
 }
