@@ -7,6 +7,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use crate::ground::limits::ADDRESSES_OF_HOST_MAX;
@@ -43,12 +44,28 @@ impl DialError {
     }
 }
 
-/// Listens at the first of `addresses` that lets us.
+/// Listens at the first of `addresses` that this machine has. One that another process has taken is told: peers that
+/// dial the name would meet that one.
 pub(crate) fn listen(addresses: &[SocketAddr]) -> io::Result<TcpListener> {
-    // The library's own bind lets an address be taken again while old connections of it are dying.
-    let listener = TcpListener::bind(addresses)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+    let mut last = io::ErrorKind::AddrNotAvailable.into();
+    for address in addresses {
+        // The library's own bind lets an address be taken again while old connections of it are dying.
+        match TcpListener::bind(address) {
+            Ok(listener) => {
+                listener.set_nonblocking(true)?;
+                return Ok(listener);
+            }
+            Err(error) if is_missing(&error) => last = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last)
+}
+
+/// True if this machine lacks the address that was to be bound, or its whole family.
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrNotAvailable
+        || error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error())
 }
 
 /// What the name of `address` means now: at most [`ADDRESSES_OF_HOST_MAX`] addresses. Blocks while the system asks.

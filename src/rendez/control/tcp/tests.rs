@@ -22,6 +22,17 @@ fn a_name_is_resolved_and_reached() {
     }
 }
 
+/// A name may mean several addresses: one that is taken is no reason to listen at the next, one that is not here is.
+#[test]
+fn a_taken_address_of_a_name_is_told() {
+    let all = |texts: [&str; 2]| texts.map(|text| text.parse().expect("an address"));
+    let first = listen(&all(["192.0.2.1:0", "127.0.0.1:0"])).expect("the second is here");
+    let taken = first.local_addr().expect("bound");
+    let error = listen(&[taken, SocketAddr::from(([127, 0, 0, 2], taken.port()))]);
+    let error = error.expect_err("the first is taken");
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+}
+
 #[test]
 fn what_cannot_be_reached_says_why() {
     let soon = || Instant::now() + Duration::from_secs(5);
