@@ -528,3 +528,24 @@ fn who_hangs_up_may_dial_again() {
         assert!(a.events.recv_timeout(Duration::from_millis(50)).is_err());
     }
 }
+
+/// A goodbye has as long as was said, however long that is.
+#[test]
+fn a_goodbye_without_an_end_waits_until_it_is_heard() {
+    for kind in BOTH {
+        let (a, b) = (start(open("a", 1, kind)), start(open("b", 2, kind)));
+        let relay = Relay::to(&address(&b));
+        a.control
+            .dial_by("b", relay.address.clone(), PathWish::Tcp, PATIENCE)
+            .expect("taken");
+        assert_joined(a.up(), b.up());
+        relay.cut(true);
+        std::thread::scope(|scope| {
+            let stopped = scope.spawn(|| a.control.stop("over", Duration::MAX));
+            std::thread::sleep(Duration::from_millis(600));
+            assert!(!stopped.is_finished(), "{kind:?}");
+            relay.cut(false);
+        });
+        assert!(matches!(b.gone().1, PeerGone::Said { reason } if reason == "over"));
+    }
+}

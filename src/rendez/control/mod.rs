@@ -382,8 +382,7 @@ impl Control {
     /// threads to be done with it. The handler is not told of the connections that end by this. From the handler it
     /// only begins the end.
     pub fn stop(&self, reason: &str, deadline: Duration) {
-        let now = Instant::now();
-        let deadline = now.checked_add(deadline).unwrap_or(now + DROP_DEADLINE);
+        let deadline = until(deadline);
         // Refused only if it has stopped already.
         let _ = self.commands.send(Command::Stop {
             reason: reason.to_owned(),
