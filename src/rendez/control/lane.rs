@@ -17,16 +17,16 @@
 //! unanswered batches keeps the lane's buffer from filling. The preamble is the only thing about a connection that no
 //! version may change.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
+use super::ancillary;
 use crate::ground::limits::DESCRIPTORS_PER_BATCH;
 
 /// The first bytes of every connection: a name and a version of this very layout.
@@ -79,7 +79,7 @@ pub(crate) enum LaneError {
     System { call: &'static str, errno: Errno },
 }
 
-/// One end of a lane.
+/// One end of a lane. Its maker may hold a duplicate of it.
 #[derive(Debug)]
 pub(crate) struct Lane {
     socket: OwnedFd,
@@ -203,30 +203,20 @@ fn receive(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
 ) -> Result<Option<(usize, Vec<OwnedFd>)>, LaneError> {
-    let mut space = [MaybeUninit::uninit(); SPACE];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let message =
-        match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags) {
-            Ok(message) => message,
-            Err(Errno::AGAIN) => return Ok(None),
-            Err(errno) => {
-                return Err(LaneError::System {
-                    call: "recvmsg",
-                    errno,
-                });
-            }
-        };
-    let mut descriptors = Vec::new();
-    for ancillary in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = ancillary {
-            descriptors.extend(rights);
+    let (len, descriptors, is_cut_off) = match ancillary::receive::<SPACE>(socket, bytes) {
+        Ok(received) => received,
+        Err(Errno::AGAIN) => return Ok(None),
+        Err(errno) => {
+            return Err(LaneError::System {
+                call: "recvmsg",
+                errno,
+            });
         }
-    }
-    if message.flags.contains(ReturnFlags::CTRUNC) || descriptors.len() > DESCRIPTORS_PER_BATCH {
+    };
+    if is_cut_off || descriptors.len() > DESCRIPTORS_PER_BATCH {
         return Err(LaneError::CutOff);
     }
-    Ok(Some((message.bytes, descriptors)))
+    Ok(Some((len, descriptors)))
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@
 
 mod address;
 mod admit;
+mod ancillary;
 mod answers;
 mod call;
 mod calls;

@@ -1,5 +1,7 @@
 //! Promises about descriptors, kept and broken, over real sockets.
+#![allow(unsafe_code)]
 
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
 use super::*;
@@ -150,4 +152,48 @@ fn only_a_preamble_with_a_lane_makes_a_lane() {
         Lane::take(theirs.as_fd()),
         Err(LaneError::NotRendez)
     ));
+}
+
+/// Since Linux 6.5.
+const SO_PASSPIDFD: libc::c_int = 76;
+/// More than all other tests have open at once.
+const BATCHES: u32 = 300;
+
+/// The handles of this very process that are open in it.
+fn own_handles() -> usize {
+    let is_own = |info: String| {
+        info.lines().any(|line| {
+            let pid = line.strip_prefix("Pid:").map(str::trim);
+            pid == Some(&std::process::id().to_string())
+        })
+    };
+    let infos = std::fs::read_dir("/proc/self/fdinfo").expect("a folder");
+    let infos = infos.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok());
+    infos.filter(|info| is_own(info.clone())).count()
+}
+
+#[test]
+fn a_handle_that_comes_with_a_batch_does_not_stay_open() {
+    let (mut maker, mut other) = pair();
+    let on: libc::c_int = 1;
+    // SAFETY: the lane is open, and `on` is an `int` of the size that is said.
+    let set = unsafe {
+        libc::setsockopt(
+            other.socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSPIDFD,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if set != 0 {
+        eprintln!("skipped: this kernel sends no handles of processes");
+        return;
+    }
+    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("made");
+    for batch in 1..=BATCHES {
+        assert_eq!(maker.send(&[event.as_fd()]).expect("sent"), batch);
+        assert_eq!(other.receive(batch, 1).expect("received").len(), 1);
+    }
+    assert!(own_handles() < BATCHES as usize / 2, "{}", own_handles());
 }
