@@ -16,6 +16,9 @@ pub const OBSERVER_JOB: &str = crate::control::OBSERVER_JOB;
 /// How a hello names its epoch.
 const EPOCH: &str = "epoch=";
 
+/// Of the digest of a long epoch: two that are alike come about by intent alone.
+const DIGEST_BYTES: usize = 8;
+
 /// Which peers are met.
 #[derive(Debug)]
 pub(super) struct Admission {
@@ -30,17 +33,7 @@ impl Admission {
         let members = names
             .map(|name| TaskName::parse(name))
             .collect::<Result<_, _>>()?;
-        let epoch = config.epoch.as_ref().map(|epoch| {
-            let room = FEATURE_NAME_MAX - EPOCH.len();
-            // The end counts the restarts: it is what tells two lives of one run apart.
-            let skip = epoch.chars().count().saturating_sub(room / 4);
-            let short: String = epoch.chars().skip(skip).collect();
-            if epoch.len() <= room {
-                epoch.clone()
-            } else {
-                short
-            }
-        });
+        let epoch = config.epoch.as_deref().map(short);
         Ok(Self {
             members: config.closed.then_some(members),
             epoch,
@@ -90,5 +83,44 @@ impl Admission {
             ));
         }
         Ok(())
+    }
+}
+
+/// An epoch as a hello has room for it. Of a long one a digest tells it from all others, and its end, which counts the
+/// restarts, tells people which it is.
+fn short(epoch: &str) -> String {
+    let room = FEATURE_NAME_MAX - EPOCH.len();
+    if epoch.len() <= room {
+        return epoch.to_owned();
+    }
+    let digest = ring::digest::digest(&ring::digest::SHA256, epoch.as_bytes());
+    let mut short: String = (digest.as_ref().iter().take(DIGEST_BYTES))
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    short.push('~');
+    let mut tail = epoch;
+    while short.len() + tail.len() > room {
+        let mut chars = tail.chars();
+        chars.next();
+        tail = chars.as_str();
+    }
+    short + tail
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_epochs_that_end_alike_are_told_apart() {
+        let long = |run: &str| short(&format!("{run}-{}/0", "2026-11-29".repeat(6)));
+        let (alpha, beta) = (long("alpha"), long("beta"));
+        assert_ne!(alpha, beta);
+        for epoch in [&alpha, &long(&"\u{e9}".repeat(99))] {
+            let name = format!("{EPOCH}{epoch}");
+            assert!(name.len() <= FEATURE_NAME_MAX, "{name}");
+            assert!(epoch.ends_with("-29/0"), "{epoch}");
+        }
+        assert_eq!(short("b2c7a1de/0"), "b2c7a1de/0");
     }
 }
