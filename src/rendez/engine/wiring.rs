@@ -147,8 +147,10 @@ impl Wiring {
         let _ = self.engine.set(Arc::downgrade(engine));
     }
 
-    /// What was wanted before there was a control plane is dialled now.
+    /// What was wanted before there was a control plane is dialled now, and peers that were greeted before are told of
+    /// memory that was new since: those that know it are not told again.
     pub(crate) fn control_is_up(&self) {
+        self.tell_all_memory();
         let wanted = std::mem::take(&mut self.book().wanted);
         for task in wanted {
             self.want(&task);

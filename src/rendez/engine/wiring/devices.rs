@@ -48,6 +48,22 @@ impl Wiring {
         ]
     }
 
+    /// Tells peers of all our memory.
+    pub(super) fn tell_all_memory(&self) {
+        let Some(engine) = self.engine() else { return };
+        let Some(control) = engine.control.get() else {
+            return;
+        };
+        let device_segments = self.book().device_segments.clone();
+        let device_offers = device_segments
+            .iter()
+            .flat_map(|(arena, segment)| self.offers_of(*arena, segment));
+        for offer in self.host_offers().into_iter().chain(device_offers) {
+            // Refused only by a control plane that has ended.
+            let _ = control.announce(offer);
+        }
+    }
+
     /// What a peer with these features is offered of our devices in its greeting.
     pub(super) fn device_offers(&self, features: &[String]) -> Vec<SegmentOffer> {
         if self.devices.seen_by(features) == 0 {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::engine::Engine;
 use crate::engine::tests::{PATIENCE, Way, config, pair};
-use crate::memory::Tensor;
+use crate::memory::{ArenaId, House, Pool, Tensor};
 
 /// Waits until it is so.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -191,4 +191,29 @@ fn failed_meetings_leave_little() {
     assert_eq!(wiring.book().links.len(), 1);
     wiring.dial_failed(&hello.task, status.clone(), status);
     assert!(wiring.book().links.is_empty());
+}
+
+/// An arena may grow after the control plane has greeted its first peer and before the engine has hold of the control
+/// plane: nothing can be announced then.
+#[test]
+fn memory_that_was_new_before_the_control_plane_was_at_hand_is_told() {
+    let (a, b) = pair(Way::Shm);
+    hands_over(&a, &b);
+    let wiring = &a.inner.wiring;
+    let pool = Pool::of(House::new(), ArenaId(99), a.inner.config.arena).unwrap();
+    let segment = Arc::clone(&pool.segments()[0]);
+    let file = rustix::fs::fstat(&segment.export().fd)
+        .unwrap()
+        .st_ino
+        .to_string();
+    let times_mapped = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let is_it = |line: &&str| line.split_ascii_whitespace().nth(4) == Some(&*file);
+        maps.lines().filter(is_it).count()
+    };
+    let before = times_mapped();
+    wiring.book().segments.push((99, segment));
+    wiring.control_is_up();
+    until("the peer was not told", || times_mapped() > before);
+    hands_over(&a, &b);
 }
