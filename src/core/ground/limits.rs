@@ -68,8 +68,13 @@ const _: () = assert!(WAITERS_PER_KEY < TABLE_WAITERS && TABLE_RECORDS < 1 << 31
 pub const CONTROL_MESSAGE_MAX: usize = 64 << 10;
 /// Descriptors in one batch of the lane; the kernel takes at most 253 in one message.
 pub const DESCRIPTORS_PER_BATCH: usize = 32;
-/// Descriptors one peer may offer in its greeting: 64 shards' doorbells, a link, and 4096 segments of 64 MiB (256 GiB).
-pub const DESCRIPTORS_PER_GREETING: usize = 64 + 1 + 4096;
+/// Segments of an arena that are as long as its settings say. Each that follows is at least a quarter of what there is.
+pub const ARENA_USUAL_SEGMENTS: usize = 64;
+/// Segments one task may announce: 150 are the most of an arena of 16 TiB with segments of 4 KiB, and there may be 65
+/// arenas of shards and the application, and two of each of 64 devices, with the times.
+pub const SEGMENTS_PER_TASK_MAX: u32 = 1 << 15;
+/// Descriptors one peer may offer in its greeting: two of each shard's doorbell, a link, and its segments.
+pub const DESCRIPTORS_PER_GREETING: usize = 2 * SHARDS + 1 + SEGMENTS_PER_TASK_MAX as usize;
 /// Batches under way in a lane, unanswered: each costs the socket's buffer under 1 KiB of some 200 KiB.
 pub const DESCRIPTOR_WINDOW: usize = 8;
 /// Control requests of one connection that wait for their answers: the window of batches, a ping and a bye, and room.
@@ -163,6 +168,7 @@ pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 const _: () = assert!(CALL_WINDOW + CONTROL_REQUESTS_MAX <= CONTROL_QUEUE_MAX);
 const _: () = assert!(ANSWER_BYTES_MAX >= CALL_WINDOW * CALL_PAYLOAD_MAX);
 const _: () = assert!(DESCRIPTORS_PER_BATCH <= 253);
+const _: () = assert!((SHARDS + 1 + 2 * 64) * 150 <= SEGMENTS_PER_TASK_MAX as usize);
 const _: () = assert!(DATA_CHANNELS_MAX as usize == SHARDS * SHARDS);
 const _: () = assert!(ERRANDS_MAX * DATA_DIALS_WINDOW <= NEWCOMERS_PER_SOURCE_MAX);
 const _: () = assert!(DESCRIPTOR_WINDOW + 2 <= CONTROL_REQUESTS_MAX);

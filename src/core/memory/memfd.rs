@@ -58,8 +58,9 @@ impl Arena for Memfd {
 /// How an arena gets its memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArenaConfig {
-    /// Bytes of a usual segment; a larger buffer gets a segment of its own. Rounded up to whole pages. Once such
-    /// segments would take more than half of `bytes_max`, the next is of all that is left.
+    /// Bytes of a usual segment; a larger buffer gets a segment of its own. Rounded up to whole pages. After 64 of
+    /// them a segment is at least a quarter of what there is. Once such segments would take more than half of
+    /// `bytes_max`, the next is of all that is left.
     pub segment_bytes: usize,
     /// The most bytes the arena maps, over all its segments.
     pub bytes_max: u64,

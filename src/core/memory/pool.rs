@@ -476,7 +476,16 @@ impl<A: Arena> Pool<A> {
         // Past half of `bytes_max` it is the last, of all that is left. Peers take none longer than a terabyte.
         let is_last = self.account.mapped + least > self.config.bytes_max / 2;
         let left = room.min(limits::SEGMENT_BYTES_MAX);
-        let len = if is_last { left.max(least) } else { least };
+        // Peers take so many segments and no more: the longer an arena grows, the longer they are.
+        let longer = match usize::from(index) < limits::ARENA_USUAL_SEGMENTS {
+            true => least,
+            false => least.max((self.account.mapped / 4).next_multiple_of(PAGE_BYTES as u64)),
+        };
+        let len = if is_last {
+            left.max(least)
+        } else {
+            longer.min(room)
+        };
         let segment = match self.arena.allocate(index, len as usize, room) {
             // The system, or the device, may have less.
             Err(_) if len > least => self.arena.allocate(index, least as usize, room)?,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::fabric::{Protection, Secured};
-use crate::ground::{Code, Incarnation, MemoryKind, Status};
+use crate::ground::{Code, Incarnation, MemoryKind, Status, limits};
 
 use super::service::Services;
 use super::transport::{Ends, Offers, Path};
@@ -57,7 +57,7 @@ impl Default for PeerLimits {
             line_window: 4096,
             body_max: 16 << 10,
             segment_bytes: 64 << 20,
-            segments_max: 4096,
+            segments_max: limits::SEGMENTS_PER_TASK_MAX,
         }
     }
 }

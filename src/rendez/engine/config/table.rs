@@ -161,7 +161,8 @@ settings! {
     runtime: Choice runtime, Engine, "What drives the control plane; `auto` takes glommio where the machine allows it.";
     huge_pages: Choice arena.huge_pages, Engine, "Whether arenas use reserved huge pages.";
     arena_segment_bytes: Size arena.segment_bytes, Engine,
-        "Memory is taken in segments of this size; the last is all that is left, at least half of `arena_bytes`.";
+        "Memory is taken in segments of this size, and after 64 in longer ones; the last is all that is left, at least \
+         half of `arena_bytes`.";
     arena_bytes: Size arena.bytes_max, Engine,
         "At most so much for each arena: one for each shard, and one for application threads.";
     lease: Switch lease, Engine, "Read large values of processes of the same user in place.";
