@@ -89,15 +89,21 @@ pub fn run(args: &ServeArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     } else {
         Ok(())
     };
+    let mut said = Ok(());
     if checked.is_ok() && !args.once {
-        // An idle server does nothing here: the shards, the control plane and this thread sleep.
+        // An idle server does nothing here: the shards, the control plane and this thread sleep. It goes on without a
+        // reader of its output, and drains before it says that it lost one.
         while signals.recv() == Ok(SIGUSR1) {
-            terminal.line(dumped(&engine))?;
+            let dumped = dumped(&engine);
+            if let Err(error) = terminal.line(&dumped) {
+                tracing::warn!("{dumped} (standard output: {error})");
+            }
         }
-        terminal.line(format!("{} stops", server.task()))?;
+        said = terminal.line(format!("{} stops", server.task()));
     }
     server.stop(None);
-    checked
+    checked?;
+    Ok(said?)
 }
 
 /// As [`start_with`], unless this process is asked to end first: the other tasks may be long in coming.

@@ -104,3 +104,35 @@ fn a_server_that_checks_ends_when_it_is_asked_to() {
     assert_eq!(code, Some(130), "{said}");
     assert!(said.contains("error[INTERRUPTED]"), "{said}");
 }
+
+#[test]
+fn a_server_whose_output_has_no_reader_any_more_records_and_serves_on() {
+    let [port] = free_ports();
+    let cluster = format!("a=127.0.0.1:{port}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rendez"))
+        .args(["serve", "--shards=1", "--share-cores=true", "--job=a"])
+        .args(["--task=0", "--cluster", &cluster, "--recorder-dir"])
+        .arg(folder.path())
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut line = String::new();
+    let mut said = BufReader::new(child.stdout.take().expect("piped"));
+    said.read_line(&mut line).expect("a text");
+    assert!(line.contains("of 1 tasks"), "{line}");
+    drop(said);
+    let pid = rustix::process::Pid::from_child(&child);
+    let mut errors = BufReader::new(child.stderr.take().expect("piped")).lines();
+    for _ in 0..2 {
+        // The second is answered by a process that outlived the first.
+        rustix::process::kill_process(pid, rustix::process::Signal::USR1).expect("it lives");
+        let recorded = errors.any(|line| line.is_ok_and(|line| line.contains("recorded: ")));
+        assert!(recorded, "it ended: {:?}", child.try_wait());
+    }
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it lives");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
