@@ -135,3 +135,31 @@ fn digits_are_learnt_under_a_secret_of_ones_own() {
     let (_, edges) = end(&said);
     assert!(!edges.is_empty(), "{said:?}");
 }
+
+#[test]
+fn a_file_of_settings_counts_for_all_tasks() {
+    let place = tempfile::tempdir().expect("a folder");
+    let place = place.path();
+    // Metrics are answered for at a port of each task; this address is this test's own.
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let text = format!("require = \"tcp\"\nmetrics = \"127.77.{high}.{low}:9464\"\n");
+    std::fs::write(place.join("train.toml"), text).expect("written");
+    let arguments = [
+        "train",
+        "digits",
+        "--json",
+        "--steps",
+        "40",
+        "--config",
+        "train.toml",
+    ];
+    let said = objects(&rendez(place, &arguments));
+    let (_, edges) = end(&said);
+    assert!(!edges.is_empty(), "{said:?}");
+    let by_tcp = |edge: &&Value| {
+        edge["way"]
+            .as_str()
+            .is_some_and(|way| way.starts_with("tcp"))
+    };
+    assert!(edges.iter().all(by_tcp), "{edges:?}");
+}

@@ -157,7 +157,7 @@ pub fn run(command: &TrainCommand, terminal: &mut Terminal) -> Result<(), CliErr
     if let Some(secret) = &secret {
         config.cluster_secret_fd = Some(secret.number());
     }
-    let mut processes = Processes::new(&cluster, &settings, secret);
+    let mut processes = Processes::new(&cluster, &settings, &config, secret);
     for task in 0..args.ps {
         processes.start(name("ps", task)?, served())?;
     }

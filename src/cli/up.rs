@@ -161,7 +161,10 @@ fn spec(loaded: &rendez::engine::Loaded) -> Result<ClusterSpec, CliError> {
 
 /// Where the task of that index answers for metrics: all are on one machine, so each has a port of its own, one after
 /// another from the one that is set. A port that the system chooses is each task's own anyway.
-fn metrics_of(set: Option<&HostPort>, index: usize) -> Result<Option<HostPort>, CliError> {
+pub(super) fn metrics_of(
+    set: Option<&HostPort>,
+    index: usize,
+) -> Result<Option<HostPort>, CliError> {
     let Some(set) = set else { return Ok(None) };
     if set.port() == 0 {
         return Ok(Some(set.clone()));

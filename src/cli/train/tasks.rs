@@ -2,6 +2,7 @@
 //!
 //! Knows processes and names of tasks, not what they do.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -13,7 +14,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::error::CliError;
 use crate::secret::Inherited;
 use crate::settings::SettingArgs;
-use rendez::engine::Setting;
+use crate::up::metrics_of;
+use rendez::cluster::HostPort;
+use rendez::engine::{Config, Origin, Setting};
 use rendez::ground::TaskName;
 
 /// How long a process may take to end once it was told to.
@@ -25,11 +28,11 @@ const LINE_MAX: u64 = 4 << 10;
 
 /// What the processes of a training run with unless set otherwise.
 const USUAL: [(&str, &str); 4] = [
-    ("RENDEZ_SHARDS", "1"),
-    ("RENDEZ_SHARE_CORES", "true"),
-    ("RENDEZ_ARENA_SEGMENT_BYTES", "4MiB"),
+    ("shards", "1"),
+    ("share_cores", "true"),
+    ("arena_segment_bytes", "4MiB"),
     // Every hand-over is timed, for the report of the edges.
-    ("RENDEZ_STAGE_SAMPLING", "1"),
+    ("stage_sampling", "1"),
 ];
 
 /// A process that is a task.
@@ -37,6 +40,7 @@ const USUAL: [(&str, &str); 4] = [
 pub(super) struct Process {
     task: TaskName,
     arguments: Vec<String>,
+    metrics: Option<HostPort>,
     child: Child,
     said: Arc<Mutex<Vec<String>>>,
 }
@@ -45,7 +49,9 @@ pub(super) struct Process {
 #[derive(Debug)]
 pub(super) struct Processes {
     cluster: String,
-    settings: Vec<(&'static str, String)>,
+    environment: Vec<(&'static str, OsString)>,
+    /// Where the chief answers for metrics.
+    metrics: Option<HostPort>,
     secret: Option<Inherited>,
     all: Vec<Process>,
 }
@@ -85,11 +91,30 @@ const fn own_loopback(process: u32) -> Ipv4Addr {
 }
 
 impl Processes {
-    /// None yet, of this cluster and these settings; they inherit the secret.
-    pub(super) fn new(cluster: &str, settings: &SettingArgs, secret: Option<Inherited>) -> Self {
+    /// None yet, of this cluster and these settings, which were loaded as `config`; they inherit the secret.
+    pub(super) fn new(
+        cluster: &str,
+        settings: &SettingArgs,
+        config: &Config,
+        secret: Option<Inherited>,
+    ) -> Self {
+        let is_unset = |setting: &Setting| config.origin(setting) == Origin::Default;
+        let usual = USUAL
+            .iter()
+            .filter_map(|(key, value)| Some((Setting::find(key)?, value)))
+            .filter(|(setting, _)| is_unset(setting))
+            .map(|(setting, value)| (setting.variable(), value.into()));
+        let file = settings.file.iter();
+        let flags = settings.flags.iter();
+        let flags =
+            flags.filter_map(|(key, value)| Some((Setting::find(key)?.variable(), value.into())));
+        let environment = usual
+            .chain(file.map(|file| ("RENDEZ_CONFIG_FILE", file.into())))
+            .chain(flags);
         Self {
             cluster: cluster.to_owned(),
-            settings: settings.flags.clone(),
+            environment: environment.collect(),
+            metrics: config.metrics.clone(),
             secret,
             all: Vec::new(),
         }
@@ -98,9 +123,11 @@ impl Processes {
     /// Starts `task` with these arguments.
     ///
     /// # Errors
-    /// `CONTROL_SYSTEM` if no process can be started.
+    /// `CONTROL_SYSTEM` if no process can be started; `CONFIG` if there is no port for its metrics.
     pub(super) fn start(&mut self, task: TaskName, arguments: Vec<String>) -> Result<(), CliError> {
-        let process = self.spawn(task, arguments)?;
+        // The chief comes first.
+        let metrics = metrics_of(self.metrics.as_ref(), self.all.len() + 1)?;
+        let process = self.spawn(task, arguments, metrics)?;
         self.all.push(process);
         Ok(())
     }
@@ -120,8 +147,10 @@ impl Processes {
     pub(super) fn restart(&mut self, task: &TaskName) -> Result<(), CliError> {
         let at = self.all.iter().position(|process| process.task == *task);
         if let Some(at) = at {
-            let arguments = self.all[at].arguments.clone();
-            self.all[at] = self.spawn(task.clone(), arguments)?;
+            let Process {
+                arguments, metrics, ..
+            } = &self.all[at];
+            self.all[at] = self.spawn(task.clone(), arguments.clone(), metrics.clone())?;
         }
         Ok(())
     }
@@ -150,19 +179,18 @@ impl Processes {
         }
     }
 
-    fn spawn(&self, task: TaskName, arguments: Vec<String>) -> Result<Process, CliError> {
+    fn spawn(
+        &self,
+        task: TaskName,
+        arguments: Vec<String>,
+        metrics: Option<HostPort>,
+    ) -> Result<Process, CliError> {
         // Our own program, by the link to it, whatever became of its file.
         let mut command = Command::new("/proc/self/exe");
         command.args(&arguments);
-        for (name, value) in USUAL {
-            if std::env::var_os(name).is_none() {
-                command.env(name, value);
-            }
-        }
-        for (key, value) in &self.settings {
-            if let Some(setting) = Setting::find(key) {
-                command.env(setting.variable(), value);
-            }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        if let Some(metrics) = &metrics {
+            command.env("RENDEZ_METRICS", metrics.to_string());
         }
         command.envs(self.secret.as_ref().map(Inherited::variable));
         command
@@ -182,6 +210,7 @@ impl Processes {
         Ok(Process {
             task,
             arguments,
+            metrics,
             child,
             said,
         })
@@ -248,6 +277,28 @@ fn listen(pipe: impl Read + Send + 'static, said: &Arc<Mutex<Vec<String>>>) {
 mod tests {
     use super::*;
     use std::net::TcpStream;
+
+    #[test]
+    fn what_a_file_sets_is_not_overridden_by_what_is_usual() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("train.toml");
+        std::fs::write(&file, "shards = 2\n").expect("written");
+        let settings = SettingArgs {
+            file: Some(file.clone()),
+            flags: vec![("require", "tcp".to_owned())],
+        };
+        let config = settings.load().expect("settings").config;
+        let processes = Processes::new("ps=127.0.0.1:1", &settings, &config, None);
+        let of = |name: &str| {
+            let mut all = processes.environment.iter();
+            all.find(|(of, _)| *of == name)
+                .map(|(_, value)| value.as_os_str())
+        };
+        assert_eq!(of("RENDEZ_SHARDS"), None);
+        assert_eq!(of("RENDEZ_STAGE_SAMPLING"), Some("1".as_ref()));
+        assert_eq!(of("RENDEZ_REQUIRE"), Some("tcp".as_ref()));
+        assert_eq!(of("RENDEZ_CONFIG_FILE"), Some(file.as_os_str()));
+    }
 
     #[test]
     fn no_connection_that_goes_out_takes_a_tasks_port() {
