@@ -103,19 +103,17 @@ pub fn run(
 ) -> Result<Vec<Row>, CliError> {
     check(args)?;
     let comment = "values: whole round trips, one-way times or times per operation, in ns (tags with @ps: in ps)";
-    let log = args
-        .hdr_log
-        .as_ref()
-        .map(|path| HdrLog::create(path, comment))
-        .transpose()?;
     let former = args.compare.as_deref().map(compare::rows_of).transpose()?;
     if let Some(former) = &former {
         compare::check(former, args)?;
     }
     let machine = Machine::read();
     let html = args.html.as_deref().map(Html::open).transpose()?;
+    // Last: it empties the log of a run before.
+    let log = args.hdr_log.as_ref();
+    let mut log = log.map(|path| HdrLog::create(path, comment)).transpose()?;
     // A report is made from a log; if none was asked for, it is kept in an anonymous file.
-    let (mut log, mut hidden) = (log, None);
+    let mut hidden = None;
     if html.is_some() && log.is_none() {
         let file = rustix::fs::memfd_create(c"rendez-bench", rustix::fs::MemfdFlags::CLOEXEC);
         let file = file.map_err(|errno| {

@@ -192,3 +192,18 @@ fn what_cannot_be_written_is_told_before_there_is_work() {
     let page = place.run(&["report", &log, "--html", "/dev/stdout"]).well();
     assert!(page.said.contains("</html>"), "{}", page.said);
 }
+
+#[test]
+fn a_bench_that_is_refused_leaves_the_log_of_the_run_before() {
+    let place = Place::new();
+    let log = log(&place);
+    let before = fs::read(&log).expect("readable");
+    for (arguments, reason) in [
+        (["--compare", "absent.json"], "FILE_UNREADABLE"),
+        (["--html", "absent/page.html"], "FILE_UNWRITABLE"),
+    ] {
+        let bench = [&["bench", "--hdr-log", &log][..], &arguments].concat();
+        place.run(&bench).refused(1, reason, &["absent"]);
+        assert_eq!(fs::read(&log).expect("readable"), before, "{arguments:?}");
+    }
+}
