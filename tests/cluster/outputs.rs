@@ -207,3 +207,39 @@ fn a_bench_that_is_refused_leaves_the_log_of_the_run_before() {
         assert_eq!(fs::read(&log).expect("readable"), before, "{arguments:?}");
     }
 }
+
+#[test]
+#[allow(clippy::print_stdout)] // Why it is skipped.
+fn a_mounted_file_keeps_what_it_holds_until_there_is_something_to_write() {
+    let place = Place::new();
+    let log = log(&place);
+    let [below, over] = ["below", "page.html"].map(|name| place.file(name, "what was there"));
+    let script = "mount --bind below page.html && exec \"$0\" \"$@\"";
+    let report = |log: &str| {
+        let command = place.command(&["report", log, "--html", "page.html"]);
+        let mut mounted = Command::new("unshare");
+        mounted
+            .args(["-m", "sh", "-c", script])
+            .arg(command.get_program())
+            .args(command.get_args())
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .current_dir(below.parent().expect("a folder"));
+        Process::start(mounted).finish()
+    };
+    let unshared = Command::new("unshare").args(["-m", "true"]).status();
+    if !rustix::process::geteuid().is_root() || !unshared.is_ok_and(|ended| ended.success()) {
+        println!("skipped: only root mounts a file");
+        return;
+    }
+    let refused = report("absent.hlog");
+    refused.refused(1, "FILE_UNREADABLE", &["absent.hlog"]);
+    assert_eq!(fs::read(&below).expect("readable"), b"what was there");
+    report(&log).well();
+    let page = fs::read_to_string(&below).expect("readable");
+    assert!(
+        page.starts_with('<') && page.trim_end().ends_with("</html>"),
+        "{page}"
+    );
+    assert_eq!(fs::read(&over).expect("readable"), b"what was there");
+}

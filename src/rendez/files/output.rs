@@ -3,6 +3,7 @@
 //! | at the path lies | what happens |
 //! |---|---|
 //! | nothing, or a regular file | the bytes go into a nameless file beside it, which takes the path when it is whole |
+//! | a regular file that something was mounted over | it is emptied when the first byte comes, and written in place |
 //! | a device, a FIFO | it is opened and written through |
 //! | a symbolic link | what it leads to is taken for what it is, also if that is nothing yet |
 //! | a descriptor of a process (`/dev/stdout`, `/proc/self/fd/3`) | it is written through, at its end |
@@ -52,6 +53,8 @@ const NAMES_MAX: usize = 100;
 pub struct Output {
     file: File,
     draft: Option<Draft>,
+    /// What was there before is still in the file: it goes when the first byte comes, or when this is finished.
+    is_old: bool,
 }
 
 /// A file that is not at its path yet.
@@ -188,6 +191,23 @@ impl Output {
         open_named(place, how)
     }
 
+    /// Takes out what was there before, once.
+    fn empty(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.is_old) {
+            self.file.set_len(0)?;
+        }
+        Ok(())
+    }
+
+    fn written_through(file: File, is_old: bool) -> Self {
+        let draft = None;
+        Self {
+            file,
+            draft,
+            is_old,
+        }
+    }
+
     /// True if it is written through to the same file as `other`.
     #[must_use]
     pub fn is_same(&self, other: impl AsFd) -> bool {
@@ -200,7 +220,8 @@ impl Output {
     ///
     /// # Errors
     /// What the system says; what was there before is then as it was.
-    pub fn finish_unsynced(self) -> io::Result<()> {
+    pub fn finish_unsynced(mut self) -> io::Result<()> {
+        self.empty()?;
         match self.draft {
             Some(mut draft) => draft.publish(&self.file),
             None => Ok(()),
@@ -211,7 +232,8 @@ impl Output {
     ///
     /// # Errors
     /// What the system says; what was there before is then as it was.
-    pub fn finish(self) -> io::Result<()> {
+    pub fn finish(mut self) -> io::Result<()> {
+        self.empty()?;
         let Some(mut draft) = self.draft else {
             // Pipes and most devices have nothing to sync.
             return match self.file.sync_all() {
@@ -238,10 +260,12 @@ impl Output {
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.empty()?;
         self.file.write(bytes)
     }
 
     fn write_vectored(&mut self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        self.empty()?;
         self.file.write_vectored(slices)
     }
 
@@ -412,17 +436,14 @@ fn open_named(place: Place, how: How) -> io::Result<Output> {
             name,
             found,
         } => (folder, name, found),
-        Place::Descriptor(file) => return Ok(Output { file, draft: None }),
+        Place::Descriptor(file) => return Ok(Output::written_through(file, false)),
     };
     let Some(found) = found else {
         if how.is_live {
             let flags =
                 OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = rustix::fs::openat(&folder, &name, flags, how.mode)?;
-            return Ok(Output {
-                file: file.into(),
-                draft: None,
-            });
+            return Ok(Output::written_through(file.into(), false));
         }
         return drafted(folder, name, None, how);
     };
@@ -446,12 +467,12 @@ fn open_named(place: Place, how: How) -> io::Result<Output> {
     if !is_same(&rustix::fs::fstat(&file)?, &found) {
         return Err(refused("it was replaced while it was opened"));
     }
-    if !is_regular {
-        return Ok(Output { file, draft: None });
-    }
-    if how.is_live || is_mounted(&file) {
-        file.set_len(0)?;
-        return Ok(Output { file, draft: None });
+    if !is_regular || how.is_live || is_mounted(&file) {
+        let mut output = Output::written_through(file, is_regular);
+        if how.is_live {
+            output.empty()?;
+        }
+        return Ok(output);
     }
     drop(file);
     drafted(folder, name, Some(&found), how)
@@ -478,6 +499,7 @@ fn drafted(folder: OwnedFd, name: OsString, before: Option<&Stat>, how: How) -> 
     Ok(Output {
         file,
         draft: Some(draft),
+        is_old: false,
     })
 }
 
