@@ -117,6 +117,8 @@ pub const EXITS: &[Exit] = &[
             catalogue::HOST_LIST_TOO_LONG,
             catalogue::SHARDS_OVER_CORES,
             catalogue::CONTROL_EXPOSED,
+            catalogue::PROTOCOL_UNKNOWN,
+            catalogue::PROTOCOL_REFUSED,
         ],
     },
     Exit {

@@ -75,13 +75,13 @@ fn settings_that_cannot_be_are_refused_by_name() {
         ),
         (
             &["--cluster", &cluster, "--protocol", "pigeon"],
-            1,
+            78,
             "PROTOCOL_UNKNOWN",
             &["\"pigeon\"", "auto, shm, tcp, verbs, grpc"],
         ),
         (
             &["--cluster", &cluster, "--protocol", "grpc+mpi"],
-            1,
+            78,
             "PROTOCOL_REFUSED",
             &["mpirun"],
         ),

@@ -423,6 +423,34 @@ fn a_configuration_is_checked_for_what_cannot_work() {
     );
 }
 
+#[test]
+fn a_check_finds_what_a_server_would_refuse() {
+    for (flags, said) in [
+        (&["--protocol", "pigeon"][..], "protocol: No server factory"),
+        (&["--protocol", "grpc+mpi"], "mpirun"),
+        (&["--protocol", "tcp", "--require", "shm"], "contradict"),
+        (
+            &["--root", "127.0.0.1:1", "--rank", "5", "--world-size", "2"],
+            "a rank is below the size",
+        ),
+    ] {
+        let arguments = [&["config", "check", "--offline"], flags].concat();
+        let output = rendez("shards = 1\nshare_cores = true\n", &arguments);
+        let found = both(&output);
+        assert_eq!(output.status.code(), Some(78), "{flags:?}: {found}");
+        assert!(found.contains(said), "{flags:?}: {found}");
+    }
+    // What is no duration has its own reason, as everywhere.
+    let output = rendez("", &["config", "check", "--patience", "5"]);
+    assert!(both(&output).contains("error[DURATION_MALFORMED]"));
+    // A file for all ranks leaves the rank open.
+    let open = rendez(
+        "root = \"127.0.0.1:1\"\n",
+        &["config", "check", "--offline"],
+    );
+    assert!(open.status.success(), "{}", both(&open));
+}
+
 /// Files by which a task proves who it is, each by its setting.
 struct Proofs {
     folder: tempfile::TempDir,

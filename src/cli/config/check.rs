@@ -19,7 +19,8 @@ use crate::terminal::Terminal;
 use rendez::cluster::{HostPort, Membership, resolve};
 use rendez::control::Address;
 use rendez::engine::{Config, Engine, Loaded};
-use rendez::ground::{TaskName, catalogue, units};
+use rendez::ground::{Status, TaskName, catalogue, units};
+use rendez_dataflow::server::Protocol;
 
 /// Addresses that are tried at once.
 const TRIED_AT_ONCE: usize = 32;
@@ -31,7 +32,7 @@ pub struct CheckArgs {
     #[arg(long)]
     pub offline: bool,
     /// How long an address may take to answer.
-    #[arg(long, default_value = "1s", value_parser = patience)]
+    #[arg(long, default_value = "1s", value_parser = units::positive_duration)]
     pub patience: Duration,
     /// One JSON object.
     #[arg(long)]
@@ -53,10 +54,6 @@ struct Place {
     setting: &'static str,
     task: Option<TaskName>,
     address: Address,
-}
-
-fn patience(text: &str) -> Result<Duration, String> {
-    units::positive_duration(text).map_err(|error| error.to_string())
 }
 
 /// Runs it.
@@ -115,16 +112,29 @@ pub(super) fn run(args: &CheckArgs, terminal: &mut Terminal) -> Result<(), CliEr
     }
 }
 
-/// What a server refuses before it listens: to be a task that its cluster does not have, and to listen where strangers
-/// reach it with nothing to keep them out. A file that leaves open which task this is serves all of them.
+/// What a server refuses before it listens: a protocol that there is not, surroundings that make no sense, to be a task
+/// that its cluster does not have, and to listen where strangers reach it with nothing to keep them out. A file that
+/// leaves open which task this is serves all of them.
 fn of_server(loaded: &Loaded, resolves: bool, problems: &mut Vec<Problem>) {
     let config = &loaded.config;
-    let resolved = loaded.surroundings().and_then(|around| resolve(&around));
-    if let Err(status) = &resolved
-        && status.reason() == catalogue::CLUSTER_TASK_UNDEFINED
-    {
+    let protocol = Protocol::find(&config.protocol);
+    if let Err(status) = protocol.and_then(|protocol| protocol.require(config.require)) {
         problems.push(Problem {
-            setting: "task",
+            setting: "protocol",
+            problem: status.message().to_owned(),
+        });
+    }
+    let resolved = loaded.surroundings().and_then(|around| resolve(&around));
+    let setting = match resolved.as_ref().map_err(Status::reason) {
+        // What the task's name has wrong was said already.
+        Ok(_) | Err(catalogue::DEVICE_MALFORMED) => None,
+        Err(catalogue::CLUSTER_UNRESOLVED | catalogue::CLUSTER_SPEC) => None,
+        Err(catalogue::CLUSTER_TASK_UNDEFINED) => Some("task"),
+        Err(_) => Some("cluster"),
+    };
+    if let (Some(setting), Err(status)) = (setting, &resolved) {
+        problems.push(Problem {
+            setting,
             problem: status.message().to_owned(),
         });
     }

@@ -90,7 +90,7 @@ impl Protocol {
     ///
     /// # Errors
     /// `InvalidArgument` if the two contradict each other.
-    pub(super) fn require(self, settings: Require) -> Result<Require, Status> {
+    pub fn require(self, settings: Require) -> Result<Require, Status> {
         let own = match self {
             Self::Auto => return Ok(settings),
             Self::Shm => Require::Shm,
