@@ -22,12 +22,13 @@
 //! may not keep the group, the group's rights are cut to those of all others. Access lists and extended attributes are
 //! not kept. Hard links to the old file go on leading to the old content.
 
+mod place;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{
@@ -35,14 +36,13 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use place::{OutputPlace, look, resolve, split};
+
 /// The mode of files that every user may read, within the umask.
 const SHARED: Mode = Mode::from_raw_mode(0o666);
 
 /// The mode of files that are for their owner alone.
 const PRIVATE: Mode = Mode::from_raw_mode(0o600);
-
-/// Links in a row that are followed, as many as the kernel follows.
-const LINKS_MAX: usize = 40;
 
 /// Names that are tried for a draft.
 const NAMES_MAX: usize = 100;
@@ -87,18 +87,6 @@ impl How {
         is_live: false,
         is_named: false,
     };
-}
-
-/// What a path leads to.
-enum Place {
-    /// A name in a folder, and what lies there.
-    Named {
-        folder: OwnedFd,
-        name: OsString,
-        found: Option<Stat>,
-    },
-    /// A link that leads to no path: a descriptor of a process.
-    Descriptor(File),
 }
 
 impl Output {
@@ -167,7 +155,7 @@ impl Output {
         }
         let name = name.to_owned();
         open_named(
-            Place::Named {
+            OutputPlace::Named {
                 folder,
                 name,
                 found,
@@ -180,7 +168,7 @@ impl Output {
         let place = if how.is_private {
             let (folder, name) = split(path)?;
             let found = look(folder.as_fd(), &name)?;
-            Place::Named {
+            OutputPlace::Named {
                 folder,
                 name,
                 found,
@@ -338,105 +326,14 @@ fn named<T>(mut make: impl FnMut(&OsStr) -> Result<T, Errno>) -> io::Result<OsSt
     Err(Errno::EXIST.into())
 }
 
-/// Follows links, as the kernel would, to a name in a folder.
-fn resolve(path: &Path) -> io::Result<Place> {
-    let mut path = PathBuf::from(path);
-    for _ in 0..=LINKS_MAX {
-        // Also what the kernel refuses to follow for us, such as another user's link in a folder that all may write to.
-        match rustix::fs::stat(&path) {
-            Ok(_) | Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-        let (folder, name) = split(&path)?;
-        let found = look(folder.as_fd(), &name)?;
-        if found
-            .as_ref()
-            .is_none_or(|found| kind(found) != FileType::Symlink)
-        {
-            return Ok(Place::Named {
-                folder,
-                name,
-                found,
-            });
-        }
-        if rustix::fs::fstatfs(&folder)?.f_type == rustix::fs::PROC_SUPER_MAGIC {
-            return descriptor(&path, &folder, &name).map(Place::Descriptor);
-        }
-        let target = rustix::fs::readlinkat(&folder, &name, Vec::new())?;
-        let target = PathBuf::from(OsStr::from_bytes(target.as_bytes()));
-        path = path
-            .parent()
-            .map_or_else(|| target.clone(), |parent| parent.join(&target));
-    }
-    Err(Errno::LOOP.into())
-}
-
-/// The folder of a path, opened, and the name there.
-fn split(path: &Path) -> io::Result<(OwnedFd, OsString)> {
-    let is_folder = path.as_os_str().as_bytes().ends_with(b"/");
-    let Some(name) = path.file_name().filter(|_| !is_folder) else {
-        return Err(if path.as_os_str().is_empty() {
-            Errno::NOENT.into()
-        } else {
-            directory()
-        });
-    };
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match rustix::fs::open(parent, flags, Mode::empty()) {
-        Ok(folder) => Ok((folder, name.to_owned())),
-        Err(Errno::NOENT) => {
-            let message = format!("there is no folder '{}'", parent.display());
-            Err(io::Error::new(ErrorKind::NotFound, message))
-        }
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-fn look(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<Stat>> {
-    match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(found) => Ok(Some(found)),
-        Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-/// A descriptor that procfs names: our own output as it is, any other opened anew.
-fn descriptor(path: &Path, folder: &OwnedFd, name: &OsStr) -> io::Result<File> {
-    let of_process = rustix::fs::stat("/proc/self/fd");
-    let is_ours = matches!((of_process, rustix::fs::fstat(folder)),
-        (Ok(one), Ok(other)) if is_same(&one, &other));
-    let shared = match name.as_bytes() {
-        b"1" if is_ours => Some(io::stdout().as_fd().try_clone_to_owned()?),
-        b"2" if is_ours => Some(io::stderr().as_fd().try_clone_to_owned()?),
-        _ => None,
-    };
-    let found = rustix::fs::stat(path)?;
-    if kind(&found) == FileType::Directory {
-        return Err(directory());
-    }
-    if let Some(shared) = shared {
-        let flags = rustix::fs::fcntl_getfl(&shared)?;
-        if flags & OFlags::RWMODE == OFlags::RDONLY {
-            return Err(refused("it is open for reading only"));
-        }
-        return Ok(File::from(shared));
-    }
-    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOCTTY | OFlags::CLOEXEC;
-    Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
-}
-
-fn open_named(place: Place, how: How) -> io::Result<Output> {
+fn open_named(place: OutputPlace, how: How) -> io::Result<Output> {
     let (folder, name, found) = match place {
-        Place::Named {
+        OutputPlace::Named {
             folder,
             name,
             found,
         } => (folder, name, found),
-        Place::Descriptor(file) => return Ok(Output::written_through(file, false)),
+        OutputPlace::Descriptor(file) => return Ok(Output::written_through(file, false)),
     };
     let Some(found) = found else {
         if how.is_live {
