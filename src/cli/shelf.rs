@@ -146,6 +146,12 @@ impl Sink for Shelf<'_> {
 
     fn finish(&mut self) -> Result<bool, CliError> {
         let is_kept = !self.outputs.is_empty();
+        // None appears unless all can: what may fail after this is a rename.
+        for (path, output) in &mut self.outputs {
+            output
+                .prepare()
+                .map_err(|error| CliError::unwritable(path, &error))?;
+        }
         for (path, output) in self.outputs.drain(..) {
             output
                 .finish()
@@ -178,9 +184,8 @@ mod tests {
 
     use super::*;
 
-    /// What a pull leaves that ends while files appear: some of them, each whole, and the index only after all others.
     #[test]
-    fn files_appear_in_turn_each_whole_and_the_index_last() {
+    fn none_of_several_files_appears_unless_all_can() {
         let directory = tempfile::tempdir().expect("a folder");
         let out = directory.path().join("out/");
         let names = ["1.safetensors", "2.safetensors", "3.safetensors.index.json"];
@@ -198,13 +203,11 @@ mod tests {
         }
         let count = || std::fs::read_dir(&out).expect("a folder").count();
         assert_eq!(count(), 0, "nothing appears before all is whole");
-        // It ends at the second.
+        // The second cannot.
         std::fs::create_dir(out.join(names[1])).expect("made");
         let error = shelf.finish().expect_err("something is in its way");
         drop(shelf);
         assert_eq!(error.reason(), "FILE_UNWRITABLE", "{error}");
-        let first = std::fs::read(out.join(names[0])).expect("it is there");
-        assert_eq!((first.as_slice(), count()), (&b"one"[..], 2));
-        assert!(!out.join(names[2]).exists());
+        assert_eq!(count(), 1, "only what was in the way is there");
     }
 }

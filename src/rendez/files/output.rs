@@ -216,13 +216,13 @@ impl Output {
         }
     }
 
-    /// What was written is synced, and then it is there.
+    /// What was written is synced, and may take its path: for files that belong together, before the first is finished.
     ///
     /// # Errors
-    /// What the system says; what was there before is then as it was.
-    pub fn finish(mut self) -> io::Result<()> {
+    /// As [`Output::finish`].
+    pub fn prepare(&mut self) -> io::Result<()> {
         self.empty()?;
-        let Some(mut draft) = self.draft else {
+        let Some(draft) = &self.draft else {
             // Pipes and most devices have nothing to sync.
             return match self.file.sync_all() {
                 Err(error) if is_unsyncable(&error) => Ok(()),
@@ -230,6 +230,19 @@ impl Output {
             };
         };
         self.file.sync_all()?;
+        let now = look(draft.folder.as_fd(), &draft.name)?;
+        now.map_or(Ok(()), |now| draft.may_replace(&now))
+    }
+
+    /// What was written is synced, and then it is there.
+    ///
+    /// # Errors
+    /// What the system says; what was there before is then as it was.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.prepare()?;
+        let Some(mut draft) = self.draft else {
+            return Ok(());
+        };
         draft.publish(&self.file)?;
         // The name is on the disk when its folder is; some file systems cannot sync folders.
         let folder = rustix::fs::openat(
