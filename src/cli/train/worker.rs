@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::Signal;
+use signal_hook::consts::SIGUSR1;
 
 use super::digits::{Digits, Order};
 use super::network::{self, Jobs};
@@ -68,7 +69,7 @@ pub fn run(args: &WorkerArgs) -> Result<(), CliError> {
         match train(&server, jobs, task, &signals, &mut since, &mut next) {
             Ok(()) => break Ok(()),
             // Told to end while it waited for others.
-            Err(_) if !matches!(signals.try_recv(), Err(TryRecvError::Empty)) => break Ok(()),
+            Err(_) if is_told_to_end(&signals) => break Ok(()),
             Err(status) if is_passing(&status) && since.elapsed() < PATIENCE => {
                 tracing::info!("{status}; trying again");
                 std::thread::sleep(PAUSE);
@@ -99,13 +100,23 @@ fn train(
     let [x, y] = network::feeds(network::REPLICA);
     let step = session.callable(&[&x, &y], &[], &[network::TRAIN])?;
     loop {
-        match signals.try_recv() {
-            Err(TryRecvError::Empty) => {}
-            _ => return session.close(),
+        if is_told_to_end(signals) {
+            return session.close();
         }
         let (pixels, labels) = next()?;
         step.run(&[pixels, labels])?;
         *since = Instant::now();
+    }
+}
+
+/// A recording is asked of a task that serves, not here.
+fn is_told_to_end(signals: &Receiver<i32>) -> bool {
+    loop {
+        match signals.try_recv() {
+            Ok(SIGUSR1) => {}
+            Err(TryRecvError::Empty) => return false,
+            _ => return true,
+        }
     }
 }
 
@@ -117,4 +128,24 @@ pub(super) fn is_passing(status: &Status) -> bool {
         Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled
     );
     is_of_a_task || status.reason() == catalogue::VARIABLE_EMPTY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_trains_on_when_a_recording_is_asked_for() {
+        let (tell, told) = std::sync::mpsc::channel();
+        for signal in [SIGUSR1, SIGUSR1] {
+            tell.send(signal).expect("it hears");
+        }
+        assert!(!is_told_to_end(&told));
+        for signal in [SIGUSR1, signal_hook::consts::SIGTERM] {
+            tell.send(signal).expect("it hears");
+        }
+        assert!(is_told_to_end(&told));
+        drop(tell);
+        assert!(is_told_to_end(&told), "nothing tells it any more");
+    }
 }
