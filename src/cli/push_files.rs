@@ -18,7 +18,7 @@ use super::weights::Weights;
 const WEIGHTS: &str = ".safetensors";
 
 /// How the index of a model ends that lies in several files.
-const INDEX: &str = ".safetensors.index.json";
+pub(super) const INDEX: &str = ".safetensors.index.json";
 
 /// Bytes of an index at most: it names every tensor once, as headers do.
 const INDEX_BYTES_MAX: u64 = super::weights::HEADER_BYTES_MAX;

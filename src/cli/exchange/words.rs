@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::malformed;
 use crate::error::CliError;
-use crate::push_files::is_plain;
+use crate::push_files::{INDEX, is_plain};
 use rendez::ground::{Code, Status, TaskName, catalogue};
 
 /// Files of one exchange.
@@ -82,8 +82,41 @@ pub(super) fn judge(manifest: &Manifest, from: &TaskName) -> Result<(), Status> 
             let what = format!("a file called '{}'", file.name.escape_debug());
             return Err(malformed(from, &what));
         }
+        // Its bytes are written as they come: it is no file that something else reads.
+        if !file.is_weights && !file.name.ends_with(INDEX) {
+            let what = format!("an index called '{}'", file.name);
+            return Err(malformed(from, &what));
+        }
         let sum = bytes.checked_add(file.bytes);
         bytes = sum.ok_or_else(|| malformed(from, &"more bytes than there can be"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_index_of_a_model_is_taken_as_it_comes() {
+        let judged = |name: &str, is_weights: bool| {
+            let file = Described {
+                name: name.into(),
+                bytes: 1,
+                is_weights,
+            };
+            let manifest = Manifest {
+                name: "it".into(),
+                is_folder: true,
+                files: vec![file],
+            };
+            let from = TaskName::parse("/job:a/task:0").expect("a name");
+            judge(&manifest, &from)
+        };
+        assert_eq!(judged("model.safetensors", true), Ok(()));
+        assert_eq!(judged("model.safetensors.index.json", false), Ok(()));
+        for name in [".bashrc", "rendez.toml", "Makefile"] {
+            assert!(judged(name, false).is_err(), "{name}");
+        }
+    }
 }
