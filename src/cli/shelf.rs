@@ -26,6 +26,8 @@ pub(super) struct Told {
 pub(super) struct Shelf<'a> {
     place: Place,
     outputs: Vec<(PathBuf, Output)>,
+    /// Dropped after what is written into it.
+    made: Option<Made>,
     progress: &'a mut dyn FnMut(u64, u64),
     /// What the source calls it.
     pub(super) name: String,
@@ -53,10 +55,11 @@ impl<'a> Shelf<'a> {
         out: Option<&Path>,
         progress: &'a mut dyn FnMut(u64, u64),
     ) -> Result<Self, CliError> {
+        let mut made = None;
         let place = match out {
             None => Place::Nowhere,
             Some(out) if is_folder(out) => {
-                make(out)?;
+                made = make(out)?;
                 // Shows whether files can be made there.
                 drop(open(&out.join(".rendez-probe"))?);
                 Place::Folder(out.to_owned())
@@ -66,6 +69,7 @@ impl<'a> Shelf<'a> {
         Ok(Self {
             place,
             outputs: Vec::new(),
+            made,
             progress,
             name: String::new(),
             files: Vec::new(),
@@ -102,7 +106,7 @@ impl Sink for Shelf<'_> {
                     );
                     return Err(CliError::unwritable(&path, &what));
                 }
-                make(&path)?;
+                self.made = make(&path)?;
                 path
             }
             Place::Folder(path) => path,
@@ -165,12 +169,22 @@ fn is_folder(path: &Path) -> bool {
     path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/")
 }
 
-fn make(folder: &Path) -> Result<(), CliError> {
+/// A folder that was made here: it goes again if nothing came into it.
+#[derive(Debug)]
+struct Made(PathBuf);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // One that holds anything stays.
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+fn make(folder: &Path) -> Result<Option<Made>, CliError> {
     match std::fs::create_dir(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            Err(CliError::unwritable(folder, &error))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(Some(Made(folder.to_owned()))),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+        Err(error) => Err(CliError::unwritable(folder, &error)),
     }
 }
 
@@ -183,6 +197,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_folder_that_was_made_for_nothing_goes_again() {
+        let directory = tempfile::tempdir().expect("a folder");
+        let [new, old] = ["new/", "old/"].map(|name| directory.path().join(name));
+        std::fs::create_dir(&old).expect("made");
+        for out in [&new, &old] {
+            let mut progress = |_, _| ();
+            drop(Shelf::open(Some(out), &mut progress).expect("opened"));
+        }
+        assert!(!new.exists() && old.exists());
+    }
 
     #[test]
     fn none_of_several_files_appears_unless_all_can() {
