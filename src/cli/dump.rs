@@ -159,7 +159,10 @@ pub fn run(args: &DumpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         }
     }
     let skipped = all.len().saturating_sub(args.last);
-    list(&recordings, &all[skipped..], args.ask.json, terminal)?;
+    // With --last 0 none is wanted.
+    if skipped < all.len() || all.is_empty() {
+        list(&recordings, &all[skipped..], args, terminal)?;
+    }
     unanswered.end()
 }
 
@@ -174,7 +177,7 @@ fn is_target(path: &Path) -> bool {
 fn list(
     recordings: &[Recording],
     events: &[(usize, Event)],
-    is_json: bool,
+    args: &DumpArgs,
     terminal: &mut Terminal,
 ) -> Result<(), CliError> {
     let heading = [
@@ -191,7 +194,7 @@ fn list(
             .rsplit(';')
             .find(|part| !part.contains(':') || part.contains('/'));
         let edge = key.split(';').nth(3).or(edge).unwrap_or_default();
-        if is_json {
+        if args.ask.json {
             let object = serde_json::json!({
                 "task": recording.head.task, "incarnation": format!("{:016x}", recording.head.incarnation),
                 "shard": recording.head.shard, "at_ns": event.at,
@@ -217,9 +220,10 @@ fn list(
             took(event),
         ]);
     }
-    if !is_json {
-        let text = match events {
-            [] => "nothing is recorded".into(),
+    if !args.ask.json {
+        let text = match (events, args.step) {
+            ([], None) => "nothing is recorded".into(),
+            ([], Some(step)) => format!("nothing is recorded of step {step}"),
             _ => lay_out(&lines, &[1, 3, 5, 6, 7], &[2, 6, 1], terminal.width()),
         };
         terminal.line(text)?;

@@ -342,6 +342,27 @@ fn what_a_recording_says_reaches_no_terminal_as_commands() {
     assert!(!text.contains(['\x1b', '\r']), "{text:?}");
 }
 
+#[test]
+fn nothing_is_said_to_be_recorded_only_where_nothing_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.rdz");
+    let bytes = recorded("/job:a", 1, 1, &[event(What::Sent, 9_000, 1, [0; 3])]);
+    std::fs::write(&path, bytes).expect("written");
+    for (option, number, wanted) in [
+        ("--last", "0", ""),
+        ("--step", "9", "nothing is recorded of step 9\n"),
+    ] {
+        let said = folder.path().join("said");
+        let file = std::fs::File::create(&said).expect("writable");
+        let mut terminal = Terminal::into_writer(Box::new(file), None);
+        let words = ["rendez", "dump", option, number].map(std::ffi::OsString::from);
+        let words = words.into_iter().chain([path.clone().into_os_string()]);
+        assert_eq!(crate::run(words, &mut terminal, &mut Vec::new()), 0);
+        let said = std::fs::read_to_string(said).expect("a text");
+        assert_eq!(said, wanted, "{option}");
+    }
+}
+
 /// A task that was asked leaves a copy beside its recorder, which goes on.
 #[test]
 fn what_two_copies_of_a_recording_have_is_listed_once() {
