@@ -363,6 +363,24 @@ fn nothing_is_said_to_be_recorded_only_where_nothing_is() {
     }
 }
 
+#[test]
+fn numbers_that_no_counter_comes_to_end_nothing() {
+    for rate in [0, 1, u64::MAX] {
+        let late = [What::Sent, What::Took].map(|what| event(what, u64::MAX, 1, [u32::MAX; 3]));
+        let early = [event(What::Sent, 0, 1, [u32::MAX; 3])];
+        let of = |task: &str, ticks, boot, events: &[Event]| {
+            let bytes = recorded_at(task, ticks, rate, boot, events);
+            recording(&bytes, "x").expect("a recording")
+        };
+        let all = [
+            of("/job:a", 0, 1, &late),
+            of("/job:b", u64::MAX / 2, 1, &early),
+            of("/job:c", 1 << 63, 2, &late),
+        ];
+        assert_eq!(aligned(&all).len(), 5);
+    }
+}
+
 /// A task that was asked leaves a copy beside its recorder, which goes on.
 #[test]
 fn what_two_copies_of_a_recording_have_is_listed_once() {

@@ -74,13 +74,18 @@ impl Aligned {
         let (own, lead) = (self.own, self.lead);
         let rate = i128::from(lead.rate);
         let since = i128::from(nanos) - i128::from(own.nanos);
-        let since = (since * rate)
+        // A recording may say any number: what no counter comes to is told as zero.
+        let since = since
+            .saturating_mul(rate)
             .checked_div(i128::from(own.rate))
             .unwrap_or(since);
         let between = own.ticks.wrapping_sub(lead.ticks).cast_signed();
         let moved = (i128::from(between) * rate) >> 32;
-        let shared = i128::from(lead.nanos) + since + moved;
-        u64::try_from(shared + i128::from(self.shift)).unwrap_or(0)
+        let shared = i128::from(lead.nanos)
+            .saturating_add(since)
+            .saturating_add(moved)
+            .saturating_add(self.shift.into());
+        u64::try_from(shared).unwrap_or(0)
     }
 
     /// What to say of times that share no counter with the first, beside those of which they stand.
