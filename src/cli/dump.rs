@@ -83,6 +83,11 @@ pub fn run(args: &DumpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         .as_deref()
         .map(|path| Output::confidential(path).map_err(|error| CliError::unwritable(path, &error)));
     let trace = trace.transpose()?;
+    if let Some(folder) = &args.out {
+        let probe = folder.join(".rendez-probe");
+        let probed = Output::private(&probe).map(drop);
+        probed.map_err(|error| CliError::unwritable(folder, &error))?;
+    }
     let mut recordings = Vec::new();
     if let Some(pid) = args.pid {
         recordings = of_process(pid)?;

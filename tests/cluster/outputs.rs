@@ -179,6 +179,7 @@ fn what_cannot_be_written_is_told_before_there_is_work() {
         &["report", "absent.hlog", "--html", "/dev"],
         &["run", "absent.pb", "--out", "y=absent/y.npy"],
         &["dump", "absent.rdz", "--trace", "absent/out.json"],
+        &["dump", "unix:@absent", "--out", "absent"],
         &["bench", "--html", "absent/page.html"],
         &["train", "digits", "--checkpoint", "a.hlog/folder"],
     ] {
