@@ -17,8 +17,14 @@ use crate::ground::{Status, TaskName};
 /// Names the file; if it is set, the usual places are not looked at.
 const FILE_VARIABLE: &str = "RENDEZ_CONFIG_FILE";
 
-/// Variables that begin as settings do and are none: the file's name, and those of builds and tests.
-const NO_SETTINGS: [&str; 3] = [FILE_VARIABLE, "RENDEZ_VERSION", "RENDEZ_LOG"];
+/// Variables that begin as settings do and are none: the file's name, those of builds and tests, and where PyTorch's
+/// backends find the library.
+const NO_SETTINGS: [&str; 4] = [
+    FILE_VARIABLE,
+    "RENDEZ_VERSION",
+    "RENDEZ_LOG",
+    "RENDEZ_LIBRARY",
+];
 const OF_TESTS: &str = "RENDEZ_TEST_";
 /// Variables that Kubernetes sets beside the port of a service of our name.
 const OF_SERVICES: [&str; 2] = ["RENDEZ_SERVICE_", "RENDEZ_PORT_"];

@@ -179,6 +179,7 @@ fn flags_beat_variables_beat_files() {
             ("RENDEZ_MAILBOX", "20"),
             ("RENDEZ_POLL", ""),
             ("RENDEZ_CONFIG_FILE", "/nowhere"),
+            ("RENDEZ_LIBRARY", "/nowhere/librendez_c.so"),
             ("RENDEZ_SHARD", "5"),
             ("RENDEZ_QQQQQQQQQQQQQ", "5"),
             ("RENDEZ_TEST_ROLE", "child"),
