@@ -16,4 +16,4 @@ if ! "$environment/bin/python" -c 'import torch.distributed' 2>/dev/null; then
     exit 3
 fi
 cargo build --locked --quiet -p rendez-rpc --example store
-"$environment/bin/python" src/torch/suites/store_check.py target/debug/examples/store
+"$environment/bin/python" src/torch/suites/store_check.py "${CARGO_TARGET_DIR:-target}/debug/examples/store"
