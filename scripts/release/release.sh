@@ -7,6 +7,9 @@
 #   OUT=folder scripts/release/release.sh   writes there instead
 # Changes nothing outside of target/, except that the container runtime keeps the image.
 set -euo pipefail
+# Paths that are given are meant from where this is called.
+[ -z "${RENDEZ:-}" ] || RENDEZ="$(realpath "$RENDEZ")"
+[ -z "${OUT:-}" ] || OUT="$(realpath -m "$OUT")"
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 
