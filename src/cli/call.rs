@@ -18,7 +18,7 @@ use super::observer::{AskArgs, Observer, Target, Unanswered};
 use super::report::lay_out;
 use super::terminal::Terminal;
 use super::units::{self, show_nanos};
-use super::weights::Weights;
+use super::weights::{Weights, printable, printable_lines};
 use rendez::files::Output;
 use rendez::ground::{Status, catalogue};
 use rendez::memory::Tensor;
@@ -99,13 +99,14 @@ pub fn call(args: &CallArgs, terminal: &mut Terminal) -> Result<(), CliError> {
                 true => terminal.line(
                     serde_json::json!({ "name": one.name(), "signature": one.to_string() }),
                 )?,
-                false => terminal.line(one)?,
+                false => terminal.line(printable(&one.to_string()))?,
             }
         }
         return Ok(());
     };
     let signature = find(&signatures, function, &worker)?;
     if args.out.is_some() && *signature.result() != Type::Tensor {
+        let signature = printable(&signature.to_string());
         let message =
             format!("the result of {signature} is no tensor: it cannot be written to a file");
         return Err(CliError::failure(catalogue::RPC_ARGUMENTS, message));
@@ -200,15 +201,15 @@ fn row(worker: &str, one: &ReferenceInfo) -> Vec<String> {
         .map(|(fork, user)| format!("{user} ({fork})"))
         .collect();
     vec![
-        one.rref.clone(),
-        one.owner.clone(),
-        one.state.clone(),
+        printable(&one.rref),
+        printable(&one.owner),
+        printable(&one.state),
         show_nanos(one.age_ns as f64),
         one.handles.to_string(),
         one.carriers.to_string(),
-        one.fork.clone().unwrap_or_default(),
-        users.join(", "),
-        worker.to_owned(),
+        printable(one.fork.as_deref().unwrap_or_default()),
+        printable(&users.join(", ")),
+        printable(worker),
     ]
 }
 
@@ -237,8 +238,9 @@ fn find<'a>(
         .ok_or_else(|| {
             let names: Vec<&str> = signatures.iter().map(Signature::name).take(32).collect();
             let message = format!(
-                "'{worker}' has no function '{name}'; it has {}",
-                names.join(", ")
+                "'{}' has no function '{name}'; it has {}",
+                printable(worker),
+                printable(&names.join(", "))
             );
             CliError::failure(catalogue::RPC_FUNCTION, message)
         })
@@ -253,7 +255,7 @@ fn failed(error: Error) -> CliError {
     if let Some(trace) = error.backtrace() {
         message.push_str(&format!("\n{}", trace.trim_end()));
     }
-    CliError::failure(error.reason(), message)
+    CliError::failure(error.reason(), printable_lines(&message))
 }
 
 fn opened(path: &Path) -> Result<Output, CliError> {

@@ -12,6 +12,7 @@ use super::observer::{Observer, Target, Unanswered};
 use super::report::lay_out;
 use super::terminal::Terminal;
 use super::units::{self, show_bytes, show_nanos, show_rate};
+use super::weights::printable;
 use rendez::ground::Status;
 use rendez::ground::limits::SHARDS_MAX;
 use rendez_proto::methods::engine_service::GetStat;
@@ -178,9 +179,9 @@ fn stage_rows(task: &str, reply: &StatReply) -> Vec<Vec<String>> {
     let row = |stage: &rendez_proto::services::StageStat| {
         vec![
             task.to_owned(),
-            stage.way.clone(),
-            stage.size_class.clone(),
-            stage.stage.clone(),
+            printable(&stage.way),
+            printable(&stage.size_class),
+            printable(&stage.stage),
             stage.count.to_string(),
             show_nanos(stage.sum_ns as f64 / stage.count.max(1) as f64),
             show_nanos(stage.p50_ns as f64),
@@ -220,7 +221,25 @@ fn json(task: &str, reply: &StatReply) -> serde_json::Value {
 
 #[cfg(test)]
 mod tests {
-    use super::Seen;
+    use rendez_proto::services::{StageStat, StatReply};
+
+    use super::{Seen, stage_rows};
+
+    #[test]
+    fn what_a_task_says_reaches_no_terminal_as_commands() {
+        let stage = StageStat {
+            way: "tcp\x1b[2J".into(),
+            size_class: "4\r".into(),
+            stage: "wire\n".into(),
+            ..StageStat::default()
+        };
+        let reply = StatReply {
+            stages: vec![stage],
+            ..StatReply::default()
+        };
+        let rows = stage_rows("/job:a/task:0", &reply).concat();
+        assert!(!rows.concat().contains(char::is_control), "{rows:?}");
+    }
 
     #[test]
     fn a_rate_is_of_the_time_between_two_answers() {

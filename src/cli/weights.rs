@@ -482,6 +482,16 @@ pub(super) fn printable(text: &str) -> String {
     }
 }
 
+/// The same of a text of several lines.
+pub(super) fn printable_lines(text: &str) -> String {
+    let parts = text.split_inclusive(['\n', '\t']);
+    let safe = |part: &str| match part.strip_suffix(['\n', '\t']) {
+        Some(start) => printable(start) + &part[start.len()..],
+        None => printable(part),
+    };
+    parts.map(safe).collect()
+}
+
 fn unreadable(file: &str, error: &io::Error) -> WeightsError {
     let remedy = match error.kind() {
         io::ErrorKind::NotFound => "check the path",

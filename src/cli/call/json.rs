@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::error::CliError;
 use crate::run::show;
+use crate::weights::printable;
 
 /// Gives the tensor that a text after `@` names.
 type Load<'a> = &'a mut dyn FnMut(&str) -> Result<Tensor, CliError>;
@@ -32,7 +33,8 @@ pub(super) fn pack(
     let types = signature.arguments();
     if types.len() != arguments.len() {
         let message = format!(
-            "{signature} takes {} arguments, and {} are given",
+            "{} takes {} arguments, and {} are given",
+            printable(&signature.to_string()),
             types.len(),
             arguments.len()
         );
@@ -42,7 +44,10 @@ pub(super) fn pack(
     for (at, (one, text)) in types.iter().zip(arguments).enumerate() {
         let value = read(one, text);
         put(one, &value, load, &mut packer).map_err(|fault| match fault {
-            Fault::Value(why) => wrong(format!("argument {} of {signature}: {why}", at + 1)),
+            Fault::Value(why) => {
+                let signature = printable(&signature.to_string());
+                wrong(format!("argument {} of {signature}: {why}", at + 1))
+            }
             Fault::File(error) => error,
         })?;
     }

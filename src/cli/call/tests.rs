@@ -68,7 +68,8 @@ fn worker() -> (Engine, Agent) {
         .add("count", || {
             u64::from(COUNTED.fetch_add(1, Ordering::Relaxed))
         })
-        .add("keep", |number: u64| number);
+        .add("keep", |number: u64| number)
+        .add("odd\x1b[2J", |number: u64| number);
     let alone = Worker::new("alone", engine.task().to_string());
     let options = Options::of_workers([alone]).functions(functions);
     let agent = Agent::init(&engine, "alone", options).expect("an agent");
@@ -83,6 +84,24 @@ fn a_worker_is_called_by_commands() {
     let (status, out, errors) = call(&[]);
     assert_eq!((status, &*errors), (0, ""));
     assert!(out.contains("add(i64,i64,) -> i64\n"), "{out}");
+    // What a worker says reaches no terminal as commands.
+    assert!(
+        out.contains("odd\\u{1b}[2J") && !out.contains('\x1b'),
+        "{out}"
+    );
+    for words in [
+        &["fail", "a\x1b[2J\n\tb"][..],
+        &["nothing"],
+        &["odd\x1b[2J"],
+    ] {
+        let errors = call(words).2;
+        assert!(errors.contains("\\u{1b}[2J"), "{words:?}: {errors}");
+    }
+    let (_, _, errors) = call(&["fail", "a\x1b[2J\n\tb"]);
+    assert!(
+        errors.contains("[2J\n\tb") && !errors.contains('\x1b'),
+        "{errors}"
+    );
     assert_eq!(call(&["add", "2", "-3"]), (0, "-1\n".into(), String::new()));
     assert_eq!(call(&["greet", "hello"]).1, "\"hello, you\"\n");
     let (_, out, _) = call(&["scale", "[1,2,3]", "0.5"]);

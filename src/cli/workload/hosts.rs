@@ -20,6 +20,7 @@ use super::super::serve::signals;
 use super::super::settings::SettingArgs;
 use super::super::terminal::Terminal;
 use super::super::units::show_bytes;
+use super::super::weights::printable_lines;
 use super::{Job, Keys, PATIENCE, STEP, failed, far};
 use rendez::control::Address;
 use rendez::engine::{Config, Engine};
@@ -108,7 +109,10 @@ impl FarHost {
         let ready = ready.map_err(|status| failed(&status))?;
         if ready.is_dead {
             let why = String::from_utf8_lossy(ready.tensor.host().unwrap_or_default()).into_owned();
-            return Err(CliError::failure("BENCH_FAR_REFUSED", why));
+            return Err(CliError::failure(
+                "BENCH_FAR_REFUSED",
+                printable_lines(&why),
+            ));
         }
         Ok(Visit {
             near: near.clone(),
