@@ -171,9 +171,21 @@ fn whole(value: &Value) -> Option<i128> {
 fn real(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number.as_f64(),
-        Value::String(text) => text.parse().ok(),
+        Value::String(text) => {
+            let number: f64 = text.parse().ok()?;
+            // `1e400` has an end, and is beyond the type.
+            let has_digits = text.contains(|c: char| c.is_ascii_digit());
+            (number.is_finite() || !has_digits).then_some(number)
+        }
         _ => None,
     }
+}
+
+/// The same as a type that has fewer; `None` beyond that type.
+fn narrow<T: Copy + Into<f64>>(value: &Value, narrow: impl Fn(f64) -> T) -> Option<T> {
+    let number = real(value)?;
+    let narrowed = narrow(number);
+    (number.is_infinite() || !narrowed.into().is_infinite()).then_some(narrowed)
 }
 
 fn put_plain(name: &str, value: &Value, to: &mut Packer) -> Result<(), Fault> {
@@ -210,7 +222,7 @@ fn put_plain(name: &str, value: &Value, to: &mut Packer) -> Result<(), Fault> {
             to.plain(&number.ok_or_else(no)?)?;
         }
         "usize" => integer!(usize),
-        "f32" => to.plain(&(real(value).ok_or_else(no)? as f32))?,
+        "f32" => to.plain(&narrow(value, |number| number as f32).ok_or_else(no)?)?,
         "f64" => to.plain(&real(value).ok_or_else(no)?)?,
         "String" => to.plain(value.as_str().ok_or_else(no)?)?,
         _ => return Err(no()),
@@ -281,10 +293,10 @@ fn element(dtype: DType, value: &Value, to: &mut Vec<u8>) -> Option<()> {
         DType::I32 => integer!(i32),
         DType::U64 => integer!(u64),
         DType::I64 => integer!(i64),
-        DType::F32 => to.extend((real(value)? as f32).to_le_bytes()),
+        DType::F32 => to.extend(narrow(value, |number| number as f32)?.to_le_bytes()),
         DType::F64 => to.extend(real(value)?.to_le_bytes()),
-        DType::F16 => to.extend(half::f16::from_f64(real(value)?).to_le_bytes()),
-        DType::BF16 => to.extend(half::bf16::from_f64(real(value)?).to_le_bytes()),
+        DType::F16 => to.extend(narrow(value, half::f16::from_f64)?.to_le_bytes()),
+        DType::BF16 => to.extend(narrow(value, half::bf16::from_f64)?.to_le_bytes()),
         _ => return None,
     }
     Some(())

@@ -135,6 +135,17 @@ fn a_worker_is_called_by_commands() {
     ends(&["nothing"], 1, "RPC_FUNCTION");
     ends(&["add", "2"], 1, "takes 2 arguments");
     ends(&["add", "2", "x"], 1, "argument 2 of add(i64,i64,)");
+    for tensor in [
+        r#"{"dtype":"f16","shape":[1],"data":[70000]}"#,
+        r#"{"dtype":"bf16","shape":[1],"data":[3.4e38]}"#,
+        "[1e39]",
+        "[\"1e400\"]",
+    ] {
+        ends(&["scale", tensor, "1"], 1, "is no tensor");
+    }
+    ends(&["scale", "[1]", "1e39"], 1, "is no f32");
+    let (_, out, _) = call(&["scale", "[\"-inf\"]", "inf"]);
+    assert!(out.contains("-inf"), "{out}");
     ends(&["scale", "@/no/such/file.npy", "2"], 1, "FILE_UNREADABLE");
     ends(&["add", "1", "2", "--group", "other"], 1, "RPC_WORKER");
     // What cannot be written is not asked for.
