@@ -40,8 +40,8 @@ pub const PEER_COMMAND: &str = "bench-peer";
 /// The step everything happens in, where engines serve one measurement only.
 pub(crate) const STEP: StepId = StepId(1);
 
-/// How long the far side may take to come, and to say anything, beyond the time it measures. Long: beside other work, or
-/// in an emulated machine, shards that spin leave little time to what connects.
+/// How long the far side may take to come, and to say anything, beyond the time it measures. Long: beside other work,
+/// or in an emulated machine, shards that spin leave little time to what connects.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Larger values are large: they go by landings or leases, and few of them are on their way at once.
