@@ -510,7 +510,7 @@ impl Wiring {
                 links,
             })));
         }
-        // A path that is left while a peer is greeted by it is not left by that peer.
+        // If the path was given up while this peer was greeted, only those that were connected were hung up on.
         let lack = Arc::clone(transport)
             .offers()
             .and_then(|offers| offers.lack());
