@@ -116,24 +116,23 @@ fn digits_are_learnt_by_workers_that_die_and_come_back_and_training_goes_on_wher
     assert_eq!(kept.len(), 1, "{kept:?}");
 }
 
+/// A short training with a setting; returns the edges that it had.
+fn learn(place: &Path, setting: [&str; 2]) -> Vec<Value> {
+    let mut arguments = vec!["train", "digits", "--json", "--steps", "40"];
+    arguments.extend(setting);
+    let said = objects(&rendez(place, &arguments));
+    let (_, edges) = end(&said);
+    assert!(!edges.is_empty(), "{said:?}");
+    edges.into_iter().cloned().collect()
+}
+
 #[test]
 fn digits_are_learnt_under_a_secret_of_ones_own() {
     let place = tempfile::tempdir().expect("a folder");
     let place = place.path();
     let made = rendez(place, &["secret", "new", "own.secret"]);
     assert!(made.status.success(), "{made:?}");
-    let arguments = [
-        "train",
-        "digits",
-        "--json",
-        "--steps",
-        "40",
-        "--cluster-secret-file",
-        "own.secret",
-    ];
-    let said = objects(&rendez(place, &arguments));
-    let (_, edges) = end(&said);
-    assert!(!edges.is_empty(), "{said:?}");
+    learn(place, ["--cluster-secret-file", "own.secret"]);
 }
 
 #[test]
@@ -142,24 +141,9 @@ fn a_file_of_settings_counts_for_all_tasks() {
     let place = place.path();
     // Metrics are answered for at a port of each task; this address is this test's own.
     let [_, _, high, low] = std::process::id().to_be_bytes();
-    let text = format!("require = \"tcp\"\nmetrics = \"127.77.{high}.{low}:9464\"\n");
+    let text = format!("lease = false\nmetrics = \"127.77.{high}.{low}:9464\"\n");
     std::fs::write(place.join("train.toml"), text).expect("written");
-    let arguments = [
-        "train",
-        "digits",
-        "--json",
-        "--steps",
-        "40",
-        "--config",
-        "train.toml",
-    ];
-    let said = objects(&rendez(place, &arguments));
-    let (_, edges) = end(&said);
-    assert!(!edges.is_empty(), "{said:?}");
-    let by_tcp = |edge: &&Value| {
-        edge["way"]
-            .as_str()
-            .is_some_and(|way| way.starts_with("tcp"))
-    };
-    assert!(edges.iter().all(by_tcp), "{edges:?}");
+    let edges = learn(place, ["--config", "train.toml"]);
+    let is_leased = |edge: &Value| edge["way"] == "shm_lease";
+    assert!(!edges.iter().any(is_leased), "{edges:?}");
 }

@@ -3,15 +3,15 @@
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
 
 use prost::Message;
 use rendez::control::{Address, PROTOCOL_VERSION};
 use rendez_proto::envelope::Body;
 use rendez_proto::{self as proto, Envelope};
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
 use super::support::PATIENCE;
@@ -106,19 +106,11 @@ pub(crate) fn hello(task: &str, dialled: &str, incarnation: u64) -> proto::Hello
 }
 
 pub(crate) fn connect(address: &Address) -> UnixStream {
-    let socket = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .expect("a socket");
     let Address::Abstract(name) = address else {
         panic!("an abstract address")
     };
-    let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
-    rustix::net::connect(&socket, &name).expect("connected");
-    let stream = UnixStream::from(socket);
+    let name = SocketAddr::from_abstract_name(name).expect("a name");
+    let stream = UnixStream::connect_addr(&name).expect("connected");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream
 }

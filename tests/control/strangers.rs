@@ -437,6 +437,15 @@ fn pinging(task: &str, incarnation: u64, kind: RuntimeKind, times: [u64; 3]) -> 
     start(config)
 }
 
+/// `a` dials `b`, through what is returned.
+fn dial_through_relay(a: &Task, b: &Task) -> Relay {
+    let relay = Relay::to(&address(b));
+    a.control
+        .dial_by("b", relay.address.clone(), PathWish::Tcp, PATIENCE)
+        .expect("taken");
+    relay
+}
+
 /// A task whose machine is gone without a word returns at once: it waits until its former life is given up, and is not
 /// refused as a second one.
 #[test]
@@ -444,10 +453,7 @@ fn a_task_returns_before_its_former_life_is_missed() {
     for kind in BOTH {
         let quick = |task, incarnation| pinging(task, incarnation, kind, [100, 1000, 2000]);
         let (a, b) = (quick("a", 1), quick("b", 2));
-        let relay = Relay::to(&address(&b));
-        a.control
-            .dial_by("b", relay.address.clone(), PathWish::Tcp, PATIENCE)
-            .expect("taken");
+        let relay = dial_through_relay(&a, &b);
         assert_joined(a.up(), b.up());
         relay.cut(true);
         let again = quick("b", 3);
@@ -466,10 +472,7 @@ fn a_one_way_cut_counts_from_one_moment_at_both_sides() {
     for kind in BOTH {
         let quick = |task, incarnation| pinging(task, incarnation, kind, [40, 200, 500]);
         let (a, b) = (quick("a", 1), quick("b", 2));
-        let relay = Relay::to(&address(&b));
-        a.control
-            .dial_by("b", relay.address.clone(), PathWish::Tcp, PATIENCE)
-            .expect("taken");
+        let relay = dial_through_relay(&a, &b);
         let met = Instant::now();
         assert_joined(a.up(), b.up());
         std::thread::sleep(Duration::from_millis(200));
@@ -534,10 +537,7 @@ fn who_hangs_up_may_dial_again() {
 fn a_goodbye_without_an_end_waits_until_it_is_heard() {
     for kind in BOTH {
         let (a, b) = (start(open("a", 1, kind)), start(open("b", 2, kind)));
-        let relay = Relay::to(&address(&b));
-        a.control
-            .dial_by("b", relay.address.clone(), PathWish::Tcp, PATIENCE)
-            .expect("taken");
+        let relay = dial_through_relay(&a, &b);
         assert_joined(a.up(), b.up());
         relay.cut(true);
         std::thread::scope(|scope| {

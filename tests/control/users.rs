@@ -6,16 +6,14 @@ use std::io::{IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rendez::control::{Address, ControlConfig, Path, RuntimeKind};
 use rendez::ground::Code;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
-    SocketFlags, SocketType,
-};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::Uid;
 
 use super::raw::{connect, send};
@@ -56,24 +54,15 @@ fn others(task: &'static str, incarnation: u64) -> Option<Task> {
     Some(made.join().expect("no panic"))
 }
 
-fn listen(name: &str) -> OwnedFd {
-    let socket = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .expect("a socket");
-    let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
-    rustix::net::bind(&socket, &name).expect("a free name");
-    rustix::net::listen(&socket, 8).expect("listening");
-    socket
+fn listen(name: &str) -> UnixListener {
+    let name = SocketAddr::from_abstract_name(name).expect("a name");
+    UnixListener::bind_addr(&name).expect("a free name")
 }
 
 /// Passes on what dials `listener`, with the lane, to `target`, and every byte after it in both directions.
-fn relay(listener: &OwnedFd, target: &Address) {
+fn relay(listener: &UnixListener, target: &Address) {
     loop {
-        let near = UnixStream::from(rustix::net::accept(listener).expect("accepted"));
+        let (near, _) = listener.accept().expect("accepted");
         let far = connect(target);
         far.set_read_timeout(None).expect("no timeout");
         let (preamble, lane) = preamble(&near);

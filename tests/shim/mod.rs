@@ -824,10 +824,9 @@ unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> 
         };
         (keep(&mut shim.pairs, pair), number)
     });
-    // SAFETY: made just now.
-    unsafe {
-        ((*qp).handle, (*qp).qp_num) = (handle, number);
-    }
+    // SAFETY: made just now, and only here so far.
+    let made = unsafe { &mut *qp };
+    (made.handle, made.qp_num) = (handle, number);
     qp
 }
 
