@@ -5,6 +5,8 @@ use std::ffi::{CString, c_char, c_void};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use rendez::ground::{catalogue, faults};
+use rendez::mail::forks;
 use rendez::{Address, Code, Config, Engine, Status, StepId};
 
 use super::key::CKey;
@@ -128,6 +130,14 @@ pub(crate) unsafe extern "C" fn engine_incarnation(engine: *const CEngine) -> u6
     unsafe { read(engine, "engine") }.map_or(0, |engine| engine.engine.incarnation().0)
 }
 
+/// Refuses what Rust passes over in silence in a child of `fork`: C has a status to hear it by.
+fn not_forked() -> Result<(), Status> {
+    match forks::is_child() {
+        true => Err(faults::forked()),
+        false => Ok(()),
+    }
+}
+
 pub(crate) unsafe extern "C" fn engine_add_peer(
     engine: *const CEngine,
     task: *const c_char,
@@ -144,6 +154,7 @@ pub(crate) unsafe extern "C" fn engine_add_peer(
         let address = address
             .parse()
             .map_err(|error| argument(format!("address `{address}`: {error}")))?;
+        not_forked()?;
         engine.engine.add_peer(task, address);
         Ok(())
     })
@@ -224,7 +235,8 @@ pub(crate) unsafe extern "C" fn step_abort(
         let message = unsafe { text(message, "message") }?;
         let code = u8::try_from(code).ok().filter(|code| CODES.contains(code));
         let code = code.ok_or_else(|| argument("`code` is not 1 to 16, as gRPC numbers errors"))?;
-        let status = Status::from_wire(code, false, message);
+        let status = Status::from_wire(code, false, message).with_reason(catalogue::STEP_ABORTED);
+        not_forked()?;
         engine.engine.step(StepId(step)).abort(status);
         Ok(())
     })
@@ -234,6 +246,7 @@ pub(crate) unsafe extern "C" fn step_finish(engine: *const CEngine, step: u64) -
     answer(|| {
         // SAFETY: the header's contract is that of `read`.
         let engine = unsafe { read(engine, "engine") }?;
+        not_forked()?;
         engine.engine.step(StepId(step)).finish();
         Ok(())
     })

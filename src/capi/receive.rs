@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 
 use async_executor::Executor;
 use futures_lite::future::{block_on, yield_now};
+use rendez::ground::catalogue;
 use rendez::mail::forks;
 use rendez::{CancelToken, Recv, Status, StepId};
 
@@ -66,9 +67,10 @@ impl Receiver {
             }));
         };
         let thread = std::thread::Builder::new().name("rendez-callbacks".into());
-        let thread = thread
-            .spawn(body)
-            .map_err(|error| argument(format!("no thread for callbacks: {error}")))?;
+        let thread = thread.spawn(body).map_err(|error| {
+            let message = format!("no thread for callbacks: {error}");
+            Status::of(catalogue::SYSTEM_LIMIT, message)
+        })?;
         Ok(Self {
             executor,
             stop,

@@ -324,6 +324,16 @@ fn an_engine_with_callbacks_is_freed_in_a_forked_child() {
     if child == 0 {
         // SAFETY: ends the child.
         std::panic::set_hook(Box::new(|_| unsafe { _exit(3) }));
+        // What does nothing here says so.
+        // SAFETY: a handle of this library, and texts.
+        let refused = unsafe {
+            [
+                (api.step_finish)(engine, 1),
+                (api.step_abort)(engine, 1, 13, c"over".as_ptr()),
+                (api.engine_add_peer)(engine, c"/job:b/task:0".as_ptr(), c"unix:@b".as_ptr()),
+            ]
+        };
+        assert_eq!(refused.map(reason), ["ENGINE_FORKED"; 3]);
         // SAFETY: a handle of this library, for the last time.
         unsafe { (api.engine_free)(engine) };
         // SAFETY: ends the child.
