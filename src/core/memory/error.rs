@@ -13,8 +13,8 @@ use crate::ground::{Code, DType, MemoryKind, Status, catalogue};
 pub enum MemoryError {
     /// The arena has no room for this now; it may have later.
     #[error(
-        "{asked} bytes asked of an arena of at most {limit} bytes (bytes_max): {in_use} are in use, and the longest \
-         free stretch is of {longest}"
+        "{asked} bytes asked of an arena of at most {limit} bytes (arena_bytes; of a device: device_bytes): {in_use} \
+         are in use, and the longest free stretch is of {longest}"
     )]
     Full {
         /// Bytes asked for.
@@ -27,7 +27,9 @@ pub enum MemoryError {
         limit: u64,
     },
     /// The arena can never hold this, however empty.
-    #[error("{asked} bytes asked of an arena of at most {limit} bytes (bytes_max)")]
+    #[error(
+        "{asked} bytes asked of an arena of at most {limit} bytes (arena_bytes; of a device: device_bytes)"
+    )]
     Unfit {
         /// Bytes asked for.
         asked: u64,
@@ -36,7 +38,7 @@ pub enum MemoryError {
     },
     /// The arena would need more segments than a region can number.
     #[error(
-        "the arena has all of its {limit} segments; larger segments (segment_bytes) give it more room"
+        "the arena has all of its {limit} segments; larger segments (arena_segment_bytes) give it more room"
     )]
     Segments {
         /// The most segments of an arena.

@@ -95,7 +95,7 @@ fn a_full_arena_names_its_limit_and_the_setting() {
         longest: 3,
         limit: 44,
     });
-    for part in ["11", "22", "of 3", "44", "bytes_max"] {
+    for part in ["11", "22", "of 3", "44", "arena_bytes"] {
         assert!(status.message().contains(part), "{} in {status}", part);
     }
 }
