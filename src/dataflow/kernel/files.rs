@@ -132,6 +132,12 @@ impl FilePlace {
         Ok((stat.st_dev, stat.st_ino))
     }
 
+    /// True if nothing is there; what is there and cannot be opened is.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.identity()
+            .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+
     /// The folder in which it lies, which is made if it is not there, with those above it.
     pub(crate) fn make_folder(&self) -> io::Result<Within> {
         let (folder, name) = self.parts()?;

@@ -178,9 +178,11 @@ fn merge(call: &mut Call<'_>, delete: bool, allow_missing: bool) -> Done {
     let target = String::from_utf8(string(call, 1)?).map_err(|_| "the prefix is not UTF-8")?;
     let mut parts = vec![];
     for source in &sources {
-        match files::Checkpoint::open(&place(call, MERGE, source)?) {
-            Ok(part) => parts.push(part),
-            Err(status) if allow_missing && status.reason() == catalogue::FILE_UNREADABLE => {}
+        let place = place(call, MERGE, source)?;
+        match files::Checkpoint::open(&place) {
+            Ok(part) => parts.push((place, part)),
+            // What is there and cannot be read is not missing.
+            Err(_) if allow_missing && place.is_missing() => {}
             Err(status) => return Err(status.into()),
         }
     }
@@ -188,7 +190,7 @@ fn merge(call: &mut Call<'_>, delete: bool, allow_missing: bool) -> Done {
         return Err("there are no checkpoints to merge".into());
     }
     let mut tensors: Vec<(&str, Tensor)> = vec![];
-    for part in &parts {
+    for (_, part) in &parts {
         for (name, meta) in part.entries() {
             let mut room = call.home.allocate(meta)?;
             part.read(name, room.bytes_mut())?;
@@ -202,13 +204,12 @@ fn merge(call: &mut Call<'_>, delete: bool, allow_missing: bool) -> Done {
     let whole = place(call, MERGE, &target)?;
     files::write(&whole, &entries)?;
     if delete {
-        let written = whole.identity();
-        for source in &sources {
-            let source = place(call, MERGE, source)?;
-            // What was written may be a source too, by that name or another.
-            if let (Ok(written), Ok(source_is)) = (&written, source.identity())
-                && source_is != *written
-            {
+        let written = whole.identity().ok();
+        for (source, part) in &parts {
+            // What was written may be a source too, by that name or another; and another file may have come to lie
+            // where a source was read.
+            let read = part.identity().ok();
+            if read.is_some() && read == source.identity().ok() && read != written {
                 // What cannot be removed costs room on the disk and nothing else; nor can its folder, unless empty.
                 let _ = source.remove();
             }

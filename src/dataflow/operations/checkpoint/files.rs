@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
 use safetensors::Dtype;
@@ -114,6 +114,12 @@ pub(super) struct Checkpoint {
 }
 
 impl Checkpoint {
+    /// Which file it is, as [`FilePlace::identity`] says it.
+    pub(super) fn identity(&self) -> io::Result<(u64, u64)> {
+        let found = self.file.metadata()?;
+        Ok((found.dev(), found.ino()))
+    }
+
     /// Opens the file at `place`.
     ///
     /// # Errors

@@ -174,6 +174,38 @@ fn shards_are_merged() {
     );
 }
 
+/// As it is for a process that has no descriptor left for a moment: the file was removed, and its tensors were nowhere.
+#[test]
+fn a_shard_that_cannot_be_read_is_not_taken_to_be_missing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    save(
+        &prefix(folder.path(), "part-0"),
+        &[("a", Tensor::scalar(1f32))],
+    )
+    .expect("saved");
+    let paths = ["part-0", "part-1"].map(|name| folder.path().join(name).display().to_string());
+    let both = strings(&[&paths[0], &paths[1]]);
+    let whole = prefix(folder.path(), "whole");
+    let merge = |allow: bool| {
+        let types = [DtString; 2];
+        let kernel = kernel("MergeV2Checkpoints", &types, |node| {
+            node.attr("allow_missing_files", allow)
+        });
+        let inputs = [both.clone(), whole.clone()].map(Value::Tensor);
+        let below = home().with_files(Files::below(folder.path()));
+        call(&*kernel.expect("a kernel"), &below, &inputs)
+    };
+    let unreadable = folder.path().join("part-1.safetensors");
+    fs::create_dir(&unreadable).expect("a folder in its place");
+    let status = merge(true).expect_err("it is there");
+    assert_eq!(status.reason(), catalogue::FILE_UNREADABLE);
+    assert!(unreadable.exists() && folder.path().join("part-0.safetensors").exists());
+    fs::remove_dir(&unreadable).expect("removed");
+    assert!(merge(false).is_err());
+    merge(true).expect("merged");
+    assert!(restore(&whole, &["a"], &[DtFloat]).is_ok());
+}
+
 #[test]
 fn hostile_files_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
