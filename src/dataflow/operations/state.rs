@@ -22,6 +22,17 @@ mod tests;
 
 /// Picoseconds for each byte of an assignment that adds.
 const ADDING: usize = 200;
+/// Picoseconds for each byte of a copy.
+const COPYING: usize = 100;
+
+/// What is assigned is kept as it is; of a peer's tensor a copy is.
+fn keeping() -> Cost {
+    Cost::Picoseconds(Box::new(|inputs| {
+        let tensor = inputs.get(1).and_then(|input| input.tensor().ok());
+        let copied = tensor.filter(Tensor::is_leased);
+        copied.map_or(0, |tensor| tensor.size().saturating_mul(COPYING))
+    }))
+}
 
 const VARIABLE: &str =
     "shape: shape; dtype: type; container: string = ''; shared_name: string = ''";
@@ -56,7 +67,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .kernel(|node| {
         let validate = attr::bool(&node.attrs, "validate_shape").unwrap_or(true);
-        made(Cost::Light, move |call| assign(call, validate))
+        made(keeping(), move |call| assign(call, validate))
     }),
     row(
         "AssignAdd",
@@ -142,7 +153,7 @@ pub(super) const ROWS: &[Row] = &[
     .stateful()
     .kernel(|node| {
         let validate = attr::bool(&node.attrs, "validate_shape").unwrap_or(false);
-        made(Cost::Light, move |call| assign_handle(call, validate))
+        made(keeping(), move |call| assign_handle(call, validate))
     }),
     row(
         "AssignAddVariableOp",
@@ -229,11 +240,14 @@ fn assign_shape(known: Known<'_>) -> Inferred {
 fn assign(call: &mut Call<'_>, validate: bool) -> Done {
     let (variable, content) = (call.variable(0)?, call.kept(1)?);
     let held = call.hold(variable)?;
-    let shape = variable
-        .read()
-        .ok()
-        .map(|old| old.shape())
-        .or_else(|| variable.declared());
+    let old = variable.read().ok();
+    // Another graph may have made it, of another type: a reference is found by name.
+    if let Some(old) = &old
+        && old.dtype() != content.dtype()
+    {
+        return Err(wrong_dtype("assign", old.dtype(), content.dtype()).into());
+    }
+    let shape = old.map(|old| old.shape()).or_else(|| variable.declared());
     if let Some(shape) = shape.filter(|&shape| validate && shape != content.shape()) {
         return Err(format!(
             "Assign requires shapes of both tensors to match. lhs shape= {shape} rhs shape= {}",

@@ -95,9 +95,22 @@ fn a_declared_shape_binds_the_first_assignment() {
     let home = home();
     let reference = variable(&home, "VariableV2", &[2]);
     let assign = made("Assign", DtFloat, Some(DtFloat));
-    let status = call(&*assign, &home, &[reference, row(&[1.0])]).expect_err("another shape");
+    let status =
+        call(&*assign, &home, &[reference.clone(), row(&[1.0])]).expect_err("another shape");
     assert!(
         status.message().contains("lhs shape= [2] rhs shape= [1]"),
+        "{status}"
+    );
+    // A graph that has a variable of this name too, of another type.
+    call(&*assign, &home, &[reference.clone(), row(&[1.0, 2.0])]).expect("assigned");
+    let sources = [("VariableV2", DtInt32), ("Placeholder", DtInt32)];
+    let other = kernel_of("Assign", sources, |node| node).expect("a kernel");
+    let integers = Value::Tensor(Tensor::scalar(1i32));
+    let status = call(&*other, &home, &[reference, integers]).expect_err("another type");
+    assert!(
+        status
+            .message()
+            .starts_with("Trying to assign variable with wrong dtype. Expected float got int32"),
         "{status}"
     );
 }
