@@ -110,6 +110,7 @@ const TABLE: &[(&str, &[&str])] = &[
             "memory",
             "mail",
             "shard",
+            "drive",
             "control",
             "engine",
             "kernel",

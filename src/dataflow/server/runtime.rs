@@ -13,6 +13,7 @@ use super::worker::{self, Worker};
 use crate::operations::Operations;
 use rendez::cluster::ClusterSpec;
 use rendez::control::Services;
+use rendez::drive::Driver;
 use rendez::engine::Engine;
 use rendez::ground::{Status, catalogue};
 use rendez::mail::forks;
@@ -64,7 +65,7 @@ impl Runtime {
     /// Begins to run graphs on `engine`'s task, for masters of all tasks and as master of the workers of `cluster`.
     ///
     /// # Errors
-    /// What the system has not got.
+    /// What the system has not got; `CONFIG` where shards have no thread (`drive = "caller"`).
     pub(crate) fn start(
         engine: &Engine,
         cluster: ClusterSpec,
@@ -121,6 +122,12 @@ pub(super) fn worker_on(
     errands: &Arc<Errands>,
     operations: &Operations,
 ) -> Result<Arc<Worker>, Status> {
+    if engine.driver() == Driver::Caller {
+        return Err(Status::of(
+            catalogue::CONFIG,
+            "drive = \"caller\" has no thread that runs graphs: set drive to \"adaptive\" or \"thread\"",
+        ));
+    }
     // What runs in a shard keeps its home.
     let of_home = engine.downgrade();
     let make_home = Box::new(move || executor::home(of_home.clone()));

@@ -6,6 +6,7 @@ use super::*;
 use crate::graph::{Builder, NodeBuilder, Output, floats, ints};
 use crate::operations::Operations;
 use crate::server::testing;
+use rendez::drive::Driver;
 use rendez::ground::Shape;
 use rendez_proto::tensorflow::DataType;
 
@@ -382,6 +383,16 @@ fn a_seeded_stream_goes_on_over_all_kinds_of_steps() {
         draw(&mixed, &["drawn"]),
     ];
     assert_eq!(drawn.as_slice(), stream);
+}
+
+/// No step of it would ever run.
+#[test]
+fn a_session_wants_shards_that_have_a_thread() {
+    let mut config = testing::config("/job:localhost/task:0");
+    config.drive = Driver::Caller;
+    let refused = Session::local_with(config).map(drop).unwrap_err();
+    assert_eq!(refused.reason(), catalogue::CONFIG, "{refused}");
+    assert!(refused.message().contains("drive"), "{refused}");
 }
 
 #[test]
