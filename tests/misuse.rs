@@ -2,6 +2,8 @@
 //! truth values that are none.
 #![allow(unsafe_code)]
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::pin::Pin;
@@ -36,11 +38,15 @@ fn engine(shards: usize) -> Engine {
 }
 
 fn engine_driven(shards: usize, driver: Driver) -> Engine {
+    Engine::start(config(shards, driver)).unwrap()
+}
+
+fn config(shards: usize, driver: Driver) -> Config {
     let mut config = Config::new("/job:a/task:0");
     (config.shards, config.share_cores, config.drive) = (shards, true, driver);
     config.arena.segment_bytes = 1 << 20;
     (config.parked_bytes, config.parked_bytes_per_step) = (4096, 4096);
-    Engine::start(config).unwrap()
+    config
 }
 
 fn key(edge: &str) -> Key {
@@ -116,6 +122,7 @@ fn a_shard_does_not_wait_for_itself() {
             step.deadline(PATIENCE).unwrap_err(),
             engine.try_pending().unwrap_err(),
             engine.try_stats().unwrap_err(),
+            engine.metrics_text().unwrap_err(),
             engine.call(engine.task(), 1, &[], PATIENCE).unwrap_err(),
         ]
     });
@@ -150,6 +157,35 @@ fn a_shutdown_from_within_a_shard_only_begins() {
     });
     let status = waiting.wait().unwrap_err();
     assert_eq!(status.reason(), catalogue::SHUTDOWN, "{status}");
+    engine.shutdown(PATIENCE);
+    let status = engine.metrics_text().unwrap_err();
+    assert_eq!(status.reason(), catalogue::SHUTDOWN, "{status}");
+}
+
+/// The page waits for the shard, which must not wait for the page.
+#[test]
+fn the_last_handle_may_be_dropped_within_a_shard_that_a_page_of_metrics_waits_for() {
+    let mut config = config(1, Driver::Adaptive);
+    config.metrics = Some("127.0.0.1:0".parse().unwrap());
+    let engine = Engine::start(config).unwrap();
+    let address = engine.metrics_address().unwrap();
+    let (say, said) = mpsc::channel();
+    let inside = engine.clone();
+    let (go, gone) = mpsc::channel::<()>();
+    let once = move || {
+        gone.recv().unwrap();
+        let mut scraper = TcpStream::connect(address).unwrap();
+        scraper.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        let began = Instant::now();
+        drop(inside);
+        say.send((began.elapsed(), scraper)).unwrap();
+    };
+    engine.spawn(0, Box::new(Once(Some(once)))).unwrap();
+    drop(engine);
+    go.send(()).unwrap();
+    let (took, _scraper) = said.recv_timeout(2 * PATIENCE).expect("it returns");
+    assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
 #[test]

@@ -86,17 +86,19 @@ impl Inner {
 
     /// Tells the shards to stop. `None` if that was done before.
     fn begin_stop(&self, deadline: Duration) -> Option<Crew> {
-        let crew = self
+        let mut crew = self
             .crew
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take()?;
-        let metrics = self
+        crew.metrics = self
             .metrics
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        drop(metrics);
+        if let Some(server) = &crew.metrics {
+            server.end_soon();
+        }
         let until = self.clock.deadline(deadline);
         for mailbox in &self.mailboxes {
             mailbox.call(Call::Stop { deadline: until });
@@ -133,9 +135,11 @@ impl Inner {
             threads,
             done,
             stay,
+            metrics,
         } = crew;
         // Nothing is ever said: it ends when all of them have.
         let _ = done.recv();
+        drop(metrics);
         // Those without a thread; their connections end below, when their peers know why.
         let has_threads = !threads.is_empty();
         let shards = self.drives.iter().filter(|_| !has_threads);

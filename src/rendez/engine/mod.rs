@@ -51,7 +51,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam::channel;
 
@@ -148,7 +148,13 @@ pub(crate) struct Crew {
     done: mpsc::Receiver<()>,
     /// While this is there, the shards that have done their work keep their connections.
     stay: channel::Sender<()>,
+    /// Told to end, and waited for once no page of it can wait for a shard.
+    metrics: Option<metrics::MetricsServer>,
 }
+
+/// How long the shards, all together, may take to answer what they are asked. `rendez pending` waits five seconds: of a
+/// task with a shard that hangs it hears what the others say.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long peers may take to know that we leave.
 const PARTING: Duration = Duration::from_millis(200);
@@ -371,12 +377,12 @@ impl Engine {
     /// The metrics of this task, as text for Prometheus: what a scraper reads where `metrics` names an address.
     ///
     /// # Errors
-    /// `SHUTDOWN` once the engine has ended.
+    /// `SHUTDOWN` once the engine has ended; `WAIT_IN_SHARD` on the thread of a shard, which would have to answer
+    /// itself; `ENGINE_FORKED` in a child of `fork`.
     pub fn metrics_text(&self) -> Result<String, Status> {
         use metrics::Pages as _;
-        if forks::is_child() {
-            return Err(faults::forked());
-        }
+        recv::may_wait()?;
+        self.inner.is_up()?;
         let page = metrics::Page(Arc::downgrade(&self.inner));
         page.metrics(false).ok_or_else(faults::shutdown)
     }
@@ -468,7 +474,8 @@ impl Engine {
         Ok(items)
     }
 
-    /// What each shard has counted and holds; of those that cannot be asked nothing, as with [`Engine::pending`].
+    /// What each shard has counted and holds; of those that cannot be asked, or do not answer within three seconds,
+    /// nothing, as with [`Engine::pending`].
     #[must_use]
     pub fn stats(&self) -> Vec<ShardStats> {
         self.try_stats().unwrap_or_default()
@@ -482,6 +489,7 @@ impl Engine {
         self.ask_all(|answer| Call::Stats { answer })
     }
 
+    /// What the shards answer that do so within [`ANSWER_PATIENCE`].
     fn ask_all<T>(&self, call: impl Fn(Arc<WaitCell<T>>) -> Call) -> Result<Vec<T>, Status> {
         recv::may_wait()?;
         let shards = self.inner.reach_all();
@@ -493,9 +501,11 @@ impl Engine {
                 (shard, cell)
             })
             .collect();
-        let answers = cells
-            .iter()
-            .filter_map(|(shard, cell)| shard.wait(cell, Some(Duration::from_secs(5)))?.ok());
+        let until = Instant::now() + ANSWER_PATIENCE;
+        let answers = cells.iter().filter_map(|(shard, cell)| {
+            let left = until.saturating_duration_since(Instant::now());
+            shard.wait(cell, Some(left))?.ok()
+        });
         Ok(answers.collect())
     }
 

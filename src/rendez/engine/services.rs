@@ -270,11 +270,12 @@ impl Room {
     }
 }
 
-/// The known tasks that are not connected.
+/// The known tasks that are not connected. A list that all tasks share names this one too.
 fn absent(engine: &Engine) -> Vec<TaskName> {
     let connected = engine.connected();
     let mut known = engine.inner.wiring.addressed();
-    known.retain(|task| !connected.iter().any(|peer| peer.task == *task));
+    let is_absent = |task: &TaskName| !connected.iter().any(|peer| peer.task == *task);
+    known.retain(|task| task != engine.task() && is_absent(task));
     known
 }
 

@@ -159,6 +159,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Users>, St
             threads,
             done,
             stay,
+            metrics: None,
         })),
         ended: Ended::new(false),
         placement: Placement { cores, is_shared },

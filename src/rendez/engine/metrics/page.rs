@@ -47,8 +47,8 @@ impl Pages for Page {
             text: String::with_capacity(64 << 10),
             is_open,
         };
-        engine_page(&engine, &mut text);
         let stats = engine.stats();
+        engine_page(&engine, &stats, &mut text);
         let shards = stats
             .iter()
             .map(|one| (format!("shard=\"{}\"", one.index), one));
@@ -180,7 +180,7 @@ fn help_of(family: &str) -> (&'static str, bool) {
     found.map_or(("", false), |(_, is_counter, _, help)| (help, *is_counter))
 }
 
-fn engine_page(engine: &Engine, text: &mut Text) {
+fn engine_page(engine: &Engine, stats: &[ShardStats], text: &mut Text) {
     let inner = &engine.inner;
     let config = &inner.config;
     let mut one = |family: &str, lines: Vec<(String, f64)>| {
@@ -198,14 +198,13 @@ fn engine_page(engine: &Engine, text: &mut Text) {
     );
     one("rendez_build_info", vec![(build, 1.0)]);
     let up = inner.clock.stamp().0.saturating_sub(inner.began.0);
-    one("rendez_up_seconds", vec![(String::new(), up as f64 * 1e-9)]);
+    one("rendez_up_seconds", vec![(String::new(), up as f64 / 1e9)]);
     let ratio = if config.stage_sampling == 0 {
         0.0
     } else {
         1.0 / config.stage_sampling as f64
     };
     one("rendez_stage_sampling_ratio", vec![(String::new(), ratio)]);
-    let stats = engine.stats();
     let of_shards = |room: &dyn Fn(&ShardStats) -> u64| -> Vec<(String, f64)> {
         let lines = stats
             .iter()
@@ -246,7 +245,7 @@ fn engine_page(engine: &Engine, text: &mut Text) {
         let clocks = engine.compared_clocks();
         let offsets = clocks
             .iter()
-            .filter_map(|(task, clock)| Some((of_peer(task), clock.offset_ns? as f64 * 1e-9)));
+            .filter_map(|(task, clock)| Some((of_peer(task), clock.offset_ns? as f64 / 1e9)));
         one("rendez_peer_clock_offset_seconds", offsets.collect());
         let errors = clocks.iter();
         let errors = errors.map(|(task, clock)| (of_peer(task), clock.error.as_secs_f64()));
@@ -376,7 +375,7 @@ impl Text {
             while let Some((_, more)) = rest.next_if(|(time, _)| *time <= bound) {
                 count += more;
             }
-            let bound = bound as f64 * 1e-9;
+            let bound = bound as f64 / 1e9;
             let _ = writeln!(
                 self.text,
                 "{family}_bucket{{{labels},le=\"{bound:?}\"}} {count}"
@@ -384,7 +383,7 @@ impl Text {
         }
         count += rest.map(|(_, more)| more).sum::<u64>();
         let _ = writeln!(self.text, "{family}_bucket{{{labels},le=\"+Inf\"}} {count}");
-        let sum = sum_ns as f64 * 1e-9;
+        let sum = sum_ns as f64 / 1e9;
         let _ = writeln!(self.text, "{family}_sum{{{labels}}} {sum}");
         let _ = writeln!(self.text, "{family}_count{{{labels}}} {count}");
     }

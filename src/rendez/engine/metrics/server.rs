@@ -4,7 +4,7 @@
 //! parsed by `httparse`, of the hyper project: it accepts all that the grammar allows and allocates nothing. Bounded
 //! are the connections, the bytes of a head and the time for all of it; if all places are taken, the connection that
 //! has waited longest without a whole request is closed. A page that was just made is served again, so that a flood of
-//! scrapes costs the shards no more than a scrape each tenth of a second.
+//! scrapes costs the shards no more than a scrape of each kind in each tenth of a second.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -83,7 +83,8 @@ impl MetricsServer {
                     .then(|| rustix::process::geteuid().as_raw()),
                 pages: Box::new(pages),
                 clients: Vec::new(),
-                fresh: None,
+                fresh: [None, None],
+                health: None,
             };
             server_loop.run(&listener, &stopped);
         };
@@ -101,11 +102,16 @@ impl MetricsServer {
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
+
+    /// Has it end behind the page that it makes; waits for nothing.
+    pub(crate) fn end_soon(&self) {
+        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+    }
 }
 
 impl Drop for MetricsServer {
     fn drop(&mut self) {
-        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+        self.end_soon();
         // The last owner of the engine may be a page that is being made: its thread ends by itself then.
         let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(other) {
@@ -130,8 +136,10 @@ struct ServerLoop {
     own_user: Option<u32>,
     pages: Box<dyn Pages>,
     clients: Vec<Client>,
-    /// The page that was made last, and when, and whether it is of the open kind.
-    fresh: Option<(Instant, bool, String)>,
+    /// The page of each kind that was made last, and when: the open kind's is the second.
+    fresh: [Option<(Instant, String)>; 2],
+    /// Whether the shards answered last, and when.
+    health: Option<(Instant, bool)>,
 }
 
 impl ServerLoop {
@@ -165,9 +173,14 @@ impl ServerLoop {
                 .filter(|at| is_ready(at + 2))
                 .collect();
             drop(waits);
-            let mut gone: Vec<usize> = ready.into_iter().filter(|&at| !self.serve(at)).collect();
+            // Before anything is made that takes its time: that of the others is not theirs.
             let now = Instant::now();
-            let is_late = |client: &Client| now.duration_since(client.since) > PATIENCE;
+            let mut gone: Vec<usize> = ready.into_iter().filter(|&at| !self.serve(at)).collect();
+            let spent = now.elapsed();
+            for client in &mut self.clients {
+                client.since += spent;
+            }
+            let is_late = |client: &Client| client.since.elapsed() > PATIENCE;
             gone.extend((0..self.clients.len()).filter(|&at| is_late(&self.clients[at])));
             gone.sort_unstable();
             gone.dedup();
@@ -298,7 +311,7 @@ impl ServerLoop {
                     has_body,
                 ),
             },
-            "/healthz" if self.pages.is_healthy() => response("200 OK", PLAIN, "ok\n", has_body),
+            "/healthz" if self.is_healthy() => response("200 OK", PLAIN, "ok\n", has_body),
             "/healthz" => response(
                 "503 Service Unavailable",
                 PLAIN,
@@ -324,16 +337,26 @@ impl ServerLoop {
     }
 
     fn metrics(&mut self, is_open: bool) -> Option<String> {
-        let now = Instant::now();
-        if let Some((made, kind, text)) = &self.fresh
-            && *kind == is_open
-            && now.duration_since(*made) < FRESH
+        let kind = usize::from(is_open);
+        if let Some((made, text)) = &self.fresh[kind]
+            && made.elapsed() < FRESH
         {
             return Some(text.clone());
         }
         let text = self.pages.metrics(is_open)?;
-        self.fresh = Some((now, is_open, text.clone()));
+        self.fresh[kind] = Some((Instant::now(), text.clone()));
         Some(text)
+    }
+
+    fn is_healthy(&mut self) -> bool {
+        match self.health {
+            Some((asked, is_healthy)) if asked.elapsed() < FRESH => is_healthy,
+            _ => {
+                let is_healthy = self.pages.is_healthy();
+                self.health = Some((Instant::now(), is_healthy));
+                is_healthy
+            }
+        }
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 
-/// Counts how often the page is made.
-struct Fixed(Arc<AtomicU32>);
+/// Counts how often the page is made, and takes its time to say whether the shards answer.
+struct Fixed(Arc<AtomicU32>, Duration);
 
 impl Pages for Fixed {
     fn metrics(&self, is_open: bool) -> Option<String> {
@@ -18,6 +18,7 @@ impl Pages for Fixed {
     }
 
     fn is_healthy(&self) -> bool {
+        std::thread::sleep(self.1);
         true
     }
 
@@ -28,11 +29,13 @@ impl Pages for Fixed {
 
 fn server() -> (MetricsServer, Arc<AtomicU32>) {
     let made = Arc::default();
+    let pages = Fixed(Arc::clone(&made), Duration::ZERO);
+    (serving(pages), made)
+}
+
+fn serving(pages: Fixed) -> MetricsServer {
     let address = HostPort::new("127.0.0.1", 0).expect("an address");
-    (
-        MetricsServer::start(&address, false, Fixed(Arc::clone(&made))).expect("it listens"),
-        made,
-    )
+    MetricsServer::start(&address, false, pages).expect("it listens")
 }
 
 fn said(server: &MetricsServer, request: &[u8]) -> String {
@@ -95,9 +98,29 @@ fn the_silent_make_room_and_a_flood_makes_few_pages() {
     let silent: Vec<TcpStream> = (0..3 * limits::METRICS_GUESTS)
         .map(|_| TcpStream::connect(server.address()).expect("it listens"))
         .collect();
-    let scrape = |_| said(&server, b"GET /metrics HTTP/1.1\r\n\r\n").ends_with("plain\n");
+    let open = b"GET /metrics HTTP/1.1\r\naccept: application/openmetrics-text\r\n\r\n";
+    let scrape = |_| {
+        said(&server, b"GET /metrics HTTP/1.1\r\n\r\n").ends_with("plain\n")
+            && said(&server, open).ends_with("# EOF\n")
+    };
     assert!((0..500).all(scrape));
-    // A page each tenth of a second, however long the machine took.
-    assert!(made.load(Ordering::SeqCst) < 250, "{made:?}");
+    // A page of each kind in each tenth of a second, however long the machine took.
+    assert!(made.load(Ordering::SeqCst) < 500, "{made:?}");
     drop(silent);
+}
+
+#[test]
+fn a_page_that_takes_long_is_no_delay_of_those_behind_it() {
+    let server = serving(Fixed(Arc::default(), PATIENCE + Duration::from_millis(300)));
+    let connect = || TcpStream::connect(server.address()).expect("it listens");
+    let (mut slow, mut quick) = (connect(), connect());
+    slow.write_all(b"GET /healthz HTTP/1.1\r\n\r\n")
+        .expect("written");
+    std::thread::sleep(Duration::from_millis(300));
+    quick.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("written");
+    for socket in [&mut slow, &mut quick] {
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    }
 }
