@@ -194,6 +194,12 @@ impl Core {
         self.try_cell(slot, pending_send.is_dead, &pending_send.cell)
     }
 
+    /// True for what is longer than a bound itself.
+    const fn never_fits(&self, bytes: u64) -> bool {
+        let limits = self.table.limits();
+        bytes > limits.parked_bytes || bytes > limits.parked_bytes_per_step
+    }
+
     /// What a value occupies if it is kept here: of a lease that is to go to a peer, a copy is.
     fn keeps(&self, slot: &Slot, tensor: &Tensor) -> u64 {
         let way = self.keys.at(slot.key).map(|entry| entry.way);
@@ -214,14 +220,10 @@ impl Core {
             return Ok(Tried::Sent(NO_LINK));
         };
         let bytes = self.keeps(&slot, &tensor);
-        let limits = self.table.limits();
-        let longest = limits.parked_bytes.min(limits.parked_bytes_per_step);
+        let never_fits = self.never_fits(bytes);
         let refusal = if self.send_queue.has_slot(&slot) {
             self.send_queue.bound_of(slot.step)
-        } else if self.needs_no_room(&slot, bytes)
-            || self.goes_home(&slot, &tensor)
-            || bytes > longest
-        {
+        } else if self.needs_no_room(&slot, bytes) || self.goes_home(&slot, &tensor) || never_fits {
             // What is longer than the bound goes at once or is refused: there would be no end to its wait.
             None
         } else {
@@ -239,7 +241,7 @@ impl Core {
             Ok(link) => Ok(Tried::Sent(link)),
             Err(status) => {
                 cell.put_back(tensor);
-                if is_for_room(&status) && bytes <= longest {
+                if is_for_room(&status) && !never_fits {
                     let refusal = self.table.room(slot.step, bytes).err();
                     let refusal = refusal.unwrap_or(Refusal::ParkedBytes);
                     return Ok(Tried::Waits(slot, bytes, refusal));
@@ -450,7 +452,10 @@ impl Shard {
             let queue = &self.core.send_queue;
             let is_first = queue.first_at(&slot) == Some(turn);
             let is_head = queue.head_of(slot.step) == Some(turn);
-            let goes = if is_first && self.core.needs_no_room(&slot, bytes) {
+            let goes = if is_first
+                && (self.core.needs_no_room(&slot, bytes) || self.core.never_fits(bytes))
+            {
+                // What never fits is refused: there would be no end to its wait.
                 Ok(())
             } else if !is_head || queue.is_shut_before(turn) {
                 if is_first {
@@ -512,12 +517,16 @@ impl Shard {
             }
             Err(status) => {
                 cell.put_back(tensor);
-                if is_for_room(&status) {
+                if is_for_room(&status) && !self.core.never_fits(bytes) {
                     let refusal = self.core.table.room(slot.step, bytes).err();
                     return Err(refusal.unwrap_or(Refusal::ParkedBytes));
                 }
                 if let Some(blocked) = self.core.send_queue.leave(turn) {
+                    let is_heard = blocked.is_heard();
                     blocked.fail(&status);
+                    if !is_heard {
+                        self.core.lost(slot.step, &status);
+                    }
                 }
                 Ok(())
             }

@@ -24,7 +24,7 @@ pub(crate) struct BlockedSend {
     /// The bound it met last.
     pub(crate) refusal: Refusal,
     /// Its place among the waiting sends; none if its sender was already told that it was taken.
-    pub(crate) _permit: Option<Permit>,
+    pub(crate) permit: Option<Permit>,
 }
 
 /// A slot, in an order of no meaning.
@@ -78,7 +78,7 @@ impl BlockedSend {
             since: now,
             cell,
             refusal,
-            _permit: None,
+            permit: None,
         }
     }
 
@@ -86,9 +86,14 @@ impl BlockedSend {
     pub(crate) fn until(self, deadline: Nanos, permit: Permit) -> Self {
         Self {
             deadline,
-            _permit: Some(permit),
+            permit: Some(permit),
             ..self
         }
+    }
+
+    /// True if its sender hears what becomes of it.
+    pub(crate) const fn is_heard(&self) -> bool {
+        self.permit.is_some()
     }
 
     /// Ends its wait with a failure. The tensor stays where its sender finds it.

@@ -427,6 +427,46 @@ fn a_value_longer_than_the_bound_does_not_wait() {
 }
 
 #[test]
+fn a_value_longer_than_the_bound_ends_its_wait_when_it_is_first() {
+    let mut bench = Bench::new();
+    bench.send(S1, &key("x"), 500, 1).unwrap();
+    let [other, behind, after] = [(350, 2), (601, 3), (100, 4)]
+        .map(|(len, mark)| bench.send_in_turn(S1, &key("y"), len, mark));
+    assert!(other.take().is_none(), "it waits for room");
+    assert!(
+        behind.take().is_none(),
+        "it stands behind a value of its key"
+    );
+    assert_eq!(bench.recv(S1, &key("x")), Some(1));
+    assert_eq!(reason(other.take()), "sent");
+    // There will never be room for it, and what stands behind it does not wait for it.
+    assert_eq!(reason(behind.take()), "PARKED_BYTES_OF_STEP");
+    assert!(behind.take_tensor().is_some());
+    assert_eq!(reason(after.take()), "sent");
+    assert_eq!(bench.recv(S1, &key("y")), Some(2));
+    assert_eq!(bench.recv(S1, &key("y")), Some(4));
+    assert_eq!(bench.solo.stats().waiting_sends, 0);
+}
+
+/// The same of one whose sender was told that it was taken.
+#[test]
+fn a_taken_value_that_is_refused_in_its_turn_fails_its_step() {
+    let mut bench = Bench::new();
+    bench.send(S1, &key("x"), 600, 1).unwrap();
+    for (len, mark) in [(350, 2), (601, 3)] {
+        bench.solo.send_unheard(S1, &key("y"), tensor(len, mark));
+    }
+    let waiting = bench.solo.recv(S1, &key("z"), Nanos::NEVER);
+    bench.settle();
+    assert_eq!(bench.solo.stats().waiting_sends, 2);
+    assert!(waiting.take().is_none());
+    assert_eq!(bench.recv(S1, &key("x")), Some(1));
+    let status = waiting.take().unwrap().unwrap_err();
+    assert_eq!(status.reason(), "PARKED_BYTES_OF_STEP", "{status}");
+    assert_eq!(bench.solo.stats().waiting_sends, 0);
+}
+
+#[test]
 fn no_more_wait_than_may() {
     let mut bench = Bench::new();
     bench.send(S1, &key("full"), 600, 1).unwrap();
@@ -787,8 +827,11 @@ proptest! {
         }
         for (at, slot) in owed.iter_mut().enumerate() {
             let (step, key) = (StepId(at as u64 / 3), &keys[at % 3]);
-            slot.retain(|(_, sending)| !is_refused(sending.as_ref()));
-            while let Some((serial, _)) = slot.pop_front() {
+            while let Some((serial, sending)) = slot.pop_front() {
+                // What is longer than its step's bound is refused when it is the first, unless it is waited for.
+                if is_refused(sending.as_ref()) {
+                    continue;
+                }
                 let waiting = bench.solo.recv(step, key, Nanos::NEVER);
                 bench.settle();
                 prop_assert_eq!(waiting.take().map(read), Some(serial));
