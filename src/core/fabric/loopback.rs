@@ -57,4 +57,4 @@ impl Default for LoopbackPort {
     }
 }
 
-super::ring_port::forward_port!(LoopbackPort);
+super::ring_port::forward::forward_port!(LoopbackPort);

@@ -52,4 +52,4 @@ impl Default for ShmPort {
     }
 }
 
-super::ring_port::forward_port!(ShmPort);
+super::ring_port::forward::forward_port!(ShmPort);
