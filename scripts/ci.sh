@@ -20,7 +20,6 @@ deny_version=0.20.2
 seeds="${SEEDS:-300}"
 
 steps=(tools fmt clippy test long capi python doc book sim counts nemesis metrics soft-roce deny fuzz torch)
-# Asked for by name: then it fails where it cannot run.
 is_asked=""
 timings=""
 warnings=""
@@ -30,6 +29,12 @@ trap 'status=$?; [ $status -eq 0 ] || printf "\nci: FAILED in step %s (exit %d)\
 warn() {
     warnings+="  $*"$'\n'
     printf 'ci: WARNING: %s\n' "$*"
+}
+
+# What cannot be done here is said loudly; asked for by name, that fails, with 3.
+cannot() {
+    [ -z "$is_asked" ] || { printf 'ci: %s\n' "$*" >&2; return 3; }
+    warn "$*"
 }
 
 # All steps together end within an hour: those that may be left out say how long they may take, and are left out, loudly,
@@ -141,16 +146,14 @@ step_doc() {
     if command -v python3 >/dev/null; then
         scripts/public-api.sh check
     else
-        [ -z "$is_asked" ] || { echo "doc: there is no python3" >&2; return 1; }
-        warn "the library's public face NOT compared: there is no python3"
+        cannot "the library's public face NOT compared: there is no python3"
     fi
 }
 
 # The book's pages that the program makes are those of this program. tests/tidy checks summary and links.
 step_book() {
     if ! command -v python3 >/dev/null; then
-        [ -z "$is_asked" ] || { echo "book: there is no python3" >&2; return 1; }
-        warn "pages of the book NOT compared: there is no python3"
+        cannot "pages of the book NOT compared: there is no python3"
         return
     fi
     cargo build --locked --quiet
@@ -187,7 +190,7 @@ step_sizes() {
 step_nemesis() {
     local probe="nm-probe-$$"
     if [ "$(id -u)" -ne 0 ] || ! ip netns add "$probe" 2>/dev/null; then
-        warn "nemesis skipped: there are no network namespaces here (they need root and iproute2)"
+        cannot "nemesis skipped: there are no network namespaces here (they need root and iproute2)"
         return
     fi
     ip netns del "$probe"
@@ -198,23 +201,19 @@ step_nemesis() {
 # Real queue pairs in a guest that QEMU emulates, some six minutes. What cannot be had here, or does not come to its end
 # on a slow machine, is said loudly; asked for by name, this step fails then.
 step_soft-roce() {
-    local cannot="" status=0
+    local reason status=0
     has_time soft-roce 720 "RDMA NOT tested" || return 0
     if timeout "${SOFT_ROCE_PREPARE_SECONDS:-420}" scripts/soft-roce.sh prepare; then
         TIMEOUT="${SOFT_ROCE_SECONDS:-470}" scripts/soft-roce.sh || status=$?
         case "$status" in
-            124) cannot="the guest did not come to its end in ${SOFT_ROCE_SECONDS:-470} s" ;;
-            125) cannot="the guest could not be built or run" ;;
+            124) reason="the guest did not come to its end in ${SOFT_ROCE_SECONDS:-470} s" ;;
+            125) reason="the guest could not be built or run" ;;
             *) return "$status" ;;
         esac
     else
-        cannot="the guest could not be prepared: its packages are unavailable (apt-get update, python3, cc)"
+        reason="the guest could not be prepared: its packages are unavailable (apt-get update, python3, cc)"
     fi
-    if [ -n "$is_asked" ]; then
-        echo "soft-roce: $cannot" >&2
-        return 1
-    fi
-    warn "RDMA NOT tested: $cannot"
+    cannot "RDMA NOT tested: $reason"
 }
 
 # A real Prometheus over two tasks. Asked for by name it must run; among all steps it says loudly where it cannot.
@@ -222,8 +221,8 @@ step_metrics() {
     cargo build --locked --quiet
     local status=0
     RENDEZ="$PWD/target/debug/rendez" scripts/prometheus.sh || status=$?
-    if [ "$status" -eq 3 ] && [ -z "$is_asked" ]; then
-        warn "metrics NOT scraped by a real Prometheus: its package cannot be had here"
+    if [ "$status" -eq 3 ]; then
+        cannot "metrics NOT scraped by a real Prometheus: its package cannot be had here"
         return
     fi
     return "$status"
@@ -233,7 +232,7 @@ step_metrics() {
 step_fuzz() {
     has_time fuzz 720 "parsers NOT fuzzed" || return 0
     if ! cargo +nightly --version >/dev/null 2>&1; then
-        warn "fuzzing skipped: there is no nightly toolchain"
+        cannot "fuzzing skipped: there is no nightly toolchain"
         return
     fi
     scripts/fuzz.sh "${FUZZ_SECONDS:-5}"
@@ -242,7 +241,7 @@ step_fuzz() {
 # Each sanitizer wants a build of everything, its own: minutes on two cores, so it is no step of every run.
 step_sanitize() {
     if ! cargo +nightly --version >/dev/null 2>&1; then
-        warn "sanitizers skipped: there is no nightly toolchain"
+        cannot "sanitizers skipped: there is no nightly toolchain"
         return
     fi
     scripts/sanitize.sh
@@ -270,7 +269,7 @@ step_deny() {
         warn "advisories checked against an OLD copy: the advisory database could not be reached"
         cargo deny --offline "${config[@]}" check advisories
     else
-        warn "advisories NOT checked: the advisory database could not be reached and no copy of it is here"
+        cannot "advisories NOT checked: the advisory database could not be reached and no copy of it is here"
     fi
 }
 
