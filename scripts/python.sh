@@ -3,12 +3,14 @@
 # runs there its tests, the examples of its pages, and the type checkers.
 #
 #   scripts/python.sh                 all of it, with `python3`, or with PYTHON=…
+#   scripts/python.sh prepare         only what a test needs: the wheel, and the environments
+#   scripts/python.sh test            only tests what was prepared
 #   scripts/python.sh wheel           only builds the wheel, into target/python/wheels; with the command: COMMAND=1
 #   scripts/python.sh sdist           the source distribution, and the wheel that is built of it
 #   scripts/python.sh freethreaded    a wheel for a free-threaded interpreter, PYTHON=…, and its tests; where PYTHON is
 #                                     none, the wheel for 3.14t alone, which is NOT tested then
 #
-# PROFILE=dev (as usual) or release. Exits with 3 where what it needs cannot be had.
+# PROFILE=dev (as usual) or release. Exits with 3 where what it needs cannot be had, and with nothing else then.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,7 +21,10 @@ wheels="$made/wheels"
 # What the tests want beside the wheel. typing_extensions is there for mypy under 3.11.
 wanted=(pytest hypothesis numpy ml_dtypes anyio trio uvloop mypy typing_extensions)
 
+# pytest ends with 3, too, and what takes too long with 124: those are failures.
+trap 'case $? in 3 | 124) echo "python: FAILED" >&2; exit 1 ;; esac' EXIT
 cannot() {
+    trap - EXIT
     echo "python: $*" >&2
     exit 3
 }
@@ -70,6 +75,13 @@ bare() {
     env -i HOME="$HOME" LANG=C.UTF-8 PATH=/usr/bin:/bin "$@"
 }
 
+prepare() {
+    wheel "$@"
+    environment "$version" "${wanted[@]}"
+    # A driver of devices, played in memory.
+    cargo build --locked --quiet -p rendez-played-cuda
+}
+
 install_and_test() {
     local at="$made/$version" file
     file="$(echo "$wheels"/*.whl)"
@@ -78,7 +90,6 @@ install_and_test() {
     "$python" -m venv "$made/empty"
     bare "$made/empty/bin/pip" install --quiet --disable-pip-version-check --no-index "$file"
     bare "$made/empty/bin/python" -c 'import rendez; print("rendez", rendez.__version__, rendez.Code.OK.name)'
-    environment "$version" "${wanted[@]}"
     bare "$at/bin/pip" install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall "$file"
     # Not beside the sources, whose package has no extension.
     rm -rf "$made/tests" && cp -r src/python/tests "$made/tests"
@@ -88,8 +99,6 @@ install_and_test() {
     cp src/book/howto/python-calls.md "$made/tests/pages/calls.md"
     cp README.md "$made/tests/pages/front.md"
     cp src/python/README.md "$made/tests/pages/package.md"
-    # A driver of devices, played in memory.
-    cargo build --locked --quiet -p rendez-played-cuda
     cp "${CARGO_TARGET_DIR:-target}/debug/librendez_played_cuda.so" "$made/tests/"
     (cd "$made/tests" && bare timeout 240 "$at/bin/python" -X dev -m pytest -c pyproject.toml --rootdir . -p no:cacheprovider .)
 }
@@ -99,7 +108,7 @@ check_types() {
     (cd "$made/tests" && bare timeout 120 "$at/bin/python" -m mypy --config-file pyproject.toml types_checked.py)
     (cd "$made/tests" && bare timeout 120 "$at/bin/python" -m mypy --config-file pyproject.toml -p rendez)
     # pyright is a program of Node's: of its packages this one brings both along.
-    if ! "$at/bin/pip" install --quiet --disable-pip-version-check basedpyright 2>/dev/null; then
+    if ! timeout 120 "$at/bin/pip" install --quiet --disable-pip-version-check basedpyright 2>/dev/null; then
         echo "python: WARNING: NOT checked by pyright: it cannot be had here" >&2
         return
     fi
@@ -126,7 +135,7 @@ case "${1:-all}" in
     freethreaded)
         case "$version" in
             *t)
-                wheel --no-default-features --features cuda,verbs,stages
+                prepare --no-default-features --features cuda,verbs,stages
                 install_and_test
                 ;;
             *)
@@ -135,11 +144,12 @@ case "${1:-all}" in
                 ;;
         esac
         ;;
-    all)
-        wheel
+    prepare) prepare ;;
+    all | test)
+        [ "${1:-}" = test ] || prepare
         install_and_test
         check_types
         echo "python: passed with CPython $version"
         ;;
-    *) echo "usage: scripts/python.sh [wheel|sdist|freethreaded]" >&2; exit 2 ;;
+    *) echo "usage: scripts/python.sh [prepare|test|wheel|sdist|freethreaded]" >&2; exit 2 ;;
 esac
