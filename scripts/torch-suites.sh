@@ -48,7 +48,16 @@ prepare() {
     fi
     # The wheel, with `rendez.torch`, and with the command if `tests` is to use it; and its extension, built against this
     # PyTorch.
-    COMMAND=$command PYTHON=$python PROFILE=${PROFILE:-release} scripts/python.sh wheel >/dev/null || cannot "the wheel was not built"
+    local built=0
+    COMMAND=$command PYTHON=$python PROFILE=${PROFILE:-release} scripts/python.sh wheel >/dev/null || built=$?
+    case $built in
+    0) ;;
+    3) cannot "what builds the wheel is unavailable" ;;
+    *)
+        echo "torch-suites: the wheel does not build" >&2
+        exit 1
+        ;;
+    esac
     "$environment/bin/pip" install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall \
         target/python/wheels/rendez-*.whl
     (cd src/torch && PATH=$environment/bin:$PATH python setup.py --quiet build_ext --inplace >"$reports/build.log" 2>&1) || {
