@@ -7,9 +7,10 @@
 #   scripts/ci.sh mutants      and whether the simulation finds what is broken on purpose (all of that: scripts/nightly.sh)
 #   scripts/ci.sh soft-roce    RDMA in an emulated guest; part of every run where QEMU's packages can be had
 #   SEEDS=1000 FUZZ_SECONDS=60 NEMESIS_SECONDS=600 scripts/ci.sh   more simulations, longer fuzzing, more faults
-# Changes nothing but target/, and installs what is missing: gcc, g++ and git (apt), rustfmt and clippy (rustup),
-# iproute2 (apt, as root), valgrind (apt), cargo-deny and, where there is a nightly toolchain, cargo-fuzz (built once into
-# target/tools, some five minutes each on two cores).
+# Changes nothing but target/ and ~/.cache, and installs what is missing: gcc, g++, git, valgrind, curl, python3 (apt),
+# iproute2 (apt, as root), rustfmt and clippy (rustup). Prometheus is unpacked into target/tools; cargo-deny and, where
+# there is a nightly toolchain, cargo-fuzz are built there once, some five minutes each on two cores. What the guest of
+# soft-roce wants (650 MB) and PyTorch (5 GB) are fetched once, into ~/.cache.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

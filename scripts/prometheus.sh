@@ -2,26 +2,40 @@
 # A real Prometheus scrapes two tasks of a cluster: that it takes their metrics in both formats, that promtool finds
 # nothing to say of them and of the alert rules, that each rule fires when it should and only then, that the dashboard is
 # in order and all its queries are answered, and that the 99th percentile of a stage can be asked back from it.
-#   scripts/prometheus.sh               needs prometheus, promtool, curl and python3 (installed if they can be)
+#   scripts/prometheus.sh               needs prometheus and promtool (unpacked into target/tools where they are missing),
+#                                       curl and python3 (installed)
 #   RENDEZ=target/release/rendez scripts/prometheus.sh
-# Ends with 0 if all held, 3 if no Prometheus is available. Leaves nothing behind.
+# Ends with 0 if all held, 3 if no Prometheus is available. Leaves nothing running.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+unpacked="$PWD/target/tools/prometheus"
+export PATH="$PATH:$unpacked/usr/bin"
 lacks() {
     local tool
-    for tool in prometheus promtool curl python3; do command -v "$tool" >/dev/null || echo "$tool"; done
+    for tool in "$@"; do command -v "$tool" >/dev/null || echo "$tool"; done
 }
-if [ -n "$(lacks)" ]; then
-    as_root=()
-    if [ "$(id -u)" -ne 0 ]; then as_root=(sudo -n); fi
-    # Its service must not start: this is a check, not an installation for use.
-    if ! { "${as_root[@]}" apt-get update -qq &&
-        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-            prometheus curl python3; } >/dev/null 2>&1 || [ -n "$(lacks)" ]; then
-        echo "prometheus.sh: not here, and cannot be installed:" $(lacks) >&2
-        exit 3
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+# Only unpacked: Debian starts the server of a package that it installs, then and with the machine.
+unpack() {
+    rm -rf "$unpacked" && mkdir -p "$unpacked"
+    (cd "$unpacked" && apt-get -qq -o APT::Sandbox::User="$(id -un)" download prometheus && dpkg -x prometheus_*.deb . &&
+        rm prometheus_*.deb)
+}
+obtain() {
+    if [ -n "$(lacks prometheus promtool)" ]; then unpack || { as_root apt-get update -qq && unpack; } || return; fi
+    if [ -n "$(lacks curl python3)" ]; then
+        as_root apt-get update -qq && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+            --no-install-recommends curl python3
     fi
+}
+obtain >/dev/null 2>&1 || true
+missing="$(lacks prometheus promtool curl python3)"
+if [ -n "$missing" ]; then
+    echo "prometheus.sh: not here, and cannot be had:" $missing >&2
+    exit 3
 fi
 if [ -z "${RENDEZ:-}" ]; then
     cargo build --locked --quiet
