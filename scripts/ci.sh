@@ -209,7 +209,7 @@ step_soft-roce() {
         TIMEOUT="${SOFT_ROCE_SECONDS:-470}" scripts/soft-roce.sh || status=$?
         case "$status" in
             124) reason="the guest did not come to its end in ${SOFT_ROCE_SECONDS:-470} s" ;;
-            125) reason="the guest could not be built or run" ;;
+            125) reason="the guest could not be run" ;;
             *) return "$status" ;;
         esac
     else

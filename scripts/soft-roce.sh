@@ -9,7 +9,8 @@
 # Installs nothing: packages are downloaded and unpacked into a cache folder (650 MB, RENDEZ_SOFT_ROCE). Wants apt-get
 # update to have run, python3, and a cc; no root, no /dev/kvm. Times under emulation mean nothing.
 # BUILT=DIR takes the four programs from there; FEATURES=verbs-linked,stages builds them with these and no others.
-# Exit code: the suite's own; 124 the guest hung, 125 it died. TIMEOUT=600 MEM=2G SMP=2 change the guest.
+# Exit code: the suite's own, 1 also if a program does not build or the guest dies of its tests; 124 the guest hung, 125 it
+# cannot be had or ended before. TIMEOUT=600 MEM=2G SMP=2 change the guest.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -137,7 +138,14 @@ boot() {
     code="${PIPESTATUS[0]}"
     set -e
     [ "$code" -ne 124 ] && [ "$code" -ne 137 ] || { echo "soft-roce: the guest hung" >&2; exit 124; }
-    [ -e "$shared/exit" ] || fail "the guest ended without a word (QEMU: $code)"
+    if [ ! -e "$shared/exit" ]; then
+        # Once tests run they may be what stopped its kernel.
+        if [ "$code" -eq 0 ] && grep -a '^== ' "$log" >/dev/null; then
+            echo "soft-roce: the guest ended in the midst of its tests" >&2
+            exit 1
+        fi
+        fail "the guest ended without a word (QEMU: $code)"
+    fi
     # Said again, where the end of a long log is all that is kept.
     if [ "$(cat "$shared/exit")" -ne 0 ]; then grep -aE 'FAILED|panicked at' "$log" >&2 || true; fi
     return "$(cat "$shared/exit")"
@@ -145,12 +153,10 @@ boot() {
 
 # A test program, as cargo built it.
 built() {
-    local found
-    if [ "$1" = rendez ]; then cargo build --locked --quiet --profile checked "${features[@]}" && echo target/checked/rendez; return; fi
-    found="$(cargo test --locked --no-run --profile checked --test "$1" "${features[@]}" --message-format=json 2>/dev/null |
-        sed -n 's/.*"name":"'"$1"'".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)"
-    [ -n "$found" ] || fail "$1 does not build"
-    echo "$found"
+    local made=(cargo test --no-run --test "$1")
+    if [ "$1" = rendez ]; then made=(cargo build --bin rendez); fi
+    "${made[@]}" --locked --quiet --profile checked "${features[@]}" --message-format=json-render-diagnostics |
+        sed -n 's/.*"name":"'"$1"'".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1
 }
 
 if [ "${1:-}" = prepare ]; then prepare; exit; fi
@@ -158,7 +164,7 @@ work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 for program in conformance verbs engine rendez; do
     if [ -n "${BUILT:-}" ]; then cp "$BUILT/$program" "$work/$program"; continue; fi
-    at="$(built "$program")"
+    at="$(built "$program")" && [ -n "$at" ] || { echo "soft-roce: $program does not build" >&2; exit 1; }
     # Without what only a debugger wants: the guest reads it over a slow wire.
     strip -S -o "$work/$program" "$at" 2>/dev/null || cp "$at" "$work/$program"
 done

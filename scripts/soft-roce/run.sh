@@ -9,6 +9,15 @@ run() {
     "$@" || { echo "== FAILED ($?): $*"; failed=$((failed + 1)); }
     echo "== $((SECONDS - began)) s"
 }
+# PROGRAM FILTER...: its tests whose names contain one of these, into `listed` and `all_listed`. One that cannot even
+# list them has failed.
+all_listed=""
+list() {
+    listed="$("./$1" --include-ignored --list "${@:2}")" ||
+        { echo "== FAILED ($?): $1 lists no tests"; failed=$((failed + 1)); }
+    listed="$(grep ': test$' <<<"$listed")"
+    all_listed+="$listed"$'\n'
+}
 # Beside the perftest of the same run. Times mean nothing here, so the bar does not: that there are figures does.
 beside() {
     local status=0
@@ -20,8 +29,8 @@ beside() {
 index_of() {
     grep -ls '^0000:0000:0000:0000:0000:ffff:' "/sys/class/infiniband/$1/ports/1/gids/"* | sed 's|.*/||' | head -n 1
 }
-./conformance --include-ignored --list "${names[@]}" | grep ': test$' >/dev/null &&
-    run "${over[@]}" ./conformance --include-ignored --test-threads=1 "${names[@]}"
+list conformance "${names[@]}"
+[ -z "$listed" ] || run "${over[@]}" ./conformance --include-ignored --test-threads=1 "${names[@]}"
 if [[ " ${names[*]} " == *" guest_ "* ]]; then
     cat >/tmp/cluster.toml <<'END'
 verbs_queue_pairs = 8
@@ -38,9 +47,17 @@ if [[ " ${names[*]} " == *" guest_ "* || " ${names[*]} " == *" bench "* ]]; then
 if [[ " ${names[*]} " == *" tls_kernel"* ]]; then
     engines=tls::values_survive_cuts_under_tls
     [[ " ${names[*]} " == *" tls_kernel "* ]] && engines=tls::
+    list engine "$engines"
+    [ -n "$listed" ] || { echo "== FAILED: engine has no test $engines"; failed=$((failed + 1)); }
     run env RENDEZ_TEST_KERNEL_TLS=1 ./engine --test-threads=1 --nocapture "$engines"
 fi
 # Its last test takes a device's link down.
-./verbs --include-ignored --list "${names[@]}" | grep ': test$' >/dev/null &&
-    run "${over[@]}" ./verbs --include-ignored --test-threads=1 --nocapture "${names[@]}"
+list verbs "${names[@]}"
+[ -z "$listed" ] || run "${over[@]}" ./verbs --include-ignored --test-threads=1 --nocapture "${names[@]}"
+for name in "${names[@]}"; do
+    if [ "$name" != bench ] && [[ "$all_listed" != *"$name"* ]]; then
+        echo "== FAILED: there is no test $name"
+        failed=$((failed + 1))
+    fi
+done
 [ "$failed" -eq 0 ]
