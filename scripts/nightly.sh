@@ -6,6 +6,7 @@
 #   FIRST=5000000 SEEDS=200000 NEMESIS_SECONDS=1800 scripts/nightly.sh    other worlds, and more of them
 #   OUT=path.md scripts/nightly.sh          writes there instead
 #   LOGS=folder scripts/nightly.sh          keeps what each part printed; target/nightly otherwise
+#   PATIENCE=12 scripts/nightly.sh          ends a part after so many times what --list says, or half an hour; 6 otherwise
 # A part that fails does not stop the others; then the script fails at its end. A part that cannot run here (no
 # nightly toolchain, no network namespaces) is marked as skipped, with the reason, and is no failure.
 set -euo pipefail
@@ -15,7 +16,8 @@ export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 # The timed ones first: they want a quiet machine, and nothing else runs then.
 all=(nemesis peers seeds graphs calls passes sizes deny torch mutants address thread fuzz soft-roce)
 out="${OUT:-bench/NIGHTLY.md}"
-logs="${LOGS:-target/nightly}"
+logs="$(readlink -m "${LOGS:-target/nightly}")"
+patience="${PATIENCE:-6}"
 # Other worlds every night, the same ones whenever that night is repeated: days since 1970.
 day=$(($(date -u +%s) / 86400))
 first="${FIRST:-$((day * 100000))}"
@@ -51,6 +53,10 @@ has_namespaces() {
     [ "$(id -u)" -eq 0 ] && ip netns add "$probe" 2>/dev/null && ip netns del "$probe"
 }
 
+has_ucx() {
+    [ -n "${UCX_PERFTEST:-}" ] || command -v ucx_perftest >/dev/null || [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null
+}
+
 has_torch() {
     compgen -G "$HOME/.cache/rendez/torch-*/bin/python" >/dev/null || [ -n "${RENDEZ_TORCH_ENV:-}" ] ||
         timeout 30 python3 -m pip index versions torch >/dev/null 2>&1
@@ -60,6 +66,7 @@ has_torch() {
 obstacle() {
     case "$1" in
         nemesis) has_namespaces || echo "no network namespaces (they need root and iproute2)" ;;
+        peers) has_ucx || echo "no ucx_perftest, and only root can install it" ;;
         torch) has_torch || echo "no PyTorch, and none can be fetched" ;;
         address | thread | fuzz) has_nightly || echo "no nightly toolchain" ;;
     esac
@@ -68,7 +75,7 @@ obstacle() {
 run() {
     case "$1" in
         nemesis) SEED="$nemesis_seed" scripts/nemesis.sh "$nemesis_seconds" ;;
-        peers) OUT="$PWD/$logs/peers.md" scripts/vs-peers.sh ;;
+        peers) OUT="$logs/peers.md" scripts/vs-peers.sh ;;
         seeds) FIRST="$first" SEEDS="$seeds" cargo test --locked --release --test sim seeds ;;
         # Each task that dies leaves descriptors in the process that plays it: no more worlds than these in one.
         graphs) FIRST="$first" SEEDS=3000 cargo test --locked --release --test sim graphs::graphs ;;
@@ -83,6 +90,24 @@ run() {
     esac
 }
 
+child=""
+trap '[ -z "$child" ] || { kill "$child"; wait "$child"; } 2>/dev/null; exit 130' INT TERM
+# Runs a part in a process group of its own, so that it ends with all that it started.
+bounded() {
+    local minutes status=0
+    minutes="$(describe "$1" | sed 's/.*(\([0-9]*\) min.*/\1/')"
+    minutes=$((minutes * patience > 30 ? minutes * patience : 30))
+    timeout --kill-after=60 $((minutes * 60)) bash -euo pipefail -c 'run "$1"' run "$1" &
+    child=$!
+    wait "$child" || status=$?
+    child=""
+    [ "$status" -ne 137 ] || status=124
+    [ "$status" -ne 124 ] || echo "nightly: $1 was ended after $minutes minutes"
+    return "$status"
+}
+export -f run
+export first seeds logs nemesis_seconds nemesis_seed fuzz_seconds
+
 if [ "${1:-}" = --list ]; then
     for part in "${all[@]}"; do printf '%-10s %s\n' "$part" "$(describe "$part")"; done
     exit 0
@@ -96,27 +121,7 @@ done
 mkdir -p "$logs" "$(dirname "$out")"
 commit="$(git rev-parse --short HEAD)"
 git diff --quiet HEAD -- || commit+=" with changes"
-rows=""
 failed=()
-for part in "${parts[@]}"; do
-    log="$logs/$part.log"
-    printf '\n== %s: %s\n' "$part" "$(describe "$part")"
-    reason="$(obstacle "$part")"
-    if [ -n "$reason" ]; then
-        printf 'skipped: %s\n' "$reason"
-        rows+="| $part | skipped: $reason | – | $(describe "$part" | sed 's/ ([0-9]* min)$//') |"$'\n'
-        continue
-    fi
-    began=$SECONDS
-    if run "$part" 2>&1 | tee "$log"; then
-        result=passed
-    else
-        result="**failed**"
-        failed+=("$part")
-    fi
-    rows+="| $part | $result | $((SECONDS - began)) s | $(describe "$part" | sed 's/ ([0-9]* min)$//') |"$'\n'
-done
-
 if [ ! -e "$out" ]; then
     cat >"$out" <<'HEAD'
 # Nightly
@@ -127,8 +132,30 @@ fi
 {
     printf '\n## %s, %s\n\n' "$(date -u +%F)" "$commit"
     printf '%s, %s cores, Linux %s.\n\n' "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)" "$(nproc)" "$(uname -r)"
-    printf '| part | result | took | what |\n|---|---|---|---|\n%s' "$rows"
+    printf '| part | result | took | what |\n|---|---|---|---|\n'
 } >>"$out"
+row() {
+    printf '| %s | %s | %s | %s |\n' "$1" "$2" "$3" "$(describe "$1" | sed 's/ ([0-9]* min)$//')" >>"$out"
+}
+for part in "${parts[@]}"; do
+    printf '\n== %s: %s\n' "$part" "$(describe "$part")"
+    reason="$(obstacle "$part")"
+    if [ -n "$reason" ]; then
+        printf 'skipped: %s\n' "$reason"
+        row "$part" "skipped: $reason" –
+        continue
+    fi
+    began=$SECONDS
+    status=0
+    bounded "$part" > >(tee "$logs/$part.log") 2>&1 || status=$?
+    case "$part $status" in
+        *" 0") result=passed ;;
+        "deny 3" | "torch 3" | "soft-roce 125") result="skipped: what it needs cannot be had" ;;
+        *" 124") result="**ended**, it took too long"; failed+=("$part") ;;
+        *) result="**failed**"; failed+=("$part") ;;
+    esac
+    row "$part" "$result" "$((SECONDS - began)) s"
+done
 printf '\nwritten to %s; logs in %s\n' "$out" "$logs"
 if [ "${#failed[@]}" -gt 0 ]; then
     echo "nightly: FAILED: ${failed[*]}" >&2
