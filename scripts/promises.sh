@@ -29,15 +29,14 @@ what_seeing_costs() {
 
 # One task that serves, and a client that spins; nothing is left behind.
 control_calls() {
-    local directory served
-    directory="$(mktemp -d)"
-    printf 'shards = 1\nshare_cores = true\n[cluster]\na = ["127.0.0.1:%d"]\n' "${BASE:-21000}" > "$directory/cluster.toml"
-    $rendez serve --config "$directory/cluster.toml" --job a --task 0 --poll busy > /dev/null &
-    served=$!
-    $rendez ping --config "$directory/cluster.toml" --require tcp --poll busy --count 10000 || true
-    kill -TERM "$served"
-    wait "$served" || true
-    rm -rf "$directory"
+    (
+        directory="$(mktemp -d)"
+        printf 'shards = 1\nshare_cores = true\n[cluster]\na = ["127.0.0.1:%d"]\n' "${BASE:-21000}" \
+            > "$directory/cluster.toml"
+        $rendez serve --config "$directory/cluster.toml" --job a --task 0 --poll busy > /dev/null &
+        trap 'kill -TERM $! 2>/dev/null; wait; rm -rf "$directory"' EXIT
+        $rendez ping --config "$directory/cluster.toml" --require tcp --poll busy --count 10000
+    )
     cargo run --release --quiet --manifest-path bench/tonic/Cargo.toml --target-dir target/tonic
 }
 
