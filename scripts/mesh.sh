@@ -33,7 +33,9 @@ start="$(date +%s%N)"
 up=$!
 
 # The most that each task had, in kilobytes: resident in all, of which its own, and of which shared memory. One process
-# looks at all tasks, twice a second: one for each task took half as much time as the tasks themselves.
+# looks at all tasks, twice a second: one for each task took half as much time as the tasks themselves. It is not waited
+# for: the time is that of the tasks.
+touch "$directory/memory"
 while kill -0 "$up" 2>/dev/null; do
     read -ra tasks < "/proc/$up/task/$up/children" || true
     files=("${tasks[@]/#//proc/}")
@@ -41,10 +43,13 @@ while kill -0 "$up" 2>/dev/null; do
          /^(VmHWM|RssAnon|RssShmem):/ { print path[3], $1, $2 }' "${files[@]/%//status}" \
         >> "$directory/memory" 2>/dev/null < /dev/null || true
     sleep 0.5
-done
+done &
+sampler=$!
 status=0
 wait "$up" || status=$?
 end="$(date +%s%N)"
+kill "$sampler" 2>/dev/null || true
+wait "$sampler" 2>/dev/null || true
 
 ways="$(grep -c 'every byte right' "$directory/log" || true)"
 awk -v ms=$(((end - start) / 1000000)) -v count="$count" -v ways="$ways" 'BEGIN {
