@@ -9,9 +9,11 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 seconds="${1:-20}"
-case "$seconds" in
-    '' | *[!0-9]*) echo "fuzz: the first argument is a number of seconds for each target, not '$seconds'" >&2; exit 2 ;;
-esac
+# For libFuzzer 0 is no bound.
+if [[ ! "$seconds" =~ ^[1-9][0-9]*$ ]]; then
+    echo "fuzz: the first argument is a number of seconds for each target, from 1, not '$seconds'" >&2
+    exit 2
+fi
 shift || true
 toolchain="${FUZZ_TOOLCHAIN:-nightly}"
 dir=tests/fuzz

@@ -11,7 +11,7 @@
 # Some values lie on devices, of a driver that is played in memory: they are read there by a task of the same host, and
 # copied for another; streams stall, processes die with leases out, and all memory comes home.
 # Hosts are network namespaces; it needs root and iproute2, and leaves nothing behind.
-#   scripts/nemesis.sh [SECONDS]              30 by default; builds the release program first
+#   scripts/nemesis.sh [SECONDS]              30 by default, 15 at least; builds the release program first
 #   SEED=7 scripts/nemesis.sh                 the same faults in the same order
 #   DETECTION=1000 scripts/nemesis.sh         with another failure_detection, in milliseconds
 #   NEMESIS=path/to/rendez-nemesis scripts/nemesis.sh
@@ -23,6 +23,11 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 seconds="${1:-30}"
+# The last eight are without faults.
+if [[ ! "$seconds" =~ ^[1-9][0-9]*$ ]] || [ "$seconds" -lt 15 ]; then
+    echo "nemesis: SECONDS is a whole number from 15, not '$seconds'" >&2
+    exit 2
+fi
 seed="${SEED:-$((RANDOM * 32768 + RANDOM))}"
 RANDOM=$((seed % 32768))
 detection_ms="${DETECTION:-300}"
