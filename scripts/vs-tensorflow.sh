@@ -9,10 +9,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 venv="${TENSORFLOW_VENV:-$PWD/target/tensorflow}"
-if [ ! -x "$venv/bin/python" ]; then
-    python3 -m venv "$venv"
-fi
 if ! "$venv/bin/python" -c 'import tensorflow' 2>/dev/null; then
+    # Without python3-venv the environment is made by half, and has no pip.
+    if [ ! -x "$venv/bin/pip" ]; then python3 -m venv "$venv"; fi
     "$venv/bin/pip" install --quiet tensorflow-cpu
 fi
 if [ -z "${RENDEZ:-}" ]; then
