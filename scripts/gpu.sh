@@ -20,12 +20,13 @@ mkdir -p "$made"
 build() {
     local card
     rm -f "$made/card"
-    card="$(cargo test --locked --release -p rendez --lib --no-run 2>&1 |
-        sed -n 's/^ *Executable .*(\(.*\))$/\1/p')"
+    # The compiler's errors go to where they can be read.
+    card="$(cargo test --locked --release -p rendez --lib --no-run --message-format=json-render-diagnostics |
+        sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')" || exit 1
     # Symbols take nine tenths of it.
     strip -o "$made/card" "$card"
     rm -f "$made"/*.whl
-    PROFILE=release scripts/python.sh wheel
+    PROFILE=release scripts/python.sh wheel || exit 1
     cp target/python/wheels/*.whl "$made/"
     # For PyTorch's own suites, and to build the extension fast.
     "$python" -m pip download --quiet --disable-pip-version-check --no-deps --dest "$made" expecttest ninja ||
