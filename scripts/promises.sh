@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Measures every promise of bench/PROMISES.md on this machine, in the order they stand there, and runs every test that
-# measures and is therefore ignored; prints what they print. Takes about seven minutes after it is built. Needs two free
-# cores: whatever else runs shows in p99 and above.
+# Measures on this machine the promises of bench/PROMISES.md that two cores can show without Python, PyTorch, TensorFlow
+# or valgrind, and prints what is measured; not those of RDMA, device memory and remote calls. Takes about
+# seven minutes after it is built. Needs two free cores: whatever else runs shows in p99 and above.
 #   scripts/promises.sh            all of them
 #   RUNS=3 scripts/promises.sh     three times: machines are noisy, quote the best
 set -euo pipefail
@@ -42,24 +42,24 @@ control_calls() {
 
 for run in $(seq "${RUNS:-1}"); do
     printf '\n#### run %s, load %s\n' "$run" "$(cut -d' ' -f1 /proc/loadavg)"
-    say "1-3  cross-process, small, both ready: half round trips against the raw cache line"
+    say "1-4  cross-process, small, both ready: half round trips against the raw cache lines"
     $rendez bench --size 4,64,1KiB --baseline --duration 2s
-    say "4    the same from application threads"
-    $rendez bench --size 4 --from thread --duration 2s
-    say "5    cross-process by lease, bytes not touched: constant in size"
+    say "5    the same from application threads"
+    $rendez bench --size 4,64,1KiB --from thread --duration 2s
+    say "6-7  cross-process by lease, bytes not touched: constant in size"
     $rendez bench --size 64KiB,64MiB --baseline --duration 1s
-    say "6    16 MiB written in place, handed over, read in place: the whole cycle (rtt) against the raw one"
+    say "8    16 MiB written in place, handed over, read in place: the whole cycle (rtt) against the raw one"
     $rendez bench --size 16MiB --touch --baseline --duration 2s --json
-    say "7    between two cores of one process"
+    say "9    between two cores of one process"
     $rendez bench --transport loopback --size 4 --baseline --duration 2s
-    say "8    send and receive within one shard"
+    say "10   send and receive within one shard"
     $rendez bench rate --transport local --size 4 --duration 2s
-    say "9    small tensors one way, cross-process"
+    say "11   small tensors one way, cross-process"
     $rendez bench rate --size 4 --duration 2s
-    say "10   1 and a million parked keys, received at random in bursts of 64"
+    say "13   1 and a million parked keys, received at random in bursts of 64"
     $rendez bench rate --transport local --size 4 --parked 1 --duration 1s
     $rendez bench rate --transport local --size 4 --parked 1000000 --duration 2s
-    say "11   rendez demo"
+    say "14   rendez demo"
     ( TIMEFORMAT='%R s wall'; time $rendez demo >/dev/null )
 
     say "beside UCX and iceoryx2   the same hand-overs by those, in turns (installs ucx-utils)"
@@ -69,20 +69,20 @@ for run in $(seq "${RUNS:-1}"); do
     $rendez bench --transport tcp --size 64 --baseline --duration 500ms
     say "across machines 2     tcp, 16 MiB stream at its receiver against a bare socket's"
     $rendez bench rate --transport tcp --size 16MiB --baseline --duration 500ms --warmup 200ms
-    say "across machines 3     a TCP port with 255 idle peers beside the busy one"
+    say "across machines 3, 8-9  a TCP port with 255 idle peers beside the busy one; streams under TLS"
     cargo test --release --locked --quiet --test conformance bare_socket -- --ignored --nocapture
     say "across machines 4     a call of the control plane, 64 B, whole round trips; and tonic's, half round trips"
     control_calls
     say "across machines 5-6   connect with a secret, and with TLS"
     cargo test --release --locked --quiet --test costs -- --ignored connect:: --nocapture
-    say "across machines 7-8   16 and 64 tasks, fully meshed, and what they hold"
+    say "across machines 7, 10   16 and 64 tasks, fully meshed, and what they hold"
     scripts/mesh.sh 16
     scripts/mesh.sh 64
 
-    say "reliability 1-4      real processes under faults: the worst of each bound (as root)"
+    say "reliability 1-4      a minute of real processes under faults: the worst of each bound (as root)"
     SEED=1 scripts/nemesis.sh 60
 
-    say "seen 1 and 4          what stages and recorder cost, and whether the stages leave nothing out"
+    say "seen 1, 4 and 5       what stages and recorder cost, and whether the stages leave nothing out"
     what_seeing_costs
     $rendez bench --size 4,64,1KiB --duration 2s --json | \
         grep -o '"bytes":[0-9]*\|"stage_sum_over_mean":[0-9.]*\|"timed_over_all":[0-9.]*' | uniq
