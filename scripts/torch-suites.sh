@@ -88,9 +88,9 @@ before() {
 
 # Tests that older versions cannot pass skip themselves: PyTorch 2.12 lends `monitored_barrier` to no backend but gloo, and
 # 2.9 tells no reason why a checkpoint cannot be read.
-tests=117
+tests=117 leftovers=6
 if before 2.15; then tests=115; fi
-if before 2.12; then tests=111; fi
+if before 2.12; then tests=111 leftovers=4; fi
 
 # Under gloo's name PyTorch's own code looks for options that only the newest lets a backend of another have.
 gloo_name() {
@@ -103,7 +103,10 @@ gloo_name() {
 
 suite() {
     case $1 in
-    tests) run tests "$tests" 0 tests ;;
+    tests)
+        run tests "$tests" 0 tests
+        run leftovers "$leftovers" 0 ../python/tests/test_checkpoint_leftovers.py
+        ;;
     rpc) SUITE=generic run rpc 365 0 suites/rpc_suite.py ;;
     rpc-tcp) RENDEZ_REQUIRE=tcp RENDEZ_LISTEN=127.0.0.1:0 SUITE=generic run rpc-tcp 365 0 suites/rpc_suite.py ;;
     faulty) SUITE=faulty run faulty 28 0 suites/rpc_suite.py ;;

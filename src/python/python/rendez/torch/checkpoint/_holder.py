@@ -16,10 +16,12 @@ import torch
 from ... import Engine
 from ..._errors import InvalidArgument, NotFound
 from . import _files, _words
-from ._words import ABOUT, BEGIN, COMMIT, FETCH, FIND_PUSH, PUT, STEP, TAKE_PUSH
+from ._words import ABOUT, BEGIN, COMMIT, FETCH, FIND_PUSH, PUT, TAKE_PUSH
 
 #: Seconds that a value may take to be sent or to come while a call is carried out.
 PATIENCE = 60.0
+#: Seconds after which what a reader asked for, and did not take, goes at the latest.
+FETCHED = 3600.0
 
 _holders = weakref.WeakKeyDictionary()
 _lock = threading.RLock()
@@ -216,14 +218,15 @@ class Holder:
 
     def _fetch(self, caller, payload):
         asked = _words.read(payload, caller)
-        save, edge = str(asked.get("save")), str(asked.get("edge"))
+        save, number = str(asked.get("save")), _words.step_of(asked, caller)
         if asked.get("items") == "metadata":
             with self._lock:
                 metadata = self._open(save).metadata
             values = [metadata]
         else:
             values = [self.part(save, one, caller) for one in _pieces(caller, asked)]
-        send(self.engine, caller, edge, values)
+        # The reader ends it, unless it is lost.
+        send(self.engine.step(number, deadline=FETCHED), self.engine.task, caller, values)
         return b"{}"
 
     def part(self, save, asked, caller):
@@ -246,16 +249,16 @@ class Holder:
 
     def _put(self, caller, payload):
         said = _words.read(payload, caller)
-        save, edge = str(said.get("save")), str(said.get("edge"))
-        numbers = []
-        step = self.engine.step(STEP)
-        for dtype, shape in _pieces(caller, said):
-            dtype = _words.dtype_named(dtype, caller)
-            value = step.recv(_words.key(caller, self.engine.task, edge)).wait(PATIENCE)
-            item = Item(value, dtype, torch.Size(shape))
-            seen = item.view(caller)
-            # What lies in the writer's memory goes with the writer.
-            numbers.append(self.put(save, copied(self.engine, seen) if value.path == "lease" else item))
+        save, numbers = str(said.get("save")), []
+        key = _words.key(caller, self.engine.task)
+        with self.engine.step(_words.step_of(said, caller)) as step:
+            for dtype, shape in _pieces(caller, said):
+                dtype = _words.dtype_named(dtype, caller)
+                value = step.recv(key).wait(PATIENCE)
+                item = Item(value, dtype, torch.Size(shape))
+                seen = item.view(caller)
+                # What lies in the writer's memory goes with the writer.
+                numbers.append(self.put(save, copied(self.engine, seen) if value.path == "lease" else item))
         return _words.written({"numbers": numbers})
 
     def _commit(self, caller, payload):
@@ -285,9 +288,9 @@ def bytes_held(engine, data):
     return Item(held.freeze(), torch.uint8, torch.Size([len(data)]))
 
 
-def send(engine, to, edge, values):
-    """Sends values by one key, in order."""
-    step, key = engine.step(STEP), _words.key(engine.task, to, edge)
+def send(step, source, to, values):
+    """Sends values in order."""
+    key = _words.key(source, to)
     for value in values:
         step.send_wait(key, value).wait(PATIENCE)
 

@@ -1,8 +1,8 @@
 """The reader: `torch.distributed.checkpoint` loads what a holder keeps, in any number of processes."""
 
+import contextlib
 import dataclasses
 import io
-import secrets
 import time
 
 import torch
@@ -14,7 +14,7 @@ from torch.futures import Future
 from ..._errors import NotFound, PermissionDenied, Unavailable, Unimplemented
 from . import _metadata, _words
 from ._holder import PATIENCE, Holder, own_engine
-from ._words import ABOUT, FETCH, STEP
+from ._words import ABOUT, FETCH
 
 #: Seconds between two questions for what is not there yet.
 _AGAIN = 0.05
@@ -28,7 +28,6 @@ class Source:
         self.task = place.told(engine)
         self.is_own = self.task == engine.task
         self.patience = patience
-        self._edge = f"checkpoint.get.{secrets.token_hex(8)}"
 
     def metadata(self, name, until):
         """The metadata of a checkpoint, waited for until that time."""
@@ -43,14 +42,7 @@ class Source:
                 if time.monotonic() + _AGAIN >= until:
                     raise
                 time.sleep(_AGAIN)
-        key = _words.key(self.task, self.engine.task, self._edge)
-        receive = self.engine.step(STEP).recv(key).start()
-        try:
-            self._ask(FETCH, {"save": said.get("save"), "edge": self._edge, "items": "metadata"})
-            value = receive.wait(self.patience)
-        except BaseException:
-            receive.cancel()
-            raise
+        (value,) = self._fetched(said.get("save"), "metadata", 1)
         return _metadata.unpack(bytes(memoryview(value)), self.task)
 
     def is_near(self):
@@ -64,23 +56,20 @@ class Source:
             holder = Holder.of(self.engine)
             yield from (holder.part(save, one[:3], self.task) for one in wanted)
             return
-        step, key = self.engine.step(STEP), _words.key(self.task, self.engine.task, self._edge)
         for batch in _batches(wanted):
-            asked = {"save": save, "edge": self._edge, "items": [one[:3] for one in batch]}
-            receives = [step.recv(key).start() for _ in batch]
-            try:
-                self._ask(FETCH, asked)
-                for receive in receives:
-                    yield receive.wait(self.patience)
-            except BaseException:
-                # What comes late is for nobody.
-                self._edge = f"checkpoint.get.{secrets.token_hex(8)}"
-                for receive in receives:
-                    receive.cancel()
-                raise
+            yield from self._fetched(save, [one[:3] for one in batch], len(batch))
 
-    def _ask(self, method, said):
-        return _words.call(self.engine, self.task, method, said, self.patience)
+    def _fetched(self, save, items, count):
+        step, key = self.engine.step(_words.new_step()), _words.key(self.task, self.engine.task)
+        try:
+            receives = [step.recv(key).start() for _ in range(count)]
+            asked = {"save": save, "step": step.id, "items": items}
+            _words.call(self.engine, self.task, FETCH, asked, self.patience)
+            for receive in receives:
+                yield receive.wait(self.patience)
+        finally:
+            # For the holder too: what was not taken goes.
+            step.abort("it was taken, or given up")
 
 
 def _batches(wanted):
@@ -193,9 +182,10 @@ class RendezReader(StorageReader):
                 nbytes = read.lengths.numel() * self._about[read.storage_index.fqn].properties.dtype.itemsize
                 wanted.append((stored.number, *part, nbytes))
                 uses.append(([read], True))
-        for value, (reads, is_part) in zip(source.items(self._save, wanted), uses, strict=True):
-            for read in reads:
-                self._use(source, value, read, planner, is_part)
+        with contextlib.closing(source.items(self._save, wanted)) as values:
+            for value, (reads, is_part) in zip(values, uses, strict=True):
+                for read in reads:
+                    self._use(source, value, read, planner, is_part)
 
     def _use(self, source, value, read, planner, is_part):
         if read.type == LoadItemType.BYTE_IO:

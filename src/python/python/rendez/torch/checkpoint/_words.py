@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import re
+import secrets
 
 import torch
 
@@ -17,8 +18,9 @@ log = logging.getLogger("rendez.torch.checkpoint")
 FIND_PUSH, TAKE_PUSH = 49, 50
 ABOUT, FETCH, BEGIN, PUT, COMMIT = 56, 57, 58, 59, 60
 
-#: The step of checkpoints: none of those that programs count up from zero, and not that of pushes.
-STEP = 2**64 - 3
+#: The steps of checkpoints, one for each exchange: none of those that programs count up from zero, and not that of
+#: pushes. Who asks ends it for both.
+STEPS = range(2**63, 2**63 + 2**62)
 #: The step of pushes.
 PUSH_STEP = 2**64 - 2
 
@@ -99,9 +101,22 @@ def machine():
         return f"{file.read().strip()}/{os.readlink('/proc/self/ns/net')}"
 
 
-def key(source, destination, edge):
+def key(source, destination, edge="checkpoint"):
     """A key from one task to another."""
     return Key(source, destination, edge)
+
+
+def new_step():
+    """The number of a step for one exchange."""
+    return STEPS.start + secrets.randbelow(len(STEPS))
+
+
+def step_of(said, peer):
+    """The number of the step that a peer has chosen."""
+    number = said.get("step")
+    if not isinstance(number, int) or number not in STEPS:
+        raise malformed(peer, f"{number} is no step of a checkpoint's")
+    return number
 
 
 def written(what):

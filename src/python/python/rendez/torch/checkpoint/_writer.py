@@ -3,7 +3,6 @@
 import collections
 import copy
 import dataclasses
-import itertools
 import secrets
 
 import torch
@@ -54,7 +53,6 @@ class RendezWriter(StorageWriter, AsyncStager):
         #: The save that was written last.
         self._written = None
         self._staged = {}
-        self._batches = itertools.count()
 
     @property
     def place(self):
@@ -203,11 +201,11 @@ class RendezWriter(StorageWriter, AsyncStager):
             return [self._holder.put(save, held) for held in helds]
         if not helds:
             return []
-        # Of each batch by a key of its own: what an earlier one left is for nobody.
-        edge = f"checkpoint.put.{save}.{next(self._batches)}"
-        send(self.engine, self._to.task, edge, [held.tensor for held in helds])
         items = [[str(held.dtype).removeprefix("torch."), list(held.shape)] for held in helds]
-        said = self._call(PUT, {"save": save, "edge": edge, "items": items})
+        # In a step of its own: where it fails, what the holder did not take goes.
+        with self.engine.step(_words.new_step()) as step:
+            send(step, self.engine.task, self._to.task, [held.tensor for held in helds])
+            said = self._call(PUT, {"save": save, "step": step.id, "items": items})
         numbers = said.get("numbers")
         if not isinstance(numbers, list) or len(numbers) != len(helds):
             raise _words.malformed(self._to.task, "it gave other numbers than were asked for")
