@@ -307,7 +307,7 @@ impl Operation {
                 {
                     return outcome;
                 }
-                let message = "it has not ended in time; it goes on, and can be waited for again";
+                let message = "it has not ended in time; it goes on while it is held";
                 return Err(raise(py, &Status::of(catalogue::DEADLINE, message)));
             }
         }
@@ -335,6 +335,18 @@ impl Operation {
         while matches!(*state, State::Taken) && !ending::has_begun() {
             let waited = self.ended.wait_timeout(state, SLICE);
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Operation {
+    /// A send that is under way ends with it, and what could be written is its sender's again.
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let State::Idle(Work::Send(send, Some(room))) = std::mem::replace(state, State::Ended)
+            && let Err(unsent) = send.give_up()
+        {
+            put_back(Some(&room), unsent);
         }
     }
 }

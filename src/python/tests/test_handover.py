@@ -396,6 +396,26 @@ def test_cancel_of_a_send_tells_whether_it_came_first(full, waited):
     assert last.wait(10) is None
 
 
+@pytest.mark.parametrize("began", [False, True])
+def test_what_was_written_comes_back_from_a_send_that_is_held_no_more(began):
+    settings = {**SMALL, "parked_bytes": 65536, "parked_bytes_per_step": 65536}
+    with rendez.Engine(named("full"), **settings) as engine:
+        key, step = key_of(engine, engine, "x"), engine.step(1)
+        step.send(key, bytes(60_000))
+        room = engine.empty((20_000,), "u8")
+        memoryview(room)[:] = b"w" * 20_000
+        if began:
+            with pytest.raises(rendez.DeadlineExceeded):
+                step.send_wait(key, room).wait(0.05)
+        else:
+            step.send_wait(key, room)
+        assert step.recv(key).wait(10).nbytes == 60_000
+        with pytest.raises(rendez.DeadlineExceeded):
+            step.recv(key, timeout=0.05).wait()
+        step.send(key, room)
+        assert step.recv(key).wait(10).tobytes() == b"w" * 20_000
+
+
 def test_a_wait_lasts_as_long_as_it_says(engine, own, full):
     step, key, _ = full
     for _ in range(5):

@@ -220,7 +220,8 @@ class Operation(Generic[_T_co]):
     def wait(self, timeout: float | None = None) -> _T_co:
         """Blocks until it has ended, without the interpreter's lock; the thread drives the engine meanwhile.
 
-        After `timeout` seconds this raises `DeadlineExceeded`, and the operation goes on.
+        After `timeout` seconds this raises `DeadlineExceeded`, and the operation goes on: as long as it is held. A send
+        that has not ended is given up with it.
         """
     def cancel(self) -> bool:
         """Gives it up. True if it had not ended; the value of a receive is the next receive's then.
