@@ -38,7 +38,7 @@ pub(crate) fn tensor_of(
     if let Some(hook) = taking.on_release {
         // Nothing of it was lent, or it would hold the hook: the memory is free already.
         if let Ok(hook) = std::sync::Arc::try_unwrap(hook) {
-            hook.call0(given.py())?;
+            call_hook(given.py(), &hook);
         }
     }
     Ok(tensor)

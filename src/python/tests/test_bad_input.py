@@ -104,6 +104,10 @@ def test_hooks_that_fail(engine, own, monkeypatch):
     engine.recv(own("x")).wait(10).release()
     rendez._rendez._run_errands()
     assert isinstance(seen[0], ZeroDivisionError)
+    # Also where nothing was lent, and it is called at once.
+    engine.send(own("x"), engine.empty(1000, "u8"), on_release=lambda: [][0])
+    assert isinstance(seen[1], IndexError)
+    assert engine.recv(own("x")).wait(10).nbytes == 1000
 
 
 def test_producers_that_lie(engine, own):
