@@ -5,6 +5,7 @@ import operator
 import os
 import threading
 from collections import OrderedDict
+from typing import Annotated
 
 import pytest
 
@@ -316,6 +317,15 @@ def test_functions_of_one_agent(engine):
         assert agent.call("one", "mine", 1) == 2
     with pytest.raises(ValueError):
         rpc.Agent(engine, "one", world=[("one", engine.task)], functions={"not mine": print})
+
+
+def test_annotations_that_cannot_be_hashed(engine):
+    def told(number: Annotated[int, {"min": 1}], more: list[Annotated[int, []]]) -> dict[str, None]:
+        return {str(number + sum(more)): None}
+
+    with rpc.Agent(engine, "one", world=[("one", engine.task)], functions={"told": told}) as agent:
+        assert "told(i64,Vec<i64>,) -> Map<String,()>" in agent.signatures("one")
+        assert agent.call("one", "told", 1, [1]) == {"2": None}
 
 
 def test_outside_of_calls():

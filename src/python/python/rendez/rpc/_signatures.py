@@ -10,7 +10,9 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from .._rendez import RRef, Tensor, TensorMut
 from . import _functions
 
-_PLAIN: dict[Any, str] = {bool: "bool", int: "i64", float: "f64", str: "String", None: "()", type(None): "()"}
+_PLAIN = (
+    (bool, "bool"), (int, "i64"), (float, "f64"), (str, "String"), (bytes, "Vec<u8>"), (None, "()"), (type(None), "()"),
+)
 _NUMBERS = (
     "i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16", "u32", "u64", "u128", "usize", "f32", "f64", "char",
 )
@@ -18,10 +20,10 @@ _NUMBERS = (
 
 def type_name(wanted: Any) -> str | None:
     """The name that signatures have for an annotation; None if they have none."""
-    if wanted in _PLAIN:
-        return _PLAIN[wanted]
-    if wanted is bytes:
-        return "Vec<u8>"
+    # An annotation may have what cannot be hashed in it.
+    for plain, name in _PLAIN:
+        if wanted is plain:
+            return name
     if wanted in (Tensor, TensorMut) or _is_array(wanted):
         return "Tensor"
     origin, arguments = get_origin(wanted), get_args(wanted)
