@@ -328,5 +328,16 @@ def test_annotations_that_cannot_be_hashed(engine):
         assert agent.call("one", "told", 1, [1]) == {"2": None}
 
 
+def test_a_list_of_none_has_no_signature(engine):
+    """Its items take no bytes, so that no count of them can be judged."""
+
+    def nones(given: list[None]) -> list[None]:
+        return [*given, None]
+
+    with rpc.Agent(engine, "one", world=[("one", engine.task)], functions={"nones": nones}) as agent:
+        assert not [text for text in agent.signatures("one") if text.startswith("nones")]
+        assert agent.call("one", "nones", [None]) == [None, None]
+
+
 def test_outside_of_calls():
     assert rpc.current() is None

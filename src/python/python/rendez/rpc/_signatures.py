@@ -47,7 +47,11 @@ def type_name(wanted: Any) -> str | None:
 
 def _wrapped(outer: str, arguments: Any) -> str | None:
     names = [type_name(argument) for argument in arguments]
-    return f"{outer}<{','.join(str(name) for name in names)}>" if names and None not in names else None
+    if not names or None in names:
+        return None
+    inner = ",".join(str(name) for name in names)
+    # What takes no bytes cannot be counted.
+    return f"{outer}<{inner}>" if outer == "Option" or set(inner) - set("(),") else None
 
 
 def _is_array(wanted: Any) -> bool:
