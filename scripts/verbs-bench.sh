@@ -75,18 +75,18 @@ reference() {
     [ -z "$server" ] || { sleep 1; kill "$server" 2>/dev/null || true; wait "$server" || true; }
 }
 
-# The figure of rendez: the median of a field of the row it prints.
+# The figure of rendez: part $4 of field $3 of the row it prints.
 own() {
     "$rendez" bench "$1" --transport verbs --size "$2" --duration "${each}s" --poll busy --json "${connect[@]}" |
-        sed -n 's/.*"'"$3"'":{"p50":\([0-9.]*\).*/\1/p'
+        sed -n 's/.*"'"$3"'":{[^}]*"'"$4"'":\([0-9.]*\).*/\1/p'
 }
 
 # The typical time of one way, and the mean rate.
 latency="$(reference ib_write_lat 64 5 "$rounds")"
 bandwidth="$(reference ib_write_bw 4194304 4 $((rounds / 5)))"
 [ -n "$latency" ] && [ -n "$bandwidth" ] || missing "perftest gave no figures"
-own_ns="$(own pingpong 64 half_rtt_ns)"
-own_bytes="$(own oneway 4194304 bytes_per_s)"
+own_ns="$(own pingpong 64 half_rtt_ns p50)"
+own_bytes="$(own oneway 4194304 bytes_per_s mean)"
 [ -n "$own_ns" ] && [ -n "$own_bytes" ] || missing "rendez gave no figures"
 awk -v reference="$latency" -v own="$own_ns" -v stream="$bandwidth" -v bytes="$own_bytes" 'BEGIN {
     # ib_write_lat tells of one way in microseconds, as half_rtt_ns does in nanoseconds. ib_write_bw counts MiB.

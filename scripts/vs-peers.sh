@@ -189,7 +189,7 @@ run_one() {
         # Not in a subshell: the server's number is to be known here.
         ucx*) measure_ucx "${ucx_at[${kind#ucx}]}" "$size" && p50="$(cat "$work/p50")" ;;
         rate) p50="$(timeout "$longest" taskset -c "$near,$far" "$rendez" bench rate --size "$size" \
-            --duration "${each}s" --json | sed -n 's/.*"rate_per_s":{"p50":\([0-9.]*\).*/\1/p')" && [ -n "$p50" ] ;;
+            --duration "${each}s" --json | sed -n 's/.*"rate_per_s":{"mean":\([0-9.]*\).*/\1/p')" && [ -n "$p50" ] ;;
     esac || { echo >&2; fail "'$kind' at $(show_size "$size") could not be run"; }
     echo "$p50" >>"$work/$kind-$size"
     printf '  %s %s %s' "$kind" "$(show_size "$size")" "$p50" >&2

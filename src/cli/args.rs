@@ -275,7 +275,7 @@ pub struct BenchArgs {
     /// How long each size is measured.
     #[arg(long, value_name = "TIME", value_parser = units::positive_duration, default_value = "1s")]
     pub duration: Duration,
-    /// Measure each size so many times, and show the run with the median p50 and the spread of all.
+    /// Measure each size so many times, and show the median run and the spread of all.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
     /// How long each size runs before it is measured.

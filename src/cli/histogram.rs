@@ -55,6 +55,16 @@ impl Summary {
     }
 }
 
+/// How much was done a second.
+#[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
+pub struct Rates {
+    /// All that was done over all of the time that it took, stalls included.
+    pub mean: f64,
+    /// Of the rate from one record to the next: p99 is what 99 in 100 do not exceed, and the maximum is the fastest.
+    #[serde(flatten)]
+    pub percentiles: Summary,
+}
+
 /// Records times, in nanoseconds or, for what is divided by a batch's size, in picoseconds.
 #[derive(Clone, Debug)]
 pub struct Recorder {
@@ -178,21 +188,20 @@ impl Recorder {
     }
 
     /// The rate of `work` per recorded time, a second: `work` is 1 for operations and their bytes for bandwidth.
-    ///
-    /// These are percentiles of the *rate*: p99 is what 99 in 100 do not exceed, and the maximum is the fastest.
     #[must_use]
-    pub fn rates(&self, work: f64) -> Option<Summary> {
+    pub fn rates(&self, work: f64) -> Option<Rates> {
+        let mean = work * 1e9 / self.mean()?;
         let fastest = self.histogram.min().max(1) as f64;
         let rate = |time: f64| work * 1e9 * self.per_nano / time.max(fastest);
         let at = |quantile: f64| rate(self.histogram.value_at_quantile(1.0 - quantile) as f64);
-        let found = Summary {
+        let percentiles = Summary {
             p50: at(0.5),
             p90: at(0.9),
             p99: at(0.99),
             p99_9: at(0.999),
             max: rate(fastest),
         };
-        (self.count() > 0).then_some(found)
+        Some(Rates { mean, percentiles })
     }
 }
 

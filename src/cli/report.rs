@@ -7,7 +7,7 @@ mod options;
 
 use serde::Serialize;
 
-use super::histogram::Summary;
+use super::histogram::{Rates, Summary};
 use super::machine::Machine;
 use super::units::{show_bandwidth, show_bytes, show_nanos, show_rate};
 pub use options::Options;
@@ -35,12 +35,12 @@ pub struct Row {
     /// Time of one operation where no message travels, in nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_ns: Option<Summary>,
-    /// Operations a second, at the receiver. Percentiles of the rate: `max` is the fastest.
+    /// Operations a second, at the receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rate_per_s: Option<Summary>,
-    /// Bytes a second, at the receiver. Percentiles of the rate: `max` is the fastest.
+    pub rate_per_s: Option<Rates>,
+    /// Bytes a second, at the receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub bytes_per_s: Option<Summary>,
+    pub bytes_per_s: Option<Rates>,
     /// Where the time went, of the values that were followed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageRow>,
@@ -67,7 +67,7 @@ pub struct Row {
     /// The machine; left out of a row within another.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<Machine>,
-    /// What several runs of it came to; the other figures are those of the run with the median p50.
+    /// What several runs of it came to; the other figures are those of the run with the median one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeated: Option<Repeated>,
     /// The raw reference of the same run.
@@ -80,6 +80,9 @@ pub struct Row {
 pub struct Repeated {
     /// How many runs.
     pub runs: u64,
+    /// Of what was done over all of the time, where the figure is a rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean: Option<Spread>,
     /// Of the medians.
     pub p50: Spread,
     /// Of the 99th percentiles.
@@ -112,26 +115,37 @@ impl Spread {
 }
 
 impl Repeated {
-    /// Of several rows of one measurement the one with the median p50, which says what all of them came to.
+    /// Of several rows of one measurement the one with the median p50, or mean rate where there is no time: it says
+    /// what all of them came to.
     #[must_use]
     pub fn median_of(mut rows: Vec<Row>) -> Option<Row> {
-        let figure = |row: &Row| {
+        let time = |row: &Row| {
             let times = [row.half_rtt_ns, row.one_way_ns, row.rtt_ns, row.time_ns];
-            times.into_iter().flatten().next().or(row.rate_per_s)
+            times.into_iter().flatten().next()
         };
-        let figures: Vec<Summary> = rows.iter().filter_map(figure).collect();
+        let percentiles = |row: &Row| {
+            let rate = || row.rate_per_s.map(|rates| rates.percentiles);
+            time(row).or_else(rate)
+        };
+        let figures: Vec<Summary> = rows.iter().filter_map(percentiles).collect();
         let of = |each: fn(&Summary) -> f64| Spread::of(figures.iter().map(each));
+        let rate = |row: &Row| row.rate_per_s.filter(|_| time(row).is_none());
+        let mean = |row: &Row| rate(row).map(|rates| rates.mean);
         let repeated = match (of(|s| s.p50), of(|s| s.p99), of(|s| s.max)) {
             (Some(p50), Some(p99), Some(max)) => Some(Self {
                 runs: rows.len() as u64,
+                mean: Spread::of(rows.iter().filter_map(mean)),
                 p50,
                 p99,
                 max,
             }),
             _ => None,
         };
-        let p50 = |row: &Row| figure(row).map_or(f64::NAN, |figure| figure.p50);
-        rows.sort_by(|one, other| p50(one).total_cmp(&p50(other)));
+        let figure = |row: &Row| {
+            let time = time(row).map(|time| time.p50);
+            time.or_else(|| mean(row)).unwrap_or(f64::NAN)
+        };
+        rows.sort_by(|one, other| figure(one).total_cmp(&figure(other)));
         let at = rows.len() / 2;
         (at < rows.len()).then(|| Row {
             repeated,
@@ -211,8 +225,9 @@ impl Row {
 /// The heading of the table, which says what its times are.
 pub const TIMES: &str = "times: '½ rtt' is half of a round trip, 'rtt' a whole one (of a write-signal-read cycle, the \
                          whole cycle), 'one way' is from due to received, 'time' one operation without a message; \
-                         rates and bandwidth are medians, counted at the receiver; '× raw' is the median over the raw \
-                         reference's, of a time or, where there is none, of the bandwidth";
+                         rate and bandwidth are all that came to the receiver over all of the time that it took; \
+                         '× raw' is the median time over the raw reference's or, where there is none, the bandwidth; \
+                         'least' and 'most' of several runs are of their p50 or, where there is none, of their rate";
 
 /// A table that grows: each row is printed when it is there, so columns are as wide as what they usually hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -233,7 +248,7 @@ impl Growing {
     #[must_use]
     pub fn new(has_ratio: bool, has_spread: bool, is_mixed: bool, width: Option<usize>) -> Self {
         let mut heading = Vec::from(HEADING.map(str::to_owned));
-        heading.extend(["× raw", "p50 least", "p50 most"].map(str::to_owned));
+        heading.extend(["× raw", "least", "most"].map(str::to_owned));
         Self {
             heading,
             has_ratio,
@@ -324,8 +339,8 @@ fn cells(row: &Row) -> Vec<String> {
         Some(s) => cells.extend([s.p50, s.p90, s.p99, s.p99_9, s.max].map(show_nanos)),
         None => cells.extend([const { String::new() }; 5]),
     }
-    let rate = row.rate_per_s.map(|rate| show_rate(rate.p50));
-    let bandwidth = row.bytes_per_s.map(|rate| show_bandwidth(rate.p50));
+    let rate = row.rate_per_s.map(|rate| show_rate(rate.mean));
+    let bandwidth = row.bytes_per_s.map(|rate| show_bandwidth(rate.mean));
     let allocations = row.allocations_per_op.map(|count| format!("{count:.3}"));
     cells.extend([rate, bandwidth, allocations].map(Option::unwrap_or_default));
     cells.push(row.count.to_string());
@@ -335,7 +350,8 @@ fn cells(row: &Row) -> Vec<String> {
             Some(_) => show_nanos,
             None => show_rate,
         };
-        [repeated.p50.min, repeated.p50.max].map(show)
+        let spread = repeated.mean.unwrap_or(repeated.p50);
+        [spread.min, spread.max].map(show)
     });
     cells.extend(spread.unwrap_or_default());
     cells
@@ -371,8 +387,8 @@ const LEFT: [usize; 3] = [0, 1, 3];
 /// Columns that a narrow terminal does without, the first to go first: what is left still says what was measured.
 const DROPPED_FIRST: [usize; 8] = [12, 11, 5, 1, 7, 9, 10, 8];
 
-/// The row's median over the like reference's: half round trip over the ping-pong's, whole over the ping-pong's whole,
-/// bandwidth over the stream's.
+/// The row's median time over the like reference's: half round trip over the ping-pong's, whole over the ping-pong's
+/// whole; or bandwidth over the stream's.
 fn raw_ratio(row: &Row) -> Option<f64> {
     let baseline = row.baseline.as_ref()?;
     let raw = &baseline.pingpong;
@@ -381,11 +397,12 @@ fn raw_ratio(row: &Row) -> Option<f64> {
         (row.half_rtt_ns, raw.half_rtt_ns),
         (row.one_way_ns, raw.half_rtt_ns),
         (row.rtt_ns, raw.rtt_ns),
-        (row.bytes_per_s, stream.and_then(|raw| raw.bytes_per_s)),
     ];
+    let bandwidth = || Some(row.bytes_per_s?.mean / stream?.bytes_per_s?.mean);
     pairs
         .into_iter()
         .find_map(|(ours, theirs)| Some(ours?.p50 / theirs?.p50))
+        .or_else(bandwidth)
         .filter(|ratio| ratio.is_finite())
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Former {
     rtt_ns: Option<Median>,
     one_way_ns: Option<Median>,
     time_ns: Option<Median>,
-    rate_per_s: Option<Median>,
+    rate_per_s: Option<Mean>,
     #[serde(default)]
     options: Options,
 }
@@ -34,6 +34,11 @@ pub(super) struct Former {
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
 struct Median {
     p50: f64,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+struct Mean {
+    mean: f64,
 }
 
 /// A figure, and whether more of it is worse.
@@ -52,7 +57,7 @@ impl Former {
             .flatten()
             .next()
             .map(|median| (median.p50, true));
-        time.or_else(|| self.rate_per_s.map(|median| (median.p50, false)))
+        time.or_else(|| self.rate_per_s.map(|rate| (rate.mean, false)))
     }
 }
 
@@ -63,7 +68,7 @@ fn figure_of(row: &Row) -> Option<Figure> {
         .flatten()
         .next()
         .map(|summary| (summary.p50, true));
-    time.or_else(|| row.rate_per_s.map(|summary| (summary.p50, false)))
+    time.or_else(|| row.rate_per_s.map(|rate| (rate.mean, false)))
 }
 
 /// The rows of a file, one JSON object a line.

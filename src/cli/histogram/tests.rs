@@ -58,7 +58,10 @@ fn picoseconds_are_shown_as_nanoseconds() {
     let mut recorder = Recorder::picos();
     recorder.record(1_500);
     assert_eq!(recorder.summary().unwrap().p50, 1.5);
-    assert_eq!(recorder.rates(1.0).unwrap().max.round(), 666_666_667.0);
+    assert_eq!(
+        recorder.rates(1.0).unwrap().percentiles.max.round(),
+        666_666_667.0
+    );
 }
 
 #[test]
@@ -68,7 +71,7 @@ fn rates_are_percentiles_of_the_rate() {
         recorder.record(1_000);
     }
     recorder.record(500);
-    let rates = recorder.rates(64.0).unwrap();
+    let rates = recorder.rates(64.0).unwrap().percentiles;
     assert_eq!(rates.p50, 64e6);
     assert_eq!(rates.max, 128e6, "the maximum is the fastest");
     assert!(
@@ -76,6 +79,23 @@ fn rates_are_percentiles_of_the_rate() {
             && rates.p90 <= rates.p99
             && rates.p99 <= rates.p99_9
             && rates.p99_9 <= rates.max
+    );
+}
+
+#[test]
+fn a_rate_holds_its_stalls() {
+    let mut recorder = Recorder::picos();
+    recorder.record_many(1_000_000, 90);
+    recorder.record_many(10_000_000, 10);
+    let rates = recorder.rates(64.0).unwrap();
+    assert!(
+        (rates.percentiles.p50 / 64e6 - 1.0).abs() < 1e-3,
+        "{rates:?}"
+    );
+    // A hundred in 190 µs.
+    assert!(
+        (rates.mean / (64.0 * 100.0 / 190e-6) - 1.0).abs() < 1e-3,
+        "{rates:?}"
     );
 }
 

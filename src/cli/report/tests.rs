@@ -14,6 +14,14 @@ fn summary(p50: f64) -> Summary {
     }
 }
 
+/// A rate whose mean is half of its median: half of the time was a stall.
+fn rates(p50: f64) -> Rates {
+    Rates {
+        mean: p50 / 2.0,
+        percentiles: summary(p50),
+    }
+}
+
 fn row() -> Row {
     Row {
         pattern: "pingpong",
@@ -110,7 +118,7 @@ fn a_table_is_aligned_and_says_which_half() {
                 pattern: "rate",
                 half_rtt_ns: None,
                 rtt_ns: None,
-                rate_per_s: Some(summary(2e6)),
+                rate_per_s: Some(rates(4e6)),
                 ..row()
             },
         ],
@@ -153,7 +161,7 @@ fn a_ratio_is_shown_where_there_is_a_reference() {
 fn a_stream_is_compared_with_a_stream() {
     let stream = Row {
         half_rtt_ns: None,
-        bytes_per_s: Some(summary(4e9)),
+        bytes_per_s: Some(rates(8e9)),
         ..raw("oneway")
     };
     let baseline = Baseline {
@@ -166,14 +174,18 @@ fn a_stream_is_compared_with_a_stream() {
         pattern: "rate",
         half_rtt_ns: None,
         rtt_ns: None,
-        bytes_per_s: Some(summary(3e9)),
+        bytes_per_s: Some(rates(6e9)),
         baseline: Some(Box::new(baseline)),
         ..row()
     };
     let text = table(std::slice::from_ref(&streamed), None);
     assert!(text.trim_end().ends_with("0.75"), "{text}");
     let value: Value = serde_json::from_str(&streamed.json()).unwrap();
-    assert_eq!(value["baseline"]["stream"]["bytes_per_s"]["p50"], 4e9);
+    let stream = &value["baseline"]["stream"]["bytes_per_s"];
+    assert_eq!(
+        (&stream["mean"], &stream["p50"]),
+        (&4e9.into(), &8e9.into())
+    );
     assert!(value["baseline"].get("memcpy").is_none());
 }
 
@@ -208,10 +220,32 @@ fn several_runs_are_shown_by_their_median_and_spread() {
     let value: Value = serde_json::from_str(&shown.json()).unwrap();
     assert_eq!(value["repeated"]["p50"]["min"], 50.0);
     let text = table(&[shown], None);
-    for part in ["p50 least", "50.0ns", "p50 most", "90.0ns"] {
+    for part in ["  least", "50.0ns", "  most", "90.0ns"] {
         assert!(text.contains(part), "{part} in {text}");
     }
     assert!(Repeated::median_of(Vec::new()).is_none());
+}
+
+#[test]
+fn several_runs_of_a_rate_are_shown_by_all_that_came() {
+    let run = |mean: f64, p50: f64| Row {
+        half_rtt_ns: None,
+        rtt_ns: None,
+        rate_per_s: Some(Rates {
+            mean,
+            percentiles: summary(p50),
+        }),
+        ..row()
+    };
+    let runs = vec![run(3e6, 8e6), run(1e6, 9e6), run(2e6, 7e6)];
+    let shown = Repeated::median_of(runs).expect("a row");
+    assert_eq!(shown.rate_per_s.expect("a rate").mean, 2e6);
+    let repeated = shown.repeated.expect("several");
+    let mean = repeated.mean.expect("of a rate");
+    assert_eq!((mean.min, mean.max), (1e6, 3e6));
+    assert_eq!((repeated.p50.min, repeated.p50.max), (7e6, 9e6));
+    let text = table(&[shown], None);
+    assert!(text.trim_end().ends_with("1.00M/s  3.00M/s"), "{text}");
 }
 
 #[test]
@@ -304,8 +338,8 @@ fn rows_of_measurements_fit_a_terminal() {
         rtt_ns: None,
         bytes: 1 << 30,
         count: 1_234_567_890,
-        rate_per_s: Some(summary(1.234e7)),
-        bytes_per_s: Some(summary(1.234e10)),
+        rate_per_s: Some(rates(1.234e7)),
+        bytes_per_s: Some(rates(1.234e10)),
         allocations_per_op: Some(0.125),
         baseline: None,
         ..row()
