@@ -62,6 +62,9 @@ pub struct Case {
 pub struct Measured {
     /// Operations completed at the receiver.
     pub count: u64,
+    /// Operations of an open loop that were due and not completed when the time was over: what they had waited until
+    /// then is among the times.
+    pub overdue: u64,
     /// Whole round trips, each timed once (`pingpong`).
     pub round_trips: Option<Recorder>,
     /// From due (open loop) or sent (closed loop) to received (`oneway`).

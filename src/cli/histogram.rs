@@ -22,6 +22,9 @@ pub const NANOS_MAX: u64 = 60_000_000_000;
 /// Significant digits kept: one part in a thousand, below the noise of any machine.
 const DIGITS: u8 = 3;
 
+/// How many different times are recorded of sends that are overdue.
+const OVERDUE_STEPS: u64 = 10_000;
+
 /// The five figures of a distribution that every report holds.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
 pub struct Summary {
@@ -119,6 +122,28 @@ impl Recorder {
         let _ = self
             .histogram
             .record_correct(time.clamp(1, self.histogram.high()), interval);
+    }
+
+    /// Records the sends of an open loop from `first` on that were due before `end_ns` and are not done at `now_ns`,
+    /// each with what it has waited until then; returns how many they are.
+    pub fn record_overdue(
+        &mut self,
+        schedule: &Schedule,
+        first: u64,
+        end_ns: u64,
+        now_ns: u64,
+    ) -> u64 {
+        let due = schedule.due_before(end_ns);
+        let left = due.saturating_sub(first);
+        // Of a rate far beyond reach they are more than there is time to record one by one.
+        let together = left.div_ceil(OVERDUE_STEPS).max(1);
+        let mut index = first;
+        while index < due {
+            let count = together.min(due - index);
+            self.record_many(schedule.latency_ns(index, now_ns), count);
+            index += count;
+        }
+        left
     }
 
     /// Takes in what another recorder of the same unit recorded.
@@ -239,6 +264,14 @@ impl Schedule {
     pub const fn due_ns(&self, index: u64) -> u64 {
         self.start_ns
             .saturating_add(((self.interval.saturating_mul(index as u128)) >> 32) as u64)
+    }
+
+    /// How many sends are due before `end_ns`.
+    #[must_use]
+    pub const fn due_before(&self, end_ns: u64) -> u64 {
+        let span = (end_ns.saturating_sub(self.start_ns) as u128) << 32;
+        let interval = if self.interval == 0 { 1 } else { self.interval };
+        span.div_ceil(interval) as u64
     }
 
     /// The latency of send `index`, which was complete at `done_ns`: from when it was due.

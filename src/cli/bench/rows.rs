@@ -20,6 +20,7 @@ pub(super) fn row(case: &Case, measured: Measured, baseline: Option<Baseline>) -
     let followed = Followed::of(&measured.both_sides);
     let mut notes = measured.notes;
     notes.extend(missed_rate(case, measured.count));
+    notes.extend(overdue(case, measured.count, measured.overdue));
     Row {
         pattern: case.pattern.name(),
         transport: case.transport.name(),
@@ -62,6 +63,18 @@ fn missed_rate(case: &Case, count: u64) -> Option<String> {
             show_bytes(case.bytes),
             show_rate(count as f64 / seconds),
             show_rate(rate)
+        )
+    })
+}
+
+/// What to say of more than one in a thousand that were due and not done.
+fn overdue(case: &Case, count: u64, overdue: u64) -> Option<String> {
+    let due = count.saturating_add(overdue);
+    (overdue > due / 1000).then(|| {
+        let size = show_bytes(case.bytes);
+        format!(
+            "{overdue} of {due} sends that were due at {size} were not done when the time was over: what they had \
+             waited until then is among the times"
         )
     })
 }

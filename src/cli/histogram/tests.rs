@@ -100,6 +100,25 @@ fn a_rate_holds_its_stalls() {
 }
 
 #[test]
+fn what_was_due_and_is_not_done_is_recorded_as_it_waited() {
+    // A send every millisecond for 10 ms; four were done when a stall began that ended at 1 s.
+    let schedule = Schedule::new(0, 1e3);
+    let (end, now) = (10_000_000, 1_000_000_000);
+    assert_eq!(schedule.due_before(end), 10);
+    assert_eq!(schedule.due_before(end + 1), 11);
+    let mut recorder = Recorder::nanos();
+    assert_eq!(recorder.record_overdue(&schedule, 4, end, now), 6);
+    let found = recorder.summary().unwrap();
+    assert!((found.max / 996e6 - 1.0).abs() < 1e-3, "{found:?}");
+    assert!((found.p50 / 993e6 - 1.0).abs() < 1e-3, "{found:?}");
+    assert_eq!(recorder.record_overdue(&schedule, 11, end, now), 0);
+    // Far beyond reach: all are counted, and it takes no longer.
+    let mut recorder = Recorder::nanos();
+    let left = recorder.record_overdue(&Schedule::new(0, 1e9), 5, 20_000_000_000, now);
+    assert_eq!((left, recorder.count()), (19_999_999_995, 19_999_999_995));
+}
+
+#[test]
 fn an_open_loop_counts_what_a_stall_held_up() {
     let schedule = Schedule::new(1_000, 1e6);
     let mut recorder = Recorder::nanos();

@@ -8,7 +8,7 @@ use super::super::args::{BenchPeerArgs, From, Pattern};
 use super::super::baseline::touch;
 use super::super::bench::{Case, Measured};
 use super::super::error::CliError;
-use super::super::histogram::Recorder;
+use super::super::histogram::{Recorder, Schedule};
 use super::super::machine::Pair;
 use super::super::stopwatch::Stamp;
 use super::stamps::StampReader;
@@ -196,6 +196,8 @@ struct Sink {
     count: u64,
     measured_from: u64,
     batch_began: Stamp,
+    /// When the last value was due, or sent in a closed loop, if it says so.
+    last_due: Option<u64>,
     latency: Recorder,
     per_operation: Recorder,
     allocations: u64,
@@ -221,6 +223,7 @@ impl Sink {
             count: 0,
             measured_from: 0,
             batch_began: Stamp::default(),
+            last_due: None,
             latency: Recorder::nanos(),
             per_operation: Recorder::picos(),
             allocations: 0,
@@ -258,6 +261,7 @@ impl Sink {
         if self.job.pattern == Pattern::Oneway {
             let now = self.timing.stopwatch.stamp();
             let ticks = self.stamps.since(received.tensor.host()?, now.0);
+            self.last_due = ticks.map(|ticks| now.0 - ticks);
             if let Some(ticks) = ticks.filter(|_| self.is_measuring) {
                 self.latency
                     .record(self.timing.stopwatch.nanos(Stamp(0), Stamp(ticks)));
@@ -291,8 +295,10 @@ impl Sink {
                 let key = context.prepare(&self.keys.report)?;
                 return context.send_dead(self.keys.step, key, Tensor::scalar(0u8));
             }
+            let overdue = self.overdue(now, elapsed);
             let report = FarReport {
                 count: self.count - self.measured_from,
+                overdue,
                 allocations: allocations::count() - self.allocations,
                 latency: self.latency.clone(),
                 per_operation: self.per_operation.clone(),
@@ -301,6 +307,21 @@ impl Sink {
             context.send(self.keys.step, key, report.write()?)?;
         }
         Ok(())
+    }
+
+    /// Records what was due until the time was over, `elapsed` ticks after its begin, and has not come.
+    #[cold]
+    fn overdue(&mut self, now: Stamp, elapsed: u64) -> u64 {
+        let (Some(rate), Some(last_due)) = (self.job.rate, self.last_due) else {
+            return 0;
+        };
+        // The next was due an interval after the last that came.
+        let schedule = Schedule::new(0, rate);
+        let waited = self.timing.stopwatch.nanos(Stamp(last_due), now);
+        let over = Stamp(elapsed - self.timing.duration);
+        let over = self.timing.stopwatch.nanos(Stamp(0), over);
+        let end = waited.saturating_sub(over);
+        self.latency.record_overdue(&schedule, 1, end, waited)
     }
 }
 
@@ -333,17 +354,23 @@ impl Task for Sink {
 #[derive(Debug)]
 pub(super) struct FarReport {
     pub(super) count: u64,
+    pub(super) overdue: u64,
     pub(super) allocations: u64,
     pub(super) latency: Recorder,
     pub(super) per_operation: Recorder,
 }
 
 impl FarReport {
-    /// Two numbers, the length of the first distribution, and both.
+    /// Three numbers, the length of the first distribution, and both.
     pub(super) fn write(&self) -> Result<Tensor, Status> {
         let (latency, per_operation) = (self.latency.to_bytes(), self.per_operation.to_bytes());
         let mut bytes = Vec::new();
-        for number in [self.count, self.allocations, latency.len() as u64] {
+        for number in [
+            self.count,
+            self.overdue,
+            self.allocations,
+            latency.len() as u64,
+        ] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         bytes.extend_from_slice(&latency);
@@ -370,16 +397,17 @@ impl FarReport {
                 .and_then(|eight| eight.try_into().ok())
                 .map(u64::from_le_bytes)
         };
-        let (Some(count), Some(allocations), Some(split)) = (number(0), number(1), number(2))
-        else {
+        let numbers = (number(0), number(1), number(2), number(3));
+        let (Some(count), Some(overdue), Some(allocations), Some(split)) = numbers else {
             return Err(broken());
         };
-        let rest = bytes.get(24..).ok_or_else(broken)?;
+        let rest = bytes.get(32..).ok_or_else(broken)?;
         let (latency, per_operation) = rest
             .split_at_checked(usize::try_from(split).map_err(|_| broken())?)
             .ok_or_else(broken)?;
         Ok(Self {
             count,
+            overdue,
             allocations,
             latency: Recorder::nanos_from(latency).ok_or_else(broken)?,
             per_operation: Recorder::picos_from(per_operation).ok_or_else(broken)?,
@@ -393,6 +421,7 @@ impl FarReport {
         }
         Measured {
             count: self.count,
+            overdue: self.overdue,
             one_way: (self.latency.count() > 0).then_some(self.latency),
             per_operation: Some(self.per_operation),
             allocations: ours.map(|ours| ours + self.allocations),

@@ -139,6 +139,7 @@ impl Visit {
     /// Takes out of the figures what two hosts cannot know.
     pub(super) fn correct(&self, measured: &mut Measured) {
         if !self.is_one_clock && measured.one_way.take().is_some() {
+            measured.overdue = 0;
             let note = "two hosts have two clocks: no one-way latency";
             measured.notes.push(note.to_owned());
         }

@@ -264,11 +264,18 @@ impl Pinger {
         }
         let allocations =
             allocations::is_counting().then(|| allocations::count() - self.allocations);
+        let elapsed = self.timing.stopwatch.nanos(self.began, now);
+        let end = self.job.duration.as_nanos() as u64;
+        let overdue = self.schedule.map_or(0, |schedule| {
+            self.recorder
+                .record_overdue(&schedule, self.due, end, elapsed)
+        });
         let mut whole = self.recorder.clone();
         self.slices.iter().for_each(|slice| whole.merge(slice));
         self.slices.push(self.recorder.clone());
         let measured = Measured {
-            count: whole.count(),
+            count: whole.count() - overdue,
+            overdue,
             round_trips: Some(whole),
             slices: std::mem::take(&mut self.slices),
             allocations,

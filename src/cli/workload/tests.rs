@@ -105,6 +105,20 @@ fn every_value_of_a_stream_is_written_where_that_is_asked_for() {
     }
 }
 
+#[test]
+fn what_was_due_is_recorded_though_it_was_not_done() {
+    // So fast that most are overdue when the time is over, as they are where a stall lies over the end.
+    for pattern in [Pattern::Pingpong, Pattern::Oneway] {
+        let case = case(pattern, From::Shard, Some(1e9));
+        let measured = ended(&case, |job| job).expect("nothing is wrong");
+        let times = measured.round_trips.or(measured.one_way).expect("times");
+        assert!(measured.overdue > measured.count, "{}", measured.count);
+        assert!(times.count() as f64 > 0.99e9 * SHORT.as_secs_f64());
+        let median = times.summary().expect("times").p50;
+        assert!(median > 0.4e9 * SHORT.as_secs_f64(), "{median}");
+    }
+}
+
 /// On a busy machine the time may be over before the first answer.
 #[test]
 fn however_short_a_measurement_has_counted_something() {

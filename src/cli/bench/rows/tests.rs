@@ -43,6 +43,23 @@ fn a_rate_that_was_not_reached_is_told() {
 }
 
 #[test]
+fn sends_that_were_due_and_are_not_done_are_told() {
+    let case = case_of(&["oneway", "--rate", "1k", "--duration", "4s"]);
+    let notes = |overdue| {
+        let measured = Measured {
+            count: 4_000 - overdue,
+            overdue,
+            ..Measured::default()
+        };
+        row(&case, measured, None).notes
+    };
+    assert!(notes(4).is_empty());
+    let note = "152 of 4000 sends that were due at 4B were not done when the time was over: \
+                what they had waited until then is among the times";
+    assert_eq!(notes(152), [note]);
+}
+
+#[test]
 fn stages_are_held_against_the_whole_of_the_same_hand_overs() {
     let stat = |stage: Stage, way: &str, count, mean: u64| StageStat {
         stage: stage.name().into(),
