@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::super::args::{BenchArgs, Poll};
+use super::super::args::{BenchArgs, Pattern, Poll};
 use super::super::bounded::read_bounded;
 use super::super::error::CliError;
 use super::super::report::{Options, Row, lay_out};
@@ -52,23 +52,34 @@ impl Former {
 
     fn figure(&self) -> Option<Figure> {
         let times = [self.half_rtt_ns, self.one_way_ns, self.rtt_ns, self.time_ns];
-        let time = times
-            .into_iter()
-            .flatten()
-            .next()
-            .map(|median| (median.p50, true));
-        time.or_else(|| self.rate_per_s.map(|rate| (rate.mean, false)))
+        let time = times.into_iter().flatten().next().map(|median| median.p50);
+        let rate = self.rate_per_s.map(|rate| rate.mean);
+        figure(time, rate, is_by_rate(&self.pattern, &self.options))
     }
 }
 
 fn figure_of(row: &Row) -> Option<Figure> {
     let times = [row.half_rtt_ns, row.one_way_ns, row.rtt_ns, row.time_ns];
-    let time = times
-        .into_iter()
-        .flatten()
-        .next()
-        .map(|summary| (summary.p50, true));
-    time.or_else(|| row.rate_per_s.map(|rate| (rate.mean, false)))
+    let time = times.into_iter().flatten().next().map(|time| time.p50);
+    let rate = row.rate_per_s.map(|rate| rate.mean);
+    figure(time, rate, is_by_rate(row.pattern, &row.options))
+}
+
+fn figure(time: Option<f64>, rate: Option<f64>, is_by_rate: bool) -> Option<Figure> {
+    let (time, rate) = (
+        time.map(|time| (time, true)),
+        rate.map(|rate| (rate, false)),
+    );
+    if is_by_rate {
+        rate.or(time)
+    } else {
+        time.or(rate)
+    }
+}
+
+/// Of a stream in a closed loop the time one way is that of waiting in line, which is as long as the window is wide.
+fn is_by_rate(pattern: &str, options: &Options) -> bool {
+    pattern == Pattern::Oneway.name() && options.rate.is_none()
 }
 
 /// The rows of a file, one JSON object a line.
@@ -104,7 +115,7 @@ fn malformed(what: &str) -> CliError {
 /// Looks, before anything is measured, whether it may be compared.
 ///
 /// # Errors
-/// `BENCH_ROWS_MALFORMED` if rows of a size that is measured are of other options only.
+/// `BENCH_ROWS_MALFORMED` if there is no row of a size that is measured, or rows of other options only.
 pub(super) fn check(former: &[Former], args: &BenchArgs) -> Result<(), CliError> {
     let now = options_of(args);
     let (pattern, transport) = (args.pattern.name(), args.transport().name());
@@ -114,7 +125,12 @@ pub(super) fn check(former: &[Former], args: &BenchArgs) -> Result<(), CliError>
             .filter(|row| row.is_of(pattern, transport, bytes));
         // Of several former rows the one that is most alike says best what to change.
         let differences = of_size.map(|row| now.differences(&row.options));
-        let least = differences.min_by_key(Vec::len).unwrap_or_default();
+        let least = differences.min_by_key(Vec::len).ok_or_else(|| {
+            let size = show_bytes(bytes);
+            malformed(&format!(
+                "there is no row of {pattern} {transport} {size} to compare with"
+            ))
+        })?;
         if !least.is_empty() {
             let message = format!(
                 "{pattern} {transport} {} was measured with other options: {}; measure with those of before, \
@@ -131,7 +147,7 @@ pub(super) fn check(former: &[Former], args: &BenchArgs) -> Result<(), CliError>
 /// Prints each figure beside its former one.
 ///
 /// # Errors
-/// `BENCH_REGRESSED` if one is worse by more than `max`, a share; `BENCH_ROWS_MALFORMED` if none has a former one.
+/// `BENCH_REGRESSED` if one is worse by more than `max`, a share; `BENCH_ROWS_MALFORMED` if one has no former one.
 pub(super) fn judge(
     former: &[Former],
     rows: &[Row],
@@ -147,9 +163,17 @@ pub(super) fn judge(
             other.is_of(row.pattern, row.transport, row.bytes)
                 && row.options.differences(&other.options).is_empty()
         };
+        let what = format!(
+            "{} {} {}",
+            row.pattern,
+            row.transport,
+            show_bytes(row.bytes)
+        );
         let before = former.iter().find(is_same).and_then(Former::figure);
-        let (Some((before, more_is_worse)), Some((now, _))) = (before, figure_of(row)) else {
-            continue;
+        let now = figure_of(row).filter(|now| before.is_none_or(|before| before.1 == now.1));
+        let (Some((before, more_is_worse)), Some((now, _))) = (before, now) else {
+            let message = format!("there is no figure of {what} to compare with");
+            return Err(malformed(&message));
         };
         let change = now / before - 1.0;
         let is_worse = if more_is_worse {
@@ -164,12 +188,6 @@ pub(super) fn judge(
                 show_rate(figure)
             }
         };
-        let what = format!(
-            "{} {} {}",
-            row.pattern,
-            row.transport,
-            show_bytes(row.bytes)
-        );
         if is_worse {
             worse.push(format!(
                 "{what}: {} before, {} now ({:+.1} %)",
@@ -190,11 +208,6 @@ pub(super) fn judge(
                 if is_worse { " worse" } else { "" }
             ),
         ]);
-    }
-    if lines.len() == 1 {
-        return Err(malformed(
-            "no row there is of a pattern, transport and size that was measured now",
-        ));
     }
     if !is_json {
         terminal.line("")?;

@@ -3,7 +3,7 @@
 use clap::Parser;
 
 use super::super::super::args::{Cli, Command};
-use super::super::super::histogram::Summary;
+use super::super::super::histogram::{Rates, Summary};
 use super::*;
 
 fn args_of(options: &[&str]) -> BenchArgs {
@@ -104,11 +104,43 @@ fn a_rate_comes_back_from_a_file_as_itself() {
 }
 
 #[test]
-fn sizes_that_are_not_there_are_none_of_its_business() {
-    let args = args_of(&["--touch"]);
+fn a_size_that_is_not_there_is_refused_by_name() {
+    let args = args_of(&[]);
     let other = Row {
         bytes: 8,
-        ..row(&args_of(&[]), 100.0)
+        ..row(&args, 100.0)
     };
-    check(&former(&[other]), &args).unwrap();
+    let error = check(&former(&[other]), &args).unwrap_err();
+    assert_eq!(error.reason(), "BENCH_ROWS_MALFORMED");
+    let what = "there is no row of pingpong shm 4B to compare with";
+    assert!(error.to_string().contains(what), "{error}");
+}
+
+/// What `judge` says of a stream that had `before` and has `now`: a time one way, and a rate.
+fn judged(args: &BenchArgs, before: (f64, f64), now: (f64, f64)) -> Result<(), CliError> {
+    let stream = |(one_way, mean): (f64, f64)| {
+        let row = row(args, one_way);
+        let percentiles = row.half_rtt_ns.unwrap();
+        Row {
+            half_rtt_ns: None,
+            one_way_ns: Some(percentiles),
+            rate_per_s: Some(Rates { mean, percentiles }),
+            ..row
+        }
+    };
+    let mut terminal = Terminal::into_writer(Box::new(std::io::sink()), None);
+    let former = former(&[stream(before)]);
+    judge(&former, &[stream(now)], 0.05, false, &mut terminal)
+}
+
+#[test]
+fn a_stream_is_judged_by_its_rate_unless_it_was_given_one() {
+    let closed = args_of(&["oneway"]);
+    judged(&closed, (100.0, 1e6), (200.0, 1e6)).unwrap();
+    let error = judged(&closed, (100.0, 1e6), (100.0, 0.9e6)).unwrap_err();
+    assert_eq!(error.reason(), "BENCH_REGRESSED");
+    let open = args_of(&["oneway", "--rate", "1k"]);
+    judged(&open, (100.0, 1e6), (100.0, 0.9e6)).unwrap();
+    let error = judged(&open, (100.0, 1e6), (200.0, 1e6)).unwrap_err();
+    assert_eq!(error.reason(), "BENCH_REGRESSED");
 }
