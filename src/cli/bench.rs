@@ -279,6 +279,10 @@ pub(super) fn check(args: &BenchArgs) -> Result<(), CliError> {
         return Err(CliError::usage("OPTION_CONFLICT", message));
     }
     check_ways(args)?;
+    if args.connect.is_some() && args.from == From::Thread {
+        let message = "--connect measures between in-shard tasks, without --from thread";
+        return Err(CliError::usage("OPTION_CONFLICT", message));
+    }
     if args.connect.is_some() && !matches!(args.transport(), Transport::Tcp | Transport::Verbs) {
         let message = "--connect measures by TCP, or by RDMA with --transport verbs";
         return Err(CliError::usage("OPTION_CONFLICT", message));

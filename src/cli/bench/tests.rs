@@ -162,6 +162,7 @@ fn a_far_host_is_reached_by_tcp_and_nothing_else() {
     assert_eq!(cases[0].transport, Transport::Tcp);
     for options in [
         &["--connect", "there:1", "--transport", "shm"][..],
+        &["--connect", "there:1", "--from", "thread"],
         &["--insecure"],
         &["--cluster-secret-file", "secret"],
     ] {
