@@ -55,7 +55,8 @@ pub struct Row {
     /// By how much `wire` and `whole` of the stages may be wrong, where they lie between two machines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_error_ns: Option<u64>,
-    /// Heap allocations per operation while it was measured, on all threads of the measuring process.
+    /// Heap allocations per operation while it was measured, on all threads of the measuring process; of a stream
+    /// those of the receiving one too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocations_per_op: Option<f64>,
     /// What a reader must know: cores shared, a rate that was not reached.

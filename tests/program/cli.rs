@@ -478,6 +478,7 @@ fn a_slow_stream_is_measured_as_long_as_it_was_asked_for() {
         let count = row["count"].as_u64().unwrap();
         assert!((5..=40).contains(&count), "{row}");
         assert!(row["rate_per_s"]["mean"].is_number(), "{row}");
+        assert!(row["allocations_per_op"].is_number(), "{row}");
     }
 }
 

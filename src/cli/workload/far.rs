@@ -414,7 +414,8 @@ impl FarReport {
         })
     }
 
-    pub(super) fn measured(self, job: Job, ours: Option<u64>) -> Measured {
+    /// `ours` are the sender's allocations for each value that it sent.
+    pub(super) fn measured(self, job: Job, ours: Option<f64>) -> Measured {
         let mut notes = Vec::new();
         if job.pattern == Pattern::Oneway && job.bytes < 4 {
             notes.push("values under 4 bytes carry no stamp: no one-way latency".to_owned());
@@ -424,7 +425,8 @@ impl FarReport {
             overdue: self.overdue,
             one_way: (self.latency.count() > 0).then_some(self.latency),
             per_operation: Some(self.per_operation),
-            allocations: ours.map(|ours| ours + self.allocations),
+            allocations: ours
+                .map(|ours| (ours * self.count as f64).round() as u64 + self.allocations),
             notes,
             ..Measured::default()
         }

@@ -67,6 +67,7 @@ pub(super) fn measure(engine: &Engine, job: Job, keys: Keys) -> Result<Measured,
                 there: None,
                 back: None,
                 schedule: None,
+                began: Stamp::default(),
                 sent: 0,
                 acknowledged: 0,
                 is_done: false,
@@ -362,10 +363,12 @@ struct Streamer {
     there: Option<PreparedKey>,
     back: Option<PreparedKey>,
     schedule: Option<(Stamp, Schedule)>,
+    began: Stamp,
     sent: u64,
     acknowledged: u64,
     is_done: bool,
-    allocations: Option<u64>,
+    /// How many there were when the warm-up was over, and what was sent by then.
+    allocations: Option<(u64, u64)>,
     done: Option<mpsc::Sender<Result<Measured, Status>>>,
 }
 
@@ -400,10 +403,9 @@ impl Streamer {
         if let Some(back) = self.back {
             context.recv(self.keys.step, back, ACKNOWLEDGEMENT);
         }
-        self.schedule = self
-            .job
-            .rate
-            .map(|rate| (self.timing.stopwatch.stamp(), Schedule::new(0, rate)));
+        self.began = self.timing.stopwatch.stamp();
+        let schedule = |rate| (self.began, Schedule::new(0, rate));
+        self.schedule = self.job.rate.map(schedule);
         context.again();
         Ok(())
     }
@@ -464,8 +466,10 @@ impl Streamer {
             context.send(self.keys.step, there, tensor)?;
             self.sent += 1;
         }
-        if self.allocations.is_none() && self.sent > 4 * WINDOW {
-            self.allocations = Some(allocations::count());
+        if self.allocations.is_none()
+            && self.timing.stopwatch.stamp().0 - self.began.0 >= self.timing.warmup
+        {
+            self.allocations = Some((allocations::count(), self.sent));
         }
         context.again();
         Ok(())
@@ -501,7 +505,9 @@ impl Streamer {
         let ours = self
             .allocations
             .filter(|_| allocations::is_counting())
-            .map(|began| allocations::count() - began);
+            .map(|(before, sent)| {
+                (allocations::count() - before) as f64 / (self.sent - sent).max(1) as f64
+            });
         let measured =
             FarReport::read(received.tensor.host()?).map(|report| report.measured(self.job, ours));
         self.end(measured, context);
