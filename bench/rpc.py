@@ -5,6 +5,10 @@
 `TORCH_PYTHON` is the interpreter of an environment that has PyTorch; without it, rendez is measured alone, which needs
 nothing but this repository. Each pair is a round of either, one after the other, in two processes each that stay up;
 what is printed is the median over the pairs (9 unless told otherwise), and of ratios the median of the pairs' ratios.
+
+Each is used in its own language, so the two are not alike: rendez is called from Rust, its functions are closures of
+Rust, and its 4 B are a plain number; TensorPipe is called from Python, its functions are PyTorch's or Python's, and its
+4 B are a tensor. `src/torch/bench/rpc.py` has both called from Python with the same tensors.
 """
 
 import json
@@ -15,7 +19,8 @@ import sys
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# What rendez calls it, and what is nearest to it there.
+# What rendez calls it, and what is nearest to it there, which is not the same.
+UNLIKE = "TensorPipe: from Python, with tensors; rendez: from Rust, 4 B a plain number. Not like with like."
 SAME = {
     "sync 4 B, shard": "sync 4 B",
     "sync 4 B, pool": "sync 4 B",
@@ -197,6 +202,8 @@ def main():
     for side in sides:
         side.end()
     print(f"{pairs} pairs, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    if torch:
+        print(UNLIKE)
     print(f"{'medians':<46}{'p50':>11}{'p99':>11}{'p99.9':>11}{'max':>11}")
     for name in rounds[0][0]:
         print(f"{name:<46}{shown([each[0][name] for each in rounds])}")
