@@ -27,18 +27,22 @@ what_seeing_costs() {
     rm -f target/rendez-seen target/rendez-unseen
 }
 
-# One task that serves, and a client that spins; nothing is left behind.
-control_calls() {
-    (
-        directory="$(mktemp -d)"
-        printf 'shards = 1\nshare_cores = true\n[cluster]\na = ["127.0.0.1:%d"]\n' "${BASE:-21000}" \
-            > "$directory/cluster.toml"
+# One task that serves and a client that spins, and tonic's two, in turns; nothing is left behind.
+control_calls() (
+    served=""
+    directory="$(mktemp -d)"
+    stop() { [ -z "$served" ] || { kill -TERM "$served" 2>/dev/null || true; wait "$served" || true; served=""; }; }
+    trap 'stop; rm -rf "$directory"' EXIT
+    printf 'shards = 1\nshare_cores = true\n[cluster]\na = ["127.0.0.1:%d"]\n' "${BASE:-21000}" > "$directory/cluster.toml"
+    for turn in 1 2 3 4 5; do
+        printf 'turn %s, rendez and tonic\n' "$turn"
         $rendez serve --config "$directory/cluster.toml" --job a --task 0 --poll busy > /dev/null &
-        trap 'kill -TERM $! 2>/dev/null; wait; rm -rf "$directory"' EXIT
+        served=$!
         $rendez ping --config "$directory/cluster.toml" --require tcp --poll busy --count 10000
-    )
-    cargo run --release --quiet --manifest-path bench/tonic/Cargo.toml --target-dir target/tonic
-}
+        stop
+        cargo run --release --quiet --manifest-path bench/tonic/Cargo.toml --target-dir target/tonic
+    done
+)
 
 for run in $(seq "${RUNS:-1}"); do
     printf '\n#### run %s, load %s\n' "$run" "$(cut -d' ' -f1 /proc/loadavg)"
