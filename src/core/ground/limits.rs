@@ -508,8 +508,9 @@ pub const LINE_MESSAGE_BYTES_MAX: usize = 1 << 20;
 pub const LINE_TENSORS_MAX: usize = 1 << 12;
 /// Questions that wait on one line: as many as steps may be alive.
 pub const LINE_QUESTIONS_MAX: usize = STEPS as usize;
-/// Things that a task does for others on threads of their own: reading, placing and preparing graphs. Each holds a
-/// graph. So many parts of one session may also be under way to one worker, which hold no thread.
+/// Things of one kind that a task does for others on threads of their own: its master reads, places and cuts graphs,
+/// asks all workers, and waits for pieces of partial runs, so many for each client; its worker prepares parts. So many
+/// parts of one session may also be under way to one worker, which hold no thread.
 pub const ERRANDS_OF_SESSIONS_MAX: usize = 64;
 /// Sessions of one worker, and of one master.
 pub const SESSIONS_MAX: usize = 1 << 10;

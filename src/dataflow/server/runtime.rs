@@ -73,7 +73,7 @@ impl Runtime {
         place: &RuntimePlace,
     ) -> Result<Arc<Self>, Status> {
         let errands = Arc::new(Errands::default());
-        let worker = worker_on(engine, &errands, &means.operations)?;
+        let worker = worker_on(engine, &means.operations)?;
         let ops = means.operations.shared_ops();
         let master = Master::new(engine, &worker, &errands, ops, cluster, means.patience)?;
         if let Some(idle) = means.idle {
@@ -117,11 +117,7 @@ impl Runtime {
 ///
 /// # Errors
 /// What the system has not got.
-pub(super) fn worker_on(
-    engine: &Engine,
-    errands: &Arc<Errands>,
-    operations: &Operations,
-) -> Result<Arc<Worker>, Status> {
+pub(super) fn worker_on(engine: &Engine, operations: &Operations) -> Result<Arc<Worker>, Status> {
     if engine.driver() == Driver::Caller {
         return Err(Status::of(
             catalogue::CONFIG,
@@ -134,7 +130,7 @@ pub(super) fn worker_on(
     let (of_runner, kernels) = (engine.clone(), operations.clone());
     let make_runner = Box::new(move |home| executing::runner(&of_runner, home, &kernels));
     let ops = operations.shared_ops();
-    Worker::new(engine, Arc::clone(errands), ops, make_home, make_runner)
+    Worker::new(engine, ops, make_home, make_runner)
 }
 
 /// How long the end of sessions may take if it was not asked for.

@@ -64,6 +64,8 @@ pub(crate) struct Master {
     engine: Engine,
     worker: Arc<Worker>,
     errands: Arc<Errands>,
+    /// Errands that ask all workers, and wait for those that are not there.
+    discovering: Arc<Errands>,
     cluster: ClusterSpec,
     ops: Arc<Ops>,
     patience: Duration,
@@ -93,6 +95,7 @@ impl Master {
             engine: engine.clone(),
             worker: Arc::clone(worker),
             errands: Arc::clone(errands),
+            discovering: Arc::default(),
             cluster,
             ops,
             patience,

@@ -11,6 +11,7 @@ use super::plan::{PlanWait, StepPlan};
 use super::{Master, MasterSession, RunningStep};
 use crate::graph::decode;
 use crate::kernel::Value;
+use crate::server::errands::Errands;
 use crate::server::rpc_stream::{Question, Responder, ServerEnd, Service};
 use rendez::control::Services;
 use rendez::ground::limits::{LINE_QUESTIONS_MAX, SESSIONS_MAX};
@@ -39,6 +40,8 @@ pub(super) struct Client {
     master: Weak<Master>,
     task: TaskName,
     line: OnceLock<Arc<ServerEnd>>,
+    /// Pieces of partial runs, which wait for what they fetch.
+    pieces: Arc<Errands>,
     state: Mutex<State>,
 }
 
@@ -85,6 +88,7 @@ fn open_line(
         master: Arc::downgrade(master),
         task: TaskName::parse(task)?,
         line: OnceLock::new(),
+        pieces: Arc::default(),
         state: Mutex::default(),
     });
     let mut clients = master.clients();
@@ -142,8 +146,15 @@ impl Service for Client {
                 let place = master.errands.place_anyway();
                 place.go(move || self.serve(&master, question));
             }
-            _ => {
-                let place = match master.errands.place() {
+            method => {
+                let errands = match method {
+                    PartialRun::NUMBER => &self.pieces,
+                    CreateSession::NUMBER | ListDevices::NUMBER | Reset::NUMBER => {
+                        &master.discovering
+                    }
+                    _ => &master.errands,
+                };
+                let place = match errands.place() {
                     Ok(place) => place,
                     Err(status) => return question.answer.refuse(status),
                 };

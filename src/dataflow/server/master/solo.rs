@@ -57,12 +57,11 @@ impl Site {
     /// # Errors
     /// What the system has not got.
     pub fn new(engine: &Engine) -> Result<Self, Status> {
-        let errands = Arc::default();
         let operations = Operations::standard();
         Ok(Self {
             engine: engine.clone(),
-            worker: worker_on(engine, &errands, &operations)?,
-            errands,
+            worker: worker_on(engine, &operations)?,
+            errands: Arc::default(),
             ops: operations.shared_ops(),
         })
     }

@@ -23,7 +23,7 @@ use rendez_proto::methods::master_session::{
 };
 use rendez_proto::services::{GiveUpRequest, OpenLineRequest};
 use rendez_proto::tensorflow::{
-    CallableOptions, CreateSessionRequest, DataType, GraphDef, ListDevicesRequest,
+    CallableOptions, ConfigProto, CreateSessionRequest, DataType, GraphDef, ListDevicesRequest,
     MakeCallableRequest, RunCallableRequest, RunStepRequest,
 };
 
@@ -121,6 +121,16 @@ fn master(operations: &Operations) -> Server {
     let builder = Server::builder().config(config("/job:ps/task:0"));
     let builder = builder.cluster(spec).task(task("/job:ps/task:0"));
     let server = builder.operations(operations.clone()).build().unwrap();
+    server.start().unwrap();
+    server
+}
+
+/// The master of a cluster whose only worker never comes.
+fn with_absent_worker(patience: Duration) -> Server {
+    let mut config = config("/job:ps/task:0");
+    config.connect_timeout = patience;
+    let builder = Server::builder().cluster(spec(free_ports())).config(config);
+    let server = builder.task(task("/job:ps/task:0")).build().unwrap();
     server.start().unwrap();
     server
 }
@@ -372,6 +382,62 @@ fn pieces_that_wait_keep_no_place_from_giving_up_and_closing() {
     closing.join().unwrap().unwrap();
     assert_eq!(server.load().unwrap().sessions, 0);
     server.stop(None);
+}
+
+#[test]
+fn pieces_that_wait_keep_no_place_from_others() {
+    let gate = Gate::default();
+    let _opened = Opened(gate.clone());
+    let operations = slow_to_compute(&gate);
+    let server = master(&operations);
+    let target = server.target().unwrap();
+    let session = Session::connect(&target).unwrap();
+    session.create(graph(&operations)).unwrap();
+    let begin = || session.partial_run(&["x"], &["y"], &[]).unwrap();
+    let pieces = waiting_pieces(&server, begin, &gate);
+    let other = Session::connect(&target).unwrap();
+    other.create(graph(&operations)).unwrap();
+    for session in [&session, &other] {
+        let mut more = Builder::new(operations.ops());
+        more.constant("two", floats(&[1], &[2.0])).unwrap();
+        session.extend(more.finish().unwrap().to_def()).unwrap();
+        assert_eq!(session.run(&[], &["one", "two"], &[]).unwrap().len(), 2);
+    }
+    gate.open();
+    for piece in pieces {
+        assert_eq!(piece.join().unwrap().unwrap().len(), 1);
+    }
+    server.stop(None);
+}
+
+#[test]
+fn sessions_that_wait_for_an_absent_worker_keep_no_place_from_others() {
+    let operations = Operations::standard();
+    let server = with_absent_worker(PATIENCE);
+    let session = Session::connect(&server.target().unwrap()).unwrap();
+    let config = ConfigProto {
+        device_filters: vec!["/job:ps".into()],
+        ..ConfigProto::default()
+    };
+    let session = session.configured(config).unwrap();
+    let mut graph = Builder::new(operations.ops());
+    graph.constant("one", floats(&[1], &[1.0])).unwrap();
+    session.create(graph.finish().unwrap().to_def()).unwrap();
+    let caller = Caller::new(&server);
+    for _ in 0..ERRANDS_OF_SESSIONS_MAX {
+        let asked = CreateSessionRequest::default();
+        caller.line.ask::<CreateSession>(&asked, vec![], |_| {});
+    }
+    // One more is refused, and says that those before it are under way.
+    let full = caller.ask::<ListDevices>(&ListDevicesRequest::default(), vec![]);
+    assert_eq!(full.err().unwrap().reason(), catalogue::SESSION_LIMIT);
+    assert_eq!(session.run(&[], &["one"], &[]).unwrap().len(), 1);
+    let mut more = Builder::new(operations.ops());
+    more.constant("two", floats(&[1], &[2.0])).unwrap();
+    session.extend(more.finish().unwrap().to_def()).unwrap();
+    assert_eq!(session.run(&[], &["two"], &[]).unwrap().len(), 1);
+    session.close().unwrap();
+    server.stop(Some(Duration::ZERO));
 }
 
 #[test]

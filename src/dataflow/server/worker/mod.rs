@@ -47,7 +47,8 @@ pub(crate) struct Worker {
     make_runner: Box<MakeRunner>,
     make_home: Box<MakeHome>,
     ops: Arc<Ops>,
-    errands: Arc<Errands>,
+    /// Parts that are being prepared.
+    registering: Arc<Errands>,
     sessions: Mutex<BTreeMap<String, Arc<WorkerSession>>>,
     /// Sessions whose master was lost, and why, oldest first: a master that comes back is told.
     lost: Mutex<VecDeque<(String, Status)>>,
@@ -71,7 +72,6 @@ impl Worker {
     /// What `make_runner` says.
     pub(crate) fn new(
         engine: &Engine,
-        errands: Arc<Errands>,
         ops: Arc<Ops>,
         make_home: Box<MakeHome>,
         make_runner: Box<MakeRunner>,
@@ -85,7 +85,7 @@ impl Worker {
             make_runner,
             make_home,
             ops,
-            errands,
+            registering: Arc::default(),
             sessions: Mutex::default(),
             lost: Mutex::default(),
             logs: Logs::default(),

@@ -187,11 +187,14 @@ impl WorkerSession {
     }
 
     fn register_asked(self: Arc<Self>, question: Question) {
-        let place = match self.worker().and_then(|worker| worker.errands.place()) {
-            Ok(place) => place,
+        let worker = match self.worker() {
+            Ok(worker) => worker,
             Err(status) => return question.answer.refuse(status),
         };
-        place.go(move || {
+        worker.registering.go(move |room| {
+            if let Err(status) = room {
+                return question.answer.refuse(status);
+            }
             question.serve::<RegisterGraph>(|_, tensors| {
                 let bytes = match tensors.first() {
                     Some(graph) => graph.host()?,

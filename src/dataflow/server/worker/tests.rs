@@ -105,7 +105,6 @@ impl World {
         let no_room = || Home::new(|_| Err(Status::of(catalogue::ARENA_FULL, "no room")));
         let worker = Worker::new(
             &engine,
-            Arc::default(),
             Operations::standard().shared_ops(),
             Box::new(no_room),
             make_runner,

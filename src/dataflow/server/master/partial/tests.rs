@@ -60,7 +60,6 @@ impl Scene {
         let ops = operations.shared_ops();
         let worker = Worker::new(
             &engine,
-            Arc::clone(&errands),
             Arc::clone(&ops),
             Box::new(|| Home::new(|_| Err(Status::of(catalogue::ARENA_FULL, "no room")))),
             Box::new(move |_| Ok(Arc::new(Hasty { fails }))),
