@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rendez::ground::{Code, Status, catalogue};
 use rendez_dataflow::server::{PartialRun, Session};
-use rendez_proto::tensorflow::GraphDef;
+use rendez_proto::tensorflow::{ConfigProto, GraphDef};
 
 use crate::support::*;
 
@@ -295,6 +295,48 @@ fn a_client_whose_master_has_gone_is_told() {
     await_no_session(std::slice::from_ref(&worker));
     drop(session);
     worker.stop(None);
+}
+
+#[test]
+fn a_client_waits_for_a_master_that_hangs_no_longer_than_its_settings_say() {
+    let spec = spec(1);
+    let master = Worker::start(&spec, "ps", "0");
+    let target = spec.find("ps", 0).unwrap().to_string();
+    let mut settings = config("/job:any/task:0");
+    // The master is not given up meanwhile.
+    settings.failure_detection = Duration::from_secs(60);
+    let config = ConfigProto {
+        operation_timeout_in_ms: 3_000,
+        device_filters: vec![PS.into()],
+        ..ConfigProto::default()
+    };
+    let mut graph = Draft::new();
+    graph.on(PS).constant("one", &[1.0]);
+    let graph = graph.finish();
+    let session = Session::connect_with(&target, settings).unwrap();
+    let session = session.configured(config).unwrap();
+    session.create(graph.clone()).unwrap();
+    master.hang();
+    let calls: [&(dyn Fn() -> Result<(), Status> + Sync); 5] = [
+        &|| session.extend(graph.clone()),
+        &|| session.callable(&[], &["one"], &[]).map(drop),
+        &|| session.partial_run(&[], &["one"], &[]).map(drop),
+        &|| session.devices().map(drop),
+        &|| session.reset(&[]),
+    ];
+    let began = Instant::now();
+    let ends_in_time = |call: &dyn Fn() -> Result<(), Status>| {
+        let status = call().unwrap_err();
+        assert_eq!(status.reason(), catalogue::CALL_DEADLINE, "{status}");
+        assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    };
+    std::thread::scope(|threads| {
+        for call in calls {
+            threads.spawn(move || ends_in_time(&call));
+        }
+    });
+    ends_in_time(&|| session.close());
+    drop(master);
 }
 
 #[test]

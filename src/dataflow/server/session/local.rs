@@ -65,6 +65,20 @@ impl Local {
         self.master().session(handle)
     }
 
+    /// The plan of a kind of step, waited for until `deadline`.
+    fn plan(
+        &self,
+        session: &Arc<MasterSession>,
+        signature: &StepSignature,
+        deadline: Option<Instant>,
+    ) -> Result<Arc<StepPlan>, Status> {
+        let Some(deadline) = deadline else {
+            return session.plan(signature);
+        };
+        let plan = self.master().plan_until(session, signature, deadline)?;
+        plan.ok_or_else(late)
+    }
+
     /// Runs a step, and gives what was fetched: of a variable its content.
     fn run_plan(
         &self,
@@ -87,12 +101,23 @@ impl Local {
 }
 
 impl Backend for Local {
-    fn create(&self, graph: GraphDef, config: &ConfigProto) -> Result<(String, i64), Status> {
+    fn create(
+        &self,
+        graph: GraphDef,
+        config: &ConfigProto,
+        _: Option<Instant>,
+    ) -> Result<(String, i64), Status> {
         let (session, version) = self.master().create_session(graph, config.clone())?;
         Ok((session.handle().to_owned(), version))
     }
 
-    fn extend(&self, session: &str, graph: GraphDef, version: i64) -> Result<i64, Status> {
+    fn extend(
+        &self,
+        session: &str,
+        graph: GraphDef,
+        version: i64,
+        _: Option<Instant>,
+    ) -> Result<i64, Status> {
         self.session(session)?.extend(graph, version)
     }
 
@@ -104,19 +129,18 @@ impl Backend for Local {
         manner: RunContext,
     ) -> Result<Vec<Tensor>, Status> {
         let session = self.session(session)?;
-        let plan = match manner.deadline {
-            None => session.plan(&signature)?,
-            Some(deadline) => {
-                let plan = self.master().plan_until(&session, &signature, deadline)?;
-                plan.ok_or_else(late)?
-            }
-        };
+        let plan = self.plan(&session, &signature, manner.deadline)?;
         self.run_plan(&session, &plan, feeds, manner)
     }
 
-    fn make_callable(&self, session: &str, signature: StepSignature) -> Result<i64, Status> {
+    fn make_callable(
+        &self,
+        session: &str,
+        signature: StepSignature,
+        deadline: Option<Instant>,
+    ) -> Result<i64, Status> {
         let session = self.session(session)?;
-        session.keep_callable(session.plan(&signature)?)
+        session.keep_callable(self.plan(&session, &signature, deadline)?)
     }
 
     fn run_callable(
@@ -140,9 +164,15 @@ impl Backend for Local {
         }
     }
 
-    fn set_up(&self, session: &str, signature: StepSignature) -> Result<String, Status> {
+    fn set_up(
+        &self,
+        session: &str,
+        signature: StepSignature,
+        deadline: Option<Instant>,
+    ) -> Result<String, Status> {
         let session = self.session(session)?;
-        self.master().set_up(&session, &session.plan(&signature)?)
+        let plan = self.plan(&session, &signature, deadline)?;
+        self.master().set_up(&session, &plan)
     }
 
     fn run_partial(
@@ -164,17 +194,21 @@ impl Backend for Local {
         }
     }
 
-    fn devices(&self, session: Option<&str>) -> Result<Vec<DeviceAttributes>, Status> {
+    fn devices(
+        &self,
+        session: Option<&str>,
+        _: Option<Instant>,
+    ) -> Result<Vec<DeviceAttributes>, Status> {
         let (mut own, others) = self.master().list_devices(session)?;
         own.extend(others);
         Ok(own)
     }
 
-    fn close(&self, session: &str) -> Result<(), Status> {
+    fn close(&self, session: &str, _: Option<Instant>) -> Result<(), Status> {
         self.master().close_session(session)
     }
 
-    fn reset(&self, containers: &[String]) -> Result<(), Status> {
+    fn reset(&self, containers: &[String], _: Option<Instant>) -> Result<(), Status> {
         self.master().reset(containers, &[])
     }
 }

@@ -58,6 +58,8 @@ struct Inner {
     way: Box<dyn Backend>,
     config: ConfigProto,
     state: Mutex<State>,
+    /// Held while the master is asked to begin the session, or to extend its graph.
+    changing: Mutex<()>,
 }
 
 /// Where a session is in its life.
@@ -85,11 +87,23 @@ struct RunContext {
     trace: Option<Traceparent>,
 }
 
-/// What a master is asked, wherever it is. All of it blocks.
+/// What a master is asked, wherever it is. All of it blocks: until the deadline, or, of a master of this process, as
+/// long as that waits for what it needs.
 trait Backend: std::fmt::Debug + Send + Sync {
     /// Gives the session's handle, and its graph's version.
-    fn create(&self, graph: GraphDef, config: &ConfigProto) -> Result<(String, i64), Status>;
-    fn extend(&self, session: &str, graph: GraphDef, version: i64) -> Result<i64, Status>;
+    fn create(
+        &self,
+        graph: GraphDef,
+        config: &ConfigProto,
+        deadline: Option<Instant>,
+    ) -> Result<(String, i64), Status>;
+    fn extend(
+        &self,
+        session: &str,
+        graph: GraphDef,
+        version: i64,
+        deadline: Option<Instant>,
+    ) -> Result<i64, Status>;
     fn run(
         &self,
         session: &str,
@@ -97,7 +111,12 @@ trait Backend: std::fmt::Debug + Send + Sync {
         feeds: Vec<Tensor>,
         manner: RunContext,
     ) -> Result<Vec<Tensor>, Status>;
-    fn make_callable(&self, session: &str, signature: StepSignature) -> Result<i64, Status>;
+    fn make_callable(
+        &self,
+        session: &str,
+        signature: StepSignature,
+        deadline: Option<Instant>,
+    ) -> Result<i64, Status>;
     fn run_callable(
         &self,
         session: &str,
@@ -106,7 +125,12 @@ trait Backend: std::fmt::Debug + Send + Sync {
         manner: RunContext,
     ) -> Result<Vec<Tensor>, Status>;
     fn release_callable(&self, session: &str, callable: i64);
-    fn set_up(&self, session: &str, signature: StepSignature) -> Result<String, Status>;
+    fn set_up(
+        &self,
+        session: &str,
+        signature: StepSignature,
+        deadline: Option<Instant>,
+    ) -> Result<String, Status>;
     fn run_partial(
         &self,
         session: &str,
@@ -116,9 +140,13 @@ trait Backend: std::fmt::Debug + Send + Sync {
         deadline: Option<Instant>,
     ) -> Result<Vec<Tensor>, Status>;
     fn abandon(&self, session: &str, partial_run: &str);
-    fn devices(&self, session: Option<&str>) -> Result<Vec<DeviceAttributes>, Status>;
-    fn close(&self, session: &str) -> Result<(), Status>;
-    fn reset(&self, containers: &[String]) -> Result<(), Status>;
+    fn devices(
+        &self,
+        session: Option<&str>,
+        deadline: Option<Instant>,
+    ) -> Result<Vec<DeviceAttributes>, Status>;
+    fn close(&self, session: &str, deadline: Option<Instant>) -> Result<(), Status>;
+    fn reset(&self, containers: &[String], deadline: Option<Instant>) -> Result<(), Status>;
 }
 
 impl Session {
@@ -189,6 +217,7 @@ impl Session {
                 way,
                 config: ConfigProto::default(),
                 state: Mutex::new(State::New),
+                changing: Mutex::default(),
             }),
         }
     }
@@ -214,22 +243,14 @@ impl Session {
     ///
     /// # Errors
     /// `SESSION_EXISTS` if it has one; what is wrong with the graph; `WORKER_ABSENT` names a worker that does not
-    /// answer.
+    /// answer; `CALL_DEADLINE` if a master of another process does not answer within the settings'
+    /// `operation_timeout_in_ms`: so it is with all that is asked of one.
     pub fn create(&self, graph: GraphDef) -> Result<(), Status> {
-        let mut state = self.inner.state()?;
-        match *state {
-            State::New => {}
-            State::Alive { .. } => {
-                return Err(Status::of(catalogue::SESSION_EXISTS, "A session is alive."));
-            }
-            State::Closed => return Err(closed()),
+        let _changing = self.inner.changing()?;
+        if let State::Alive { .. } = *self.inner.state()? {
+            return Err(Status::of(catalogue::SESSION_EXISTS, "A session is alive."));
         }
-        let (handle, version) = self.inner.way.create(graph, &self.inner.config)?;
-        *state = State::Alive {
-            handle: handle.into(),
-            version,
-        };
-        Ok(())
+        self.inner.create(graph)
     }
 
     /// Adds nodes to the graph; without one, these are the first.
@@ -238,18 +259,16 @@ impl Session {
     /// `GRAPH_NODE_EXISTS` for a node that is there already, and what else is wrong with the graph, which is then as it
     /// was; `SESSION_VERSION` if another client extended it meanwhile.
     pub fn extend(&self, graph: GraphDef) -> Result<(), Status> {
-        let mut state = self.inner.state()?;
-        match &mut *state {
-            State::New => {
-                drop(state);
-                self.create(graph)
-            }
-            State::Alive { handle, version } => {
-                *version = self.inner.way.extend(handle, graph, *version)?;
-                Ok(())
-            }
-            State::Closed => Err(closed()),
+        let _changing = self.inner.changing()?;
+        let State::Alive { handle, version } = self.inner.state()?.clone() else {
+            return self.inner.create(graph);
+        };
+        let deadline = self.inner.deadline();
+        let extended = self.inner.way.extend(&handle, graph, version, deadline)?;
+        if let State::Alive { version, .. } = &mut *self.inner.state()? {
+            *version = extended;
         }
+        Ok(())
     }
 
     /// Runs a step: feeds values for outputs, as `node:output`, runs what `fetches` and `targets` need, and gives what
@@ -320,7 +339,11 @@ impl Session {
         let session = self.inner.handle()?;
         let fetches = Fetches::of(fetches);
         let signature = signature(feeds.iter().copied(), &fetches.distinct, targets);
-        let handle = self.inner.way.make_callable(&session, signature)?;
+        let deadline = self.inner.deadline();
+        let handle = self
+            .inner
+            .way
+            .make_callable(&session, signature, deadline)?;
         let places = fetches.places;
         Ok(Callable::new(
             Arc::clone(&self.inner),
@@ -343,7 +366,8 @@ impl Session {
         let session = self.inner.handle()?;
         let mut signature = signature(feeds.iter().copied(), fetches, targets);
         signature.is_partial = true;
-        let handle = self.inner.way.set_up(&session, signature)?;
+        let deadline = self.inner.deadline();
+        let handle = self.inner.way.set_up(&session, signature, deadline)?;
         Ok(PartialRun::new(Arc::clone(&self.inner), session, handle))
     }
 
@@ -353,9 +377,10 @@ impl Session {
     /// `WORKER_ABSENT` names a worker that does not answer; `SESSION_CLOSED`.
     pub fn devices(&self) -> Result<Vec<DeviceAttributes>, Status> {
         let state = self.inner.state()?.clone();
+        let deadline = self.inner.deadline();
         match state {
-            State::New => self.inner.way.devices(None),
-            State::Alive { handle, .. } => self.inner.way.devices(Some(&handle)),
+            State::New => self.inner.way.devices(None, deadline),
+            State::Alive { handle, .. } => self.inner.way.devices(Some(&handle), deadline),
             State::Closed => Err(closed()),
         }
     }
@@ -371,7 +396,7 @@ impl Session {
             .iter()
             .map(|&container| container.to_owned())
             .collect();
-        self.inner.way.reset(&containers)
+        self.inner.way.reset(&containers, self.inner.deadline())
     }
 
     /// Closes the session. Steps that run are cancelled; what is asked of it later fails with `SESSION_CLOSED`.
@@ -380,7 +405,7 @@ impl Session {
     /// # Errors
     /// `SESSION_UNKNOWN` if its master has restarted since.
     pub fn close(&self) -> Result<(), Status> {
-        self.inner.close()
+        self.inner.close(self.inner.deadline())
     }
 }
 
@@ -393,7 +418,7 @@ impl Inner {
         }
     }
 
-    /// Until when a step may take, if the settings say so.
+    /// Until when a call may take, if the settings say so.
     fn deadline(&self) -> Option<Instant> {
         let timeout = u64::try_from(self.config.operation_timeout_in_ms).ok()?;
         let timeout = Some(timeout).filter(|timeout| *timeout > 0)?;
@@ -411,12 +436,37 @@ impl Inner {
         }
     }
 
-    fn close(&self) -> Result<(), Status> {
+    /// Begins a session, unless it was closed, or is closed meanwhile. There is none yet.
+    fn create(&self, graph: GraphDef) -> Result<(), Status> {
+        if let State::Closed = *self.state()? {
+            return Err(closed());
+        }
+        let (handle, version) = self.way.create(graph, &self.config, self.deadline())?;
+        let mut state = self.state()?;
+        if let State::Closed = *state {
+            drop(state);
+            self.way.close(&handle, Some(dropped_until()))?;
+            return Err(closed());
+        }
+        *state = State::Alive {
+            handle: handle.into(),
+            version,
+        };
+        Ok(())
+    }
+
+    fn close(&self, deadline: Option<Instant>) -> Result<(), Status> {
         let former = std::mem::replace(&mut *self.state()?, State::Closed);
         match former {
-            State::Alive { handle, .. } => self.way.close(&handle),
+            State::Alive { handle, .. } => self.way.close(&handle, deadline),
             State::New | State::Closed => Ok(()),
         }
+    }
+
+    /// What holds others up that change the graph; see [`is_here`].
+    fn changing(&self) -> Result<MutexGuard<'_, ()>, Status> {
+        is_here()?;
+        Ok(self.changing.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// How far it is; see [`is_here`].
@@ -434,9 +484,19 @@ fn is_here() -> Result<(), Status> {
     }
 }
 
+/// Until when the master is waited for by a caller that did not ask for the end of a session: a little longer than a
+/// master takes to end one.
+fn dropped_until() -> Instant {
+    Instant::now() + Duration::from_secs(16)
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Err(status) = self.close() {
+        let until = dropped_until();
+        let until = self
+            .deadline()
+            .map_or(until, |deadline| deadline.min(until));
+        if let Err(status) = self.close(Some(until)) {
             tracing::debug!(%status, "a session that was dropped could not be closed");
         }
     }

@@ -109,28 +109,54 @@ impl Remote {
     }
 
     /// Asks, and waits for the answer.
-    fn ask<M: Method>(&self, asked: &M::Request, tensors: Vec<Tensor>) -> Result<M::Answer, Status>
+    fn ask<M: Method>(
+        &self,
+        asked: &M::Request,
+        tensors: Vec<Tensor>,
+        deadline: Option<Instant>,
+    ) -> Result<M::Answer, Status>
     where
         M::Answer: Send + 'static,
     {
-        Ok(self.ask_until::<M>(asked, tensors, None)?.0)
+        let answer = self.ask_until::<M>(asked, tensors, deadline);
+        let unanswered = || {
+            let message = format!("the master did not answer {} by the deadline", M::NAME);
+            Err(Status::of(catalogue::CALL_DEADLINE, message))
+        };
+        Ok(answer.unwrap_or_else(unanswered)?.0)
     }
 
+    /// Runs a step or a piece of one, and gives what was fetched.
+    fn step<M: Method>(
+        &self,
+        asked: &M::Request,
+        feeds: Vec<Tensor>,
+        deadline: Option<Instant>,
+    ) -> Result<Vec<Tensor>, Status>
+    where
+        M::Answer: Send + 'static,
+    {
+        let answer = self.ask_until::<M>(asked, feeds, deadline);
+        Ok(answer.unwrap_or_else(|| Err(late()))?.1)
+    }
+
+    /// `None` if the answer has not come by the deadline.
     fn ask_until<M: Method>(
         &self,
         asked: &M::Request,
         tensors: Vec<Tensor>,
         deadline: Option<Instant>,
-    ) -> Answer<M>
+    ) -> Option<Answer<M>>
     where
         M::Answer: Send + 'static,
     {
         let (done, waiter) = Waiter::pair();
         let number = self.line.ask::<M>(asked, tensors, done);
-        waiter.wait(deadline).unwrap_or_else(|| {
+        let answer = waiter.wait(deadline);
+        if answer.is_none() {
             self.tell::<GiveUp>(&GiveUpRequest { number });
-            Err(late())
-        })
+        }
+        answer
     }
 
     fn tell<M: Method>(&self, told: &M::Request) {
@@ -141,23 +167,34 @@ impl Remote {
 }
 
 impl Backend for Remote {
-    fn create(&self, graph: GraphDef, config: &ConfigProto) -> Result<(String, i64), Status> {
+    fn create(
+        &self,
+        graph: GraphDef,
+        config: &ConfigProto,
+        deadline: Option<Instant>,
+    ) -> Result<(String, i64), Status> {
         let asked = CreateSessionRequest {
             config: Some(config.clone()),
             target: String::new(),
         };
         let graph = of_bytes(graph.encode_to_vec())?;
-        let answer = self.ask::<CreateSession>(&asked, vec![graph])?;
+        let answer = self.ask::<CreateSession>(&asked, vec![graph], deadline)?;
         Ok((answer.session_handle, answer.graph_version))
     }
 
-    fn extend(&self, session: &str, graph: GraphDef, version: i64) -> Result<i64, Status> {
+    fn extend(
+        &self,
+        session: &str,
+        graph: GraphDef,
+        version: i64,
+        deadline: Option<Instant>,
+    ) -> Result<i64, Status> {
         let asked = ExtendSessionRequest {
             session_handle: session.to_owned(),
             current_graph_version: version,
         };
         let graph = of_bytes(graph.encode_to_vec())?;
-        let answer = self.ask::<ExtendSession>(&asked, vec![graph])?;
+        let answer = self.ask::<ExtendSession>(&asked, vec![graph], deadline)?;
         Ok(answer.new_graph_version)
     }
 
@@ -176,10 +213,15 @@ impl Backend for Remote {
             options: options(trace),
             ..RunStepRequest::default()
         };
-        Ok(self.ask_until::<RunStep>(&asked, feeds, deadline)?.1)
+        self.step::<RunStep>(&asked, feeds, deadline)
     }
 
-    fn make_callable(&self, session: &str, signature: StepSignature) -> Result<i64, Status> {
+    fn make_callable(
+        &self,
+        session: &str,
+        signature: StepSignature,
+        deadline: Option<Instant>,
+    ) -> Result<i64, Status> {
         let asked = MakeCallableRequest {
             session_handle: session.to_owned(),
             options: Some(CallableOptions {
@@ -189,7 +231,7 @@ impl Backend for Remote {
                 run_options: None,
             }),
         };
-        let answer = self.ask::<MakeCallable>(&asked, vec![])?;
+        let answer = self.ask::<MakeCallable>(&asked, vec![], deadline)?;
         Ok(answer.handle)
     }
 
@@ -205,7 +247,7 @@ impl Backend for Remote {
             handle: callable,
             options: options(trace),
         };
-        Ok(self.ask_until::<RunCallable>(&asked, feeds, deadline)?.1)
+        self.step::<RunCallable>(&asked, feeds, deadline)
     }
 
     fn release_callable(&self, session: &str, callable: i64) {
@@ -216,14 +258,19 @@ impl Backend for Remote {
         self.tell::<ReleaseCallable>(&told);
     }
 
-    fn set_up(&self, session: &str, signature: StepSignature) -> Result<String, Status> {
+    fn set_up(
+        &self,
+        session: &str,
+        signature: StepSignature,
+        deadline: Option<Instant>,
+    ) -> Result<String, Status> {
         let asked = PartialRunSetupRequest {
             session_handle: session.to_owned(),
             feed: signature.feeds,
             fetch: signature.fetches,
             target: signature.targets,
         };
-        let answer = self.ask::<PartialRunSetup>(&asked, vec![])?;
+        let answer = self.ask::<PartialRunSetup>(&asked, vec![], deadline)?;
         Ok(answer.partial_run_handle)
     }
 
@@ -251,7 +298,7 @@ impl Backend for Remote {
         };
         // The master keeps the time of it; this end only makes sure.
         let deadline = deadline.and_then(|deadline| deadline.checked_add(GRACE));
-        Ok(self.ask_until::<PartialRun>(&asked, feeds, deadline)?.1)
+        self.step::<PartialRun>(&asked, feeds, deadline)
     }
 
     fn abandon(&self, session: &str, partial_run: &str) {
@@ -263,29 +310,33 @@ impl Backend for Remote {
         self.tell::<Abandon>(&told);
     }
 
-    fn devices(&self, session: Option<&str>) -> Result<Vec<DeviceAttributes>, Status> {
+    fn devices(
+        &self,
+        session: Option<&str>,
+        deadline: Option<Instant>,
+    ) -> Result<Vec<DeviceAttributes>, Status> {
         let asked = ListDevicesRequest {
             session_handle: session.unwrap_or_default().to_owned(),
         };
-        let answer = self.ask::<ListDevices>(&asked, vec![])?;
+        let answer = self.ask::<ListDevices>(&asked, vec![], deadline)?;
         let mut devices = answer.local_device;
         devices.extend(answer.remote_device);
         Ok(devices)
     }
 
-    fn close(&self, session: &str) -> Result<(), Status> {
+    fn close(&self, session: &str, deadline: Option<Instant>) -> Result<(), Status> {
         let asked = CloseSessionRequest {
             session_handle: session.to_owned(),
         };
-        self.ask::<CloseSession>(&asked, vec![]).map(drop)
+        self.ask::<CloseSession>(&asked, vec![], deadline).map(drop)
     }
 
-    fn reset(&self, containers: &[String]) -> Result<(), Status> {
+    fn reset(&self, containers: &[String], deadline: Option<Instant>) -> Result<(), Status> {
         let asked = ResetRequest {
             container: containers.to_vec(),
             device_filters: vec![],
         };
-        self.ask::<Reset>(&asked, vec![]).map(drop)
+        self.ask::<Reset>(&asked, vec![], deadline).map(drop)
     }
 }
 

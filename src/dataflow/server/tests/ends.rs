@@ -441,6 +441,48 @@ fn sessions_that_wait_for_an_absent_worker_keep_no_place_from_others() {
 }
 
 #[test]
+fn a_session_that_is_being_created_holds_up_no_step_and_no_close() {
+    let server = with_absent_worker(Duration::from_secs(5));
+    let session = Session::on(&server).unwrap();
+    std::thread::scope(|threads| {
+        let created = threads.spawn(|| session.create(GraphDef::default()));
+        std::thread::sleep(Duration::from_millis(100));
+        let step = session.run_within(Duration::from_millis(1), &[], &["one"], &[]);
+        assert_eq!(step.unwrap_err().reason(), catalogue::SESSION_NONE);
+        session.close().unwrap();
+        assert!(!created.is_finished(), "it waits for a worker");
+        let status = created.join().unwrap().unwrap_err();
+        assert_eq!(status.reason(), catalogue::WORKER_ABSENT, "{status}");
+    });
+    server.stop(None);
+}
+
+#[test]
+fn threads_that_begin_a_session_by_extending_it_all_do() {
+    let server = master(&Operations::standard());
+    for _ in 0..50 {
+        let session = Session::on(&server).unwrap();
+        let start = std::sync::Barrier::new(4);
+        std::thread::scope(|threads| {
+            for number in 0..4 {
+                let (session, start) = (&session, &start);
+                threads.spawn(move || {
+                    let mut graph = Builder::new(Operations::standard().ops());
+                    let name = format!("n{number}");
+                    graph.constant(&name, floats(&[1], &[1.0])).unwrap();
+                    let graph = graph.finish().unwrap().to_def();
+                    start.wait();
+                    session.extend(graph).unwrap();
+                });
+            }
+        });
+        let fetched = session.run(&[], &["n0", "n1", "n2", "n3"], &[]);
+        assert_eq!(fetched.unwrap().len(), 4);
+    }
+    server.stop(None);
+}
+
+#[test]
 fn a_callable_that_is_dropped_while_pieces_wait_makes_room_for_another() {
     let gate = Gate::default();
     let _opened = Opened(gate.clone());
