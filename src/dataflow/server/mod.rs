@@ -93,6 +93,8 @@ enum Stage {
         spec: ClusterSpec,
         runtime: Arc<Runtime>,
     },
+    /// A thread stops it.
+    Stopping,
     Stopped,
 }
 
@@ -112,7 +114,7 @@ pub struct Load {
 pub enum State {
     /// Made, not started.
     New,
-    /// Its engine runs.
+    /// Its engine runs, or is being stopped.
     Started,
     /// Over: it cannot be started again.
     Stopped,
@@ -139,7 +141,7 @@ impl Server {
                 tracing::info!(task = %self.inner.task, "the server is started already");
                 return Ok(());
             }
-            Stage::Stopped => {
+            Stage::Stopping | Stage::Stopped => {
                 return Err(Status::new(
                     Code::FailedPrecondition,
                     catalogue::SERVER_STOPPED,
@@ -179,22 +181,33 @@ impl Server {
 
     /// Stops in good order: sessions may end, all at once, and what is on its way may leave until `deadline` has
     /// passed, then everything that still waits hears so. The deadline is that of the settings if none is given.
-    /// Nothing happens if it has stopped already.
+    /// Nothing happens if it has stopped already. While another thread stops it, this waits for that end, a second
+    /// longer than the deadline at most.
     pub fn stop(&self, deadline: Option<Duration>) {
-        let stage = std::mem::replace(&mut *self.stage(), Stage::Stopped);
+        let began = Instant::now();
+        let deadline = deadline.unwrap_or(self.inner.config.drain_timeout);
+        let mut stage = self.stage();
+        if let Stage::Stopping = *stage {
+            let until = deadline.saturating_add(Duration::from_secs(1));
+            let is_stopping = |stage: &mut Stage| matches!(stage, Stage::Stopping);
+            let changed = &self.inner.changed;
+            drop(changed.wait_timeout_while(stage, until, is_stopping));
+            return;
+        }
+        let former = std::mem::replace(&mut *stage, Stage::Stopping);
+        drop(stage);
         if let Stage::Started {
             engine, runtime, ..
-        } = stage
+        } = former
         {
-            let began = Instant::now();
-            let deadline = deadline.unwrap_or(self.inner.config.drain_timeout);
             runtime.stop(deadline);
             engine.shutdown(deadline.saturating_sub(began.elapsed()));
         }
+        *self.stage() = Stage::Stopped;
         self.inner.changed.notify_all();
     }
 
-    /// Waits until the server is stopped.
+    /// Waits until the server is stopped, and all that it had is at its end.
     pub fn join(&self) {
         let mut stage = self.stage();
         while !matches!(*stage, Stage::Stopped) {
@@ -208,7 +221,7 @@ impl Server {
     pub fn state(&self) -> State {
         match *self.stage() {
             Stage::New => State::New,
-            Stage::Started { .. } => State::Started,
+            Stage::Started { .. } | Stage::Stopping => State::Started,
             Stage::Stopped => State::Stopped,
         }
     }
@@ -240,7 +253,7 @@ impl Server {
         let message = match &*self.stage() {
             Stage::Started { runtime, .. } => return Ok(Arc::clone(runtime)),
             Stage::New => "Server has not been started.",
-            Stage::Stopped => "Server has stopped.",
+            Stage::Stopping | Stage::Stopped => "Server has stopped.",
         };
         Err(Status::new(
             Code::FailedPrecondition,

@@ -15,7 +15,7 @@ use prost::Message;
 use rendez::control::Address;
 use rendez::engine::{Engine, OBSERVER_JOB};
 use rendez::ground::limits::{ERRANDS_OF_SESSIONS_MAX, SESSION_CALLABLES_MAX};
-use rendez::ground::{Incarnation, Status, catalogue};
+use rendez::ground::{DeviceName, FrameIter, Incarnation, Status, catalogue};
 use rendez_proto::Method;
 use rendez_proto::methods::master_service::OpenLine;
 use rendez_proto::methods::master_session::{
@@ -505,6 +505,45 @@ fn a_callable_that_is_dropped_while_pieces_wait_makes_room_for_another() {
     callable().unwrap();
     session.close().unwrap();
     server.stop(None);
+}
+
+#[test]
+fn a_server_is_stopped_when_all_of_it_has_ended() {
+    let gate = Gate::default();
+    let _opened = Opened(gate.clone());
+    let operations = slow_to_compute(&gate);
+    let server = master(&operations);
+    let session = Session::on(&server).unwrap();
+    session.create(graph(&operations)).unwrap();
+    let step = std::thread::spawn(move || session.run(&fed(), &["y"], &[]));
+    gate.await_coming(1);
+    let engine = server.engine().unwrap();
+    let stopping = server.clone();
+    let stopping = std::thread::spawn(move || stopping.stop(Some(PATIENCE)));
+    let until = Instant::now() + PATIENCE;
+    while server.engine().is_ok() {
+        assert!(Instant::now() < until, "the server stops");
+        std::thread::yield_now();
+    }
+    // Its session takes a while to end, since its step does.
+    let (cpu, life) = (DeviceName::cpu(engine.task()), engine.incarnation());
+    let key = Key::new(&cpu, life, &cpu, "more", FrameIter::default()).unwrap();
+    let waits: [fn(&Server); 2] = [Server::join, |server| server.stop(Some(PATIENCE))];
+    let ended = waits.map(|wait| {
+        let (server, engine, key) = (server.clone(), engine.clone(), key.clone());
+        std::thread::spawn(move || {
+            wait(&server);
+            engine
+                .step(StepId(1))
+                .send(&key, Tensor::scalar(0u8))
+                .is_err()
+        })
+    });
+    let ended = ended.map(|ended| ended.join().unwrap());
+    gate.open();
+    assert_eq!((ended, server.state()), ([true, true], State::Stopped));
+    stopping.join().unwrap();
+    step.join().unwrap().unwrap_err();
 }
 
 #[test]
