@@ -121,6 +121,36 @@ fn variables_on_a_ps_are_shared_by_the_sessions_of_all_masters() {
 }
 
 #[test]
+fn sessions_with_variables_of_their_own_share_the_threads_of_a_worker() {
+    let spec = spec(1);
+    let master = start(&spec, PS);
+    let worker = Worker::start(&spec, "worker", "0");
+    let mut graph = Draft::new();
+    graph.on(FIRST).constant("one", &[1.0]);
+    let graph = graph.finish();
+    let begin = || {
+        let config = ConfigProto {
+            isolate_session_state: true,
+            ..ConfigProto::default()
+        };
+        let session = Session::on(&master).unwrap().configured(config);
+        let session = session.unwrap();
+        session.create(graph.clone()).unwrap();
+        session
+    };
+    let first = begin();
+    let threads = worker.threads("rendez-compute");
+    assert_ne!(threads, 0);
+    let more = [begin(), begin()];
+    for session in more.iter().chain([&first]) {
+        assert_eq!(session.run(&[], &["one"], &[]).unwrap().len(), 1);
+    }
+    assert_eq!(worker.threads("rendez-compute"), threads);
+    drop((first, more));
+    master.stop(None);
+}
+
+#[test]
 fn a_variable_is_read_after_what_its_reader_waits_for_wherever_that_stands() {
     let spec = spec(1);
     let servers = start_all(&spec);

@@ -136,6 +136,16 @@ impl Worker {
         Self(child.expect("it starts"))
     }
 
+    /// How many threads it has whose names begin so.
+    pub(crate) fn threads(&self, name: &str) -> usize {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).expect("it runs");
+        let names = tasks.map(|task| {
+            let path = task.expect("a thread").path().join("comm");
+            std::fs::read_to_string(path).unwrap_or_default()
+        });
+        names.filter(|known| known.starts_with(name)).count()
+    }
+
     /// Stops it, as one that hangs would be: it is there, and does nothing.
     pub(crate) fn hang(&self) {
         let id = self.0.id().to_string();

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::executor::{Executor, Plan, RunHandle};
+use super::executor::{Executor, Plan, Pool, RunHandle};
 use super::runner::{Done, Part, Runner, Running};
 use crate::graph::{Graph, Node};
 use crate::kernel::Home;
@@ -14,18 +14,20 @@ use crate::operations::Operations;
 use rendez::engine::Engine;
 use rendez::ground::{Status, StepId};
 
-/// What runs parts on `engine`'s shards, with the kernels of `operations` and what is at `home`.
+/// What runs parts on `engine`'s shards and in the threads of `pool`, with the kernels of `operations` and what is at
+/// `home`.
 ///
 /// # Errors
 /// What the executor says.
 pub(crate) fn runner(
     engine: &Engine,
+    pool: &Pool,
     home: Arc<Home>,
     operations: &Operations,
 ) -> Result<Arc<dyn Runner>, Status> {
     let operations = operations.clone();
     let kernels = move |node: &Node| operations.kernel(node);
-    Ok(Arc::new(Executor::with_kernels(engine, home, kernels)?))
+    Ok(Arc::new(Executor::with_pool(engine, pool, home, kernels)?))
 }
 
 /// A part with what runs it.

@@ -39,6 +39,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use plan::Plan;
+pub(crate) use pool::Pool;
 
 use crate::graph::{Graph, Node};
 use crate::kernel::files::Files;
@@ -131,7 +132,19 @@ impl Executor {
         home: Arc<Home>,
         kernels: impl Fn(&Node) -> Result<Box<dyn Kernel>, Status> + Send + Sync + 'static,
     ) -> Result<Self, Status> {
-        let jobs = pool::start(&home)?;
+        Self::with_pool(engine, &Pool::start()?, home, kernels)
+    }
+
+    /// The same whose costly kernels are called by threads that others share.
+    ///
+    /// # Errors
+    /// What [`Engine::spawn`] says.
+    pub(crate) fn with_pool(
+        engine: &Engine,
+        pool: &Pool,
+        home: Arc<Home>,
+        kernels: impl Fn(&Node) -> Result<Box<dyn Kernel>, Status> + Send + Sync + 'static,
+    ) -> Result<Self, Status> {
         let inboxes = (0..engine.shards()).map(|_| Arc::new(Inbox::new()));
         let shared = Arc::new(Shared {
             home,
@@ -146,7 +159,7 @@ impl Executor {
             plans: AtomicU64::new(0),
         });
         for (shard, inbox) in shared.inboxes.iter().enumerate() {
-            let driver = StepDriver::new(Arc::clone(&shared), Arc::clone(inbox), jobs.clone());
+            let driver = StepDriver::new(Arc::clone(&shared), Arc::clone(inbox), pool.clone());
             inbox.wakes(engine.spawn(shard, Box::new(driver))?);
         }
         Ok(Self { face })

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::errands::Errands;
 use super::executing;
-use super::executor;
+use super::executor::{self, Pool};
 use super::master::{self, Master};
 use super::worker::{self, Worker};
 use crate::operations::Operations;
@@ -128,7 +128,9 @@ pub(super) fn worker_on(engine: &Engine, operations: &Operations) -> Result<Arc<
     let of_home = engine.downgrade();
     let make_home = Box::new(move || executor::home(of_home.clone()));
     let (of_runner, kernels) = (engine.clone(), operations.clone());
-    let make_runner = Box::new(move |home| executing::runner(&of_runner, home, &kernels));
+    // Sessions with variables of their own have no threads of their own: clients may ask for many of them.
+    let pool = Pool::start()?;
+    let make_runner = Box::new(move |home| executing::runner(&of_runner, &pool, home, &kernels));
     let ops = operations.shared_ops();
     Worker::new(engine, ops, make_home, make_runner)
 }

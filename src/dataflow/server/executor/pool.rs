@@ -13,9 +13,14 @@ use crate::kernel::{Call, Home, Waiting};
 use rendez::ground::{Status, StepId, catalogue, faults};
 use rendez::sync::Ordering;
 
+/// Threads that executors share. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool(Sender<Job>);
+
 /// A call of a kernel.
 #[derive(Debug)]
 pub(super) struct Job {
+    pub(super) home: Arc<Home>,
     pub(super) plan: Arc<Plan>,
     pub(super) node: u32,
     pub(super) inputs: Vec<Value>,
@@ -27,30 +32,37 @@ pub(super) struct Job {
     pub(super) state: Arc<RunState>,
 }
 
-/// Starts the threads: one for each core this process may use. There are never more calls than runs have ready nodes,
-/// so the queue needs no bound of its own.
-///
-/// # Errors
-/// `SYSTEM_CALL` if a thread cannot be started.
-pub(super) fn start(home: &Arc<Home>) -> Result<Sender<Job>, Status> {
-    let (sender, receiver) = channel::unbounded();
-    let count = std::thread::available_parallelism().map_or(1, usize::from);
-    for index in 0..count {
-        let (home, receiver) = (Arc::clone(home), receiver.clone());
-        std::thread::Builder::new()
-            .name(format!("rendez-compute-{index}"))
-            .spawn(move || work(&home, &receiver))
-            .map_err(|error| {
-                let message = format!("a thread for kernels cannot be started: {error}");
-                Status::of(catalogue::SYSTEM_CALL, message)
-            })?;
+impl Pool {
+    /// Starts the threads: one for each core this process may use. There are never more calls than runs have ready
+    /// nodes, so the queue needs no bound of its own.
+    ///
+    /// # Errors
+    /// `SYSTEM_CALL` if a thread cannot be started.
+    pub(crate) fn start() -> Result<Self, Status> {
+        let (sender, receiver) = channel::unbounded();
+        let count = std::thread::available_parallelism().map_or(1, usize::from);
+        for index in 0..count {
+            let receiver = receiver.clone();
+            std::thread::Builder::new()
+                .name(format!("rendez-compute-{index}"))
+                .spawn(move || work(&receiver))
+                .map_err(|error| {
+                    let message = format!("a thread for kernels cannot be started: {error}");
+                    Status::of(catalogue::SYSTEM_CALL, message)
+                })?;
+        }
+        Ok(Self(sender))
     }
-    Ok(sender)
+
+    /// Has a kernel called. Gives the call back if the threads have ended.
+    pub(super) fn call(&self, job: Job) -> Result<(), Job> {
+        self.0.send(job).map_err(channel::SendError::into_inner)
+    }
 }
 
-fn work(home: &Home, jobs: &Receiver<Job>) {
+fn work(jobs: &Receiver<Job>) {
     while let Ok(job) = jobs.recv() {
-        let outcome = call(home, &job);
+        let outcome = call(&job);
         let Job {
             inbox,
             run,
@@ -68,7 +80,7 @@ fn work(home: &Home, jobs: &Receiver<Job>) {
     }
 }
 
-fn call(home: &Home, job: &Job) -> Result<Vec<Value>, Status> {
+fn call(job: &Job) -> Result<Vec<Value>, Status> {
     if job.state.is_over.load(Ordering::Acquire) {
         return Err(faults::cancelled().derived());
     }
@@ -77,7 +89,7 @@ fn call(home: &Home, job: &Job) -> Result<Vec<Value>, Status> {
     node.compute(&mut Call {
         inputs: &job.inputs,
         outputs: &mut outputs,
-        home,
+        home: &job.home,
         step: job.step,
         waiting: Waiting::May,
     })?;

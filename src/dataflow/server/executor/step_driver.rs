@@ -6,14 +6,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crossbeam::channel::Sender;
-
 use super::Shared;
 use super::inbox::{Done, Inbox, Order, RunState};
 use super::plan::Plan;
-use super::pool::Job;
+use super::pool::{Job, Pool};
 use super::run::{Outcome, Outside, PlanRun};
-use crate::kernel::Value;
+use crate::kernel::{Home, Value};
 use rendez::ground::limits::SPARE_RUN_BYTES;
 use rendez::ground::{FrameIter, Status, StepId, faults};
 use rendez::memory::Tensor;
@@ -33,7 +31,7 @@ const SPARE_RUNS: usize = 64;
 pub(super) struct StepDriver {
     shared: Arc<Shared>,
     inbox: Arc<Inbox>,
-    jobs: Sender<Job>,
+    pool: Pool,
     runs: Vec<Option<Live>>,
     free: Vec<u32>,
     plans: BTreeMap<u64, Known>,
@@ -74,7 +72,8 @@ struct Reach<'a, 'b> {
     context: &'a mut TaskContext<'b>,
     plan: &'a Arc<Plan>,
     keys: &'a mut [Option<PreparedKey>],
-    jobs: &'a Sender<Job>,
+    home: &'a Arc<Home>,
+    pool: &'a Pool,
     inbox: &'a Arc<Inbox>,
     state: &'a Arc<RunState>,
     step: StepId,
@@ -82,11 +81,11 @@ struct Reach<'a, 'b> {
 }
 
 impl StepDriver {
-    pub(super) const fn new(shared: Arc<Shared>, inbox: Arc<Inbox>, jobs: Sender<Job>) -> Self {
+    pub(super) const fn new(shared: Arc<Shared>, inbox: Arc<Inbox>, pool: Pool) -> Self {
         Self {
             shared,
             inbox,
-            jobs,
+            pool,
             runs: Vec::new(),
             free: Vec::new(),
             plans: BTreeMap::new(),
@@ -181,7 +180,8 @@ impl StepDriver {
             context,
             plan: &live.plan,
             keys: &mut known.keys,
-            jobs: &self.jobs,
+            home: &self.shared.home,
+            pool: &self.pool,
             inbox: &self.inbox,
             state: &live.state,
             step: live.step,
@@ -353,6 +353,7 @@ impl Outside for Reach<'_, '_> {
 
     fn compute(&mut self, node: u32, inputs: Vec<Value>, ticket: u32) {
         let job = Job {
+            home: Arc::clone(self.home),
             plan: Arc::clone(self.plan),
             node,
             inputs,
@@ -362,12 +363,12 @@ impl Outside for Reach<'_, '_> {
             ticket,
             state: Arc::clone(self.state),
         };
-        if let Err(unsent) = self.jobs.send(job) {
+        if let Err(unsent) = self.pool.call(job) {
             // The threads end after this task, and only then.
             let status = faults::shutdown();
             let Job {
                 run, ticket, inbox, ..
-            } = unsent.into_inner();
+            } = unsent;
             inbox.push(Order::Computed {
                 run,
                 ticket,
