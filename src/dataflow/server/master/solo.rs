@@ -49,7 +49,7 @@ pub struct Prepared(pub(super) Arc<StepPlan>);
 
 /// A step that was begun.
 #[derive(Clone, Debug)]
-pub struct Run(Arc<RunningStep>);
+pub struct Run(pub(super) Arc<RunningStep>);
 
 impl Site {
     /// Begins to run graphs on `engine`'s shards.

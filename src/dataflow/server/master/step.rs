@@ -111,10 +111,12 @@ impl RunningStep {
         self.id
     }
 
-    /// Ends the step with `status`. Nothing happens if it is over.
+    /// Ends the step with `status`. Nothing happens if it is over, or ends already since a part has failed.
     pub(crate) fn cancel(self: &Arc<Self>, status: Status) {
         let mut state = self.state();
-        if state.left == 0 || state.cancelled.is_some() {
+        let failure = state.group.summary().err();
+        let is_caused = failure.is_some_and(|failure| !failure.is_derived());
+        if state.left == 0 || state.cancelled.is_some() || is_caused {
             return;
         }
         state.cancelled = Some(status.clone());
@@ -123,6 +125,12 @@ impl RunningStep {
         drop(state);
         self.stop(&stopping);
         stragglers::watch(self);
+    }
+
+    /// True if its parts were told to stop.
+    #[cfg(test)]
+    pub(super) fn is_stopping(&self) -> bool {
+        self.state().stopping.is_some()
     }
 
     /// It has failed, and parts that should have answered by now have not.

@@ -113,17 +113,24 @@ fn graph() -> GraphDef {
     let counter = counter.attr("dtype", DataType::DtInt32);
     let counter = counter.attr("shape", TensorShapeProto::default());
     let counter = counter.build().unwrap();
-    for (op, name, value) in [("Assign", "set", 0), ("AssignAdd", "add", 1)] {
+    let [_, added] = [("Assign", "set", 0), ("AssignAdd", "add", 1)].map(|(op, name, value)| {
         let value = graph.constant(name, ints(&[], &[value])).unwrap();
         let node = graph.node(op).name(&format!("{name}_it"));
-        node.input(counter).input(value).build().unwrap();
-    }
+        node.input(counter).input(value).build().unwrap()
+    });
     graph.on("/job:a");
     let x = graph.node("Placeholder").name("x");
     let x = x.attr("dtype", DataType::DtInt32).build().unwrap();
     graph.on("/job:b");
     let double = graph.node("AddV2").name("double").input(x).input(x);
     double.build().unwrap();
+    graph.on("/job:a");
+    let [one, zero] = [1, 0].map(|value| {
+        let name = format!("number{value}");
+        graph.constant(&name, ints(&[], &[value])).unwrap()
+    });
+    let broken = graph.named("Div", "broken", &[one, zero]);
+    graph.named("AddV2", "both", &[broken, added]);
     graph.finish().unwrap().to_def()
 }
 
@@ -193,6 +200,27 @@ fn a_step_that_is_cancelled_waits_for_no_part_that_does_not_answer() {
     let outcome = told.wait(Some(Instant::now() + PATIENCE));
     assert_eq!(outcome.expect("an end").unwrap_err(), why);
     assert_eq!(world.session.steps(), 0);
+    reopening.over(line);
+}
+
+#[test]
+fn a_cancel_does_not_hide_why_a_step_has_failed() {
+    let world = World::new();
+    let both = world.prepare(&[], "both");
+    let line = world.lose_line();
+    let there = world.there();
+    // The other part does not answer yet.
+    let reopening = reopening(&there);
+    let (run, told) = world.start(&both, 35);
+    let until = Instant::now() + PATIENCE;
+    while !run.0.is_stopping() {
+        assert!(Instant::now() < until, "a part fails");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    run.cancel(Status::of(catalogue::STEP_CANCELLED, "enough"));
+    let outcome = told.wait(Some(Instant::now() + PATIENCE));
+    let status = outcome.expect("an end").unwrap_err();
+    assert!(status.message().contains("division by zero"), "{status}");
     reopening.over(line);
 }
 
