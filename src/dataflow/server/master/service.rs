@@ -12,7 +12,7 @@ use super::{Master, MasterSession, RunningStep};
 use crate::graph::decode;
 use crate::kernel::Value;
 use crate::server::errands::Errands;
-use crate::server::rpc_stream::{Question, Responder, ServerEnd, Service};
+use crate::server::rpc_stream::{Question, Responder, ServerEnd, Service, check_count};
 use rendez::control::Services;
 use rendez::ground::limits::{LINE_QUESTIONS_MAX, SESSIONS_MAX};
 use rendez::ground::{Incarnation, Status, StepId, TaskName, Traceparent, catalogue};
@@ -376,6 +376,7 @@ fn run_partial(
     asked: &RunStepRequest,
     tensors: &[Tensor],
 ) -> Result<Vec<Tensor>, Status> {
+    check_count(asked.fetch.len())?;
     let session = master.session(&asked.session_handle)?;
     let feeds = named(&asked.feed, tensors)?;
     let deadline = deadline(asked.options.as_ref());

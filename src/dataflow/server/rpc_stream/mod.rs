@@ -530,7 +530,11 @@ fn keys_of(
     Ok((key(edge)?, key(&format!("{edge}{TENSORS}"))?))
 }
 
-fn check_count(tensors: usize) -> Result<(), Status> {
+/// Whether so many tensors may come with one message.
+///
+/// # Errors
+/// `CALL_TOO_LONG`.
+pub(crate) fn check_count(tensors: usize) -> Result<(), Status> {
     if tensors <= LINE_TENSORS_MAX {
         return Ok(());
     }

@@ -7,32 +7,46 @@ use std::sync::Arc;
 use super::{Asked, Client, given_up};
 use crate::server::master::plan::PlanWait;
 use crate::server::master::{Master, MasterSession, StepPlan, StepSignature};
-use crate::server::rpc_stream::Question;
+use crate::server::rpc_stream::{Question, check_count};
 use rendez::ground::limits::LINE_QUESTIONS_MAX;
 use rendez::ground::{Status, catalogue};
 use rendez_proto::Method;
 use rendez_proto::methods::master_session::{MakeCallable, PartialRunSetup, RunCallable, RunStep};
 use rendez_proto::tensorflow::{
     MakeCallableRequest, MakeCallableResponse, PartialRunSetupRequest, PartialRunSetupResponse,
+    RunStepRequest,
 };
 
 /// What is asked of a session, and needs a plan.
 trait Planned: Method {
     /// The session's handle.
     fn session(asked: &Self::Request) -> &str;
+    /// How many tensors one answer will bring.
+    fn fetches(asked: &Self::Request) -> usize;
 }
 
 macro_rules! planned {
-    ($($method:ty),*) => {
+    ($($method:ty: $fetches:expr),*) => {
         $(impl Planned for $method {
             fn session(asked: &Self::Request) -> &str {
                 &asked.session_handle
+            }
+
+            fn fetches(asked: &Self::Request) -> usize {
+                $fetches(asked)
             }
         })*
     };
 }
 
-planned!(RunStep, RunCallable, MakeCallable, PartialRunSetup);
+planned!(
+    RunStep: |asked: &RunStepRequest| asked.fetch.len(),
+    RunCallable: |_| 0,
+    MakeCallable: |asked: &MakeCallableRequest| {
+        asked.options.as_ref().map_or(0, |options| options.fetch.len())
+    },
+    PartialRunSetup: |_| 0
+);
 
 impl Client {
     pub(super) fn run(self: Arc<Self>, master: &Arc<Master>, question: Question) {
@@ -135,6 +149,8 @@ impl Client {
             return None;
         }
         let read = question.read::<M>().and_then(|asked| {
+            // Once the step has run, it is too late to refuse it.
+            check_count(M::fetches(&asked))?;
             let session = master.session(M::session(&asked))?;
             Ok((session, asked))
         });

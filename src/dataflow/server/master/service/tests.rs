@@ -16,7 +16,7 @@ use crate::server::testing::two_engines;
 use crate::server::wait::Waiter;
 use rendez::cluster::ClusterSpec;
 use rendez::engine::Engine;
-use rendez::ground::limits::ERRANDS_OF_SESSIONS_MAX;
+use rendez::ground::limits::{ERRANDS_OF_SESSIONS_MAX, LINE_TENSORS_MAX};
 use rendez_proto::methods::worker_session::RegisterGraph;
 use rendez_proto::tensorflow::{
     CallableOptions, GraphDef, MakeCallableRequest, RegisterGraphResponse,
@@ -280,6 +280,31 @@ fn one_session_has_no_more_parts_under_way_to_a_worker_than_there_is_room_for() 
     let asked = scene.ask::<MakeCallable>(&callable(ERRANDS_OF_SESSIONS_MAX), vec![]);
     scene.await_asked(ERRANDS_OF_SESSIONS_MAX);
     assert!(asked.wait(Some(Instant::now())).is_none(), "it waits");
+}
+
+#[test]
+fn what_would_fetch_more_than_an_answer_brings_is_refused_before_it_runs() {
+    let scene = Scene::new();
+    let fetch = vec!["near0".to_owned(); LINE_TENSORS_MAX + 1];
+    let run = RunStepRequest {
+        fetch: fetch.clone(),
+        ..run(0)
+    };
+    let options = CallableOptions {
+        fetch,
+        ..CallableOptions::default()
+    };
+    let callable = MakeCallableRequest {
+        options: Some(options),
+        ..callable(0)
+    };
+    for told in [
+        scene.ask::<RunStep>(&run, vec![]),
+        scene.ask::<MakeCallable>(&callable, vec![]),
+    ] {
+        let status = heard(&told).unwrap_err();
+        assert_eq!(status.reason(), catalogue::CALL_TOO_LONG, "{status}");
+    }
 }
 
 #[test]
