@@ -16,6 +16,7 @@ use crate::kernel::make::{Cost, Made, dtype, made};
 use rendez::ground::shape::RANK_MAX;
 use rendez::ground::{DType, Shape};
 use rendez::memory::Tensor;
+use rendez_proto::tensorflow::DataType;
 
 /// Picoseconds for each byte of a transposition.
 const MOVE: usize = 600;
@@ -105,7 +106,17 @@ pub(super) const ROWS: &[Row] = &[
         transpose_shape,
     )
     .gradient(|at| {
-        let (g, order) = (at.grad(0)?, at.input(1)?);
+        let (g, mut order) = (at.grad(0)?, at.input(1)?);
+        let known = at.constant(1);
+        if !known.is_some_and(|order| order.iter().all(|axis| *axis >= 0)) {
+            // Negative ones are counted from the end, and have no place in the inverse.
+            let x = at.input(0)?;
+            let rank = at.op("Rank", &[x])?;
+            let unit = at.int(1)?;
+            let rank = at.op("Maximum", &[rank, unit])?;
+            order = at.cast(order, DataType::DtInt32)?;
+            order = at.op("FloorMod", &[order, rank])?;
+        }
         let back = at.op("InvertPermutation", &[order])?;
         let flow = at.op("Transpose", &[g, back])?;
         Ok(vec![Some(flow), None])

@@ -330,7 +330,9 @@ fn of_what_arranges() {
     check_with("Reshape", &[2, 3], &[(&[2], &[3, -1])]);
     check_with("ExpandDims", &[2, 3], &[(&[], &[1])]);
     check("Squeeze", &[&[2, 1, 3]], false, plain("Squeeze"));
-    check_with("Transpose", &[2, 3, 4], &[(&[3], &[2, 0, 1])]);
+    for order in [[2, 0, 1], [-1, 0, -2]] {
+        check_with("Transpose", &[2, 3, 4], &[(&[3], &order)]);
+    }
     for axis in [1, -1] {
         check(
             "ConcatV2",
