@@ -26,6 +26,7 @@ pub(super) struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Logs {
     is_on: AtomicBool,
+    is_traced: AtomicBool,
     entries: Mutex<VecDeque<Entry>>,
 }
 
@@ -34,8 +35,13 @@ impl Logs {
         self.is_on.store(is_on, Ordering::Relaxed);
     }
 
+    /// Logs for a trace, whether it is switched on or not.
+    pub(super) fn trace(&self, is_traced: bool) {
+        self.is_traced.store(is_traced, Ordering::Relaxed);
+    }
+
     pub(super) fn is_on(&self) -> bool {
-        self.is_on.load(Ordering::Relaxed)
+        self.is_on.load(Ordering::Relaxed) || self.is_traced.load(Ordering::Relaxed)
     }
 
     /// Notes a part; the oldest goes where there is no room.

@@ -276,15 +276,14 @@ impl Worker {
                 return Err(Status::of(catalogue::CALL_BUSY, message));
             }
         };
-        let was_on = self.logs.is_on();
         let from = self.began.elapsed();
-        self.logs.switch(true);
+        self.logs.trace(true);
         let until = Instant::now() + Duration::from_secs_f64(seconds);
         while Instant::now() < until && !is_given_up() {
             let left = until.saturating_duration_since(Instant::now());
             std::thread::sleep(left.min(TRACE_LOOK));
         }
-        self.logs.switch(was_on);
+        self.logs.trace(false);
         let device = DeviceName::cpu(self.task()).to_string();
         Ok(self.logs.told(&device, |entry| entry.began >= from))
     }
