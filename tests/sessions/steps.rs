@@ -121,6 +121,38 @@ fn variables_on_a_ps_are_shared_by_the_sessions_of_all_masters() {
 }
 
 #[test]
+fn a_reset_reaches_every_worker_but_one_that_is_absent() {
+    let spec = spec(2);
+    let mut settings = config(PS);
+    settings.connect_timeout = Duration::from_secs(2);
+    let servers = [start_with(&spec, settings), start(&spec, SECOND)];
+    let mut graph = Draft::new();
+    let w = graph.on(SECOND).variable("w");
+    let start = graph.constant("start", &[1.0, 1.0]);
+    graph.node("Assign", "init", &[w, start]);
+    let graph = graph.finish();
+    let begin = || {
+        let config = ConfigProto {
+            device_filters: vec![PS.into(), SECOND.into()],
+            ..ConfigProto::default()
+        };
+        let session = Session::on(&servers[0]).unwrap().configured(config);
+        let session = session.unwrap();
+        session.create(graph.clone()).unwrap();
+        session
+    };
+    let first = begin();
+    first.run(&[], &[], &["init"]).unwrap();
+    let status = first.reset(&[]).unwrap_err();
+    assert_eq!(status.reason(), catalogue::WORKER_ABSENT, "{status}");
+    let absent = "/job:worker/replica:0/task:0";
+    assert!(status.message().contains(absent), "{status}");
+    let cleared = begin().run(&[], &["w"], &[]).unwrap_err();
+    assert_eq!(cleared.reason(), catalogue::VARIABLE_EMPTY, "{cleared}");
+    stop_all(&servers);
+}
+
+#[test]
 fn sessions_with_variables_of_their_own_share_the_threads_of_a_worker() {
     let spec = spec(1);
     let master = start(&spec, PS);

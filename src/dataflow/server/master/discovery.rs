@@ -74,19 +74,15 @@ pub(super) fn each<T: Send, R: Send>(
     outcomes
 }
 
-/// The devices of this task and of all that the filters leave.
+/// The tasks other than `own` that the filters leave.
 ///
 /// # Errors
-/// `WORKER_ABSENT` names the workers that did not answer within `patience`; `DEVICE_MALFORMED` for a filter that is
-/// none.
-pub(super) fn devices(
-    worker: &Worker,
-    engine: &Engine,
+/// `DEVICE_MALFORMED` for a filter that is none.
+pub(super) fn others(
+    own: &TaskName,
     cluster: &ClusterSpec,
     filters: &[String],
-    patience: Duration,
-) -> Result<Vec<DeviceAttributes>, Status> {
-    let own = worker.task();
+) -> Result<Vec<TaskName>, Status> {
     let tasks: Vec<_> = cluster
         .tasks()
         .map(|(task, _)| task)
@@ -103,7 +99,21 @@ pub(super) fn devices(
             .map(|name| (name.as_str(), Incarnation::CURRENT)),
     )?;
     let wanted = wanted.filtered(filters, Some(own))?;
-    let asked: Vec<_> = wanted.iter().map(|device| device.task.clone()).collect();
+    Ok(wanted.iter().map(|device| device.task.clone()).collect())
+}
+
+/// The devices of this task and of all that the filters leave.
+///
+/// # Errors
+/// `WORKER_ABSENT` names a worker that did not answer within `patience`; `DEVICE_MALFORMED` for a filter that is none.
+pub(super) fn devices(
+    worker: &Worker,
+    engine: &Engine,
+    cluster: &ClusterSpec,
+    filters: &[String],
+    patience: Duration,
+) -> Result<Vec<DeviceAttributes>, Status> {
+    let asked = others(worker.task(), cluster, filters)?;
     let mut found = worker.devices();
     for outcome in each(asked, |task| ask(engine, &task, patience)) {
         found.extend(outcome?);
@@ -112,7 +122,10 @@ pub(super) fn devices(
 }
 
 /// The devices of one worker.
-fn ask(
+///
+/// # Errors
+/// `WORKER_ABSENT` if it did not answer within `patience`; `CALL_MALFORMED` for what is no answer.
+pub(super) fn ask(
     engine: &Engine,
     task: &TaskName,
     patience: Duration,

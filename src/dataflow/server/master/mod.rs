@@ -44,7 +44,7 @@ use rendez::cluster::ClusterSpec;
 use rendez::engine::Engine;
 use rendez::ground::limits::SESSIONS_MAX;
 use rendez::ground::rng::Rng;
-use rendez::ground::{Code, DeviceName, Status, StepId, TaskName, Traceparent, catalogue};
+use rendez::ground::{Code, Status, StepId, TaskName, Traceparent, catalogue};
 use rendez::memory::Tensor;
 use rendez_proto::methods::worker_service::CleanupAll;
 use rendez_proto::tensorflow::{
@@ -305,25 +305,22 @@ impl Master {
             .partition(|device| own.iter().any(|known| known.name == device.name)))
     }
 
-    /// Ends all sessions, and clears containers at all workers that the filters leave. Blocks.
+    /// Ends all sessions, and clears containers at all workers that the filters leave: one that cannot be told keeps no
+    /// other from it. Blocks.
     ///
     /// # Errors
     /// Which worker could not be told.
     pub(crate) fn reset(&self, containers: &[String], filters: &[String]) -> Result<(), Status> {
+        let tasks = discovery::others(self.worker.task(), &self.cluster, filters)?;
         let why = cancelled_by("a call to `Session::Reset()`.");
         let steps_until = Instant::now() + CLOSING;
         self.end_sessions(&why, steps_until, steps_until + DELETE);
         self.worker.cleanup_all(containers);
-        let tasks: Vec<_> = self.discover(filters)?;
-        let tasks: Vec<_> = tasks.iter().filter_map(task_of).collect();
-        let tasks: Vec<_> = tasks
-            .into_iter()
-            .filter(|task| task != self.worker.task())
-            .collect();
         let asked = CleanupAllRequest {
             container: containers.to_vec(),
         };
         let told = discovery::each(tasks, |task| {
+            discovery::ask(&self.engine, &task, self.patience)?;
             self.engine
                 .ask::<CleanupAll>(&task, &asked, RESET_PATIENCE)
                 .map(drop)
@@ -478,10 +475,6 @@ pub(crate) fn draw() -> Result<StepId, Status> {
         )
     })?;
     Ok(StepId(bits >> (u64::BITS - STEP_BITS)))
-}
-
-fn task_of(device: &DeviceAttributes) -> Option<TaskName> {
-    DeviceName::parse_full(&device.name).ok()?.task_name()
 }
 
 fn cancelled_by(what: &str) -> Status {
