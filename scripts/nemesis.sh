@@ -19,7 +19,7 @@
 # The clock of the day is one for a whole machine, so it is moved in what a task's own C library says of it: by a small
 # library that is loaded before it, where there is a C compiler. The clock that engines read cannot jump while they run,
 # and differs from life to life where the kernel has time namespaces.
-set -euo pipefail
+set -Eeuo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 seconds="${1:-30}"
@@ -72,6 +72,8 @@ fail() {
     for file in "$work"/*.log; do printf -- '--- %s\n' "${file##*/}" >&2; tail -n 8 "$file" >&2; done
     exit 1
 }
+# Whatever else fails says where, and with which seed; a subshell leaves that to its parent.
+trap '[ "$BASHPID" != "$$" ] || fail "line $LINENO: $BASH_COMMAND"' ERR
 on() { local host="$1"; shift; ip netns exec "$id-$host" "$@"; }
 pick() { local -n from="$1"; picked="${from[RANDOM % ${#from[@]}]}"; }
 
@@ -237,6 +239,11 @@ await_task() {
     fail "task $task did not begin its life ${lives[task]}"
 }
 process_of() { read -r _ process <"$work/process-$1"; }
+# Sends a task a signal.
+signal() {
+    process_of "$2"
+    kill "-$1" "$process" || fail "task $2 ended by itself"
+}
 
 # What every process holds, twice a second.
 sample() {
@@ -277,18 +284,15 @@ one_way_for() {
     tc -n "$id-$at" qdisc del dev "$port" root
     mend_it "$what" "${on_host[@]}"
 }
-kill_tasks() {
-    local task
+kill_for() {
+    local task lasts="$1"
+    shift
     break_it kill "$@"
-    for task in "$@"; do
-        process_of "$task"
-        kill -9 "$process"
-    done
+    for task in "$@"; do signal KILL "$task"; done
     broken kill "$@"
     for task in "$@"; do wait "${starters[task]}" 2>/dev/null || true; done
     gone kill "$@"
-    pick lasting
-    sleep "$picked"
+    sleep "$lasts"
     for task in "$@"; do
         lives[task]=$((lives[task] + 1))
         start_task "$task"
@@ -296,23 +300,24 @@ kill_tasks() {
     for task in "$@"; do await_task "$task"; done
     mend_it kill "$@"
 }
-fault_kill() { kill_tasks $((RANDOM % ${#hosts[@]})); }
+fault_kill() { local task=$((RANDOM % ${#hosts[@]})); pick lasting; kill_for "$picked" "$task"; }
 # Two at once: each has to do without the other when it begins again.
 fault_kills() {
-    local task=$((RANDOM % ${#hosts[@]}))
-    kill_tasks "$task" $(((task + 1 + RANDOM % (${#hosts[@]} - 1)) % ${#hosts[@]}))
-}
-fault_stop() {
-    local task=$((RANDOM % ${#hosts[@]}))
-    process_of "$task"
+    local task=$((RANDOM % ${#hosts[@]})) other
+    other=$(((task + 1 + RANDOM % (${#hosts[@]} - 1)) % ${#hosts[@]}))
     pick lasting
+    kill_for "$picked" "$task" "$other"
+}
+stop_for() {
+    local lasts="$1" task="$2"
     break_it stop "$task"
-    kill -STOP "$process"
+    signal STOP "$task"
     broken stop "$task"
-    sleep "$picked"
-    kill -CONT "$process"
+    sleep "$lasts"
+    signal CONT "$task"
     mend_it stop "$task"
 }
+fault_stop() { local task=$((RANDOM % ${#hosts[@]})); pick lasting; stop_for "$picked" "$task"; }
 fault_cut() { pick names; local host="$picked"; pick lasting; cut_for "$host" "$picked"; }
 fault_deaf() { pick names; local host="$picked"; pick lasting; one_way_for deaf "$host" "$picked"; }
 fault_mute() { pick names; local host="$picked"; pick lasting; one_way_for mute "$host" "$picked"; }
@@ -349,13 +354,13 @@ fault_descriptors() {
     local task=$((RANDOM % ${#hosts[@]})) of limit open
     process_of "$task"
     of="$process"
-    limit="$(prlimit --pid "$of" --nofile --noheadings --output SOFT)"
+    limit="$(prlimit --pid "$of" --nofile --noheadings --output SOFT)" || fail "task $task ended by itself"
     open=("/proc/$of/fd"/*)
     break_it descriptors "$task"
-    prlimit --pid "$of" --nofile="${#open[@]}":
+    prlimit --pid "$of" --nofile="${#open[@]}": || fail "task $task ended by itself"
     cut_for "${hosts[task]}" 0.8
     sleep 1
-    prlimit --pid "$of" --nofile="$limit":
+    prlimit --pid "$of" --nofile="$limit": || fail "task $task ended by itself"
     mend_it descriptors "$task"
 }
 
@@ -385,15 +390,24 @@ while [ $((SECONDS - began)) -lt $((seconds - 8)) ]; do
     done
 done
 sleep 5
-note fault over "${!hosts[@]}"
-for task in "${!hosts[@]}"; do process_of "$task"; kill "$process"; done
 for task in "${!hosts[@]}"; do
-    for ((tries = 0; tries < 100; tries++)); do
+    kill -0 "${starters[task]}" 2>/dev/null || fail "task $task ended by itself"
+done
+note fault over "${!hosts[@]}"
+for task in "${!hosts[@]}"; do signal TERM "$task"; done
+# More than all that a task waits for, one after the other: a call, what is left of calls, and that the group leaves.
+# What became of one that does not end is in its history all the same.
+unended=
+for task in "${!hosts[@]}"; do
+    for ((tries = 0; tries < 200; tries++)); do
         kill -0 "${starters[task]}" 2>/dev/null || break
         sleep 0.1
     done
-    ! kill -0 "${starters[task]}" 2>/dev/null || fail "task $task does not end"
-    wait "${starters[task]}" || fail "task $task did not end well"
+    if kill -0 "${starters[task]}" 2>/dev/null; then
+        unended+="; task $task does not end"
+        continue
+    fi
+    wait "${starters[task]}" || unended+="; task $task did not end well"
     starters[task]=0
 done
 kill "$sampler"
@@ -401,5 +415,6 @@ wait "$sampler" 2>/dev/null || true
 sampler=
 # Both arenas of a task, full: what runs beside them is small.
 "$nemesis" check --failure-detection "${detection_ms}ms" --resident-max-kib $((2 * 128 * 1024)) --descriptors-max 200 \
-    --logs "$work"/task-*.log -- "$work"/*.history || fail "the judge found what should not be"
+    --logs "$work"/task-*.log -- "$work"/*.history || fail "the judge found what should not be$unended"
+[ -z "$unended" ] || fail "${unended#; }"
 say "passed (SEED=$seed)"
