@@ -17,7 +17,10 @@ const FLOWS_NS: u64 = 1_000_000_000;
 /// How soon a task sees that the clock of the day was moved.
 const JUMP_SEEN_NS: u64 = 1_000_000_000;
 
-/// A run so long shows something of each promise.
+/// A run so long shows something of what the script's first faults are for.
+const SHORT_NS: u64 = 30_000_000_000;
+
+/// A run so long shows something of each promise, however busy the machine is.
 const LONG_NS: u64 = 300_000_000_000;
 
 /// A task and its life.
@@ -276,12 +279,21 @@ impl Judge<'_> {
         }
     }
 
-    /// A long run that shows nothing of a promise is no proof of it.
+    /// A run that shows nothing of what its first faults are for is no proof of it.
     pub(super) fn unmeasured(&mut self, what: &str) {
+        self.unmeasured_for(SHORT_NS, what);
+    }
+
+    /// A long run that shows nothing of a promise is no proof of it.
+    pub(super) fn unmeasured_long(&mut self, what: &str) {
+        self.unmeasured_for(LONG_NS, what);
+    }
+
+    fn unmeasured_for(&mut self, least_ns: u64, what: &str) {
         let began_ns = self.story.lives.values().map(|life| life.began_ns).min();
         let over_ns = self.story.over_ns();
         let lasted_ns = began_ns.map_or(0, |began_ns| over_ns.saturating_sub(began_ns));
-        if over_ns < u64::MAX && lasted_ns >= LONG_NS {
+        if over_ns < u64::MAX && lasted_ns >= least_ns {
             let what = format!(
                 "unmeasured: in {} nothing showed {what}",
                 show_ns(lasted_ns)

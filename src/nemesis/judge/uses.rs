@@ -37,7 +37,7 @@ impl Judge<'_> {
             }
         }
         if looks == 0 {
-            self.unmeasured("what tasks keep for receivers while all is calm");
+            self.unmeasured_long("what tasks keep for receivers while all is calm");
         }
         let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
         self.row("kept for receivers, at rest", mib(most), mib(KEPT_MAX));
