@@ -63,6 +63,13 @@ impl Run {
                     lines.push(line(now + 5, &format!("got {lane} {claim} {way}")));
                 }
             }
+            let flood = Scope::new((0, 0), (1, 0), FLOOD_SLOT + 20);
+            let (at_ms, flood) = (flood.begins_ns() / MS, flood.step().0);
+            let lane = format!("{flood} {other} flood 0");
+            lines.push(line(at_ms + 1, &format!("sent {lane} a0")));
+            lines.push(line(at_ms + 2_300, &format!("asked {lane} {}", 500 * MS)));
+            let claim = format!("right 0 0 0 1{other} a0 lease");
+            lines.push(line(at_ms + 2_301, &format!("got {lane} {claim}")));
             lines.extend(steps(1_500));
             lines.extend(remote::lines(me));
             lines.push(line(190_000, "devices 0 0 0 0"));
@@ -696,6 +703,31 @@ fn a_run_without_traffic_is_found() {
     let mut run = Run::good();
     run.histories[1].retain(|line| !line.contains("large") || line.contains("sent"));
     run.finds("nothing large came from 0 to 1");
+    let mut run = Run::good();
+    let is_came = |line: &String| line.contains("flood") && !line.contains("sent");
+    run.histories[1].retain(|line| !is_came(line));
+    run.finds("nothing flood came from 0 to 1");
+}
+
+/// Each with nothing else in the run that says so: no worker joins, no session begins, no training starts.
+#[test]
+fn a_run_without_calls_steps_lessons_or_shares_is_found() {
+    let without = |words: &[&str], what: &str| {
+        let mut run = Run::good();
+        let is_of = |line: &String| words.iter().any(|word| line.contains(word));
+        run.histories[1].retain(|line| !is_of(line));
+        let findings = run.findings();
+        let is_found = findings.iter().any(|found| found.contains(what));
+        assert!(is_found, "{findings:#?}");
+    };
+    let called = [" call ", " told ", " joined", " rest ", " parted "];
+    without(&called, "task 1 had no right call of 0");
+    without(
+        &[" step ", " answer "],
+        "task 1 had no right step of a graph",
+    );
+    without(&[" model ", " learnt "], "task 1 had no step of a training");
+    without(&[" holds ", " lets "], "task 1 had no share of a value");
 }
 
 #[test]
