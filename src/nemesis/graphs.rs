@@ -36,7 +36,18 @@ pub(super) fn run(server: &Server, tasks: &[TaskName], log: &Log, is_over: &Atom
     while !is_over.load(Ordering::Acquire) {
         std::thread::sleep(PAUSE);
         let Some(open) = &session else {
-            session = begin(server, &graph).ok();
+            let began_ns = now_ns();
+            match begin(server, &graph) {
+                Ok(open) => session = Some(open),
+                Err(status) => {
+                    let now_ns = now_ns();
+                    eprintln!("no session at {now_ns}: {status}");
+                    log.add(&Event::Unbegun {
+                        for_ns: now_ns - began_ns,
+                        reason: status.reason().to_owned(),
+                    });
+                }
+            }
             continue;
         };
         let turns = 1 + mixed(now_ns()) % TURNS;

@@ -77,6 +77,8 @@ pub(super) enum Event {
         nth: u32,
         reason: String,
     },
+    /// The task could not begin a session, and tried for so long.
+    Unbegun { for_ns: u64, reason: String },
     /// A step of the task's session is about to begin.
     Step { step: u64 },
     /// It has an answer.
@@ -96,8 +98,13 @@ pub(super) enum Event {
     Jumped { by_s: i64 },
     /// What the task's devices hold while nothing is sent that lies there.
     Devices(Held),
-    /// The bytes of values that the task keeps for receivers: parked, and on offer or lent.
-    Kept { parked: u64, offered: u64 },
+    /// The bytes of values that the task keeps for receivers: parked, and on offer or lent; and how often it has closed
+    /// a connection because the peer broke the protocol.
+    Kept {
+        parked: u64,
+        offered: u64,
+        violations: u64,
+    },
     /// The task is about to abort a step.
     Aborted { step: u64 },
     /// What its remote calls do.
@@ -178,6 +185,7 @@ impl Event {
                 nth,
                 reason,
             } => format!("failed {} {nth} {reason}", lane(of)),
+            Self::Unbegun { for_ns, reason } => format!("unbegun {for_ns} {reason}"),
             Self::Step { step } => format!("step {step}"),
             Self::Right { step, is_right } => format!("answer {step} {is_right}"),
             Self::Broken {
@@ -200,7 +208,11 @@ impl Event {
                 } = held;
                 format!("devices {blocks} {kept} {quarantined} {violations}")
             }
-            Self::Kept { parked, offered } => format!("kept {parked} {offered}"),
+            Self::Kept {
+                parked,
+                offered,
+                violations,
+            } => format!("kept {parked} {offered} {violations}"),
             Self::Aborted { step } => format!("aborted {step}"),
             Self::Remote(what) => what.text(),
             Self::End => "end".into(),
@@ -290,6 +302,10 @@ impl Event {
                 nth: small(3)?,
                 reason: word(4)?,
             },
+            ("unbegun", 2) => Self::Unbegun {
+                for_ns: number(0)?,
+                reason: word(1)?,
+            },
             ("step", 1) => Self::Step { step: number(0)? },
             ("answer", 2) => Self::Right {
                 step: number(0)?,
@@ -315,9 +331,10 @@ impl Event {
                 quarantined: number(2)?,
                 violations: number(3)?,
             }),
-            ("kept", 2) => Self::Kept {
+            ("kept", 3) => Self::Kept {
                 parked: number(0)?,
                 offered: number(1)?,
+                violations: number(2)?,
             },
             ("aborted", 1) => Self::Aborted { step: number(0)? },
             ("end", 0) => Self::End,
@@ -433,6 +450,10 @@ mod tests {
                 nth: 1,
                 reason: "PEER_LOST".into(),
             },
+            Event::Unbegun {
+                for_ns: 4,
+                reason: "PEER_LOST".into(),
+            },
             Event::Step { step: 5 },
             Event::Right {
                 step: 5,
@@ -465,6 +486,7 @@ mod tests {
             Event::Kept {
                 parked: 5,
                 offered: 6,
+                violations: 7,
             },
             Event::Aborted { step: 9 },
             Event::End,

@@ -14,6 +14,7 @@ use super::story::{Outcome, Receive, Refused, Story};
 mod calls;
 mod calm;
 mod devices;
+mod engines;
 mod lessons;
 mod seen;
 mod shares;
@@ -105,6 +106,8 @@ pub(super) fn judge(story: &Story, bounds: &Bounds) -> Verdict {
     judge.calls();
     judge.shares();
     judge.lessons();
+    judge.engines();
+    judge.attempts();
     judge.seen();
     judge.traffic();
     judge.verdict
@@ -326,6 +329,11 @@ impl Judge<'_> {
                     && fault.tasks.contains(&refused.by)
                     && (fault.from_ns..=fault.until_ns).contains(&refused.at_ns)
             })
+    }
+
+    /// The worst of what need not happen in a run.
+    fn row_if(&mut self, what: &str, seen: Option<String>, bound: String) {
+        self.row(what, seen.unwrap_or_else(|| "not seen".to_owned()), bound);
     }
 
     fn row(&mut self, what: &str, seen: String, bound: String) {

@@ -340,7 +340,8 @@ impl Shared {
         }
     }
 
-    /// Says what is kept for receivers, and what devices hold when nothing has been sent for long that lies there.
+    /// Says what is kept for receivers, how often a peer was taken for one that breaks the protocol, and what devices
+    /// hold when nothing has been sent for long that lies there.
     fn rest(&self) {
         let mut last = 0;
         while let Some(slot) = self.next_slot(&mut last, SLOT_NS) {
@@ -348,6 +349,7 @@ impl Shared {
             self.log.add(&Event::Kept {
                 parked: shards.iter().map(|shard| shard.parked_bytes).sum(),
                 offered: shards.iter().map(|shard| shard.offered_bytes).sum(),
+                violations: shards.iter().map(|shard| shard.violations).sum(),
             });
             if Lull::is_rest(slot) {
                 self.log.add(&Event::Devices(self.devices.held()));

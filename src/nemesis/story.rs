@@ -14,6 +14,9 @@ pub(super) mod remote;
 /// What an engine says of a peer that is there again as another.
 const RETURNED: &str = "a peer has returned in another life";
 
+/// How it marks what should not be.
+const ERROR: &str = " ERROR ";
+
 /// Everything that is known of a run.
 #[derive(Debug, Default)]
 pub(super) struct Story {
@@ -30,8 +33,12 @@ pub(super) struct Story {
     pub(super) uses: Vec<Use>,
     /// How many bytes a life kept for receivers, and when.
     pub(super) kept: Vec<(u64, (u32, u32), u64)>,
+    /// How often a life had closed a connection because the peer broke the protocol, as it said last.
+    pub(super) violations: BTreeMap<(u32, u32), u64>,
     /// What a life said of its devices, and when.
     pub(super) devices: Vec<(u64, (u32, u32), Held)>,
+    /// Sessions that a life could not begin: from when to when it tried, and why.
+    pub(super) unbegun: Vec<((u32, u32), (u64, u64), String)>,
     /// Steps of sessions, over all tasks.
     pub(super) steps: Vec<GraphStep>,
     /// What a life that ended says is left of sessions and of their steps.
@@ -40,6 +47,8 @@ pub(super) struct Story {
     pub(super) lates: BTreeMap<(u32, u32), Vec<(u64, u64)>>,
     /// When a life saw the clock of the day move.
     pub(super) jumps: BTreeMap<(u32, u32), Vec<u64>>,
+    /// Lines of logs in which an engine says that something went wrong.
+    pub(super) errors: Vec<((u32, u32), String)>,
     /// What was done by remote calls.
     pub(super) remote: remote::Calls,
     /// Incarnations of which a life said that a peer has returned in them.
@@ -174,6 +183,9 @@ impl Story {
         let panics = text.lines().filter(|line| line.contains(" panicked at "));
         let panics = panics.map(|line| (by, line.to_owned()));
         self.remote.panics.extend(panics);
+        let errors = text.lines().filter(|line| line.contains(ERROR));
+        let errors = errors.map(|line| (by, line.to_owned()));
+        self.errors.extend(errors);
         let returns = text.lines().filter(|line| line.contains(RETURNED));
         for line in returns {
             let mut words = line.split_whitespace();
@@ -304,6 +316,10 @@ impl Story {
                     reason,
                 });
             }
+            Event::Unbegun { for_ns, reason } => {
+                let time = (at_ns.saturating_sub(for_ns), at_ns);
+                self.unbegun.push((by?, time, reason));
+            }
             Event::Step { step } => self.steps.push(GraphStep {
                 by: by?,
                 step,
@@ -366,8 +382,13 @@ impl Story {
                 self.receives[of].end = Some((at_ns, Outcome::Failed(reason)));
             }
             Event::Devices(held) => self.devices.push((at_ns, by?, held)),
-            Event::Kept { parked, offered } => {
+            Event::Kept {
+                parked,
+                offered,
+                violations,
+            } => {
                 self.kept.push((at_ns, by?, parked.saturating_add(offered)));
+                self.violations.insert(by?, violations);
             }
             Event::Aborted { step } => {
                 by?;

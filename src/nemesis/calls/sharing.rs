@@ -136,9 +136,11 @@ impl Caller<'_> {
     /// Has a value made, uses it, hands it on, keeps it for a while, and lets it go.
     pub(super) fn share(&mut self, tasks: u32) -> Result<(), Error> {
         let value = self.journal.number();
-        let share = self
-            .agent
-            .remote::<Kept>(&name(self.to), "make", (value,))?;
+        let made = self.agent.remote::<Kept>(&name(self.to), "make", (value,));
+        let share = made.inspect_err(|error| {
+            let (at, reason) = (self.to, error.reason().to_owned());
+            self.journal.note(Remote::Unmade { at, reason });
+        })?;
         if self.throw().is_multiple_of(8) {
             // Before it is known to have been made.
             drop(share);

@@ -59,6 +59,8 @@ pub(crate) enum Remote {
     Ran { id: u64 },
     /// A value is made here, for others to refer to.
     Made { value: u64 },
+    /// No share of a value to be made at another task could be had.
+    Unmade { at: u32, reason: String },
     /// It is not kept any more.
     Freed { value: u64 },
     /// The task has a share of a value at another, and has used it.
@@ -111,6 +113,7 @@ impl Remote {
             Self::Told { id, answer } => format!("told {id:x} {}", answer.text()),
             Self::Ran { id } => format!("ran {id:x}"),
             Self::Made { value } => format!("made {value:x}"),
+            Self::Unmade { at, reason } => format!("unmade {at} {reason}"),
             Self::Freed { value } => format!("freed {value:x}"),
             Self::Holds { value, at } => format!("holds {value:x} {at}"),
             Self::Lets { value } => format!("lets {value:x}"),
@@ -156,6 +159,10 @@ impl Remote {
             },
             ("ran", 1) => Self::Ran { id: hex(0)? },
             ("made", 1) => Self::Made { value: hex(0)? },
+            ("unmade", 2) => Self::Unmade {
+                at: task(0)?,
+                reason: word(1)?,
+            },
             ("freed", 1) => Self::Freed { value: hex(0)? },
             ("holds", 2) => Self::Holds {
                 value: hex(0)?,
@@ -223,6 +230,10 @@ mod tests {
             },
             Remote::Ran { id },
             Remote::Made { value },
+            Remote::Unmade {
+                at: 1,
+                reason: reason.clone(),
+            },
             Remote::Freed { value },
             Remote::Holds { value, at: 1 },
             Remote::Lets { value },

@@ -35,7 +35,7 @@ impl Judge<'_> {
     pub(super) fn calls(&mut self) {
         let story = self.story;
         let mut outcomes: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut worst = [0; 2];
+        let (mut worst, mut worst_told) = (0, None);
         for (id, call) in &story.remote.calls {
             let name = match &call.end {
                 Some((_, Answer::Right)) => "right",
@@ -45,8 +45,8 @@ impl Judge<'_> {
             };
             *outcomes.entry(name).or_default() += 1;
             let mut wrong = Vec::from_iter(self.outcome(*id, call));
-            wrong.extend(self.call_time(call, &mut worst[0]));
-            wrong.extend(self.call_told(call, &mut worst[1]));
+            wrong.extend(self.call_time(call, &mut worst));
+            wrong.extend(self.call_told(call, &mut worst_told));
             for what in wrong {
                 let what = format!("call: {what}: {}", show_call(*id, call));
                 self.verdict.findings.push(what);
@@ -65,9 +65,10 @@ impl Judge<'_> {
         let line = format!("calls: {}", outcomes.collect::<Vec<_>>().join(", "));
         self.verdict.summary.push(line);
         let bound = show_ns(self.bounds.slack_ns);
-        self.row("a call after its deadline", show_ns(worst[0]), bound);
+        self.row("a call after its deadline", show_ns(worst), bound);
         let bound = show_ns(self.bounds.failure_detection_ns * 3 / 2);
-        self.row("a call told of its lost callee", show_ns(worst[1]), bound);
+        let worst = worst_told.map(show_ns);
+        self.row_if("a call told of its lost callee", worst, bound);
     }
 
     /// What is wrong with what a call gave.
@@ -124,7 +125,7 @@ impl Judge<'_> {
     }
 
     /// A call whose callee is lost is told so in time.
-    fn call_told(&self, call: &Call, worst_ns: &mut u64) -> Option<String> {
+    fn call_told(&self, call: &Call, worst_ns: &mut Option<u64>) -> Option<String> {
         let bound_ns = self.bounds.failure_detection_ns * 3 / 2;
         let end_ns = call.end.as_ref().map_or(u64::MAX, |(end_ns, _)| *end_ns);
         for fault in &self.story.faults {
@@ -139,7 +140,7 @@ impl Judge<'_> {
                     let told_ns = end_ns.saturating_sub(fault.struck_ns);
                     let took_ns = told_ns.saturating_sub(late_ns);
                     if matches!(answer, Answer::Failed(reason) if reason.starts_with("PEER_")) {
-                        *worst_ns = took_ns.max(*worst_ns);
+                        *worst_ns = (*worst_ns).max(Some(took_ns));
                     }
                     if took_ns > bound_ns && *end_ns > latest_ns {
                         let what = &fault.what;

@@ -15,7 +15,7 @@ const FLOWS_NS: u64 = 3_000_000_000;
 
 impl Judge<'_> {
     pub(super) fn steps(&mut self) {
-        let mut worst_ns = 0;
+        let mut worst_ns = None;
         let [mut right, mut failed] = [0_u64; 2];
         // When the last step of each life ended.
         let mut ends_ns = BTreeMap::new();
@@ -57,7 +57,8 @@ impl Judge<'_> {
         let line = format!("steps of graphs: {right} right, {failed} failed");
         self.verdict.summary.push(line);
         let bound = show_ns(self.bounds.failure_detection_ns * 3 / 2 + self.bounds.slack_ns);
-        self.row("a step after a lasting fault", show_ns(worst_ns), bound);
+        let worst = worst_ns.map(show_ns);
+        self.row_if("a step after a lasting fault", worst, bound);
     }
 
     /// What is wrong with what a step gave whose session was there, or being begun, since then.
@@ -107,7 +108,7 @@ impl Judge<'_> {
     }
 
     /// What is wrong with when it ended.
-    fn step_time(&self, step: &GraphStep, worst_ns: &mut u64) -> Option<String> {
+    fn step_time(&self, step: &GraphStep, worst_ns: &mut Option<u64>) -> Option<String> {
         let latest_ns = self.step_due_ns(step);
         let Some((end_ns, _)) = step.end else {
             return self
@@ -122,7 +123,7 @@ impl Judge<'_> {
             let is_met = step.began_ns < fault.from_ns && fault.from_ns < end_ns;
             if self.is_lasting(fault) && is_due && is_met {
                 let took_ns = end_ns.saturating_sub(fault.struck_ns + late_ns);
-                *worst_ns = took_ns.max(*worst_ns);
+                *worst_ns = (*worst_ns).max(Some(took_ns));
             }
         }
         (end_ns > latest_ns.saturating_add(late_ns))

@@ -680,7 +680,7 @@ fn use_beyond_the_bounds_is_found() {
 /// A run in which task 1 keeps so many bytes.
 fn keeping(bytes: u64) -> Run {
     let mut run = Run::good();
-    run.insert(1, line(START + 8_000, &format!("kept 5 {}", bytes - 5)));
+    run.insert(1, line(START + 8_000, &format!("kept 5 {} 0", bytes - 5)));
     run
 }
 
@@ -728,6 +728,80 @@ fn a_run_without_calls_steps_lessons_or_shares_is_found() {
     );
     without(&[" model ", " learnt "], "task 1 had no step of a training");
     without(&[" holds ", " lets "], "task 1 had no share of a value");
+}
+
+#[test]
+fn a_peer_that_is_taken_for_a_bad_one_is_found() {
+    let mut run = Run::good();
+    run.insert(1, line(START, "kept 0 0 2"));
+    run.finds("life (1, 0) took 2 peers");
+}
+
+#[test]
+fn an_error_of_an_engine_is_found() {
+    let findings = |run: &Run| {
+        let mut story = run.story();
+        story.read_log((0, 0), "2026 ERROR a peer broke the protocol shard=0\n");
+        judge(&story, &BOUNDS).findings
+    };
+    let found = findings(&Run::good());
+    let is_it = found.len() == 1 && found[0].contains("ERROR a peer broke");
+    assert!(is_it, "{found:#?}");
+    let short = Run::good().and(&[
+        (START, "fault descriptors 0"),
+        (START + 10, "healed descriptors 0"),
+    ]);
+    assert_eq!(findings(&short), Vec::<String>::new());
+}
+
+#[test]
+fn an_attempt_that_fails_while_nothing_is_broken_is_found() {
+    let cut = [(START - 200, "fault cut 0"), (START - 190, "healed cut 0")];
+    for (what, found) in [
+        ("unbegun 100000000 PEER_LOST", "could begin no session"),
+        ("unmade 0 PEER_LOST", "had no value made at 0"),
+    ] {
+        let run = || {
+            let mut run = Run::good();
+            run.insert(1, line(START, what));
+            run
+        };
+        run().finds(found);
+        run().and(&cut).finds_nothing();
+    }
+    // A life that cannot join tries from its beginning on, or since the last time.
+    let unjoined = |times: &[u64]| {
+        let mut run = Run::good();
+        for at_ms in times {
+            run.insert(1, line(*at_ms, "unjoined RPC_TIMEOUT"));
+        }
+        run
+    };
+    unjoined(&[3_500]).finds_nothing();
+    unjoined(&[4_500, 9_500]).finds("could not join from 4500000000 to 9500000000");
+}
+
+#[test]
+fn what_was_not_seen_is_not_shown_as_kept() {
+    let seen = |run: &Run, what: &str| {
+        let rows = judge(&run.story(), &BOUNDS).rows;
+        let row = rows.into_iter().find(|row| row[0] == what);
+        row.map(|row| row[1].clone()).expect("there is such a row")
+    };
+    for what in [
+        "kept for receivers, at rest",
+        "living neighbours given up",
+        "a step after a lasting fault",
+        "a call told of its lost callee",
+    ] {
+        assert_eq!(seen(&Run::good(), what), "not seen", "{what}");
+    }
+    assert_eq!(
+        seen(&keeping(1 << 20), "kept for receivers, at rest"),
+        "1.0 MiB"
+    );
+    let run = ran_on(Some((150, "broken 900 PEER_LOST false 0")));
+    assert_eq!(seen(&run, "a step after a lasting fault"), "50.0 ms");
 }
 
 #[test]

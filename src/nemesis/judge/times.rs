@@ -194,8 +194,9 @@ impl Judge<'_> {
         if stops == 0 {
             self.unmeasured("whether a neighbour that is stopped is given up");
         }
-        let seen = format!("{given_up} of {stops} stops");
-        self.row("living neighbours given up", seen, "0".to_owned());
+        let is_seen = stops > 0 || given_up > 0;
+        let seen = is_seen.then(|| format!("{given_up} of {stops} stops"));
+        self.row_if("living neighbours given up", seen, "0".to_owned());
     }
 
     /// Values flow both ways between a task that was killed and began again and every other, and every task that knew

@@ -21,7 +21,7 @@ impl Judge<'_> {
     pub(super) fn kept(&mut self) {
         let story = self.story;
         let tasks: BTreeSet<u32> = story.lives.keys().map(|life| life.0).collect();
-        let (mut most, mut looks) = (0, 0);
+        let mut most = None;
         for (at_ns, by, bytes) in &story.kept {
             let from_ns = at_ns.saturating_sub((SLOTS_KEPT + 1) * SLOT_NS);
             let mut others = tasks.iter().filter(|other| **other != by.0);
@@ -29,18 +29,17 @@ impl Judge<'_> {
             if !is_calm || self.late_anywhere(from_ns, *at_ns) > SLOT_NS {
                 continue;
             }
-            looks += 1;
-            most = most.max(*bytes);
+            most = most.max(Some(*bytes));
             if *bytes > KEPT_MAX {
                 let what = format!("kept: {bytes} bytes of {by:?} at {at_ns}, for no receiver");
                 self.verdict.findings.push(what);
             }
         }
-        if looks == 0 {
+        if most.is_none() {
             self.unmeasured_long("what tasks keep for receivers while all is calm");
         }
         let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
-        self.row("kept for receivers, at rest", mib(most), mib(KEPT_MAX));
+        self.row_if("kept for receivers, at rest", most.map(mib), mib(KEPT_MAX));
     }
 
     /// No process holds more than it may.

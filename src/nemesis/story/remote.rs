@@ -18,6 +18,10 @@ pub(crate) struct Calls {
     pub(crate) values: BTreeMap<u64, Value>,
     /// From when to when a life had a share of a value.
     pub(crate) holds: Vec<Hold>,
+    /// When a life had tried in vain to join the group, and why.
+    pub(crate) unjoined: BTreeMap<Life, Vec<(u64, String)>>,
+    /// Who could get no share of a value to be made, of which task, when, and why.
+    pub(crate) unmade: Vec<(Life, u32, u64, String)>,
     /// When a life was in the group.
     pub(crate) joined: BTreeMap<Life, u64>,
     /// What a life that ended says is left: references, calls, contexts.
@@ -83,7 +87,11 @@ impl Calls {
             Remote::Joined => {
                 self.joined.entry(by).or_insert(at_ns);
             }
-            Remote::Unjoined { .. } => {}
+            Remote::Unjoined { reason } => {
+                let attempts = self.unjoined.entry(by).or_default();
+                attempts.push((at_ns, reason));
+            }
+            Remote::Unmade { at, reason } => self.unmade.push((by, at, at_ns, reason)),
             Remote::Call {
                 id,
                 to,

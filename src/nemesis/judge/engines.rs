@@ -1,0 +1,61 @@
+//! Engines: what they say of themselves and of their peers, and attempts that are part of no step, call or lesson.
+
+use super::{Judge, show_ns};
+
+impl Judge<'_> {
+    /// No peer here breaks the protocol, so none is taken for one that does; and no engine meets what should not be.
+    pub(super) fn engines(&mut self) {
+        let story = self.story;
+        let violations: u64 = story.violations.values().sum();
+        for (by, count) in story.violations.iter().filter(|(_, count)| **count > 0) {
+            let what = format!("protocol: life {by:?} took {count} peers for ones that break it");
+            self.verdict.findings.push(what);
+        }
+        for (by, line) in &story.errors {
+            let is_short = story.faults.iter().any(|fault| {
+                // What cannot be done without descriptors is said as an error.
+                fault.what == "descriptors" && fault.tasks.contains(&by.0)
+            });
+            if !is_short {
+                let what = format!("error: in life {by:?}: {line}");
+                self.verdict.findings.push(what);
+            }
+        }
+        let (seen, bound) = (violations.to_string(), "0".to_owned());
+        self.row("peers taken for ones that break the protocol", seen, bound);
+    }
+
+    /// While nothing is broken sessions begin, workers join, and values are made, each at the first attempt.
+    pub(super) fn attempts(&mut self) {
+        let (story, over_ns) = (self.story, self.story.over_ns());
+        let mut wrong = Vec::new();
+        for (by, (from_ns, until_ns), reason) in &story.unbegun {
+            if *until_ns < over_ns && self.is_calm_everywhere(*from_ns, *until_ns) {
+                let lasted = show_ns(until_ns - from_ns);
+                wrong.push(format!(
+                    "life {by:?} could begin no session at {from_ns} within {lasted}: {reason}"
+                ));
+            }
+        }
+        for (by, attempts) in &story.remote.unjoined {
+            let mut since_ns = story.lives.get(by).map_or(0, |life| life.began_ns);
+            for (at_ns, reason) in attempts {
+                if *at_ns < over_ns && self.is_calm_everywhere(since_ns, *at_ns) {
+                    wrong.push(format!(
+                        "life {by:?} could not join from {since_ns} to {at_ns}: {reason}"
+                    ));
+                }
+                since_ns = *at_ns;
+            }
+        }
+        for (by, at, at_ns, reason) in &story.remote.unmade {
+            if *at_ns < over_ns && self.is_calm(by.0, *at, *at_ns, *at_ns) {
+                wrong.push(format!(
+                    "life {by:?} had no value made at {at} at {at_ns}: {reason}"
+                ));
+            }
+        }
+        let wrong = wrong.into_iter().map(|what| format!("attempt: {what}"));
+        self.verdict.findings.extend(wrong);
+    }
+}
