@@ -98,6 +98,7 @@ pub(super) fn judge(story: &Story, bounds: &Bounds) -> Verdict {
     judge.detection();
     judge.neighbours();
     judge.flows();
+    judge.values_flow();
     judge.clocks();
     judge.uses();
     judge.kept();

@@ -27,7 +27,18 @@ impl Judge<'_> {
     /// The first time within which nothing is broken anywhere for so long, and the machine lets all tasks run for half
     /// of it at least.
     pub(super) fn calm_within(&self, from_ns: u64, until_ns: u64, long_ns: u64) -> Option<u64> {
-        let calms = self.calms.iter();
+        self.calm_among(&self.calms, from_ns, until_ns, long_ns)
+    }
+
+    /// The same, of those times in which nothing is broken.
+    pub(super) fn calm_among(
+        &self,
+        calms: &[(u64, u64)],
+        from_ns: u64,
+        until_ns: u64,
+        long_ns: u64,
+    ) -> Option<u64> {
+        let calms = calms.iter();
         let calms = calms.map(|calm| (calm.0.max(from_ns), calm.1.min(until_ns)));
         let starts = calms.flat_map(|(from, until)| {
             let starts = std::iter::successors(Some(from), move |at| at.checked_add(long_ns));
@@ -57,8 +68,13 @@ impl Judge<'_> {
 
 /// When nothing is broken anywhere.
 pub(super) fn calms(story: &Story, settle_ns: u64) -> Vec<(u64, u64)> {
-    let pairs = pairs(story).into_iter();
+    calms_of(story, settle_ns, pairs(story))
+}
+
+/// When nothing is broken between the tasks of any of those pairs.
+pub(super) fn calms_of(story: &Story, settle_ns: u64, pairs: Vec<(u32, u32)>) -> Vec<(u64, u64)> {
     let mut troubles: Vec<_> = pairs
+        .into_iter()
         .flat_map(|pair| troubles_of(story, settle_ns, pair))
         .collect();
     troubles.sort_unstable();

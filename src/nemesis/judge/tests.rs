@@ -46,6 +46,23 @@ fn steps(from_ms: u64) -> Vec<String> {
     steps.collect()
 }
 
+/// A small value every two seconds from that slot on, there and back between task 1 and that life of task 0: what the
+/// one of them writes whose values say this of themselves.
+fn values(first: u64, life: u32, other: u64, claim: &str) -> Vec<String> {
+    let slots = (first..800).step_by(8).filter(|slot| *slot != SLOT);
+    let values = slots.flat_map(|slot| {
+        let scope = Scope::new((0, life), (1, 0), slot);
+        let (at_ms, lane) = (scope.begins_ns() / MS, scope.step().0);
+        let lane = format!("{lane} {other} small 0");
+        [
+            line(at_ms, &format!("sent {lane} a0")),
+            line(at_ms, &format!("asked {lane} {}", 2_000 * MS)),
+            line(at_ms + 5, &format!("got {lane} right {claim} a0 inline")),
+        ]
+    });
+    values.collect()
+}
+
 impl Run {
     fn good() -> Self {
         let step = step();
@@ -63,6 +80,7 @@ impl Run {
                     lines.push(line(now + 5, &format!("got {lane} {claim} {way}")));
                 }
             }
+            lines.extend(values(8, 0, other, &format!("0 0 0 1{other}")));
             let flood = Scope::new((0, 0), (1, 0), FLOOD_SLOT + 20);
             let (at_ms, flood) = (flood.begins_ns() / MS, flood.step().0);
             let lane = format!("{flood} {other} flood 0");
@@ -545,6 +563,10 @@ fn again(after_ms: u64, log: &str) -> Vec<String> {
         at,
         &format!("got {step} 1 small 0 right 0 1 0 11 b0 inline"),
     ));
+    for text in values(SLOT + 16, 1, 0, "1 0 0 77") {
+        run.insert(1, text);
+    }
+    second.extend(values(SLOT + 16, 1, 1, "0 1 0 11"));
     second.extend(steps(began + 500));
     second.extend(remote::next_life(&mut run, began));
     second.push(line(200_000, "left 0 0"));
@@ -802,6 +824,34 @@ fn what_was_not_seen_is_not_shown_as_kept() {
     );
     let run = ran_on(Some((150, "broken 900 PEER_LOST false 0")));
     assert_eq!(seen(&run, "a step after a lasting fault"), "50.0 ms");
+}
+
+#[test]
+fn values_that_do_not_come_while_nothing_is_broken_are_found() {
+    let gap = |until_ms: u64| {
+        let mut run = Run::good();
+        let is_gap = |line: &String| {
+            let (at_ns, what) = line.split_once(' ').expect("a line");
+            let at_ms = at_ns.parse::<u64>().expect("a time") / MS;
+            what.contains(" 0 small ")
+                && !what.starts_with("sent")
+                && (60_000..until_ms).contains(&at_ms)
+        };
+        run.histories[1].retain(|line| !is_gap(line));
+        run
+    };
+    gap(60_000).finds_nothing();
+    gap(61_000).finds("no value of 0 came to life (1, 0)");
+    let cut = |task: u32| {
+        let faults = [
+            (58_000, format!("fault cut {task}")),
+            (61_000, format!("healed cut {task}")),
+        ];
+        let faults = faults.each_ref().map(|(at, what)| (*at, what.as_str()));
+        gap(61_000).and(&faults)
+    };
+    cut(0).finds_nothing();
+    cut(2).finds("no value of 0 came to life (1, 0)");
 }
 
 #[test]

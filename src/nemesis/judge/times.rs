@@ -2,9 +2,11 @@
 //!
 //! Time in which the machine did not let a task run, as that task itself noted, counts against no task.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::scope::Kind;
 use super::super::story::{Fault, Outcome, Receive};
+use super::calm::calms_of;
 use super::{Judge, show, show_ns};
 
 /// How soon a death on the same machine is told: from when the kernel says that the process is gone, for to take down a
@@ -13,6 +15,9 @@ const NEAR_DEATH_NS: u64 = 50_000_000;
 
 /// How soon values flow again after a task that was killed has begun its next life.
 const FLOWS_NS: u64 = 1_000_000_000;
+
+/// How long nothing may be broken between two tasks before one must have had a value of the other.
+const STILL_NS: u64 = 3_000_000_000;
 
 /// How soon a task sees that the clock of the day was moved.
 const JUMP_SEEN_NS: u64 = 1_000_000_000;
@@ -277,6 +282,44 @@ impl Judge<'_> {
             );
             let seen = format!("{untold} of {returns}");
             self.row("returns that an engine did not log", seen, "0".to_owned());
+        }
+    }
+
+    /// While nothing is broken between two tasks, values come from each to the other.
+    pub(super) fn values_flow(&mut self) {
+        let story = self.story;
+        let mut ends: BTreeMap<(Life, u32), Vec<u64>> = BTreeMap::new();
+        for receive in &story.receives {
+            if let Some((at_ns, Outcome::Got(..))) = &receive.end
+                && Kind::SENT.contains(&receive.lane.kind)
+            {
+                let of = ends.entry((receive.by, receive.lane.other)).or_default();
+                of.push(*at_ns);
+            }
+        }
+        let tasks: BTreeSet<u32> = story.lives.keys().map(|life| life.0).collect();
+        for (by, life) in &story.lives {
+            let until_ns = story.death_ns(*by).unwrap_or(u64::MAX);
+            let until_ns = until_ns.min(story.over_ns());
+            for other in tasks.iter().filter(|other| **other != by.0) {
+                let calms = calms_of(story, self.bounds.settle_ns, vec![(by.0, *other)]);
+                let mut times = ends.remove(&(*by, *other)).unwrap_or_default();
+                times.extend((until_ns < u64::MAX).then_some(until_ns));
+                times.sort_unstable();
+                let mut last_ns = life.began_ns;
+                for end_ns in times.into_iter().filter(|end_ns| *end_ns <= until_ns) {
+                    let calm_ns = self.calm_among(&calms, last_ns, end_ns, STILL_NS);
+                    if let Some(calm_ns) = calm_ns {
+                        let what = format!(
+                            "still: no value of {other} came to life {by:?} from {last_ns} for {}, \
+                             and nothing was broken between them at {calm_ns}",
+                            show_ns(end_ns - last_ns)
+                        );
+                        self.verdict.findings.push(what);
+                    }
+                    last_ns = end_ns;
+                }
+            }
         }
     }
 
