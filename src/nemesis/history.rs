@@ -105,6 +105,8 @@ pub(super) enum Event {
         offered: u64,
         violations: u64,
     },
+    /// The task had no descriptor for a file.
+    Short,
     /// The task is about to abort a step.
     Aborted { step: u64 },
     /// What its remote calls do.
@@ -213,6 +215,7 @@ impl Event {
                 offered,
                 violations,
             } => format!("kept {parked} {offered} {violations}"),
+            Self::Short => "short".into(),
             Self::Aborted { step } => format!("aborted {step}"),
             Self::Remote(what) => what.text(),
             Self::End => "end".into(),
@@ -336,6 +339,7 @@ impl Event {
                 offered: number(1)?,
                 violations: number(2)?,
             },
+            ("short", 0) => Self::Short,
             ("aborted", 1) => Self::Aborted { step: number(0)? },
             ("end", 0) => Self::End,
             ("host", 1..) => Self::Host { tasks: tasks(0)? },
@@ -488,6 +492,7 @@ mod tests {
                 offered: 6,
                 violations: 7,
             },
+            Event::Short,
             Event::Aborted { step: 9 },
             Event::End,
             Event::Host { tasks: vec![0, 1] },

@@ -25,6 +25,7 @@ use rendez::memory::Tensor;
 use rendez::trace::Path;
 use rendez_cli::error::CliError;
 use rendez_cli::serve;
+use rustix::io::Errno;
 
 /// How long a receive waits: longer than any delay of a machine that is whole.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -504,7 +505,12 @@ impl Shared {
     fn life_of(&self, other: &Other) -> u32 {
         let mut life = other.life.lock().unwrap_or_else(PoisonError::into_inner);
         // A file that cannot be opened, as when there are no descriptors, changes nothing.
-        let text = std::fs::read_to_string(&self.lives).unwrap_or_default();
+        let text = std::fs::read_to_string(&self.lives).unwrap_or_else(|error| {
+            if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) {
+                self.log.add(&Event::Short);
+            }
+            String::new()
+        });
         let mut lives = text.split_whitespace();
         if let Some(Ok(now)) = lives.nth(other.index as usize).map(str::parse) {
             *life = now;

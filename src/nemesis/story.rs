@@ -39,6 +39,8 @@ pub(super) struct Story {
     pub(super) devices: Vec<(u64, (u32, u32), Held)>,
     /// Sessions that a life could not begin: from when to when it tried, and why.
     pub(super) unbegun: Vec<((u32, u32), (u64, u64), String)>,
+    /// When a task had no descriptor for a file.
+    pub(super) shorts: Vec<(u32, u64)>,
     /// Steps of sessions, over all tasks.
     pub(super) steps: Vec<GraphStep>,
     /// What a life that ended says is left of sessions and of their steps.
@@ -390,6 +392,7 @@ impl Story {
                 self.kept.push((at_ns, by?, parked.saturating_add(offered)));
                 self.violations.insert(by?, violations);
             }
+            Event::Short => self.shorts.push((by?.0, at_ns)),
             Event::Aborted { step } => {
                 by?;
                 self.aborted.insert(step);

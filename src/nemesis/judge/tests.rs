@@ -376,7 +376,9 @@ fn a_send_may_find_the_system_out_of_descriptors_while_it_is() {
             (until_ms, format!("healed descriptors {task}")),
         ];
         let faults = faults.each_ref().map(|(at, what)| (*at, what.as_str()));
-        refused("SYSTEM_LIMIT").and(&faults)
+        let mut run = refused("SYSTEM_LIMIT").and(&faults);
+        run.insert(task as usize, line(until_ms - 50, "short"));
+        run
     };
     without(0, START + 50).finds_nothing();
     without(0, START).finds("refused without a cause: SYSTEM_LIMIT");
@@ -699,6 +701,32 @@ fn use_beyond_the_bounds_is_found() {
     run.finds("never looked at");
 }
 
+#[test]
+fn a_life_that_leaks_descriptors_is_found() {
+    let leaks = |count: u64| {
+        let (before, after) = (
+            "used 1 0 900 50".to_owned(),
+            format!("used 1 0 900 {count}"),
+        );
+        Run::good().and(&[(10_000, &before), (60_000, &after), (70_000, &before)])
+    };
+    leaks(66).finds_nothing();
+    leaks(67).finds("holds 17 descriptors more");
+    let cut = [(59_000, "fault cut 0"), (59_100, "healed cut 0")];
+    leaks(67).and(&cut).finds_nothing();
+}
+
+#[test]
+fn a_task_that_was_left_descriptors_is_found() {
+    let mut run = Run::good().and(&[
+        (START, "fault descriptors 1"),
+        (START + 1_000, "healed descriptors 1"),
+    ]);
+    run.finds("task 1 had some left");
+    run.insert(1, line(START + 500, "short"));
+    run.finds_nothing();
+}
+
 /// A run in which task 1 keeps so many bytes.
 fn keeping(bytes: u64) -> Run {
     let mut run = Run::good();
@@ -769,10 +797,11 @@ fn an_error_of_an_engine_is_found() {
     let found = findings(&Run::good());
     let is_it = found.len() == 1 && found[0].contains("ERROR a peer broke");
     assert!(is_it, "{found:#?}");
-    let short = Run::good().and(&[
+    let mut short = Run::good().and(&[
         (START, "fault descriptors 0"),
         (START + 10, "healed descriptors 0"),
     ]);
+    short.insert(0, line(START + 5, "short"));
     assert_eq!(findings(&short), Vec::<String>::new());
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::peer::SLOTS_KEPT;
 use super::super::scope::SLOT_NS;
+use super::super::story::Fault;
 use super::Judge;
 
 /// How much more a life may hold in its second half than in its first, in KiB, and from which length on that is asked.
@@ -11,6 +12,10 @@ const GROWTH_KIB: u64 = 32 << 10;
 
 /// See there.
 const GROWTH_AFTER_NS: u64 = 60_000_000_000;
+
+/// How many more descriptors a life may hold at rest than it did at rest before: its arena grows by a file at a time,
+/// and so do those of the tasks that it reads from.
+const LEAKED_MAX: u64 = 16;
 
 /// The most that a task keeps for receivers once all that it sent while something was broken is received or finished:
 /// what it sends in two slots, and a flood.
@@ -68,6 +73,58 @@ impl Judge<'_> {
         self.growth();
         let bound = self.bounds.descriptors_max.to_string();
         self.row("descriptors of a task", descriptors.to_string(), bound);
+        self.shorts();
+        self.leaks();
+    }
+
+    /// A task that is left no descriptors has none.
+    fn shorts(&mut self) {
+        let faults = self.story.faults.iter();
+        let faults = faults.filter(|fault| fault.what == "descriptors");
+        let is_short = |task: u32, fault: &Fault| {
+            let mut shorts = self.story.shorts.iter();
+            shorts
+                .any(|(by, at_ns)| *by == task && (fault.from_ns..=fault.until_ns).contains(at_ns))
+        };
+        for fault in faults {
+            for task in fault.tasks.iter().filter(|task| !is_short(**task, fault)) {
+                let what = format!(
+                    "descriptors: task {task} had some left, though it was left none at {}",
+                    fault.from_ns
+                );
+                self.verdict.findings.push(what);
+            }
+        }
+    }
+
+    /// What is opened while connections are lost and made again is closed: at rest a life holds no more descriptors
+    /// than it did at rest before.
+    fn leaks(&mut self) {
+        let mut least: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+        let mut most = None;
+        for used in &self.story.uses {
+            if used.at_ns >= self.story.over_ns()
+                || !self.is_calm_everywhere(used.at_ns, used.at_ns)
+            {
+                continue;
+            }
+            let Some(before) = least.get_mut(&used.by) else {
+                least.insert(used.by, used.descriptors);
+                continue;
+            };
+            let more = used.descriptors.saturating_sub(*before);
+            *before = used.descriptors.min(*before);
+            most = most.max(Some(more));
+            if more > LEAKED_MAX {
+                let what = format!(
+                    "use: {:?} holds {more} descriptors more at {} than at rest before",
+                    used.by, used.at_ns
+                );
+                self.verdict.findings.push(what);
+            }
+        }
+        let (seen, bound) = (most.map(|most| most.to_string()), LEAKED_MAX.to_string());
+        self.row_if("descriptors at rest above those before", seen, bound);
     }
 
     /// What a life holds does not grow with its length.
