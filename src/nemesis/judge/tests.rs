@@ -746,6 +746,22 @@ fn values_that_are_kept_for_no_receiver_are_found() {
     let late = |for_ms: u64| keeping(60 << 20).late(0, START + 7_900, for_ms);
     late(300).finds_nothing();
     late(200).finds("for no receiver");
+    // A receiver waits for a value that its sender left out.
+    let behind = |sender: u32| {
+        let (mut run, other) = (keeping(60 << 20), 1 - sender as usize);
+        let lane = format!("{} {sender} small 7", step());
+        run.insert(
+            other,
+            line(START + 5_000, &format!("asked {lane} {}", 2_000 * MS)),
+        );
+        run.insert(
+            other,
+            line(START + 7_000, &format!("failed {lane} DEADLINE")),
+        );
+        run
+    };
+    behind(1).finds_nothing();
+    behind(0).finds("for no receiver");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::peer::SLOTS_KEPT;
-use super::super::scope::SLOT_NS;
+use super::super::scope::{Kind, SLOT_NS};
 use super::super::story::Fault;
 use super::Judge;
 
@@ -26,12 +26,24 @@ impl Judge<'_> {
     pub(super) fn kept(&mut self) {
         let story = self.story;
         let tasks: BTreeSet<u32> = story.lives.keys().map(|life| life.0).collect();
+        // A receiver that waits for what a busy sender left out receives nothing that comes after it meanwhile.
+        let vain = story.receives.iter().filter_map(|receive| {
+            let (end_ns, _) = receive.end.as_ref()?;
+            let is_vain = Kind::SENT.contains(&receive.lane.kind)
+                && end_ns - receive.asked_ns >= receive.patience_ns
+                && !self.was_there(receive);
+            is_vain.then_some((receive.lane.other, receive.asked_ns, *end_ns))
+        });
+        let vain: Vec<(u32, u64, u64)> = vain.collect();
         let mut most = None;
         for (at_ns, by, bytes) in &story.kept {
             let from_ns = at_ns.saturating_sub((SLOTS_KEPT + 1) * SLOT_NS);
             let mut others = tasks.iter().filter(|other| **other != by.0);
             let is_calm = others.all(|other| self.is_calm(by.0, *other, from_ns, *at_ns));
-            if !is_calm || self.late_anywhere(from_ns, *at_ns) > SLOT_NS {
+            let is_behind = vain.iter().any(|(of, asked_ns, end_ns)| {
+                *of == by.0 && asked_ns <= at_ns && from_ns <= *end_ns
+            });
+            if !is_calm || is_behind || self.late_anywhere(from_ns, *at_ns) > SLOT_NS {
                 continue;
             }
             most = most.max(Some(*bytes));
