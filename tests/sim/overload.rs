@@ -53,21 +53,20 @@ fn storm(world: &mut World, len: usize) -> (u64, u64) {
     let mut answers = VecDeque::new();
     let mut waits = VecDeque::new();
     let [mut full, mut refused, mut done, mut number] = [0_u64; 4];
+    // Of each edge, the last value that came.
+    let mut last = vec![0; edges.len()];
     let mut worst = 0;
     for tick in 0..800_u64 {
         // The storm, and then a while in which what was admitted is done.
         for _ in 0..if tick < 400 { 10 * PER_TURN } else { 0 } {
             number += 1;
-            let (step, edge) = (
-                StepId(1 + number % 4),
-                &edges[number as usize % edges.len()],
-            );
+            let (step, at) = (StepId(1 + number % 4), number as usize % edges.len());
             let Ok(tensor) = world.made(0, number, len) else {
                 refused += 1;
                 continue;
             };
-            match world.nodes[0].solos[0].hand(step, edge, tensor) {
-                Ok(answer) => answers.push_back((tick, step, edge.clone(), answer)),
+            match world.nodes[0].solos[0].hand(step, &edges[at], tensor) {
+                Ok(answer) => answers.push_back((tick, step, at, answer)),
                 Err(status) => {
                     assert_eq!(status.reason(), catalogue::MAILBOX_FULL, "{status}");
                     full += 1;
@@ -75,15 +74,15 @@ fn storm(world: &mut World, len: usize) -> (u64, u64) {
             }
         }
         world.tick().unwrap();
-        while let Some((since, step, edge, answer)) = answers.pop_front() {
+        while let Some((since, step, at, answer)) = answers.pop_front() {
             match answer.take() {
                 None => {
-                    answers.push_front((since, step, edge, answer));
+                    answers.push_front((since, step, at, answer));
                     break;
                 }
                 Some(Ok(())) => {
-                    let waiting = world.nodes[1].solos[0].recv(step, &edge, Nanos::NEVER);
-                    waits.push_back((tick, waiting));
+                    let waiting = world.nodes[1].solos[0].recv(step, &edges[at], Nanos::NEVER);
+                    waits.push_back((tick, at, waiting));
                 }
                 Some(Err(status)) => {
                     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
@@ -97,12 +96,15 @@ fn storm(world: &mut World, len: usize) -> (u64, u64) {
                 "answered late"
             );
         }
-        waits.retain(|(since, waiting)| {
+        waits.retain(|(since, at, waiting)| {
             let Some(outcome) = waiting.take() else {
                 return true;
             };
             let received = outcome.unwrap();
-            assert!(number_of(received.tensor.host().unwrap()) <= number);
+            let got = number_of(received.tensor.host().unwrap());
+            assert_eq!(got as usize % edges.len(), *at, "a value of another edge");
+            let before = std::mem::replace(&mut last[*at], got);
+            assert!(before < got, "{got} came after {before}");
             worst = worst.max(tick - since);
             done += 1;
             false
