@@ -11,13 +11,42 @@ const DISTURBED_MAX: usize = 30;
 impl World {
     /// One task gives another up; perhaps the other does the same.
     pub fn lose(&mut self, one: usize, other: usize) {
+        let is_met = self.are_met(one, other);
         self.disturb(one, other);
-        let task = self.nodes[other].task.clone();
-        for solo in &mut self.nodes[one].solos {
-            solo.peer_lost(
-                &task,
-                Status::new(Code::Unavailable, "SIM", format!("{task} is given up")),
-            );
+        self.give_up(one, other, "is given up", is_met);
+    }
+
+    /// True if the first is connected with the other, and was not told otherwise since.
+    fn are_met(&self, at: usize, other: usize) -> bool {
+        let (solos, task) = (&self.nodes[at].solos, &self.nodes[other].task);
+        let mut wires = self.wires.iter().filter(|wire| {
+            let is_end = |task: usize| wire.ends.iter().any(|end| end.0 == task);
+            is_end(at) && is_end(other)
+        });
+        wires.all(|wire| {
+            let [one, two] = wire.ends;
+            let (here, there) = if one.0 == at { (one, two) } else { (two, one) };
+            !wire.is_disturbed && solos[here.1].is_up(task, there.1 as u16)
+        })
+    }
+
+    /// Every shard of a task hears that another is lost. If they had met, what waits there for its values ends;
+    /// otherwise it waits for the other to come.
+    fn give_up(&mut self, at: usize, gone: usize, why: &str, is_met: bool) {
+        let open = self
+            .steps
+            .iter_mut()
+            .filter(|step| is_met && !step.is_closed);
+        let flows = open.flat_map(|step| &mut step.flows);
+        for flow in flows.filter(|flow| flow.to == at && flow.from == gone) {
+            for receive in &mut flow.receives {
+                receive.is_orphan = true;
+            }
+        }
+        let task = self.nodes[gone].task.clone();
+        for solo in &mut self.nodes[at].solos {
+            let status = Status::new(Code::Unavailable, "SIM", format!("{task} {why}"));
+            solo.peer_lost(&task, status);
         }
     }
 
@@ -26,7 +55,11 @@ impl World {
         self.held.drop_of(at)?;
         let proved_at = self.now() + self.rng.below(300_000);
         self.exits.push((proved_at, at, self.nodes[at].incarnation));
-        for other in (0..self.nodes.len()).filter(|&other| other != at) {
+        let others = (0..self.nodes.len()).filter(|&other| other != at);
+        let others: Vec<_> = others
+            .map(|other| (other, self.are_met(other, at)))
+            .collect();
+        for &(other, _) in &others {
             self.disturb(at, other);
         }
         // Receives of the dead are over.
@@ -49,14 +82,8 @@ impl World {
             wire.reconnect_at = Some(now + self.rng.below(300_000));
         }
         if self.rng.one_in(2) {
-            let task = self.nodes[at].task.clone();
-            for other in (0..self.nodes.len()).filter(|&other| other != at) {
-                for solo in &mut self.nodes[other].solos {
-                    solo.peer_lost(
-                        &task,
-                        Status::new(Code::Unavailable, "SIM", format!("{task} died")),
-                    );
-                }
+            for (other, is_met) in others {
+                self.give_up(other, at, "died", is_met);
             }
         }
         Ok(())

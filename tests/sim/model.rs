@@ -9,8 +9,8 @@ use rendez::ground::{Code, Key, Status};
 use rendez::mail::Received;
 use rendez::testing::solo::Waiting;
 
-/// Ticks after its deadline, all with a turn of each shard of its task and room in the rings between them, in which a
-/// receive must end: hops between shards.
+/// Ticks after its deadline, or after its task heard that the sender is lost, in which a receive must end: hops between
+/// shards. Before each of them every shard of its task has had a turn, and there is room in the rings between them.
 const LATE_MAX: u32 = 8;
 
 /// What becomes of a step.
@@ -85,23 +85,30 @@ pub struct Receive {
     pub was_filled: bool,
     /// Its shard does not know that it was cancelled.
     pub is_unheard: bool,
+    /// Its task has heard that the sender is lost.
+    pub is_orphan: bool,
     pub is_over: bool,
-    /// Ticks since its deadline.
+    /// Ticks since its deadline, or since that.
     pub late: u32,
 }
 
 impl Receive {
     /// Its task had a turn on every shard, and nothing waits between them, at `now` by its clock.
     pub fn grows_late(&mut self, now: u64) -> Result<(), String> {
-        if self.is_over || self.is_cancelled || self.deadline.is_none_or(|deadline| now <= deadline)
-        {
+        let is_due = self.is_orphan || self.deadline.is_some_and(|deadline| now > deadline);
+        if self.is_over || self.is_cancelled || !is_due {
             return Ok(());
         }
         self.late += 1;
         if self.late > LATE_MAX {
             return Err(format!(
-                "a receive waits still, with a deadline of {:?}, at {now}",
-                self.deadline
+                "a receive waits still, with a deadline of {:?}, at {now}{}",
+                self.deadline,
+                if self.is_orphan {
+                    ", and its sender is lost"
+                } else {
+                    ""
+                }
             ));
         }
         Ok(())
@@ -252,10 +259,15 @@ impl Step {
                 }
                 Ok(())
             }
-            Err(_) if may_fail => Ok(()),
+            Err(status) if may_fail && is_excuse(status) => Ok(()),
             Err(status) if may_refuse && is_bound(status) => Ok(()),
             Err(status) => Err(format!(
-                "{place}: failed with {status:?}, though nothing was wrong"
+                "{place}: failed with {status:?}, {}",
+                if may_fail {
+                    "which is no reason"
+                } else {
+                    "though nothing was wrong"
+                }
             )),
             Ok(received) => {
                 let Some(found) = flow.find(received) else {
@@ -298,6 +310,21 @@ impl Step {
             }
         }
     }
+}
+
+/// True for what may end a receive whose step has ended, or whose peer may be lost.
+fn is_excuse(status: &Status) -> bool {
+    const EXCUSES: [&str; 8] = [
+        "SIM",
+        "PEER_LOST",
+        "PEER_RESTARTED",
+        "PEER_STATUS",
+        "STEP_ABORTED",
+        "STEP_FINISHED",
+        "STEP_ENDED",
+        "STEP_UNCLAIMED",
+    ];
+    EXCUSES.contains(&status.reason()) || is_bound(status)
 }
 
 /// True for a refusal that names its bound.
