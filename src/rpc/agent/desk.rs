@@ -263,7 +263,7 @@ impl Desk {
                     self.shared.notice(Notice::Lost(worker));
                     self.listen_at = self.listen_at.min(self.now.after(LISTEN_AGAIN));
                 }
-                Output::Joined => self.shared.joined.fill(Ok(())),
+                Output::Joined => self.joined(),
                 Output::Refused(why) => {
                     self.shared
                         .joined
@@ -279,6 +279,14 @@ impl Desk {
                 }
             }
         }
+    }
+
+    fn joined(&self) {
+        for worker in self.node.absent() {
+            let name = self.shared.name_of(worker);
+            tracing::warn!(worker = %name, "a worker of the group is gone, or cannot be reached: it is not waited for");
+        }
+        self.shared.joined.fill(Ok(()));
     }
 
     /// A call of ours has ended: who waits for it is told.

@@ -84,7 +84,8 @@ pub struct Options {
     pub functions: Functions,
     /// How long a call may take; zero for no limit.
     pub timeout: Duration,
-    /// How long all workers may take to be there; zero for no limit.
+    /// How long all workers may take to be there; zero for no limit. One of a dynamic group that the engine cannot
+    /// reach within its `connect_timeout` is not waited for: it may be dead, and its place in the group stays.
     pub init_timeout: Duration,
     /// Threads that carry functions out.
     pub threads: usize,

@@ -162,14 +162,15 @@ impl<P, T> Node<P, T> {
             .map(|(&id, _)| id)
     }
 
-    /// Of them, those that must come before this worker has joined: one that has left a dynamic group need not.
+    /// Of them, those that must come before this worker has joined: one that has left a dynamic group need not, nor one
+    /// that cannot be reached. It may be dead, and none takes it out of the group.
     pub fn awaited(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        let has_left = |id: &WorkerId| match self.peers.get(id).map(|peer| &peer.state) {
-            Some(PeerState::Lost(status)) => crate::error::is_departure(status),
-            _ => false,
+        let is_lost = |id: &WorkerId| {
+            let state = self.peers.get(id).map(|peer| &peer.state);
+            matches!(state, Some(PeerState::Lost(_)))
         };
         self.absent()
-            .filter(move |id| !(self.group.is_dynamic && has_left(id)))
+            .filter(move |id| !(self.group.is_dynamic && is_lost(id)))
     }
 
     /// Other workers of the group that are there.
@@ -331,6 +332,7 @@ impl<P, T> Node<P, T> {
             Some(PeerState::Up { .. }) => self.falls(peer, status),
             Some(PeerState::Lost(_)) | None => {}
         }
+        self.look_joined();
     }
 
     /// A worker that only others know has not come in time, or has by now.

@@ -121,6 +121,24 @@ fn a_worker_joins_though_another_that_it_has_not_heard_leaves_meanwhile() {
     });
 }
 
+/// It was killed, and its line stays in the file.
+#[test]
+fn a_worker_joins_though_another_is_dead() {
+    let folder = folder();
+    let path = folder.path().join("group");
+    let (name, task, address) = member(8);
+    let store = Store::new(&path, true);
+    store.join(&name, &task, &address).expect("it joins");
+    let impatient = |config: &mut Config| config.connect_timeout = Duration::from_millis(300);
+    let task = format!("/job:survivor_{}/task:0", std::process::id());
+    let engine = engine_with(&task, impatient);
+    let options = Options::through_file(&path, None).functions(one());
+    let agent = Agent::init(&engine, "w0", options).expect("an agent");
+    let error = agent.rpc_sync::<u32>("w8", "one", ()).unwrap_err();
+    assert_eq!(error.reason(), catalogue::CONNECT_DEADLINE, "{error}");
+    agent.shutdown(LONG).expect("it leaves");
+}
+
 #[test]
 fn a_local_shutdown_takes_a_worker_out_of_the_file_though_a_handle_is_kept() {
     let (engines, folder) = (engines(1, "kept"), folder());

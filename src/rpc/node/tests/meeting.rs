@@ -141,6 +141,19 @@ fn a_worker_that_is_removed_before_it_is_heard_is_neither_waited_for_nor_greeted
 }
 
 #[test]
+fn a_worker_that_cannot_be_reached_keeps_none_from_joining_a_dynamic_group() {
+    let mut script = joiner();
+    script.lose_if(|mail| mail.to == 1);
+    script.deliver();
+    assert!(matches!(script.nodes[2].phase, Phase::Joining));
+    script.cut(2, 1);
+    assert!(matches!(script.nodes[2].phase, Phase::Running));
+    // It is greeted on, and is there when it comes.
+    script.live(limits().greeting * 2);
+    assert!(script.nodes[2].is_up(WorkerId(1)));
+}
+
+#[test]
 fn a_worker_that_only_a_reference_names_is_not_waited_for() {
     let mut script = Script::of(4, true);
     let share = script.value(1, 3);
