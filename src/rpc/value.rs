@@ -11,6 +11,7 @@ use rendez::ground::{Status, catalogue};
 use rendez::memory::Tensor;
 
 use crate::agent::rref::{Handle, RRef};
+use crate::codec::REFERENCES_MAX;
 use crate::payload::Plain;
 
 mod args;
@@ -139,8 +140,8 @@ impl Packer {
             self.tensor(tensor.clone())?;
         }
         self.plain.extend_from_slice(&other.plain);
-        self.handles.extend(other.handles.iter().cloned());
-        Ok(())
+        let mut handles = other.handles.iter().cloned();
+        handles.try_for_each(|handle| self.handle(handle))
     }
 
     /// The tensors so far.
@@ -149,8 +150,13 @@ impl Packer {
         &self.tensors
     }
 
-    pub(crate) fn handle(&mut self, handle: Handle) {
+    pub(crate) fn handle(&mut self, handle: Handle) -> Result<(), ValueError> {
+        if self.handles.len() >= REFERENCES_MAX {
+            let message = format!("more than {REFERENCES_MAX} references");
+            return Err(ValueError::new(message));
+        }
         self.handles.push(handle);
+        Ok(())
     }
 }
 
@@ -347,8 +353,7 @@ impl<T: Any + Send + Sync> Value for RRef<T> {
     }
 
     fn put(&self, to: &mut Packer) -> Result<(), ValueError> {
-        to.handle(self.handle().clone());
-        Ok(())
+        to.handle(self.handle().clone())
     }
 
     fn take(from: &mut Unpacker) -> Result<Self, ValueError> {

@@ -1,8 +1,12 @@
 //! Values come back as they were, and what is none is refused.
 
+use std::sync::{Arc, OnceLock, Weak};
+
 use rendez::ground::Shape;
 
 use super::*;
+use crate::agent::rref::Held;
+use crate::id::{GlobalId, WorkerId};
 
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 struct Settings {
@@ -81,6 +85,33 @@ fn what_is_none_is_refused() {
     assert!(Tensor::take(&mut bytes(&[])).is_err());
     assert!(u32::take(&mut bytes(&[])).is_err());
     assert!(bytes(&[1]).end().is_err());
+}
+
+/// A share that belongs to no agent.
+fn share() -> RRef<u32> {
+    RRef::of(Handle(Arc::new(Held {
+        shared: Weak::new(),
+        rref: GlobalId {
+            on: WorkerId(1),
+            local: 1,
+        },
+        owner: WorkerId(1),
+        fork: None,
+        failed: OnceLock::new(),
+        is_confirmed: OnceLock::new(),
+    })))
+}
+
+#[test]
+fn more_references_than_a_message_carries_are_refused() {
+    let shares = vec![share(); REFERENCES_MAX];
+    let mut packer = Packer::default();
+    shares.put(&mut packer).expect("as many as go");
+    let told = share().put(&mut packer).unwrap_err();
+    assert_eq!(told.to_string(), "more than 65536 references");
+    let mut one = Packer::default();
+    share().put(&mut one).expect("a first");
+    assert!(one.append(&packer).is_err());
 }
 
 proptest::proptest! {
