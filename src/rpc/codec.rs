@@ -300,6 +300,11 @@ pub fn decode<P: OnWire>(bytes: &[u8]) -> Result<Message<P>, Malformed> {
     }
 }
 
+/// Whether bytes that are no message begin as one that tensors may follow, by other ways.
+pub(crate) fn may_have_tensors(bytes: &[u8]) -> bool {
+    matches!(bytes, [CALL | REMOTE | FETCH | VALUE, ..])
+}
+
 fn read_settled(id: CallId, reader: &mut Reader<'_>) -> Result<CallId, Malformed> {
     let behind = reader.number()?;
     id.0.checked_sub(behind)

@@ -14,7 +14,7 @@ use rendez::mail::Received;
 use rendez::memory::Tensor;
 use rendez::shard::{PreparedKey, TaskContext};
 
-use crate::codec::decode;
+use crate::codec::{decode, may_have_tensors};
 use crate::id::WorkerId;
 use crate::message::{Body, Call, Message, Outcome};
 use crate::payload::Payload;
@@ -298,13 +298,18 @@ impl Lanes {
         if lane.is_free {
             return Brought::Nothing;
         }
-        let message = match head.host().map_err(|error| error.to_string()) {
-            Ok(bytes) => decode::<Payload>(bytes).map_err(|error| error.to_string()),
-            Err(error) => Err(error),
+        let bytes = match head.host() {
+            Ok(bytes) => bytes,
+            Err(error) => return Brought::Garbage(worker, error.to_string()),
         };
-        match message {
+        match decode::<Payload>(bytes) {
             Ok(message) => self.begin(at, message, context),
-            Err(error) => Brought::Garbage(worker, error),
+            // The tensors that it may have announced would be taken for those of the next message.
+            Err(error) if may_have_tensors(bytes) => {
+                self.forget_partials(at);
+                self.lost(at, Status::of(catalogue::RPC_MESSAGE, error.to_string()))
+            }
+            Err(error) => Brought::Garbage(worker, error.to_string()),
         }
     }
 

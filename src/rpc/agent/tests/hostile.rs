@@ -311,6 +311,32 @@ fn scene_messages() -> impl Strategy<Value = Body<Payload>> {
     prop_oneof![call, reply, control]
 }
 
+/// Tensors may follow it, which would be taken for those of the next.
+#[test]
+fn what_is_no_call_and_begins_as_one_ends_its_sender() {
+    let scene = Scene::new("torn", &functions());
+    let call = scene.agents[0].rpc_async::<()>("w2", "nothing", ());
+    let target = function("nothing");
+    let mut bytes = encode(&Message {
+        from_life: LIFE,
+        to_life: scene.life,
+        body: Body::Call(Call {
+            id: scene.fresh(),
+            settled: CallId(0),
+            after: None,
+            budget: None,
+            target,
+            references: Vec::new(),
+            payload: payload("", Vec::new()),
+        }),
+    });
+    bytes.push(0);
+    scene.say_bytes(bytes);
+    let error = call.expect("a call").wait().unwrap_err();
+    assert_eq!(error.reason(), catalogue::RPC_MESSAGE, "{error}");
+    scene.is_well();
+}
+
 #[test]
 fn types_and_sizes_that_lie_cost_that_call() {
     let scene = Scene::new("types", &functions());
