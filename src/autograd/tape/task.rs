@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::{Arc, PoisonError};
 
+use super::recipe::Recipe;
 use super::var::{Edge, Function, Kind, Saved, Tape, Var};
 use crate::autograd::{ContextId, MessageId, PassId, Port, Ran, WorkerId};
 use rendez::ground::{Status, catalogue};
@@ -74,6 +75,8 @@ const FUNCTION: usize = 16;
 #[derive(Debug)]
 struct Waiting {
     function: Arc<Function>,
+    /// What an operation kept, also if another pass uses it up meanwhile.
+    saved: Option<Arc<Saved>>,
     missing: usize,
     came: Vec<(u16, Side, Tensor)>,
 }
@@ -108,7 +111,8 @@ impl Task {
                 waiting.missing += 1;
                 continue;
             }
-            if function.is_used_up() {
+            let saved = function.saved();
+            if saved.is_none() && matches!(function.kind, Kind::Operation { .. }) {
                 return Err(freed());
             }
             self.weight = self.weight.saturating_add(function.weight());
@@ -118,6 +122,7 @@ impl Task {
                 number,
                 Waiting {
                     function,
+                    saved,
                     missing: 1,
                     came: vec![],
                 },
@@ -180,7 +185,9 @@ impl Task {
                 continue;
             };
             let function = Arc::clone(&waiting.function);
-            let gradients = summed(tape, function.outputs(), std::mem::take(&mut waiting.came))?;
+            let saved = waiting.saved.take();
+            let outputs = function.outputs(saved.as_deref());
+            let gradients = summed(tape, outputs, std::mem::take(&mut waiting.came))?;
             match &function.kind {
                 Kind::Leaf => {
                     let gradient = gradients.into_iter().next().flatten();
@@ -188,8 +195,9 @@ impl Task {
                         .extend(gradient.map(|gradient| (number, gradient)));
                 }
                 Kind::Received { message, .. } => ran.received.push((*message, gradients)),
-                Kind::Operation { .. } => {
-                    let flows = function.back(tape, &gradients)?;
+                Kind::Operation { recipe, .. } => {
+                    let saved = saved.ok_or_else(freed)?;
+                    let flows = function.back(tape, recipe, &saved, &gradients)?;
                     for (input, (edge, flow)) in function.inputs.iter().zip(flows).enumerate() {
                         if let Some(edge) = edge {
                             self.arrive(edge, Side::Function { number, input }, flow);
@@ -212,22 +220,12 @@ impl Task {
 }
 
 impl Function {
-    fn is_used_up(&self) -> bool {
-        match &self.kind {
-            Kind::Operation { saved, .. } => saved
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .is_none(),
-            Kind::Leaf | Kind::Received { .. } => false,
-        }
-    }
-
-    /// How many outputs it has; of an operation that is used up, none.
-    fn outputs(&self) -> usize {
+    /// How many outputs it has, of which an operation has kept `saved`.
+    fn outputs(&self, saved: Option<&Saved>) -> usize {
         match &self.kind {
             Kind::Leaf => 1,
             Kind::Received { len, .. } => usize::from(*len),
-            Kind::Operation { .. } => self.saved().map_or(0, |saved| saved.outputs.len()),
+            Kind::Operation { .. } => saved.map_or(0, |saved| saved.outputs.len()),
         }
     }
 
@@ -245,7 +243,8 @@ impl Function {
         })
     }
 
-    fn saved(&self) -> Option<Saved> {
+    /// What an operation kept, unless it is used up.
+    fn saved(&self) -> Option<Arc<Saved>> {
         match &self.kind {
             Kind::Operation { saved, .. } => {
                 saved.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -258,17 +257,15 @@ impl Function {
     fn back(
         &self,
         tape: &Tape,
+        recipe: &Recipe,
+        Saved { inputs, outputs }: &Saved,
         gradients: &[Option<Tensor>],
     ) -> Result<Vec<Option<Tensor>>, Status> {
-        let Kind::Operation { recipe, .. } = &self.kind else {
-            return Ok(vec![]);
-        };
         if gradients.iter().all(Option::is_none) {
             return Ok(vec![None; self.inputs.len()]);
         }
-        let Saved { inputs, outputs } = self.saved().ok_or_else(freed)?;
         let wanted: Vec<_> = self.inputs.iter().map(Option::is_some).collect();
-        recipe.back(&tape.inner.home, &inputs, &outputs, gradients, &wanted)
+        recipe.back(&tape.inner.home, inputs, outputs, gradients, &wanted)
     }
 }
 

@@ -2,7 +2,9 @@
 
 use super::ops::shape_of;
 use super::{Padding, Tape, Var, Window};
-use crate::autograd::{ContextId, Envelope, LocalEngine, MessageId, PassId, WorkerId};
+use crate::autograd::{
+    ContextId, Envelope, Input, LocalEngine, MessageId, PassId, Start, WorkerId,
+};
 use rendez::ground::{DType, Status, catalogue};
 use rendez::memory::{Element, Tensor};
 
@@ -479,6 +481,32 @@ fn a_graph_is_used_up_unless_it_is_retained() {
     );
     let error = tape.backward(&y).expect_err("it is used up");
     assert_eq!(error.reason(), catalogue::AUTOGRAD_GRAPH_FREED);
+}
+
+/// What the first to end uses up the others still need.
+#[test]
+fn passes_that_are_under_way_at_once_share_what_they_go_through() {
+    let tape = Tape::new().expect("memory");
+    let x = tape.leaf(tensor(&[2], vec![1.0, 3.0]));
+    let id = x.leaf_id().expect("a leaf");
+    let square = x.square().expect("a square");
+    let passes = [0, 1].map(|number| {
+        let pass = PassId {
+            context: ContextId::new(WorkerId(0), 1),
+            root: WorkerId(0),
+            number,
+        };
+        tape.begin(pass, vec![square.total().expect("a sum")]);
+        let found = tape.mark(pass, &[Start::Root(0)]).expect("it is marked");
+        assert!(found.is_empty());
+        pass
+    });
+    for pass in passes {
+        let ran = tape.run(pass, vec![Input::Root(0)]).expect("it runs");
+        tape.finish(pass, false);
+        let leaves = ran.leaves.iter().map(|(leaf, sum)| (*leaf, numbers(sum)));
+        assert_eq!(leaves.collect::<Vec<_>>(), [(id, vec![2.0, 6.0])]);
+    }
 }
 
 #[test]

@@ -59,13 +59,13 @@ pub(super) enum Kind {
     /// An operation, and what it computed of what, until a pass has used it up.
     Operation {
         recipe: Arc<Recipe>,
-        saved: Mutex<Option<Saved>>,
+        saved: Mutex<Option<Arc<Saved>>>,
     },
     /// A call brought it; `len` tensors came with that.
     Received { message: MessageId, len: u16 },
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Saved {
     pub(super) inputs: Vec<Tensor>,
     pub(super) outputs: Vec<Tensor>,
@@ -168,10 +168,10 @@ impl Tape {
                 .map(|output| self.constant(output))
                 .collect());
         }
-        let saved = Mutex::new(Some(Saved {
+        let saved = Mutex::new(Some(Arc::new(Saved {
             inputs: tensors,
             outputs: outputs.clone(),
-        }));
+        })));
         let function = self.function(Kind::Operation { recipe, saved }, edges);
         let vars = (0u16..).zip(outputs).map(|(slot, output)| {
             let edge = is_smooth(output.dtype()).then(|| Edge {
