@@ -509,6 +509,18 @@ fn passes_that_are_under_way_at_once_share_what_they_go_through() {
     }
 }
 
+/// Their functions may meet in one pass, and their leaves in one context.
+#[test]
+fn functions_of_two_tapes_are_told_apart() {
+    let [one, other] = [(); 2].map(|()| Tape::new().expect("memory"));
+    let leaf = |tape: &Tape, value: f64| tape.leaf(Tensor::scalar(value));
+    let (x, y) = (leaf(&one, 3.0), leaf(&other, 5.0));
+    let roots = [&x, &y].map(|leaf| leaf.square().expect("a square"));
+    let gradients = one.backward_from(&roots, false).expect("a pass");
+    let gradient = |leaf: &Var| numbers(&gradients[&leaf.leaf_id().expect("a leaf")]);
+    assert_eq!((gradient(&x), gradient(&y)), (vec![6.0], vec![10.0]));
+}
+
 #[test]
 fn several_roots_add_up_and_what_has_no_gradient_is_named() {
     let tape = Tape::new().expect("memory");

@@ -12,6 +12,10 @@ use rendez::ground::{DType, Shape, Status, TensorMeta, catalogue};
 use rendez::memory::{ArenaConfig, ArenaId, MemoryError, Pool, Tensor};
 use rendez_dataflow::kernel::Home;
 
+/// Functions are numbered in the order they were made: gradients flow back from the latest. Those of all tapes are
+/// numbered together, since values of several may meet in one context.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
 /// Where eager tensors are computed: memory for them, the operations, and backward passes. Cheap to clone; threads may
 /// share one.
 #[derive(Clone, Debug)]
@@ -23,8 +27,6 @@ pub struct Tape {
 pub(super) struct Inner {
     pub(super) home: Home,
     recipes: Recipes,
-    /// Functions are numbered in the order they were made: gradients flow back from the latest.
-    numbers: AtomicU64,
     pub(super) tasks: Mutex<Tasks>,
 }
 
@@ -98,7 +100,6 @@ impl Tape {
         let inner = Inner {
             home,
             recipes: Recipes::new(),
-            numbers: AtomicU64::new(0),
             tasks: Mutex::default(),
         };
         Self {
@@ -128,7 +129,7 @@ impl Tape {
     }
 
     pub(super) fn function(&self, kind: Kind, inputs: Vec<Option<Edge>>) -> Arc<Function> {
-        let number = self.inner.numbers.fetch_add(1, Ordering::Relaxed);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         Arc::new(Function {
             number,
             kind,
