@@ -345,7 +345,8 @@ impl<E: LocalEngine> Worker<E> {
         })
     }
 
-    /// The gradients of the leaves here, by their ids, of all passes of the context together.
+    /// The gradients of the leaves here, by their ids, of all passes of the context together. Those of each pass are
+    /// kept until the context is released, for it may yet fail elsewhere: N passes take N times the memory of one.
     ///
     /// # Errors
     /// `AUTOGRAD_CONTEXT_UNKNOWN`.
