@@ -473,7 +473,8 @@ impl Agent {
     }
 
     /// Leaves when all workers of the group want to, and all calls everywhere, also those that calls have made, are
-    /// done. References that this program still holds then are named in the log, and end. Zero waits for ever.
+    /// done. References that this program still holds then are named in the log, and end. Zero waits for ever. Of
+    /// several shutdowns at once the earliest end counts, and all are told how it went.
     ///
     /// # Errors
     /// `RPC_SHUTDOWN_DEADLINE` names what was outstanding when `timeout` was over; `RPC_LEAK` names references that
@@ -493,9 +494,13 @@ impl Agent {
         shared.leave_place();
         shared.is_closed.store(true, Ordering::Release);
         shared.tell_of_the_end();
-        let Left { how, leaks } = shared.left.take().unwrap_or_default();
+        let Left { how, leaks } = shared.left.copy().unwrap_or_default();
         if let Err(what) = how {
-            let message = format!("after {timeout:?}: {}", what.join("; "));
+            let after = match timeout.is_zero() {
+                true => "after the time of another shutdown".to_owned(),
+                false => format!("after {timeout:?}"),
+            };
+            let message = format!("{after}: {}", what.join("; "));
             return Err(Error::of(catalogue::RPC_SHUTDOWN_DEADLINE, message));
         }
         if shared.options.refuse_leaks && !leaks.is_empty() {

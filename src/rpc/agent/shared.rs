@@ -191,6 +191,7 @@ pub struct WorkerInfo {
 }
 
 /// How this worker has left its group.
+#[derive(Clone)]
 pub(crate) struct Left {
     /// In good order, or with what was outstanding when time was over.
     pub(crate) how: Result<(), Vec<String>>,

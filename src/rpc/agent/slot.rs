@@ -102,6 +102,14 @@ impl<T> Slot<T> {
         }
     }
 
+    /// The outcome, if it is there, and was not taken: it stays, for others too.
+    pub(crate) fn copy(&self) -> Option<T>
+    where
+        T: Clone,
+    {
+        self.state().value.clone()
+    }
+
     /// What `look` says of the outcome; false if it is not there.
     pub(crate) fn peek(&self, look: impl FnOnce(&T) -> bool) -> bool {
         self.state().value.as_ref().is_some_and(look)

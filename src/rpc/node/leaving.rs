@@ -30,12 +30,17 @@ pub(super) struct Leaving {
 
 impl<P, T> Node<P, T> {
     /// Leaves in good order: when all workers of a static group want to and have come to rest, or this worker of a
-    /// dynamic one has; at `deadline` all the same. [`Output::Left`] follows. References that the program still holds
-    /// end then, and not before: functions that are carried out meanwhile may use theirs.
+    /// dynamic one has; at `deadline` all the same, the earliest of several. [`Output::Left`] follows. References that
+    /// the program still holds end then, and not before: functions that are carried out meanwhile may use theirs.
     pub fn leave(&mut self, now: Nanos, deadline: Nanos) {
         self.now = now;
-        if !matches!(self.phase, Phase::Running | Phase::Joining) {
-            return;
+        match &mut self.phase {
+            Phase::Running | Phase::Joining => {}
+            Phase::Leaving(leaving) => {
+                leaving.deadline = leaving.deadline.min(deadline);
+                return self.arm_deadline(deadline);
+            }
+            Phase::Left => return,
         }
         self.dismiss_guests();
         self.phase = Phase::Leaving(Leaving {
@@ -44,10 +49,14 @@ impl<P, T> Node<P, T> {
             before: None,
             proceeding: None,
         });
+        self.arm_deadline(deadline);
+        self.arm_probe(Duration::ZERO);
+    }
+
+    fn arm_deadline(&mut self, deadline: Nanos) {
         if deadline != Nanos::NEVER {
             self.timers.insert((deadline, Timer::Leave));
         }
-        self.arm_probe(Duration::ZERO);
     }
 
     /// References that the program held when this worker left, by name.

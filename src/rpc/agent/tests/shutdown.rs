@@ -94,6 +94,24 @@ fn the_time_of_a_shutdown_is_obeyed() {
 }
 
 #[test]
+fn of_two_shutdowns_at_once_both_times_are_obeyed_and_both_are_told() {
+    let agents = group(2, "both", &functions());
+    let call = agents[0].rpc_async::<()>("w1", "never", ());
+    let (first, second) = (agents[0].clone(), agents[0].clone());
+    let patient = std::thread::spawn(move || first.shutdown(LONG));
+    // It is most likely the first that asks; else nothing is shown.
+    std::thread::sleep(Duration::from_millis(50));
+    let began = Instant::now();
+    let hasty = second.shutdown(Duration::from_millis(50)).unwrap_err();
+    assert!(began.elapsed() < LONG / 2);
+    let patient = patient.join().expect("no panic").unwrap_err();
+    for error in [&hasty, &patient] {
+        assert_eq!(error.reason(), catalogue::RPC_SHUTDOWN_DEADLINE, "{error}");
+    }
+    assert!(call.expect("a call").wait().is_err());
+}
+
+#[test]
 fn calls_after_it_are_refused() {
     let agents = group(1, "after", &functions());
     let again = agents[0].clone();
