@@ -24,6 +24,8 @@ const BELL: Duration = Duration::from_secs(5);
 const RINGS: i64 = 64;
 /// How long a watcher that has lost its store waits before it dials again.
 const REDIAL: Duration = Duration::from_secs(1);
+/// How long a store may take to answer one that leaves.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -251,16 +253,28 @@ impl Keys {
         self.with(REDIAL, |client| Ok(self.read(client)?.1.members(0)))
     }
 
+    /// Takes at most a few times [`FAREWELL`], also if the store hangs.
     fn leave(&self) -> Result<(), Error> {
         drop(lock(&self.breaker).take());
         let (token, _) = self.me();
-        self.with(REDIAL, |client| {
+        let go = |client: &mut Client| {
+            client.set_answer(FAREWELL);
             client.append(&self.key("log"), log::goes(token).as_bytes())?;
             if self.size == 0 {
                 self.ring(client)?;
             }
             Ok(())
-        })
+        };
+        // The connection that there is may have been lost since it was used last.
+        let before = lock(&self.client).take();
+        if before.is_some_and(|mut client| go(&mut client).is_ok()) {
+            return Ok(());
+        }
+        go(&mut Client::connect_within(
+            &self.address,
+            FAREWELL,
+            FAREWELL,
+        )?)
     }
 
     fn watch(&self, shared: &Weak<Shared>) {
@@ -303,5 +317,35 @@ fn or_ever(patience: Duration) -> Duration {
         EVER
     } else {
         patience.min(EVER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Server;
+
+    #[test]
+    fn a_store_that_hangs_is_left_all_the_same() {
+        // Who dials it is accepted, and hears nothing.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = silent.local_addr().expect("an address").to_string();
+        let began = Instant::now();
+        let error = Keys::new(&address, "rpc", None).leave().unwrap_err();
+        assert_eq!(error.reason(), catalogue::RPC_STORE);
+        assert!(began.elapsed() < 20 * FAREWELL, "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn a_connection_that_was_lost_keeps_no_worker_in_the_group() {
+        let server = Server::start("127.0.0.1:0").expect("a store");
+        let keys = Keys::new(&server.address().to_string(), "rpc", None);
+        let task = TaskName::parse("/job:keys/task:0").expect("a name");
+        let address = "127.0.0.1:4000".parse().expect("an address");
+        keys.join("w0", &task, &address, REDIAL).expect("it joins");
+        let breaker = lock(&keys.client).as_ref().and_then(Client::breaker);
+        drop(breaker.expect("it is connected"));
+        keys.leave().expect("it leaves");
+        assert!(keys.members().expect("the group").is_empty());
     }
 }

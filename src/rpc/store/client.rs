@@ -12,7 +12,7 @@ use crate::error::Error;
 
 /// How long after a refused connection another is tried, at first and at most.
 const AGAIN: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
-/// How long a store may take to answer what it can answer at once.
+/// How long a store may take to answer what it can answer at once, unless less was said.
 const ANSWER: Duration = Duration::from_secs(60);
 
 /// A connection to a store: one of PyTorch's, or a [`Server`](super::Server).
@@ -37,6 +37,8 @@ const ANSWER: Duration = Duration::from_secs(60);
 pub struct Client {
     address: String,
     stream: TcpStream,
+    /// How long the store may take to answer what it can answer at once.
+    answer: Duration,
     /// An answer was not read to its end: nothing that comes means anything.
     is_broken: bool,
 }
@@ -47,11 +49,20 @@ impl Client {
     /// # Errors
     /// `RPC_STORE`: why it cannot be reached, or what listens there is no store.
     pub fn connect(address: &str, patience: Duration) -> Result<Self, Error> {
+        Self::connect_within(address, patience, ANSWER)
+    }
+
+    /// The same, to a store that may take so long for an answer.
+    pub(crate) fn connect_within(
+        address: &str,
+        patience: Duration,
+        answer: Duration,
+    ) -> Result<Self, Error> {
         let until = Instant::now().checked_add(patience);
         let mut pause = AGAIN[0];
         loop {
             match dial(address, until) {
-                Ok(stream) => return Self::greet(address, stream),
+                Ok(stream) => return Self::greet(address, stream, answer),
                 Err(error) if until.is_some_and(|until| Instant::now() + pause >= until) => {
                     let message = format!(
                         "the store {address} cannot be reached within {patience:?}: {error}"
@@ -64,10 +75,11 @@ impl Client {
         }
     }
 
-    fn greet(address: &str, stream: TcpStream) -> Result<Self, Error> {
+    fn greet(address: &str, stream: TcpStream, answer: Duration) -> Result<Self, Error> {
         let mut client = Self {
             address: address.to_owned(),
             stream,
+            answer,
             is_broken: false,
         };
         let nonce = std::process::id();
@@ -245,6 +257,11 @@ impl Client {
         self.is_broken
     }
 
+    /// It may take so long for an answer from now on.
+    pub(crate) const fn set_answer(&mut self, answer: Duration) {
+        self.answer = answer;
+    }
+
     /// What ends a wait of this client in another thread: the connection is lost then.
     pub(crate) fn breaker(&self) -> Option<Breaker> {
         self.stream.try_clone().ok().map(Breaker)
@@ -274,7 +291,8 @@ impl Client {
         if self.is_broken {
             return Err(self.fault(format!("{what}: its connection is lost")));
         }
-        let limits = [Some(ANSWER)].map(|limit| {
+        let answer = self.answer;
+        let limits = [Some(answer)].map(|limit| {
             self.stream.set_read_timeout(limit)?;
             self.stream.set_write_timeout(limit)
         });
@@ -283,7 +301,7 @@ impl Client {
             self.is_broken = true;
             match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                    self.fault(format!("{what}: it did not answer in {ANSWER:?}"))
+                    self.fault(format!("{what}: it did not answer in {answer:?}"))
                 }
                 ErrorKind::UnexpectedEof => self.fault(format!("{what}: it ended the connection")),
                 _ => self.fault(format!("{what}: {error}")),
