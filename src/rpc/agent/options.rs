@@ -87,7 +87,8 @@ pub struct Options {
     /// How long all workers may take to be there; zero for no limit. One of a dynamic group that the engine cannot
     /// reach within its `connect_timeout` is not waited for: it may be dead, and its place in the group stays.
     pub init_timeout: Duration,
-    /// Threads that carry functions out.
+    /// Threads that carry functions out. One that waits for a call of its own is replaced meanwhile, as long as no more
+    /// than 256 wait; beyond that what comes waits until one of them gets on, so calls that call on need a time.
     pub threads: usize,
     /// The engine's shard in which the agent works.
     pub shard: usize,
