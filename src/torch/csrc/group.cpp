@@ -251,8 +251,8 @@ void Group::check_there(int rank, const Until &until) {
     }
 }
 
-void Group::abort(const std::string &why) {
-    mark_failed(why);
+void Group::abort(const std::string &why, bool is_loss) {
+    mark_failed(why, is_loss);
     if (!has_left_.load()) {
         if (auto *status = rendez::api().step_abort(engine(), step_, kUnavailable, why.c_str())) {
             rendez::api().status_free(status);
@@ -263,17 +263,22 @@ void Group::abort(const std::string &why) {
 void Group::check_usable() const {
     if (is_failed_.load()) {
         std::lock_guard<std::mutex> guard(failed_lock_);
-        C10_THROW_ERROR(DistBackendError, c10::str("rendez: the group is closed, as it failed before: ", why_failed_));
+        auto said = c10::str("rendez: the group is closed, as it failed before: ", why_failed_);
+        if (is_failed_of_loss_) {
+            C10_THROW_ERROR(DistNetworkError, said);
+        }
+        C10_THROW_ERROR(DistBackendError, said);
     }
 }
 
-void Group::mark_failed(const std::string &why) {
+void Group::mark_failed(const std::string &why, bool is_loss) {
     {
         std::lock_guard<std::mutex> guard(failed_lock_);
         if (is_failed_.load()) {
             return;
         }
         why_failed_ = why;
+        is_failed_of_loss_ = is_loss;
         is_failed_.store(true);
     }
     // Who waits for a receipt of ours waits in vain.

@@ -75,10 +75,11 @@ public:
     // What a status means for a user: an exception that names the rank. The status is freed.
     std::exception_ptr failure(rendez_status *status, int peer, const Until &until) const;
     // Ends the group at every member: all that waits fails with this message.
-    void abort(const std::string &why);
-    // Fails if a collective has failed before: its values may still come, and be taken for another's.
+    void abort(const std::string &why, bool is_loss = false);
+    // Fails if a collective has failed before, of a loss or otherwise: its values may still come, and be taken for
+    // another's.
     void check_usable() const;
-    void mark_failed(const std::string &why);
+    void mark_failed(const std::string &why, bool is_loss = false);
 
     // Waits until the members have what was sent to them, and ends the step here.
     void leave(std::chrono::milliseconds patience);
@@ -122,6 +123,7 @@ private:
     mutable std::mutex failed_lock_;
     std::atomic<bool> is_failed_{false};
     std::string why_failed_;
+    bool is_failed_of_loss_ = false;
     std::atomic<bool> has_left_{false};
 };
 

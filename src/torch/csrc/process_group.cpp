@@ -208,11 +208,13 @@ WorkPtr ProcessGroupRendez::run(Call call, const Tensors &inputs, Tensors output
     auto job = [group = group_, work, call, body = std::move(body), behind = Behind(all)] {
         try {
             at::NoGradGuard no_grad;
+            // One before it in the queue may have failed since.
+            group->check_usable();
             Collective collective(*group, Until::after(call.timeout, call.what));
             behind.run([&] { body(collective); });
             work->complete();
         } catch (const c10::DistNetworkError &error) {
-            group->abort(error.what_without_backtrace());
+            group->abort(error.what_without_backtrace(), true);
             work->complete(std::current_exception());
         } catch (const std::exception &error) {
             group->mark_failed(error.what());

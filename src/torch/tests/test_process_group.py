@@ -402,6 +402,29 @@ def test_timeouts_name_the_rank(world):
     )
 
 
+def test_a_collective_behind_one_that_failed_takes_none_of_its_values(world):
+    """It was queued already, and took what the late rank gave to the one before."""
+    world.run(
+        """
+        store = dist.distributed_c10d._get_default_store()
+        a, b = torch.full((4,), 1.0 + rank), torch.full((4,), 10.0 + rank)
+        store.add("test/there", 1)
+        while store.add("test/there", 0) < size: time.sleep(0.01)
+        if rank == 1: time.sleep(1.5)
+        failures = []
+        for work in [dist.all_reduce(a, async_op=True), dist.all_reduce(b, async_op=True)]:
+            try: work.wait()
+            except RuntimeError as error: failures.append(str(error))
+        if rank == 0:
+            assert len(failures) == 2, (failures, b)
+            assert "for rank 1" in failures[0] and "failed before" in failures[1], failures
+            while store.add("test/over", 0) == 0: time.sleep(0.01)
+        else: store.add("test/over", 1)
+        """,
+        SECONDS="1",
+    )
+
+
 def test_a_receive_that_times_out_takes_no_later_value(world):
     world.run(
         """
