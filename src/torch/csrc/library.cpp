@@ -160,6 +160,27 @@ void Node::read_names() {
     machine_ = machine_id();
 }
 
+uint64_t Node::arena_bytes() const { return bound({"arena_used", "arena_headroom"}); }
+
+uint64_t Node::parked_bytes() const { return bound({"parked", "lent", "parked_headroom"}); }
+
+// No function tells it. It is the same for each shard, and the metrics say how far the first is from it.
+uint64_t Node::bound(std::initializer_list<const char *> gauges) const {
+    std::string page;
+    auto take = [](void *into, const char *text, size_t size) { static_cast<std::string *>(into)->assign(text, size); };
+    rendez::check(rendez::api().engine_metrics(engine_, take, &page));
+    uint64_t bytes = 0;
+    for (const char *gauge : gauges) {
+        auto name = std::string("\nrendez_") + gauge + "_bytes{shard=\"0\"} ";
+        auto found = page.find(name);
+        if (found == std::string::npos) {
+            throw std::runtime_error("the installed rendez does not tell how much memory it may take");
+        }
+        bytes += std::stoull(page.substr(found + name.size(), 20));
+    }
+    return bytes;
+}
+
 std::string Node::card() const {
     return task_.name + "\n" + address_ + "\n" + tcp_address_ + "\n" + machine_ + "\n" + std::to_string(task_.life) +
            "\n";

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -81,6 +82,9 @@ public:
 
     rendez_engine *engine() const { return engine_; }
     const Task &task() const { return task_; }
+    // How much memory an arena of the engine may take, and how much may wait for receivers or be read by them.
+    uint64_t arena_bytes() const;
+    uint64_t parked_bytes() const;
     // What other processes need to reach this one, as one line of text to put into a store.
     std::string card() const;
     // Takes in another process's card; gives its task. Throws if there is no way to reach it.
@@ -91,6 +95,7 @@ public:
     ~Node();
 
 private:
+    uint64_t bound(std::initializer_list<const char *> gauges) const;
     void read_names();
 
     rendez_engine *engine_ = nullptr;

@@ -47,7 +47,8 @@ RendezAgent::RendezAgent(const c10::intrusive_ptr<c10d::Store> &store, std::stri
     : RpcAgent(WorkerInfo(std::move(name), id), std::make_unique<rpc::RequestCallbackImpl>(), milliseconds(timeout)),
       names_("names", store), cards_("cards", store), shutdown_("shutdown", store), world_size_(world_size),
       device_maps_(std::move(device_maps)), devices_(std::move(devices)), node_(node_with(!devices_.empty())),
-      pool_(threads), gate_(std::make_shared<Gate>()) {
+      kept_bytes_(std::min(node_->arena_bytes(), node_->parked_bytes()) / 4), pool_(threads),
+      gate_(std::make_shared<Gate>()) {
     std::string own = is_static() ? "static" : "dynamic";
     auto kind = names_.compareSet("kind", {}, std::vector<uint8_t>(own.begin(), own.end()));
     TORCH_CHECK(std::string(kind.begin(), kind.end()) == own,
@@ -311,7 +312,7 @@ void RendezAgent::run_apart(const std::function<void()> &job) {
 void RendezAgent::take_in(Peer &peer, Arriving &arriving) {
     Incoming incoming;
     try {
-        incoming = unpack(node_->engine(), arriving.head, std::move(arriving.parts));
+        incoming = unpack(node_->engine(), arriving.head, std::move(arriving.parts), peer.kept);
     } catch (const c10::Error &error) {
         return unreadable(peer, arriving.head, error.what_without_backtrace());
     } catch (const std::exception &error) {

@@ -86,6 +86,8 @@ private:
         size_t asked = 0;
         // Where what is sent back to it goes: its own map, from the other end.
         rpc::DeviceMap back;
+        // What it lent of its memory, and is kept here.
+        const std::shared_ptr<Kept> kept = std::make_shared<Kept>();
         // How others reach it.
         std::vector<uint8_t> card;
         // Why it cannot be reached any more, and whether the group was told; under `calls_lock_`.
@@ -151,6 +153,8 @@ private:
     const DeviceMaps device_maps_;
     const std::vector<c10::Device> devices_;
     std::shared_ptr<Node> node_;
+    // The most that all others together keep of what this worker has for them.
+    const uint64_t kept_bytes_;
     uint64_t step_ = 0;
     c10::ThreadPool pool_;
     std::shared_ptr<Gate> gate_;

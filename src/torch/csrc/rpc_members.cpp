@@ -1,6 +1,7 @@
 // Who is in the group of an RPC agent, and how it reaches them: see rpc_agent.hpp.
 #include "rpc_agent.hpp"
 
+#include <algorithm>
 #include <random>
 #include <sstream>
 
@@ -52,7 +53,13 @@ RendezAgent::Peer &RendezAgent::add(std::unique_ptr<Peer> peer) {
         }
     }
     by_name_[peer->info.name_] = peer->info.id_;
-    return *(peers_[peer->info.id_] = std::move(peer));
+    Peer &added = *(peers_[peer->info.id_] = std::move(peer));
+    // What this one keeps of each, if they have as much for others as this one has.
+    uint64_t others = std::max<uint64_t>(peers_.size(), 2) - 1;
+    for (auto &[id, known] : peers_) {
+        known->kept->most = kept_bytes_ / others;
+    }
+    return added;
 }
 
 // The workers of a dynamic group, as the store has them: a line for each, without those that are known to be lost. One

@@ -96,16 +96,30 @@ at::DataPtr copy_of(const char *data, size_t size) {
     return made;
 }
 
-// Memory that torch may write to: a private mapping of what its sender wrote, or a copy where there is none.
-at::DataPtr writable(Bytes bytes) {
-    if (bytes.size() >= kPaged) {
-        rendez_mapping *mapping = nullptr;
+// A private mapping of what a worker wrote, which keeps that worker from using its memory again.
+struct Mapped {
+    Mapped(std::shared_ptr<Kept> of, size_t size) : kept(std::move(of)), bytes(size) { kept->bytes += bytes; }
+    Mapped(const Mapped &) = delete;
+    Mapped &operator=(const Mapped &) = delete;
+    ~Mapped() {
+        rendez::api().mapping_free(mapping);
+        kept->bytes -= bytes;
+    }
+    std::shared_ptr<Kept> kept;
+    const size_t bytes;
+    rendez_mapping *mapping = nullptr;
+};
+
+// Memory that torch may write to: mapped while little of that worker's is kept, or a copy.
+at::DataPtr writable(Bytes bytes, const std::shared_ptr<Kept> &kept) {
+    if (bytes.size() >= kPaged && kept->bytes + bytes.size() <= kept->most) {
+        auto mapped = std::make_unique<Mapped>(kept, bytes.size());
         void *data = nullptr;
         size_t size = 0;
-        auto *status = rendez::api().tensor_map(bytes.get(), &mapping, &data, &size);
+        auto *status = rendez::api().tensor_map(bytes.get(), &mapped->mapping, &data, &size);
         if (status == nullptr) {
-            auto end = [](void *mapping) { rendez::api().mapping_free(static_cast<rendez_mapping *>(mapping)); };
-            return {data, mapping, end, at::Device(at::kCPU)};
+            auto end = [](void *mapped) { delete static_cast<Mapped *>(mapped); };
+            return {data, mapped.release(), end, at::Device(at::kCPU)};
         }
         // It came from another machine, so it was copied already.
         rendez::api().status_free(status);
@@ -238,7 +252,8 @@ static void check_inside(const at::Tensor &tensor, const std::unordered_map<cons
     }
 }
 
-Incoming unpack(rendez_engine *engine, const Bytes &bytes, std::vector<Bytes> values) {
+Incoming unpack(rendez_engine *engine, const Bytes &bytes, std::vector<Bytes> values,
+                const std::shared_ptr<Kept> &kept) {
     Parsed parsed = parse(bytes);
     std::vector<c10::Device> devices;
     for (const Travelling &storage : parsed.storages) {
@@ -269,7 +284,7 @@ Incoming unpack(rendez_engine *engine, const Bytes &bytes, std::vector<Bytes> va
                         "rendez: a malformed message of RPC: a storage of ", storage.size, " bytes is missing");
             value = std::move(values[next++]);
         }
-        data.push_back(storage.device < 0 ? writable(on_host(engine, std::move(value)))
+        data.push_back(storage.device < 0 ? writable(on_host(engine, std::move(value)), kept)
                                           : on_device(engine, std::move(value), device_of(storage)));
         sizes[data.back().get()] = storage.size;
     }

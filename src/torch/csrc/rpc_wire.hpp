@@ -6,6 +6,9 @@
 // What lies on a device goes by way of the engine's memory there, to the device that the receiver has for it.
 #pragma once
 
+#include <atomic>
+#include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -45,7 +48,13 @@ struct Incoming {
     std::vector<c10::Stream> streams;
 };
 
+// How much of a worker's memory lives on in tensors of this process, and the most of it: that worker's memory has to
+// last for all, so what is beyond is copied out of it.
+struct Kept {
+    std::atomic<uint64_t> bytes{0}, most{0};
+};
+
 // The message of a head and the values that followed it.
-Incoming unpack(rendez_engine *engine, const Bytes &head, std::vector<Bytes> values);
+Incoming unpack(rendez_engine *engine, const Bytes &head, std::vector<Bytes> values, const std::shared_ptr<Kept> &kept);
 
 } // namespace rendez_torch

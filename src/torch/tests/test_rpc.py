@@ -155,6 +155,21 @@ assert (rpc.rpc_sync("w1", double, (torch.full((1 << 14,), 4.),), timeout=20) ==
     )
 
 
+def test_what_is_kept_of_a_workers_answers_keeps_it_from_no_other(world):
+    """Read in place, they took all that it has for messages."""
+    world.run(
+        only_first(
+            """
+kept = [rpc.rpc_sync("w1", double, (torch.full((1 << 20,), float(n)),)) for n in range(40)]
+assert all((one == 2 * n).all() for n, one in enumerate(kept))
+"""
+        ),
+        group=False,
+        RENDEZ_ARENA_BYTES="64MiB",
+        RENDEZ_ARENA_SEGMENT_BYTES="4MiB",
+    )
+
+
 def test_a_worker_that_is_killed_fails_all_that_waits_for_it(world, path):
     outputs = world.run(
         BEGIN
