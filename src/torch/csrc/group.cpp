@@ -133,16 +133,8 @@ void Group::make_keys(Peer &peer, const Task &task) const {
 }
 
 Room Group::room(size_t size, const Until &until, bool goes_on) const {
-    for (;;) {
-        try {
-            return Room(engine(), goes_on ? rendez::meta(kByte, {1, size}) : rendez::meta(kByte, {size}));
-        } catch (const rendez::Error &error) {
-            if (error.reason() != "ARENA_FULL" || Clock::now() >= until.deadline) {
-                throw;
-            }
-        }
-        std::this_thread::sleep_for(kBetweenTries);
-    }
+    auto meta = goes_on ? rendez::meta(kByte, {1, size}) : rendez::meta(kByte, {size});
+    return Room::until(until.deadline, engine(), meta);
 }
 
 void Group::send(int to, Lane lane, rendez_tensor *value, const Until &until) {

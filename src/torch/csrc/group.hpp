@@ -37,10 +37,9 @@ struct Until {
     uint64_t patience() const;
 };
 
-// Whether an engine only has no room for a receive just now: its mailbox is full, say. How long after that it is asked
-// again; by another thread, since it may be this one that empties it.
+// Whether an engine only has no room for a receive just now: its mailbox is full, say. It is asked again by another
+// thread, since it may be this one that empties it.
 bool is_full(const rendez::Error &error);
-constexpr std::chrono::milliseconds kBetweenTries{5};
 
 // Begins a receive; `told` is called once with its outcome, on a thread of the library. It owns both arguments.
 void begin_recv(rendez_engine *engine, uint64_t step, const rendez::Key &key,

@@ -8,6 +8,7 @@
 #include <random>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
 
 #include <unistd.h>
 
@@ -91,6 +92,20 @@ Room::Room(rendez_engine *engine, const rendez_meta &meta, bool is_paged) : size
     rendez::check(make(engine, &meta, &made, &data));
     handle_.reset(made);
     data_ = static_cast<char *>(data);
+}
+
+Room Room::until(std::chrono::steady_clock::time_point deadline, rendez_engine *engine, const rendez_meta &meta,
+                 bool is_paged) {
+    for (;;) {
+        try {
+            return Room(engine, meta, is_paged);
+        } catch (const rendez::Error &error) {
+            if (error.reason() != "ARENA_FULL" || std::chrono::steady_clock::now() >= deadline) {
+                throw;
+            }
+        }
+        std::this_thread::sleep_for(kBetweenTries);
+    }
 }
 
 rendez_tensor *Room::share() const {

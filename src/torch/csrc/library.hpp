@@ -4,6 +4,7 @@
 // linked, and the engine is the one that Python programs use too.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -41,12 +42,18 @@ private:
     size_t size_ = 0;
 };
 
+// How long after the engine had no room it is asked again.
+constexpr std::chrono::milliseconds kBetweenTries{5};
+
 // Memory of the engine that a peer of this machine reads in place: written here, then sent to any number of peers.
 class Room {
 public:
     Room(rendez_engine *engine, size_t size, bool is_paged = false);
     // Of bytes in that shape.
     Room(rendez_engine *engine, const rendez_meta &meta, bool is_paged = false);
+    // Waits for it while the engine has none: what others have not read yet comes back.
+    static Room until(std::chrono::steady_clock::time_point deadline, rendez_engine *engine, const rendez_meta &meta,
+                      bool is_paged = false);
     // What lies in the engine's memory already, and is not written any more.
     Room(rendez::TensorHandle written, size_t size) : handle_(std::move(written)), size_(size) {}
     char *data() const { return data_; }

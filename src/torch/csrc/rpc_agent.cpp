@@ -18,8 +18,9 @@ std::chrono::milliseconds milliseconds(float seconds) {
     return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-// How long a message waits for room before it fails: senders that outrun a receiver are slowed down by this.
-constexpr uint64_t kPatienceForRoom = 10'000'000'000;
+// How long a message waits for room before it fails, in all: senders that outrun a receiver are slowed down by this.
+constexpr std::chrono::seconds kPatienceForRoom{10};
+
 // How many parts of messages are asked of a worker at a time: the engine bounds the receives of a key, and what waits
 // in its mailbox, to some thousands.
 constexpr size_t kAsked = 256;
@@ -145,7 +146,11 @@ c10::intrusive_ptr<JitFuture> RendezAgent::send(const WorkerInfo &to, c10::intru
     auto type = message->type();
     // Throws for what cannot travel, before anything is counted.
     const rpc::DeviceMap map = device_map.empty() ? getDeviceMap(to) : device_map;
-    Outgoing out = pack(node_->engine(), *message, id, {map, missing("Request", to)});
+    auto until = std::chrono::steady_clock::now() + kPatienceForRoom;
+    if (call->timeout.count() != 0) {
+        until = std::min(until, std::chrono::steady_clock::now() + call->timeout);
+    }
+    Outgoing out = pack(node_->engine(), *message, id, {map, missing("Request", to)}, until);
     count(client_calls_, 1);
     std::string lost;
     {
@@ -161,7 +166,7 @@ c10::intrusive_ptr<JitFuture> RendezAgent::send(const WorkerInfo &to, c10::intru
     try {
         TORCH_CHECK(lost.empty(), lost);
         before_post(type);
-        post(peer, std::move(out));
+        post(peer, std::move(out), until);
     } catch (const c10::Error &error) {
         if (auto taken = take(id)) {
             fail(taken, error.what_without_backtrace());
@@ -174,18 +179,19 @@ c10::intrusive_ptr<JitFuture> RendezAgent::send(const WorkerInfo &to, c10::intru
     return call->future;
 }
 
-void RendezAgent::post(Peer &peer, Outgoing message) {
-    std::lock_guard<std::mutex> guard(peer.order);
-    settle(peer, kPatienceForRoom);
-    put(*peer.to_head, std::move(message.values.front()), kPatienceForRoom);
+void RendezAgent::post(Peer &peer, Outgoing message, When until) {
+    std::unique_lock<std::timed_mutex> guard(peer.order, until);
+    TORCH_CHECK(guard.owns_lock(), "rendez: what goes to ", peer.info.name_, " before it still waits for room there");
+    settle(peer, until);
+    put(*peer.to_head, std::move(message.values.front()), until);
     peer.owed = message.values.size() - 1;
     try {
         for (size_t i = 1; i < message.values.size(); ++i, --peer.owed) {
-            put(*peer.to_part, std::move(message.values[i]), kPatienceForRoom);
+            put(*peer.to_part, std::move(message.values[i]), until);
         }
     } catch (const std::exception &) {
         try {
-            settle(peer, 0);
+            settle(peer, When());
         } catch (const std::exception &) {
             // The next message does it.
         }
@@ -193,15 +199,17 @@ void RendezAgent::post(Peer &peer, Outgoing message) {
     }
 }
 
-void RendezAgent::put(const rendez::Key &key, Room value, uint64_t patience) {
+void RendezAgent::put(const rendez::Key &key, Room value, When until) {
+    auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until - std::chrono::steady_clock::now()).count();
+    auto patience = static_cast<uint64_t>(std::max<int64_t>(left, 0));
     rendez::check(rendez::api().send(node_->engine(), step_, key.get(), value.finish(), patience));
 }
 
 // The parts of a message that could not be sent: for each an empty value, which no part is. Without them the parts of
 // the next message would be taken for these.
-void RendezAgent::settle(Peer &peer, uint64_t patience) {
+void RendezAgent::settle(Peer &peer, When until) {
     for (; peer.owed != 0; --peer.owed) {
-        put(*peer.to_part, Room(node_->engine(), 0), patience);
+        put(*peer.to_part, Room(node_->engine(), 0), until);
     }
 }
 
@@ -388,21 +396,31 @@ void RendezAgent::respond(Peer &peer, JitFuture &future, int64_t id) {
     if (future.hasError()) {
         return respond_with(peer, future.tryRetrieveErrorMessage(), id);
     }
+    // Where there was no room for the response there may be some for the reason; but no thread of the pool waits again.
+    auto explain = [&](const std::string &why) {
+        run_apart([gate = gate_, &peer, why, id] {
+            std::shared_lock<std::shared_mutex> guard(gate->responding);
+            if (auto *agent = gate->agent) {
+                agent->respond_with(peer, why, id);
+            }
+        });
+    };
     try {
+        auto until = std::chrono::steady_clock::now() + kPatienceForRoom;
         auto message = future.value().toCustomClass<rpc::Message>();
-        post(peer, pack(node_->engine(), *message, id, {peer.back, missing("Response", peer.info)}));
+        post(peer, pack(node_->engine(), *message, id, {peer.back, missing("Response", peer.info)}, until), until);
     } catch (const c10::Error &error) {
-        respond_with(peer, error.what_without_backtrace(), id);
+        explain(error.what_without_backtrace());
     } catch (const std::exception &error) {
-        // Where there was no room for the response there may be some for the reason.
-        respond_with(peer, error.what(), id);
+        explain(error.what());
     }
 }
 
 void RendezAgent::respond_with(Peer &peer, const std::string &why, int64_t id) {
     auto message = rpc::createExceptionResponse(why, id);
     try {
-        post(peer, pack(node_->engine(), *message, id, {peer.back, missing("Response", peer.info)}));
+        auto until = std::chrono::steady_clock::now() + kPatienceForRoom;
+        post(peer, pack(node_->engine(), *message, id, {peer.back, missing("Response", peer.info)}, until), until);
     } catch (const std::exception &error) {
         LOG(WARNING) << "RPC agent for " << workerInfo_.name_ << " could not respond to " << peer.info.name_ << ": "
                      << error.what();

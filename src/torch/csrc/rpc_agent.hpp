@@ -77,7 +77,7 @@ private:
         explicit Peer(WorkerInfo named) : info(std::move(named)) {}
         const WorkerInfo info;
         std::unique_ptr<rendez::Key> to_head, to_part, from_head, from_part;
-        std::mutex order;
+        std::timed_mutex order;
         // How many parts of the last message could not be sent; under `order`.
         size_t owed = 0;
         // The message whose parts are being asked for, until all have been: then the next head is asked for. How many
@@ -132,9 +132,9 @@ private:
     void on_part(Peer &peer, const std::shared_ptr<Arriving> &message, size_t place, Bytes part);
     void ask(Peer &peer);
     void ask_later(Peer &peer);
-    void post(Peer &peer, Outgoing message);
-    void put(const rendez::Key &key, Room value, uint64_t patience);
-    void settle(Peer &peer, uint64_t patience);
+    void post(Peer &peer, Outgoing message, When until);
+    void put(const rendez::Key &key, Room value, When until);
+    void settle(Peer &peer, When until);
     void request(Peer &peer, Incoming incoming);
     void respond(Peer &peer, JitFuture &future, int64_t id);
     void respond_with(Peer &peer, const std::string &why, int64_t id);

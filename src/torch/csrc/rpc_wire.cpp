@@ -127,8 +127,8 @@ at::DataPtr writable(Bytes bytes, const std::shared_ptr<Kept> &kept) {
     return copy_of(bytes.data(), bytes.size());
 }
 
-Room room_of(rendez_engine *engine, const void *data, size_t size) {
-    Room room(engine, size, size >= kPaged);
+Room room_of(std::chrono::steady_clock::time_point until, rendez_engine *engine, const void *data, size_t size) {
+    Room room = Room::until(until, engine, rendez::meta(kByte, {size}), size >= kPaged);
     std::memcpy(room.data(), data, size);
     return room;
 }
@@ -160,7 +160,8 @@ Bytes on_host(rendez_engine *engine, Bytes value) {
 
 } // namespace
 
-Outgoing pack(rendez_engine *engine, const rpc::Message &message, int64_t id, const Destination &to) {
+Outgoing pack(rendez_engine *engine, const rpc::Message &message, int64_t id, const Destination &to,
+              std::chrono::steady_clock::time_point until) {
     std::string pickle;
     // What nobody else can write to any more is sent as it lies.
     std::unordered_set<const void *> only;
@@ -195,7 +196,8 @@ Outgoing pack(rendez_engine *engine, const rpc::Message &message, int64_t id, co
               message.payload().size(), pickle.size()};
     Outgoing out;
     size_t lists = table.size() * sizeof(Travelling) + places.size() * sizeof(int32_t);
-    Room first(engine, sizeof head + lists + head.payload + head.pickle + inlined);
+    size_t length = sizeof head + lists + head.payload + head.pickle + inlined;
+    Room first = Room::until(until, engine, rendez::meta(kByte, {length}));
     char *at = first.data();
     auto put = [&](const void *data, size_t size) {
         if (size != 0) {
@@ -217,7 +219,8 @@ Outgoing pack(rendez_engine *engine, const rpc::Message &message, int64_t id, co
             out.values.push_back(value_of(engine, storages[i]));
         } else {
             auto lent = only.count(data) != 0 ? lend(storages[i].storage()) : rendez::TensorHandle();
-            out.values.push_back(lent ? Room(std::move(lent), table[i].size) : room_of(engine, data, table[i].size));
+            uint64_t size = table[i].size;
+            out.values.push_back(lent ? Room(std::move(lent), size) : room_of(until, engine, data, size));
         }
     }
     return out;

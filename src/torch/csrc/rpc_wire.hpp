@@ -33,8 +33,9 @@ struct Destination {
     std::string missing;
 };
 
-// Copies a message. Throws for what cannot travel, before anything is sent.
-Outgoing pack(rendez_engine *engine, const rpc::Message &message, int64_t id, const Destination &to);
+// Copies a message. Throws for what cannot travel, before anything is sent; waits so long for room.
+Outgoing pack(rendez_engine *engine, const rpc::Message &message, int64_t id, const Destination &to,
+              std::chrono::steady_clock::time_point until);
 
 // How many values follow a head. Throws if it is malformed.
 size_t values_behind(const Bytes &head);

@@ -23,6 +23,15 @@ begin()
 """
 
 
+# A worker that stands still takes little of what is for it.
+LITTLE_ROOM = {
+    "RENDEZ_PARKED_BYTES": "4MiB",
+    "RENDEZ_PARKED_BYTES_PER_STEP": "2MiB",
+    "RENDEZ_FAILURE_DETECTION": "60s",
+}
+STANDS_STILL = {**LITTLE_ROOM, "RENDEZ_REQUIRE": "tcp", "RENDEZ_LISTEN": "127.0.0.1:0"}
+
+
 def only_first(body):
     lines = "\n".join("    " + line for line in body.strip().splitlines())
     return BEGIN + "if rank == 0:\n" + lines + "\nrpc.shutdown()\n"
@@ -147,11 +156,83 @@ assert (rpc.rpc_sync("w1", double, (torch.full((1 << 14,), 4.),), timeout=20) ==
 """
         ),
         group=False,
-        RENDEZ_PARKED_BYTES="4MiB",
-        RENDEZ_PARKED_BYTES_PER_STEP="2MiB",
-        RENDEZ_FAILURE_DETECTION="60s",
-        RENDEZ_REQUIRE="tcp",
-        RENDEZ_LISTEN="127.0.0.1:0",
+        **STANDS_STILL,
+    )
+
+
+def test_calls_of_a_worker_that_stands_still_return_when_their_time_is_up(world):
+    """Each held the next for ten seconds."""
+    world.run(
+        only_first(
+            """
+import signal, threading
+other = rpc.rpc_sync("w1", os.getpid)
+os.kill(other, signal.SIGSTOP)
+took = []
+def call():
+    began = time.monotonic()
+    try: rpc.rpc_async("w1", same, parts(), timeout=1).wait()
+    except RuntimeError: took.append(time.monotonic() - began)
+threads = [threading.Thread(target=call) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+os.kill(other, signal.SIGCONT)
+assert len(took) == 4 and max(took) < 8, took
+assert (rpc.rpc_sync("w1", double, (torch.full((1 << 14,), 3.),), timeout=20) == 6).all()
+"""
+        ),
+        group=False,
+        **STANDS_STILL,
+    )
+
+
+def test_a_worker_that_stands_still_keeps_no_answer_from_another(world):
+    """All threads of a pool have an answer for it, and one waited behind the other."""
+    world.run(
+        """
+def late_part(): time.sleep(1.5); return torch.ones(3 << 17)
+def begin_calls():
+    global CALLS
+    CALLS = [rpc.rpc_async("w1", late_part, timeout=30) for _ in range(24)]
+    return os.getpid()
+def end_calls():
+    for call in CALLS:
+        try: call.wait()
+        except RuntimeError: pass
+"""
+        + BEGIN
+        + """
+import signal
+if rank == 2:
+    still = rpc.rpc_sync("w0", begin_calls)
+    time.sleep(0.5)
+    os.kill(still, signal.SIGSTOP)
+    time.sleep(2)
+    began = time.monotonic()
+    try: assert rpc.rpc_sync("w1", double, (3,), timeout=100) == 6
+    finally: os.kill(still, signal.SIGCONT)
+    took = time.monotonic() - began
+    assert took < 18, took
+    rpc.rpc_sync("w0", end_calls)
+rpc.shutdown()
+""",
+        size=3,
+        group=False,
+        **LITTLE_ROOM,
+    )
+
+
+def test_a_burst_of_calls_waits_for_room_in_the_engines_memory(world):
+    world.run(
+        only_first(
+            """
+calls = [rpc.rpc_async("w1", double, (torch.full((5 << 19,), float(n)),)) for n in range(20)]
+assert all((call.wait() == 2 * n).all() for n, call in enumerate(calls))
+"""
+        ),
+        group=False,
+        RENDEZ_ARENA_BYTES="64MiB",
+        RENDEZ_ARENA_SEGMENT_BYTES="4MiB",
     )
 
 
