@@ -1,6 +1,7 @@
 // torch's CPU tensors in the engine's memory: see arena.hpp.
 #include "arena.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <unordered_map>
@@ -23,7 +24,8 @@ struct Block {
 struct State {
     std::mutex lock;
     std::unordered_map<void *, Block> blocks;
-    uint64_t bytes = 0;
+    // What they have together, and the most of it: half of the engine's memory, as messages want room that comes back.
+    uint64_t bytes = 0, most = 0;
     std::atomic<uint64_t> lent{0}, refused{0};
     std::atomic<size_t> minimum{SIZE_MAX};
     c10::Allocator *before = nullptr;
@@ -83,14 +85,19 @@ private:
         rendez_tensor *made = nullptr;
         void *data = nullptr;
         auto make = size >= kPaged ? rendez::api().tensor_new_paged : rendez::api().tensor_new;
-        if (auto *status = make(all.node->engine(), &meta, &made, &data)) {
+        std::unique_lock<std::mutex> guard(all.lock);
+        bool has_room = size <= all.most - std::min(all.most, all.bytes);
+        all.bytes += size;
+        guard.unlock();
+        auto *status = has_room ? make(all.node->engine(), &meta, &made, &data) : nullptr;
+        guard.lock();
+        if (made == nullptr) {
+            all.bytes -= size;
             rendez::api().status_free(status);
             all.refused.fetch_add(1, std::memory_order_relaxed);
             return nullptr;
         }
-        std::lock_guard<std::mutex> guard(all.lock);
         all.blocks.emplace(data, Block{made, size});
-        all.bytes += size;
         return data;
     }
 };
@@ -102,6 +109,7 @@ size_t use_arena(size_t minimum) {
     static std::once_flag once;
     std::call_once(once, [&] {
         all.node = Node::get();
+        all.most = all.node->arena_bytes() / 2;
         all.process = getpid();
         // A child frees tensors that it has from here: the lock is not another thread's when it begins.
         pthread_atfork([] { state().lock.lock(); }, [] { state().lock.unlock(); }, [] { state().lock.unlock(); });

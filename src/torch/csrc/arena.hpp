@@ -19,7 +19,7 @@ struct ArenaCounts {
     uint64_t blocks, bytes;
     // Storages that were sent where they lay.
     uint64_t lent;
-    // Allocations that the engine's memory had no room for: torch's own allocator served them.
+    // Allocations that the engine's memory, or torch's half of it, had no room for: torch's own allocator served them.
     uint64_t refused;
 };
 

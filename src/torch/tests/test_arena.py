@@ -132,6 +132,32 @@ rpc.shutdown()
     )
 
 
+def test_messages_have_room_whatever_torch_keeps(world):
+    world.run(
+        ARENA
+        + """
+import torch.distributed.rpc as rpc
+def double(x): return x * 2
+with use_arena():
+    kept = [torch.full((1 << 18,), float(n)) for n in range(100)]
+counts = arena_counts()
+assert counts["refused"] > 0 and counts["bytes"] <= 32 << 20, counts
+x = torch.ones(1 << 20)
+dist.all_reduce(x)
+assert (x == 2).all()
+rpc.init_rpc(f"w{rank}", rank=rank, world_size=size, backend=rpc.BackendType.RENDEZ)
+if rank == 0:
+    assert (rpc.rpc_sync("w1", double, (x,)) == 4).all()
+rpc.shutdown()
+assert all(one[-1] == n for n, one in enumerate(kept))
+dist.destroy_process_group()
+""",
+        SECONDS="20",
+        RENDEZ_ARENA_BYTES="64MiB",
+        RENDEZ_ARENA_SEGMENT_BYTES="4MiB",
+    )
+
+
 def test_collectives_and_ddp_over_it(world):
     world.run(
         ARENA
