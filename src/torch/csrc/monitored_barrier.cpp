@@ -25,16 +25,18 @@ struct Said {
 } // namespace
 
 void ProcessGroupRendez::monitoredBarrier(const c10d::BarrierOptions &options, bool wait_all_ranks) {
-    queue_->drain(timeout_);
     // A bound of 0 is one that has passed.
-    monitor(options.timeout == c10d::kUnsetTimeout ? timeout_ : options.timeout, wait_all_ranks);
+    auto timeout = options.timeout == c10d::kUnsetTimeout ? timeout_ : options.timeout;
+    auto until = Until::after(timeout, "monitored_barrier");
+    // A collective before it may hang for want of the very rank that is missing: half of the time is left to find that.
+    queue_->drain(timeout / 2);
+    monitor(until, wait_all_ranks);
 }
 
 // Everyone tells rank 0 that it has arrived. Rank 0 asks who did whether they are there, and lets all go once all have
 // said so: an arrival alone may be that of a barrier that its rank gave up since. One that gives up after it has said so
 // and before it is let go has failed alone; no bound of time can tell that to all.
-void ProcessGroupRendez::monitor(Milliseconds timeout, bool wait_all_ranks) {
-    auto until = Until::after(timeout, "monitored_barrier");
+void ProcessGroupRendez::monitor(const Until &until, bool wait_all_ranks) {
     auto tell = [&](int rank, const Said &said, const Until &bound) {
         Room room = group_->room(sizeof said, bound);
         std::memcpy(room.data(), &said, sizeof said);
@@ -67,7 +69,7 @@ void ProcessGroupRendez::monitor(Milliseconds timeout, bool wait_all_ranks) {
         return;
     }
     TORCH_CHECK(size_ == 1 || until.patience() > 0, "Rank ", rank_, " timed out in monitoredBarrier after ",
-                timeout.count(), " ms.");
+                until.timeout.count(), " ms.");
     std::vector<uint64_t> numbers(static_cast<size_t>(size_));
     std::vector<std::string> failures(static_cast<size_t>(size_));
     auto confirm = [&](int rank) {
@@ -107,11 +109,12 @@ void ProcessGroupRendez::monitor(Milliseconds timeout, bool wait_all_ranks) {
         }
     }
     if (!missing.empty() && !wait_all_ranks) {
-        TORCH_CHECK(false, "[Rank 0]: Rank ", missing.front(), " failed to pass monitoredBarrier in ", timeout.count(),
-                    " ms\n Original exception: \n", failures[static_cast<size_t>(missing.front())]);
+        TORCH_CHECK(false, "[Rank 0]: Rank ", missing.front(), " failed to pass monitoredBarrier in ",
+                    until.timeout.count(), " ms\n Original exception: \n",
+                    failures[static_cast<size_t>(missing.front())]);
     }
     TORCH_CHECK(missing.empty(), "[Rank 0]: Ranks ", c10::Join(", ", missing), " failed to pass monitoredBarrier in ",
-                timeout.count(), " ms");
+                until.timeout.count(), " ms");
     auto bound = until;
     bound.deadline = std::max(until.deadline, Clock::now() + kToConfirm);
     for (int rank = 1; rank < size_; ++rank) {

@@ -84,7 +84,7 @@ private:
     WorkPtr exchange(const Tensors &output_parts, const Tensors &input_parts, Tensors outputs, const Tensors &inputs,
                      const c10d::AllToAllOptions &options);
     WorkPtr receive(Tensors &tensors, std::vector<int> sources, int tag, c10d::OpType type);
-    void monitor(Milliseconds timeout, bool wait_all_ranks);
+    void monitor(const Until &until, bool wait_all_ranks);
     Milliseconds bound(Milliseconds timeout) const { return timeout.count() > 0 ? timeout : timeout_; }
     WorkPtr remember(WorkPtr work);
     const char *title(const char *what) const;

@@ -746,6 +746,29 @@ def test_monitored_barrier_takes_no_rank_for_there_that_has_given_up(world):
     )
 
 
+@since((2, 15), "monitored_barrier is gloo's alone")
+def test_monitored_barrier_keeps_its_bound_where_a_collective_hangs(world):
+    world.run(
+        """
+        store = dist.distributed_c10d._get_default_store()
+        if rank != 1:
+            work = dist.all_reduce(torch.ones(4), async_op=True)
+            began = time.monotonic()
+            try: dist.monitored_barrier(timeout=datetime.timedelta(seconds=6), wait_all_ranks=True)
+            except RuntimeError as error: assert ("reached" if rank else "Ranks 1 failed to pass") in str(error), error
+            else: raise SystemExit("no error")
+            took = time.monotonic() - began
+            assert took < 20, took
+        store.add("test/over", 1)
+        while store.add("test/over", 0) < size: time.sleep(0.01)
+        if rank == 0: time.sleep(1)
+        os._exit(0)
+        """,
+        size=3,
+        timeout=100,
+    )
+
+
 def test_different_calls_are_told_apart(world):
     world.run(
         """
