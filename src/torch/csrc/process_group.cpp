@@ -87,27 +87,28 @@ Groups &groups() {
     return groups;
 }
 
-void leave_group(int rank, Group &group, Queue &queue, Milliseconds patience) {
-    if (!queue.drain(patience)) {
+Milliseconds left_until(Deadline until) {
+    return std::max(Milliseconds(0), std::chrono::duration_cast<Milliseconds>(until - Clock::now()));
+}
+
+void leave_group(int rank, Group &group, Queue &queue, Deadline until) {
+    if (!queue.drain(left_until(until))) {
         group.abort(c10::str("rendez: rank ", rank, " shut the group down while a collective was under way"));
     }
-    group.leave(kLeaving);
+    group.leave(left_until(until));
 }
 
 // Callbacks may begin operations, and those have callbacks.
 void shut_down(int rank, Group &group, Queue &queue, CallbackQueue &callbacks) {
     WithoutGil released;
-    auto until = std::chrono::steady_clock::now() + kLeaving;
-    auto left = [&] {
-        auto left = std::chrono::duration_cast<Milliseconds>(until - std::chrono::steady_clock::now());
-        return std::max(Milliseconds(0), left);
-    };
-    while (queue.drain(left()) && callbacks.drain(left()) && !queue.drain(Milliseconds(0))) {
+    auto until = Clock::now() + kLeaving;
+    auto drain = [&](auto &what) { return what.drain(left_until(until)); };
+    while (drain(queue) && drain(callbacks) && !queue.drain(Milliseconds(0))) {
     }
     if (!callbacks.drain(Milliseconds(0))) {
         TORCH_WARN("rendez: rank ", rank, " shut the group down while a callback of a future ran");
     }
-    leave_group(rank, group, queue, left());
+    leave_group(rank, group, queue, until);
 }
 
 } // namespace
@@ -127,7 +128,7 @@ ProcessGroupRendez::ProcessGroupRendez(const c10::intrusive_ptr<c10d::Store> &st
 
 ProcessGroupRendez::~ProcessGroupRendez() {
     try {
-        leave_group(rank_, *group_, *queue_, kLeaving);
+        leave_group(rank_, *group_, *queue_, Clock::now() + kLeaving);
     } catch (const std::exception &error) {
         TORCH_WARN("rendez: a group did not shut down well: ", error.what());
     }

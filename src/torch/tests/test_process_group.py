@@ -660,6 +660,28 @@ def test_a_group_that_is_destroyed_waits_for_its_callbacks(world):
     )
 
 
+def test_a_group_that_is_destroyed_waits_ten_seconds_in_all(world):
+    """For a callback that does not end, and then for a value that is not taken."""
+    world.run(
+        """
+        store, x = dist.distributed_c10d._get_default_store(), torch.ones(4)
+        work = dist.all_reduce(x, async_op=True)
+        if rank == 0:
+            work.get_future().then(lambda _: time.sleep(60))
+            dist.send(x, 1)
+            began = time.monotonic()
+            dist.destroy_process_group()
+            took = time.monotonic() - began
+            assert 9 < took < 18, took
+            store.set("test/over", "")
+        else:
+            work.wait()
+            store.get("test/over")
+        os._exit(0)
+        """
+    )
+
+
 def test_powersgd(world):
     """Its hook waits for collectives in the callbacks of others."""
     world.run(
