@@ -37,8 +37,8 @@ pub(super) struct Story {
     pub(super) violations: BTreeMap<(u32, u32), u64>,
     /// What a life said of its devices, and when.
     pub(super) devices: Vec<(u64, (u32, u32), Held)>,
-    /// Sessions that a life could not begin: from when to when it tried, and why.
-    pub(super) unbegun: Vec<((u32, u32), (u64, u64), String)>,
+    /// Sessions that could not be begun.
+    pub(super) unbegun: Vec<Unbegun>,
     /// When a task had no descriptor for a file.
     pub(super) shorts: Vec<(u32, u64)>,
     /// Steps of sessions, over all tasks.
@@ -129,6 +129,15 @@ pub(super) struct Use {
     pub(super) by: (u32, u32),
     pub(super) resident_kib: u64,
     pub(super) descriptors: u64,
+}
+
+/// An attempt to begin a session, in vain.
+#[derive(Clone, Debug)]
+pub(super) struct Unbegun {
+    pub(super) by: (u32, u32),
+    pub(super) from_ns: u64,
+    pub(super) until_ns: u64,
+    pub(super) reason: String,
 }
 
 /// A step of a task's session.
@@ -319,8 +328,12 @@ impl Story {
                 });
             }
             Event::Unbegun { for_ns, reason } => {
-                let time = (at_ns.saturating_sub(for_ns), at_ns);
-                self.unbegun.push((by?, time, reason));
+                self.unbegun.push(Unbegun {
+                    by: by?,
+                    from_ns: at_ns.saturating_sub(for_ns),
+                    until_ns: at_ns,
+                    reason,
+                });
             }
             Event::Step { step } => self.steps.push(GraphStep {
                 by: by?,

@@ -29,9 +29,10 @@ impl Judge<'_> {
     pub(super) fn attempts(&mut self) {
         let (story, over_ns) = (self.story, self.story.over_ns());
         let mut wrong = Vec::new();
-        for (by, (from_ns, until_ns), reason) in &story.unbegun {
-            if *until_ns < over_ns && self.is_calm_everywhere(*from_ns, *until_ns) {
-                let lasted = show_ns(until_ns - from_ns);
+        for attempt in &story.unbegun {
+            let (by, from_ns, until_ns) = (attempt.by, attempt.from_ns, attempt.until_ns);
+            if until_ns < over_ns && self.is_calm_everywhere(from_ns, until_ns) {
+                let (lasted, reason) = (show_ns(until_ns - from_ns), &attempt.reason);
                 wrong.push(format!(
                     "life {by:?} could begin no session at {from_ns} within {lasted}: {reason}"
                 ));
