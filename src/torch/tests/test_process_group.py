@@ -674,9 +674,11 @@ def test_a_group_that_is_destroyed_waits_ten_seconds_in_all(world):
             took = time.monotonic() - began
             assert 9 < took < 18, took
             store.set("test/over", "")
+            while store.add("test/heard", 0) == 0: time.sleep(0.01)
         else:
             work.wait()
             store.get("test/over")
+            store.add("test/heard", 1)
         os._exit(0)
         """
     )
@@ -781,9 +783,12 @@ def test_monitored_barrier_keeps_its_bound_where_a_collective_hangs(world):
             else: raise SystemExit("no error")
             took = time.monotonic() - began
             assert took < 20, took
-        store.add("test/over", 1)
-        while store.add("test/over", 0) < size: time.sleep(0.01)
-        if rank == 0: time.sleep(1)
+            store.add("test/over", 1)
+        # Rank 0 has the store, and rank 1 is there as long as the others.
+        while rank == 0 and store.add("test/over", 0) < size: time.sleep(0.01)
+        if rank == 1:
+            while store.add("test/over", 0) < size - 1: time.sleep(0.01)
+            store.add("test/over", 1)
         os._exit(0)
         """,
         size=3,
