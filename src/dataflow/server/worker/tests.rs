@@ -473,20 +473,24 @@ fn the_log_is_bounded_and_tells_what_was_asked() {
 
 #[test]
 fn a_trace_leaves_logging_as_it_was_switched_meanwhile() {
+    use std::sync::atomic::{AtomicBool, Ordering};
     let world = World::new();
     let is_on = || world.worker.logs.is_on();
     for switched in [true, false] {
-        let is_over = std::sync::atomic::AtomicBool::new(false);
-        let load = || is_over.load(std::sync::atomic::Ordering::Relaxed);
+        let (has_begun, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let is_given_up = || {
+            has_begun.store(true, Ordering::Relaxed);
+            is_over.load(Ordering::Relaxed)
+        };
         world.worker.log(!switched);
         std::thread::scope(|threads| {
-            let tracing = threads.spawn(|| world.worker.trace(20.0, load));
-            while world.worker.tracing.try_lock().is_ok() || !is_on() {
+            let tracing = threads.spawn(|| world.worker.trace(20.0, is_given_up));
+            while !has_begun.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
             world.worker.log(switched);
             assert!(is_on(), "it traces");
-            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            is_over.store(true, Ordering::Relaxed);
             tracing.join().unwrap().unwrap();
         });
         assert_eq!(is_on(), switched);
