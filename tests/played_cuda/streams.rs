@@ -62,6 +62,8 @@ struct Stream {
     is_held: bool,
     /// How many pieces it was told to do all the same.
     allowed: u64,
+    /// It was destroyed, and does what was queued.
+    has_ended: bool,
 }
 
 #[derive(Default)]
@@ -84,7 +86,8 @@ impl Streams {
     /// Streams that were made by the driver's call, and events.
     pub(crate) fn held(&self) -> [usize; 2] {
         let made = self.all.iter();
-        let made = made.filter(|(name, stream)| **name >= FIRST && !stream.is_alien);
+        let made =
+            made.filter(|(name, stream)| **name >= FIRST && !stream.is_alien && !stream.has_ended);
         [made.count(), self.events.len()]
     }
 
@@ -139,6 +142,7 @@ impl Stream {
             work: VecDeque::new(),
             is_held,
             allowed: 0,
+            has_ended: false,
         }
     }
 }
@@ -176,6 +180,8 @@ pub(crate) fn pump(state: &mut State) {
             }
         }
     }
+    let all = &mut state.streams.all;
+    all.retain(|_, stream| !stream.has_ended || !stream.work.is_empty());
 }
 
 /// Does the first piece of a stream's work, if it may and can.
@@ -303,10 +309,15 @@ extern "C" fn cuStreamDestroy_v2(stream: *mut c_void) -> u32 {
     let name = stream.addr();
     let mut state = lock();
     crate::streams::pump(&mut state);
-    match state.streams.all.remove(&name) {
-        Some(_) => 0,
-        None => INVALID_HANDLE,
+    let Some(mut stream) = state.streams.all.remove(&name) else {
+        return INVALID_HANDLE;
+    };
+    if !stream.work.is_empty() {
+        stream.has_ended = true;
+        // No handle: numbers are sixteen apart.
+        state.streams.all.insert(name + 1, stream);
     }
+    0
 }
 
 #[unsafe(no_mangle)]

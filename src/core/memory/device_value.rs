@@ -174,15 +174,17 @@ pub fn order_after(
     } else {
         gates.gate()
     };
-    let Some(gate) = gate else {
+    let Some((gate, passed)) = gate else {
         return Ordered::Host;
     };
     if gate.hold_back(stream).is_err() {
         gate.open();
+        passed.open();
         return Ordered::Host;
     }
+    let passed = passed.put_behind(stream);
     // The keeper's thread may have ended since it was asked.
-    if keeper.watch(gate, tensor.clone()) {
+    if keeper.watch(gate, passed, tensor.clone()) {
         Ordered::Stream
     } else {
         Ordered::Host

@@ -5,7 +5,8 @@
 //! kept is not at home, and a lease that is kept is not released, so neither owner can use the memory again.
 //!
 //! It also opens gates: a stream of ours that is to wait for a peer's work waits for a word of ours, which is opened
-//! here when the peer's word says so, or when the peer is given up. So no stream waits for a process that is gone.
+//! here when the peer's word says so, or when the peer's life is known to be over, or taken to be. So no stream waits
+//! for a process that is gone. The word stays until the stream is past it.
 //!
 //! [`Keeper::turn`] looks at all that is kept. It makes no call of a driver: each look is a load or two.
 //!
@@ -14,6 +15,7 @@
 //! wait for a sweep that may not come: it is opened. What is not over when the keeper itself goes is kept until the
 //! process ends, and so is what holds the keeper and was not over at the last sweep.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -43,8 +45,8 @@ const ENDED: usize = 1 << (usize::BITS - 1);
 enum Kept {
     /// Memory, until a stream has come to a mark.
     Until(Mark, Held),
-    /// A stream waits for the mark, and the mark for the tensor.
-    Gate(Mark, Tensor),
+    /// A stream waits for the first mark, which waits for the tensor; the second says that the stream is past it.
+    Gate(Mark, Option<Mark>, Tensor),
 }
 
 /// Memory that is kept, for its drop.
@@ -62,6 +64,8 @@ pub(super) enum Held {
     Lane(#[allow(dead_code)] Lane),
     /// Another library's memory, which work of its own still writes.
     Loan(Box<dyn DeviceMemory>),
+    /// Nothing but the words of a gate that is open, which the mark itself keeps.
+    Words,
 }
 
 impl Held {
@@ -69,7 +73,7 @@ impl Held {
         match self {
             Self::Block(block) => block.place().size,
             Self::Tensor(tensor) | Self::Copied(tensor, ..) => tensor.size() as u64,
-            Self::Lane(_) => 0,
+            Self::Lane(_) | Self::Words => 0,
             Self::Loan(memory) => memory.place().size,
         }
     }
@@ -147,9 +151,10 @@ impl Keeper {
         self.put(Kept::Until(mark, held));
     }
 
-    /// Opens a gate when a tensor's bytes are there, or will never be. False if no thread will look: it is open then.
-    pub(super) fn watch(&self, gate: Mark, tensor: Tensor) -> bool {
-        self.put(Kept::Gate(gate, tensor))
+    /// Opens a gate when a tensor's bytes are there, or will never be, and keeps its word until the stream has `passed`
+    /// it. False if no thread will look: it is open then.
+    pub(super) fn watch(&self, gate: Mark, passed: Option<Mark>, tensor: Tensor) -> bool {
+        self.put(Kept::Gate(gate, passed, tensor))
     }
 
     /// Keeps a tensor for ever: no stream can be asked when it is read no more. One of the host's is read by none.
@@ -181,21 +186,21 @@ impl Keeper {
         true
     }
 
-    /// Looks at everything that is kept, and lets go what is over; how much that was.
+    /// Looks at everything that is kept, opens gates and lets go what is over; how much that was.
     pub fn turn(&self, watch: &mut Watch, now: Nanos) -> usize {
         while let Some(kept) = self.arriving.pop() {
             watch.kept.push((now, kept));
         }
-        let (mut done, mut at) = (0, 0);
+        let (mut done, mut gone, mut at) = (0, 0, 0);
         let (mut bytes, mut oldest) = (0, Nanos::NEVER);
         while let Some((since, kept)) = watch.kept.get(at) {
             if kept.is_over() {
-                let (_, kept) = watch.kept.swap_remove(at);
-                if let Kept::Gate(gate, _) = &kept {
-                    gate.open();
-                }
-                drop(kept);
+                let (since, kept) = watch.kept.swap_remove(at);
                 done += 1;
+                match kept.let_go() {
+                    Some(left) => watch.kept.push((since, left)),
+                    None => gone += 1,
+                }
             } else {
                 bytes += kept.bytes();
                 oldest = oldest.min(*since);
@@ -205,7 +210,7 @@ impl Keeper {
         // Relaxed: the count, which follows, publishes them.
         self.bytes.store(bytes, Ordering::Relaxed);
         self.oldest.store(oldest.0, Ordering::Relaxed);
-        self.count.fetch_sub(done, Ordering::AcqRel);
+        self.count.fetch_sub(gone, Ordering::AcqRel);
         done
     }
 
@@ -238,10 +243,12 @@ impl Keeper {
         for _ in 0..self.arriving.len() {
             match self.arriving.pop() {
                 Some(kept @ Kept::Until(..)) if !kept.is_over() => self.arriving.push(kept),
-                Some(kept) => {
-                    self.count.fetch_sub(1, Ordering::AcqRel);
-                    kept.leave();
-                }
+                Some(kept) => match kept.let_go() {
+                    Some(left) => self.arriving.push(left),
+                    None => {
+                        self.count.fetch_sub(1, Ordering::AcqRel);
+                    }
+                },
                 None => return,
             }
         }
@@ -256,20 +263,41 @@ impl Kept {
         }
     }
 
+    /// It is over, or a gate that is to be opened. What is left of it is to be kept further. A drop that panics, of
+    /// another library's memory, ends nothing else: the thread that turns the keeper goes on.
+    fn let_go(self) -> Option<Self> {
+        let (held, passed) = match self {
+            Self::Until(mark, held) => ((mark, held), None),
+            Self::Gate(gate, passed, tensor) => {
+                gate.open();
+                ((gate, Held::Tensor(tensor)), passed)
+            }
+        };
+        // The panic was told by its hook.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(held)));
+        let passed = passed.filter(|passed| !passed.is_over());
+        passed.map(|passed| Self::Until(passed, Held::Words))
+    }
+
     /// None looks at it any more: streams may still use memory whose mark is not over, which stays until the process
     /// ends; and what waits for a gate waits no longer.
     fn leave(self) {
         match self {
             Self::Until(ref mark, _) if mark.is_over() => {}
             Self::Until(..) => std::mem::forget(self),
-            Self::Gate(gate, _) => gate.open(),
+            Self::Gate(gate, passed, _) => {
+                gate.open();
+                if passed.as_ref().is_some_and(|passed| !passed.is_over()) {
+                    std::mem::forget(passed);
+                }
+            }
         }
     }
 
     fn is_over(&self) -> bool {
         match self {
             Self::Until(mark, _) => mark.is_over(),
-            Self::Gate(_, tensor) => match tensor.readiness() {
+            Self::Gate(_, _, tensor) => match tensor.readiness() {
                 Readiness::Ready => true,
                 Readiness::After(event) => event.is_over() || event.is_lost(),
             },

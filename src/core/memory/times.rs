@@ -127,9 +127,15 @@ impl Times {
         stream.synchronize().map(|()| None)
     }
 
-    /// A mark that the host brings about, by [`Mark::open`]; `None` if all are out, or no stream could wait for it.
-    pub(super) fn gate(self: &Arc<Self>) -> Option<Mark> {
-        if self.has_words { self.take() } else { None }
+    /// A mark that the host brings about, by [`Mark::open`], and one to be put behind a stream's wait for it
+    /// ([`Mark::put_behind`]); `None` if all are out, or no stream could wait.
+    pub(super) fn gate(self: &Arc<Self>) -> Option<(Mark, Mark)> {
+        let gate = if self.has_words { self.take() } else { None }?;
+        let passed = self.take();
+        if passed.is_none() {
+            gate.open();
+        }
+        passed.map(|passed| (gate, passed))
     }
 
     fn take(self: &Arc<Self>) -> Option<Mark> {
@@ -185,6 +191,18 @@ impl Mark {
             std::hint::spin_loop();
         }
         stream.synchronize()
+    }
+
+    /// Puts it behind all that is queued on a stream, and never waits. `None` if the driver refuses: the words stay
+    /// registered until the process ends, for nothing tells when the stream is done with them.
+    pub(super) fn put_behind(self, stream: &Stream) -> Option<Self> {
+        let word = self.times.word_at(self.slot);
+        if stream.write_word(word, self.ticket).is_ok() {
+            return Some(self);
+        }
+        stream.accelerator().keep(1);
+        std::mem::forget(Arc::clone(&self.times));
+        None
     }
 
     /// Lets what is queued next on a stream of the same device wait for it.

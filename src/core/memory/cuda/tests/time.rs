@@ -109,7 +109,7 @@ fn a_stream_waits_for_a_peers_work_and_the_host_does_not() {
     side.turn();
     // It waits, and with it what was queued behind.
     let pending = || alone.played.pending(reader.handle() as usize);
-    assert_eq!((pending(), side.keeper.count()), (2, 2));
+    assert_eq!((pending(), side.keeper.count()), (3, 2));
     assert!(alone.played.hold(writer, false));
     while side.keeper.count() > 0 {
         side.turn();
@@ -320,9 +320,79 @@ fn no_stream_waits_for_a_keeper_that_has_ended() {
             assert!(side.keeper.end(&mut side.watch, true));
         }
         assert_eq!(alone.played.pending(reader.handle() as usize), 0);
+        side.keeper.sweep();
         assert_eq!(side.keeper.count(), 0);
         drop(held);
         drop((tensor, reader, gates, side));
     }
+    alone.assert_clean();
+}
+
+/// A gate is open, and its engine ends: the stream that waits at it has other work to do first, and looks later.
+#[test]
+fn the_word_of_a_gate_stays_until_the_stream_is_past_it() {
+    let alone = alone();
+    let (mut side, writer) = held_side(&alone);
+    let mut other = Side::new(Arc::clone(&side.accelerator)).unwrap();
+    let tensor = side.tensor(&pattern(1, 4096)).unwrap();
+    let reader = Stream::new(&side.accelerator, 0).unwrap();
+    let held = alone.hold(reader.handle() as usize);
+    let ordered = order_after(&tensor, &reader, &times(&other.pool), &other.keeper);
+    assert_eq!(ordered, Ordered::Stream);
+    drop(tensor);
+    assert!(alone.played.hold(writer, false));
+    assert_eq!(other.turn(), 1, "the gate opens");
+    let (keeper, mut watch) = (Arc::clone(&other.keeper), std::mem::take(&mut other.watch));
+    drop(other);
+    assert_eq!(
+        (keeper.turn(&mut watch, Nanos::ZERO), keeper.count()),
+        (0, 1)
+    );
+    drop(held);
+    assert_eq!(alone.played.pending(reader.handle() as usize), 0);
+    assert_eq!(
+        (keeper.turn(&mut watch, Nanos::ZERO), keeper.count()),
+        (1, 0)
+    );
+    while side.keeper.count() > 0 {
+        side.turn();
+    }
+    drop((reader, side));
+    alone.assert_clean();
+}
+
+/// Memory whose drop panics.
+#[derive(Debug)]
+struct Spiteful(DevicePtr);
+
+impl DeviceMemory for Spiteful {
+    fn place(&self) -> DevicePtr {
+        self.0
+    }
+
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::Ready
+    }
+}
+
+impl Drop for Spiteful {
+    fn drop(&mut self) {
+        panic!("as a library's might");
+    }
+}
+
+#[test]
+fn a_drop_that_panics_does_not_end_the_keepers_thread() {
+    let alone = alone();
+    let mut side = Side::new(alone.open()).unwrap();
+    let (lent, gates) = (side.buffer(4096).unwrap(), times(&side.pool));
+    let held = alone.hold(side.staging.stream().handle() as usize);
+    let writer = side.staging.stream();
+    let memory = Spiteful(lent.place());
+    drop(lend_after(meta(4096), memory, writer, &gates, &side.keeper).unwrap());
+    assert_eq!((side.turn(), side.keeper.count()), (0, 1));
+    drop(held);
+    assert_eq!((side.turn(), side.keeper.count()), (1, 0));
+    drop((lent, gates, side));
     alone.assert_clean();
 }
