@@ -5,6 +5,7 @@
 //! keeper: it sleeps while nothing is kept.
 
 mod copies;
+mod keeping;
 mod loans;
 mod peers;
 mod pinning;
@@ -14,7 +15,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use super::config::Config;
 use super::users::Users;
@@ -24,23 +24,16 @@ use crate::ground::{Status, TensorMeta, catalogue};
 use crate::memory::{
     Accelerator, ArenaConfig, ArenaId, DeviceArena, DeviceBuffer, DeviceInfo, DeviceSegment, House,
     HugePages, Keeper, Lanes, MemoryError, Pool, PoolStats, Staging, Stream, Tensor, TensorBytes,
-    Times, Watch, accelerator, await_bytes, groups, release_after,
+    Times, accelerator, await_bytes, groups, release_after,
 };
-use crate::trace::clock::Clock;
 pub use copies::DeviceWay;
-use peers::Imported;
+use peers::DevicePeers;
 use pinning::Pinning;
 
 /// Arenas of devices are numbered from here on, two for each: its memory, and its times.
 const FIRST_ARENA: u16 = 0x8000;
 /// Chunks of each device's pinned pool: one is filled, one is emptied, and one waits.
 const CHUNKS: usize = 3;
-/// Turns of the keeper without a pause, after something was let go.
-const EAGER: u32 = 1 << 10;
-/// The longest pause of the keeper while something is kept.
-const PAUSE_MAX: Duration = Duration::from_millis(1);
-/// How often the keeper still looks when the engine ends, with that pause between.
-const LAST_LOOKS: u32 = 200;
 
 /// Whether an engine uses the devices of its machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -92,7 +85,7 @@ pub(crate) struct Devices {
     keeper: Arc<Keeper>,
     pinning: Pinning,
     arenas: Mutex<BTreeMap<u32, Arc<Arena>>>,
-    imported: Mutex<Vec<Imported>>,
+    peers: Arc<DevicePeers>,
     /// Which of our devices each peer of this machine can import memory of.
     seen: Mutex<BTreeMap<TaskName, u64>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -166,7 +159,7 @@ impl Devices {
             keeper: Arc::new(Keeper::new()),
             pinning: Pinning::default(),
             arenas: Mutex::default(),
-            imported: Mutex::default(),
+            peers: Arc::default(),
             seen: Mutex::default(),
             thread: Mutex::default(),
             root: Mutex::new("/".into()),
@@ -243,26 +236,6 @@ impl Devices {
         });
         arenas.insert(device, Arc::clone(&arena));
         Ok(arena)
-    }
-
-    /// The thread that turns the keeper.
-    fn begin_keeping(&self, clock: &Clock) -> Result<(), Status> {
-        let mut thread = lock(&self.thread);
-        if thread.is_some() {
-            return Ok(());
-        }
-        let (keeper, clock) = (Arc::clone(&self.keeper), clock.clone());
-        let begun = std::thread::Builder::new()
-            .name("rendez-devices".into())
-            .spawn(move || keep(&keeper, &clock));
-        let begun = begun.map_err(|error| {
-            let message = format!("a thread for devices: {error}");
-            Status::of(catalogue::SYSTEM_LIMIT, message)
-        })?;
-        let waker = begun.thread().clone();
-        self.keeper.set_wake(move || waker.unpark());
-        *thread = Some(begun);
-        Ok(())
     }
 
     /// Does something with the pinned pool of a device.
@@ -346,52 +319,12 @@ impl Devices {
         arena.to_host.fetch_add(place.size, Ordering::Relaxed);
         Ok(copied)
     }
-
-    /// Ends the thread, when what is kept is let go or was given time for it.
-    pub(super) fn stop(&self) {
-        self.keeper.close();
-        let thread = lock(&self.thread).take();
-        if let Some(thread) = thread {
-            thread.thread().unpark();
-            if thread.thread().id() != std::thread::current().id() {
-                let _ = thread.join();
-            }
-        }
-    }
 }
 
 impl Drop for Devices {
     fn drop(&mut self) {
         // What is kept may itself hold the keeper: it would not be looked at again.
         self.keeper.sweep();
-    }
-}
-
-/// Turns the keeper until the engine ends.
-fn keep(keeper: &Keeper, clock: &Clock) {
-    let mut watch = Watch::default();
-    let mut idle = 0_u32;
-    let mut looks = 0;
-    loop {
-        let done = keeper.turn(&mut watch, clock.stamp());
-        let is_last = keeper.is_closed();
-        if is_last && keeper.end(&mut watch, looks >= LAST_LOOKS) {
-            return;
-        }
-        if keeper.count() == 0 {
-            idle = 0;
-            std::thread::park();
-        } else if done > 0 || idle < EAGER {
-            idle = if done > 0 { 0 } else { idle + 1 };
-            std::thread::yield_now();
-        } else {
-            // A park ends at once when something arrives.
-            std::thread::park_timeout(
-                PAUSE_MAX.min(Duration::from_micros(50) * (idle - EAGER + 1)),
-            );
-            idle = idle.saturating_add(1).min(EAGER + 100);
-            looks += u32::from(is_last);
-        }
     }
 }
 

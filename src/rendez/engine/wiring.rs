@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use super::Inner;
 use super::admission::Admission;
-use super::config::Config;
+use super::config::{Config, nanos};
 use super::devices::Devices;
 use super::links::{copy, gone, import, link_config, link_status, numbers, pairs};
 use super::transports::Transports;
@@ -435,7 +435,11 @@ impl Handler for Wiring {
     }
 
     fn peer_forgotten(&self, peer: PeerId) {
-        self.book().followed.remove(&peer);
+        let forgotten = self.book().followed.remove(&peer);
+        if let (Some((task, incarnation)), Some(engine)) = (forgotten, self.engine()) {
+            let until = engine.clock.stamp() + nanos(self.given_up_after);
+            self.devices.peer_away(&task, incarnation, until);
+        }
     }
 
     fn dial_failed(&self, task: &str, status: Status, last: Status) {

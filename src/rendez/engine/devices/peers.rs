@@ -3,16 +3,24 @@
 //! Devices are matched by their identities: numbers differ between processes, as containers and the driver's own
 //! variables hide and renumber devices. What cannot be imported is noted as such, so that nothing waits for it.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::{Devices, lock};
 use crate::control::SegmentOffer;
 use crate::ground::device::TaskName;
-use crate::ground::{Incarnation, MemoryKind};
+use crate::ground::{Incarnation, MemoryKind, Nanos};
 use crate::memory::{Arena as _, DeviceArena, DeviceUuid, Export, MappedSegment, MemoryError};
 
 /// Devices that a hello names at most.
 const NAMED_MAX: usize = 32;
+
+/// What peers have shown of their devices' memory, and who of them may be gone.
+#[derive(Debug, Default)]
+pub(super) struct DevicePeers {
+    imported: Mutex<Vec<Imported>>,
+    /// Lives whose end nothing will prove, and until when they may come back.
+    away: Mutex<Vec<(Nanos, TaskName, Incarnation)>>,
+}
 
 /// A peer's segment that tells the times of its device's.
 #[derive(Debug)]
@@ -89,7 +97,8 @@ impl Devices {
         incarnation: Incarnation,
         segment: &Arc<MappedSegment>,
     ) {
-        let mut imported = lock(&self.imported);
+        lock(&self.peers.away).retain(|(_, of, life)| (of, *life) != (task, incarnation));
+        let mut imported = lock(&self.peers.imported);
         imported.retain(|one| one.segment.strong_count() > 0);
         imported.push(Imported {
             task: task.clone(),
@@ -100,6 +109,34 @@ impl Devices {
 
     /// A life of a peer is over: what its devices had not done will never be done.
     pub(in crate::engine) fn peer_exited(&self, task: &TaskName, incarnation: Incarnation) {
+        self.peers.orphan(task, incarnation);
+    }
+
+    /// A peer is away, and nothing would tell that this life of it is over: at `until` it is taken to be, so that no
+    /// stream waits for ever.
+    pub(in crate::engine) fn peer_away(
+        &self,
+        task: &TaskName,
+        incarnation: Incarnation,
+        until: Nanos,
+    ) {
+        lock(&self.peers.away).push((until, task.clone(), incarnation));
+    }
+}
+
+impl DevicePeers {
+    /// Takes lives for over that have been away for too long.
+    pub(super) fn give_up(&self, now: Nanos) {
+        lock(&self.away).retain(|(until, task, incarnation)| {
+            let is_over = *until <= now;
+            if is_over {
+                self.orphan(task, *incarnation);
+            }
+            !is_over
+        });
+    }
+
+    fn orphan(&self, task: &TaskName, incarnation: Incarnation) {
         for one in &*lock(&self.imported) {
             if one.task == *task
                 && one.incarnation == incarnation

@@ -501,3 +501,28 @@ fn what_a_dead_process_never_wrote_is_not_sent_on() {
     until("nothing is kept", || ours.kept() == (0, 0));
     assert_eq!(blocks(&a), 0);
 }
+
+/// Two engines of one process have no handle of the other's: nothing proves its end.
+#[test]
+fn no_stream_waits_for_a_peer_whose_end_nothing_proves() {
+    let alone = alone();
+    let (a, b) = pair(Way::Shm);
+    let (ours, theirs) = (a.devices().unwrap(), b.devices().unwrap());
+    let (writer, reader) = (ours.stream(0).unwrap(), theirs.stream(0).unwrap());
+    assert!(alone.played.hold(writer.handle() as usize, true));
+    let buffer = ours.buffer(0, meta(4096)).unwrap();
+    let tensor = buffer.into_tensor_after(meta(4096), &writer).unwrap();
+    let of = key("a", "b", "unwritten");
+    a.step(STEP).send(&of, tensor).unwrap();
+    let got = received(&b, &of).tensor;
+    assert!(got.is_leased() && !got.readiness().is_ready());
+    theirs.order(&got, &reader).unwrap();
+    a.shutdown(Duration::ZERO);
+    assert_eq!(alone.played.pending(reader.handle() as usize), 2);
+    until("the stream goes on", || {
+        alone.played.pending(reader.handle() as usize) == 0
+    });
+    let status = theirs.order(&got, &reader).unwrap_err();
+    assert_eq!(status.reason(), catalogue::DEVICE_LOST);
+    assert!(alone.played.hold(writer.handle() as usize, false));
+}

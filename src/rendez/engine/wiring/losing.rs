@@ -33,6 +33,10 @@ impl Wiring {
             false => self.given_up_after,
         };
         let is_visitor = task.job() == OBSERVER_JOB;
+        if !path.is_far() && !why.is_proof() && !self.will_be_proved(of) {
+            let until = engine.clock.stamp() + nanos(self.given_up_after);
+            self.devices.peer_away(task, of.incarnation, until);
+        }
         if matches!(why, PeerGone::ConnectionLost(_)) && !left.is_zero() {
             if is_visitor {
                 tracing::debug!(%task, %status, "the connection of a visitor is lost");
@@ -57,6 +61,13 @@ impl Wiring {
             task: task.clone(),
             status: status.clone(),
         });
+    }
+
+    /// True if the end of the peer's process will be told.
+    fn will_be_proved(&self, of: &Connected) -> bool {
+        let book = self.book();
+        let mut followed = book.followed.values();
+        followed.any(|(task, incarnation)| (task, *incarnation) == (&of.task, of.incarnation))
     }
 
     /// Dials a peer whose connection was lost, if it is known where it listens; a task that cannot dial waits to be
