@@ -252,6 +252,17 @@ pub enum TensorError {
 }
 
 impl MemoryError {
+    /// True if a device has no room: less may fit. The system's memory is given out when it is touched.
+    pub(super) const fn is_of_room(&self) -> bool {
+        matches!(
+            self,
+            Self::Driver {
+                fault: DriverFault::Memory,
+                ..
+            }
+        )
+    }
+
     /// A refused system call.
     pub(crate) const fn system(call: &'static str, errno: Errno) -> Self {
         Self::System {

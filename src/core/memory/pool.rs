@@ -486,11 +486,19 @@ impl<A: Arena> Pool<A> {
         } else {
             longer.min(room)
         };
-        let segment = match self.arena.allocate(index, len as usize, room) {
-            // The system, or the device, may have less.
-            Err(_) if len > least => self.arena.allocate(index, least as usize, room)?,
-            allocated => allocated?,
-        };
+        let mut segment = self.arena.allocate(index, len as usize, room);
+        // The system, or the device, may have less.
+        if segment.is_err() && len > least {
+            segment = self.arena.allocate(index, least as usize, room);
+        }
+        let mut shorter = least;
+        while segment.as_ref().is_err_and(MemoryError::is_of_room) && shorter > needed {
+            shorter = (shorter / 2)
+                .max(needed)
+                .next_multiple_of(PAGE_BYTES as u64);
+            segment = self.arena.allocate(index, shorter as usize, room);
+        }
+        let segment = segment?;
         let size = segment.size();
         let pages = u32::try_from(size / PAGE_BYTES).ok();
         let first = pages.and_then(|pages| self.pages.add(pages));

@@ -23,8 +23,8 @@ use crate::ground::device::TaskName;
 use crate::ground::{Status, TensorMeta, catalogue};
 use crate::memory::{
     Accelerator, ArenaConfig, ArenaId, DeviceArena, DeviceBuffer, DeviceInfo, DeviceSegment, House,
-    HugePages, Keeper, Lanes, MemoryError, Pool, PoolStats, Staging, Stream, Tensor, TensorBytes,
-    Times, accelerator, await_bytes, groups, release_after,
+    HugePages, HugePagesReport, Keeper, Lanes, MemoryError, Pool, PoolStats, Staging, Stream,
+    Tensor, TensorBytes, Times, accelerator, await_bytes, groups, release_after,
 };
 pub use copies::DeviceWay;
 use peers::DevicePeers;
@@ -96,7 +96,9 @@ pub(crate) struct Devices {
 /// One device's memory.
 #[derive(Debug)]
 struct Arena {
-    pool: Mutex<Pool<DeviceArena>>,
+    memory: DeviceArena,
+    /// Made with the first buffer: who reads what peers have takes no memory of the device.
+    pool: Mutex<Option<Pool<DeviceArena>>>,
     /// Marks for streams of this process, and gates for them.
     times: Arc<Times>,
     /// Locked for as long as a copy waits for its tensor: figures stand beside it.
@@ -124,7 +126,7 @@ pub struct DeviceStats {
     pub pinned_bytes: u64,
     /// The most of that.
     pub pinned_limit_bytes: u64,
-    /// Pinned memory of the host that tells the times of its work: 32 KiB for each segment of its arena.
+    /// Pinned memory of the host that tells the times of its work: 32 KiB, and as much for each segment of its arena.
     pub marks_bytes: u64,
     /// Bytes copied from it to the host.
     pub to_host_bytes: u64,
@@ -185,15 +187,20 @@ impl Devices {
         let arenas = lock(&self.arenas);
         let stats = arenas.iter().map(|(device, arena)| {
             let mut pool = lock(&arena.pool);
-            pool.reclaim();
-            let marks = pool.segments().iter();
+            let (mut used, mut marks) = (self.unused(), arena.times.pinned_bytes() as u64);
+            if let Some(pool) = &mut *pool {
+                pool.reclaim();
+                used = pool.stats();
+                let times = pool.segments().iter().map(|one| one.times());
+                marks += times.map(|times| times.pinned_bytes() as u64).sum::<u64>();
+            }
             let of = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
             DeviceStats {
                 device: *device,
-                arena: pool.stats(),
+                arena: used,
                 pinned_bytes: of(&arena.pinned) + of(&arena.segments),
                 pinned_limit_bytes: self.settings.pinned_bytes as u64,
-                marks_bytes: marks.map(|one| one.times().pinned_bytes() as u64).sum(),
+                marks_bytes: marks,
                 to_host_bytes: of(&arena.to_host),
                 to_device_bytes: of(&arena.to_device),
                 between_bytes: of(&arena.between),
@@ -202,30 +209,36 @@ impl Devices {
         stats.collect()
     }
 
-    /// The arena of a device, made if this is its first use.
+    /// The account of an arena that was not made.
+    const fn unused(&self) -> PoolStats {
+        PoolStats {
+            blocks: 0,
+            in_use_bytes: 0,
+            peak_bytes: 0,
+            free_bytes: 0,
+            mapped_bytes: 0,
+            limit_bytes: self.settings.bytes_max,
+            segments: 0,
+            quarantined: 0,
+            refused: 0,
+            huge_pages: HugePagesReport::Off,
+        }
+    }
+
+    /// What there is for a device, made if this is its first use.
     fn arena(&self, inner: &Inner, device: u32) -> Result<Arc<Arena>, Status> {
         let accelerator = self.accelerator()?;
         let mut arenas = lock(&self.arenas);
         if let Some(arena) = arenas.get(&device) {
             return Ok(Arc::clone(arena));
         }
-        let number = FIRST_ARENA + 2 * u16::try_from(device).unwrap_or(u16::MAX / 4);
-        let config = ArenaConfig {
-            segment_bytes: self.settings.segment_bytes,
-            bytes_max: self.settings.bytes_max,
-            huge_pages: HugePages::Off,
-        };
         let memory = DeviceArena::new(accelerator, device)?;
-        let pool = Pool::over(self.house, memory, ArenaId(number), config)?;
+        let times = Arc::new(Times::new(accelerator, device, 0, 0)?);
         self.begin_keeping(&inner.clock)?;
-        for segment in pool.segments() {
-            inner
-                .wiring
-                .device_segment_added(number, Arc::clone(segment));
-        }
         let arena = Arc::new(Arena {
-            times: Arc::clone(pool.segments()[0].times()),
-            pool: Mutex::new(pool),
+            memory,
+            pool: Mutex::new(None),
+            times,
             staging: Mutex::new(None),
             pinned: AtomicU64::new(0),
             segments: AtomicU64::new(0),
@@ -236,6 +249,18 @@ impl Devices {
         });
         arenas.insert(device, Arc::clone(&arena));
         Ok(arena)
+    }
+
+    /// The arena of a device, with its first segment.
+    fn pool(&self, memory: &DeviceArena, device: u32) -> Result<Pool<DeviceArena>, Status> {
+        let number = FIRST_ARENA + 2 * u16::try_from(device).unwrap_or(u16::MAX / 4);
+        let config = ArenaConfig {
+            segment_bytes: self.settings.segment_bytes,
+            bytes_max: self.settings.bytes_max,
+            huge_pages: HugePages::Off,
+        };
+        let (memory, id) = (memory.clone(), ArenaId(number));
+        Ok(Pool::over(self.house, memory, id, config)?)
     }
 
     /// Does something with the pinned pool of a device.
@@ -403,9 +428,13 @@ impl EngineDevices {
                 Status::of(catalogue::TENSOR_SHAPE, message)
             })?;
         let mut pool = lock(&arena.pool);
-        let known = pool.segments().len();
-        let buffer = pool.device_buffer(size, &self.all().keeper);
-        let (number, added) = (pool.id().0, pool.segments()[known..].to_vec());
+        let known = pool.as_ref().map_or(0, |pool| pool.segments().len());
+        let pool_of = match &mut *pool {
+            Some(pool) => pool,
+            none => none.insert(self.all().pool(&arena.memory, device)?),
+        };
+        let buffer = pool_of.device_buffer(size, &self.all().keeper);
+        let (number, added) = (pool_of.id().0, pool_of.segments()[known..].to_vec());
         drop(pool);
         for segment in added {
             self.inner.wiring.device_segment_added(number, segment);

@@ -285,8 +285,13 @@ fn the_arena_grows_to_its_bound_and_the_device_to_its_own() {
     assert_eq!(side.pool.stats().segments, 4);
     drop((kept, side));
     alone.assert_clean();
-    // No arena is made where the device is full.
+    // Or for a shorter one. No arena is made where the device is full.
     alone.played.limit(2 << 20);
+    let mut side = Side::new(alone.open()).unwrap();
+    drop(side.buffer(4096).unwrap());
+    assert_eq!(side.pool.stats().mapped_bytes, 2 << 20);
+    drop(side);
+    alone.played.limit(1);
     let error = Side::new(alone.open()).err().unwrap();
     assert_eq!(Status::from(error).reason(), catalogue::DEVICE_FULL);
     alone.assert_clean();

@@ -48,7 +48,7 @@ fn a_lease_and_a_stalled_stream_are_in_the_figures_and_go_again() {
     );
     drop(ours.to_device(&host(64, 0), 0).unwrap());
     let pinned = |labels| metric(&a, "rendez_device_pinned_bytes", labels);
-    assert_eq!((pinned("copies"), pinned("marks")), (PINNED, 32768.0));
+    assert_eq!((pinned("copies"), pinned("marks")), (PINNED, 65536.0));
     assert_eq!(
         metric(&a, "rendez_device_pinned_headroom_bytes", "device=\"0\""),
         0.0
@@ -233,7 +233,7 @@ fn the_pinned_pool_takes_no_more_than_its_bound() {
         "rendez_device_pinned_bytes",
         "rendez_device_pinned_headroom_bytes",
     );
-    assert_eq!(pinned(taken) - 32768.0, 98304.0);
+    assert_eq!(pinned(taken) - 65536.0, 98304.0);
     assert_eq!(pinned(left), 100_000.0 - 98304.0);
     config.devices.pinned_bytes = (48 << 10) - 1;
     let status = Engine::start(config).unwrap_err();
@@ -247,4 +247,35 @@ fn without_devices_nothing_is_said_of_them() {
     let engine = Engine::start(off).unwrap();
     assert!(!page(&engine).contains("rendez_device"));
     assert_eq!(kept(&engine), None);
+}
+
+#[test]
+fn who_reads_a_peers_value_takes_no_memory_of_the_device() {
+    let alone = alone();
+    let (a, b) = pair(Way::Shm);
+    let (ours, theirs) = (a.devices().unwrap(), b.devices().unwrap());
+    let sent = host(4096, 1);
+    let tensor = ours.to_device(&sent, 0).unwrap();
+    let of = key("a", "b", "value");
+    a.step(STEP).send(&of, tensor).unwrap();
+    let got = received(&b, &of).tensor;
+    assert!(got.is_leased());
+    alone.played.limit(1);
+    let reader = theirs.stream(0).unwrap();
+    theirs.order(&got, &reader).unwrap();
+    let back = theirs.to_host(&got).unwrap();
+    assert_eq!(back.host().unwrap(), sent.host().unwrap());
+    theirs.release_after(got, &reader).unwrap();
+    until("the memory comes home", || blocks(&a) == 0);
+    let status = theirs.to_device(&sent, 0).unwrap_err();
+    assert_eq!(status.reason(), catalogue::DEVICE_FULL);
+    // Half of a usual segment.
+    alone.played.limit(2 << 20);
+    let there = theirs.to_device(&sent, 0).unwrap();
+    alone.played.limit(0);
+    let back = theirs.to_host(&there).unwrap();
+    assert_eq!(back.host().unwrap(), sent.host().unwrap());
+    assert_eq!(theirs.stats()[0].arena.mapped_bytes, 2 << 20);
+    drop(there);
+    until("nothing is kept", || theirs.kept() == (0, 0));
 }
