@@ -111,7 +111,8 @@ impl Staging {
     ///
     /// # Errors
     /// [`MemoryError::Tensor`] if the memory is of another length; [`MemoryError::OtherDevice`] if it is of another
-    /// device; [`MemoryError::Driver`]: then no copy is under way, and the memory holds anything.
+    /// device; [`MemoryError::Driver`]: then the memory holds anything, and unless [`Staging::is_usable`] copies may be
+    /// under way: it is let go behind them, as the tensor is.
     pub fn to_device(&mut self, bytes: &[u8], to: &DeviceBuffer) -> Result<(), MemoryError> {
         let place = to.place();
         if bytes.len() as u64 != place.size {

@@ -510,8 +510,10 @@ impl EngineDevices {
                 lane.to_device(source, pinned, buffer, &arena.times, &all.keeper)?
             }
             None => all.staged(&arena, device, |staging, _| {
-                staging.to_device(bytes, &buffer)?;
-                buffer.into_tensor_after(meta, staging.stream())
+                let queued = staging.to_device(bytes, &buffer);
+                // Where it failed the first chunks may be on their way still: the memory goes home behind them.
+                let made = buffer.into_tensor_after(meta, staging.stream());
+                queued.and(made)
             })?,
         };
         let len = bytes.len() as u64;

@@ -279,3 +279,24 @@ fn who_reads_a_peers_value_takes_no_memory_of_the_device() {
     drop(there);
     until("nothing is kept", || theirs.kept() == (0, 0));
 }
+
+/// The second chunk fails, and then the driver does not say what became of the first.
+#[test]
+fn memory_of_a_copy_that_failed_goes_home_behind_what_was_queued() {
+    let alone = alone();
+    let engine = alone_engine();
+    let devices = engine.devices().unwrap();
+    alone.played.hold_new(true);
+    let copy = Some("cuMemcpyHtoDAsync_v2");
+    alone.played.fail(copy, 2, 999);
+    alone.played.fail(Some("cuStreamSynchronize"), 1, 999);
+    let failed = devices.to_device(&host(150_000, 1), 0);
+    alone.played.hold_new(false);
+    failed.unwrap_err();
+    assert_eq!(blocks(&engine), 1, "the first chunk is under way");
+    // The stream is the engine's own: all are let go on.
+    for number in 0..1 << 12 {
+        let _known = alone.played.hold(0x5000 + 16 * number, false);
+    }
+    until("the memory comes home", || blocks(&engine) == 0);
+}
