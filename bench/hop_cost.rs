@@ -138,6 +138,8 @@ struct Streamer {
     meta: TensorMeta,
     key: Key,
     is_source: bool,
+    /// Receives that it keeps open.
+    receives: u64,
     sent: u64,
     prepared: Option<PreparedKey>,
     tensor: Option<Tensor>,
@@ -156,7 +158,9 @@ impl Task for Streamer {
                 if self.is_source {
                     context.again();
                 } else {
-                    context.recv(STEP, key, 0);
+                    for _ in 0..self.receives {
+                        context.recv(STEP, key, 0);
+                    }
                 }
             }
             TaskEvent::Again => {
@@ -237,41 +241,45 @@ fn of_a_ping_pong() {
     }
 }
 
-/// The same with each shard in a thread of its own, on the first two cores of the mask: now the lines travel.
+/// Turns each in a thread of its own, on the first two cores of the mask, until `count` has grown by `hops`, 60 times;
+/// nanoseconds for one, the median and the least.
+fn between_threads(solos: [Solo; 2], count: &AtomicU64, hops: u64) -> (f64, f64) {
+    let cores = core_affinity::get_core_ids().unwrap();
+    let [mut one, mut other] = solos;
+    let is_over = AtomicBool::new(false);
+    let mut nanos = Vec::new();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            core_affinity::set_for_current(cores[1 % cores.len()]);
+            while !is_over.load(Ordering::Relaxed) {
+                other.spin();
+            }
+        });
+        core_affinity::set_for_current(cores[0]);
+        let mut seen = count.load(Ordering::Relaxed);
+        for _ in 0..60 {
+            let start = Instant::now();
+            let first = seen;
+            while seen - first < hops {
+                one.spin();
+                seen = count.load(Ordering::Relaxed);
+            }
+            nanos.push(start.elapsed().as_nanos() as f64 / (seen - first) as f64);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    nanos.sort_by(f64::total_cmp);
+    (nanos[nanos.len() / 2], nanos[0])
+}
+
+/// The same with each shard in a thread of its own: now the lines travel.
 #[test]
 #[ignore = "measures"]
 fn of_a_pair_of_threads() {
-    let cores = core_affinity::get_core_ids().unwrap();
     for bytes in sizes(&[4, 64, 1024, 65_536]) {
-        let ([mut one, mut other], count) = players(bytes);
-        let is_over = AtomicBool::new(false);
-        let mut hops = Vec::new();
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                core_affinity::set_for_current(cores[1 % cores.len()]);
-                while !is_over.load(Ordering::Relaxed) {
-                    other.spin();
-                }
-            });
-            core_affinity::set_for_current(cores[0]);
-            let mut seen = count.load(Ordering::Relaxed);
-            for _ in 0..60 {
-                let start = Instant::now();
-                let first = seen;
-                while seen - first < 10_000 {
-                    one.spin();
-                    seen = count.load(Ordering::Relaxed);
-                }
-                hops.push(start.elapsed().as_nanos() as f64 / (seen - first) as f64);
-            }
-            is_over.store(true, Ordering::Relaxed);
-        });
-        hops.sort_by(f64::total_cmp);
-        eprintln!(
-            "{bytes:>6} B: {:6.1} ns a hop between two cores, least {:6.1}",
-            hops[hops.len() / 2],
-            hops[0]
-        );
+        let (solos, count) = players(bytes);
+        let (median, least) = between_threads(solos, &count, 10_000);
+        eprintln!("{bytes:>6} B: {median:6.1} ns a hop between two cores, least {least:6.1}");
     }
 }
 
@@ -332,27 +340,51 @@ fn of_a_driven_ping() {
     }
 }
 
+/// Two shards of which one streams to the other, and how often a value has come.
+fn streamers(bytes: u64, receives: u64) -> ([Solo; 2], Arc<AtomicU64>) {
+    let mut solos = pair();
+    let count = Arc::new(AtomicU64::new(0));
+    for (at, solo) in solos.iter_mut().enumerate() {
+        let [key, _] = keys();
+        solo.spawn(Box::new(Streamer {
+            meta: meta(bytes),
+            key,
+            is_source: at == 0,
+            receives,
+            sent: 0,
+            prepared: None,
+            tensor: None,
+            count: Arc::clone(&count),
+        }));
+    }
+    (solos, count)
+}
+
 #[test]
 #[ignore = "measures"]
 fn of_a_stream() {
     for bytes in sizes(&[4, 64, 1024]) {
-        let mut solos = pair();
-        let count = Arc::new(AtomicU64::new(0));
-        for (at, solo) in solos.iter_mut().enumerate() {
-            let [key, _] = keys();
-            solo.spawn(Box::new(Streamer {
-                meta: meta(bytes),
-                key,
-                is_source: at == 0,
-                sent: 0,
-                prepared: None,
-                tensor: None,
-                count: Arc::clone(&count),
-            }));
+        for receives in [1, BURST] {
+            let (mut solos, count) = streamers(bytes, receives);
+            eprintln!(
+                "{bytes:>6} B, {receives} open: {:6.1} ns a value, both sides together",
+                nanos(&mut solos, &count, 100_000)
+            );
         }
-        eprintln!(
-            "{bytes:>6} B: {:6.1} ns a value, both sides together",
-            nanos(&mut solos, &count, 100_000)
-        );
+    }
+}
+
+/// The same with each shard in a thread of its own.
+#[test]
+#[ignore = "measures"]
+fn of_a_stream_of_threads() {
+    for bytes in sizes(&[4, 64, 1024]) {
+        for receives in [1, BURST] {
+            let (solos, count) = streamers(bytes, receives);
+            let (median, least) = between_threads(solos, &count, 100_000);
+            eprintln!(
+                "{bytes:>6} B, {receives} open: {median:6.1} ns a value between two cores, least {least:6.1}"
+            );
+        }
     }
 }
