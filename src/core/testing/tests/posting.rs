@@ -8,7 +8,7 @@ use crate::fabric::{AnyPort, Geometry, LoopbackPort, Port};
 use crate::ground::device::TaskName;
 use crate::ground::{Incarnation, Key, Nanos, Shape, StepId};
 use crate::memory::Tensor;
-use crate::shard::{Observer, Settings};
+use crate::shard::{Observer, Settings, Task, TaskContext, TaskEvent};
 use crate::testing::solo::{End, Greeting, Holdings, Queues, Solo, Team};
 use crate::trace::Clock;
 
@@ -93,6 +93,44 @@ impl Pair {
             context.send(STEP, key, tensor)
         });
         sent.unwrap();
+    }
+}
+
+/// Takes one value after the other, and counts them.
+struct Taker {
+    key: Key,
+    count: Arc<AtomicU64>,
+}
+
+impl Task for Taker {
+    fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
+        if matches!(event, TaskEvent::Received { outcome: Ok(_), .. }) {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        let key = context.prepare(&self.key).unwrap();
+        context.recv(STEP, key, 0);
+    }
+}
+
+/// They were taken together from the third on, and each but the first was parked.
+#[test]
+fn values_that_a_task_waits_for_come_one_by_one_and_find_it_waiting() {
+    let mut pair = Pair::new(Settings::default());
+    let key = Key::between("a", "b", "edge").unwrap();
+    let count = Arc::new(AtomicU64::new(0));
+    pair.solos[1].spawn(Box::new(Taker {
+        key: key.clone(),
+        count: Arc::clone(&count),
+    }));
+    // The first brings the key's name, too.
+    pair.send(0, &key, 4);
+    pair.settle();
+    for _ in 0..9 {
+        pair.send(0, &key, 4);
+    }
+    for turns in 1..=9 {
+        pair.solos[1].turn();
+        assert_eq!(count.load(Ordering::Relaxed), 1 + turns);
     }
 }
 
