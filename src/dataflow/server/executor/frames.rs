@@ -117,7 +117,7 @@ impl RunFrames {
         }
         if let Some(iteration) = frame.iterations.pop_front() {
             frame.first += 1;
-            self.spare[frame.of as usize].push(iteration);
+            self.spare[frame.of as usize].push(iteration.emptied());
         }
         true
     }
@@ -133,9 +133,8 @@ impl RunFrames {
     pub(super) fn clear(&mut self) {
         self.free.clear();
         for (at, frame) in (0..).zip(&mut self.frames) {
-            while let Some(mut iteration) = frame.iterations.pop_front() {
-                iteration.slots.fill_with(|| None);
-                self.spare[frame.of as usize].push(iteration);
+            while let Some(iteration) = frame.iterations.pop_front() {
+                self.spare[frame.of as usize].push(iteration.emptied());
             }
             frame.invariants.clear();
             frame.deferred.clear();
@@ -179,14 +178,16 @@ impl RunFrame {
 
 impl Iteration {
     fn begin(&mut self, frame: &PlanFrame) {
-        debug_assert!(
-            self.slots.iter().all(Option::is_none),
-            "what came was taken"
-        );
         self.counts.clone_from(&frame.counts);
         self.slots.resize_with(frame.slots, || None);
         self.children.clear();
         self.children.resize(frame.children, NONE);
         self.busy = 0;
+    }
+
+    /// What came for nodes that never ran is let go of: it is nothing to the next that uses the room.
+    fn emptied(mut self) -> Self {
+        self.slots.fill_with(|| None);
+        self
     }
 }

@@ -393,13 +393,20 @@ impl PlanRun {
         Ok(())
     }
 
-    /// What came for a node, in order; what is dead is left out.
+    /// What came for a node, in order; what is dead is left out. For a Merge it is what it has chosen.
     #[inline]
     fn take_inputs(&mut self, node: &PlanNode, place: NodePlace) {
         let Self { frames, inputs, .. } = self;
         inputs.clear();
         if let Some(iteration) = frames.iteration(place.frame, place.iter) {
-            let slots = node.slot as usize..(node.slot + node.inputs) as usize;
+            let (first, last) = match node.kind {
+                NodeKind::Merge => {
+                    let chosen = iteration.counts[node.count as usize].chosen;
+                    (chosen.saturating_sub(1), chosen)
+                }
+                _ => (0, node.inputs),
+            };
+            let slots = (node.slot + first) as usize..(node.slot + last) as usize;
             inputs.extend(iteration.slots[slots].iter_mut().filter_map(Option::take));
         }
     }

@@ -6,6 +6,7 @@ use super::*;
 use crate::graph::attr::IntoAttr;
 use crate::graph::{Builder, Import, NodeId, Output, ints};
 use crate::operations::Operations;
+use bytes::Bytes;
 use rendez::ground::FrameIter;
 use rendez_proto::tensorflow::DataType;
 
@@ -192,6 +193,96 @@ fn a_merge_waits_for_a_dead_node_and_does_not_die_of_it() {
     let (mut run, _) = begin(&plan);
     let results = run.outcome(&plan).unwrap().unwrap();
     assert_eq!(numbers(results[0].as_ref().expect("alive")), [2]);
+}
+
+fn argument(graph: &mut Builder, index: i64, base: DataType) -> Output {
+    let node = graph.node("_Arg").attr("T", base);
+    node.attr("index", index).build().unwrap()
+}
+
+fn result(graph: &mut Builder, of: Output, index: i64) {
+    let node = graph.node("_Retval").input(of).attr("index", index);
+    node.build().unwrap();
+}
+
+#[test]
+fn a_step_that_was_refused_leaves_nothing_for_the_next() {
+    let mut graph = Builder::new(Operations::standard().ops());
+    let mut switch = |at: i64| {
+        let value = argument(&mut graph, 2 * at, DataType::DtInt32);
+        let truth = argument(&mut graph, 2 * at + 1, DataType::DtBool);
+        let switch = graph.put("Switch", &[value, truth]);
+        Output { port: 1, ..switch }
+    };
+    let (first, second) = (switch(0), switch(1));
+    let gate = graph.node("NoOp").control(second.node).build().unwrap();
+    // What came first waits for the gate, which a refusal keeps shut.
+    let merge = graph.node("Merge").inputs([second, first]);
+    let merge = merge.control(gate.node).build().unwrap();
+    result(&mut graph, merge, 0);
+    result(&mut graph, Output { port: 1, ..merge }, 1);
+    let plan = plan(graph).unwrap();
+    let mut run = PlanRun::default();
+    let mut step = |values: [i32; 2], truths: [bool; 2]| {
+        let pairs = values.into_iter().zip(truths);
+        let args = pairs.flat_map(|(value, truth)| {
+            let truth = Tensor::scalar(Bool8::from(truth));
+            [Value::Tensor(row(&[value])), Value::Tensor(truth)]
+        });
+        run.begin(&plan, StepId(1), args.collect());
+        while run.turn(&plan, &home(), &mut Alone::default(), 8) {}
+        run.outcome(&plan).expect("nothing is left")
+    };
+    step([11, 21], [true, true]).unwrap_err();
+    let results = step([12, 22], [false, true]).unwrap();
+    assert_eq!(numbers(results[0].as_ref().expect("alive")), [22]);
+    assert_eq!(numbers(results[1].as_ref().expect("alive")), [0]);
+}
+
+#[test]
+fn a_loop_whose_variables_leave_at_different_times_keeps_nothing() {
+    let mut graph = Builder::new(Operations::standard().ops());
+    let limits = [5, 2].map(|limit| number(&mut graph, limit, None));
+    let (zero, one) = (number(&mut graph, 0, None), number(&mut graph, 1, None));
+    let added = argument(&mut graph, 0, DataType::DtInt32);
+    let mut enter = |data, is_constant: bool| {
+        let node = graph.node("Enter").input(data).attr("frame_name", "loop");
+        let node = node.attr("parallel_iterations", 1i64);
+        node.attr("is_constant", is_constant).build().unwrap()
+    };
+    let starts = [enter(zero, false), enter(zero, false)];
+    let limits = limits.map(|limit| enter(limit, true));
+    let steps = [enter(one, true), enter(added, true)];
+    let merges = starts.map(|start| graph.put("Merge", &[start, start]));
+    for at in 0..2 {
+        // The second variable leaves when the first, which goes on, says so.
+        let mut goes_on = graph.put("Less", &[merges[0], limits[at]]);
+        if at == 0 {
+            goes_on = graph.put("LoopCond", &[goes_on]);
+        }
+        let switch = graph.put("Switch", &[merges[at], goes_on]);
+        let sum = graph.put("AddV2", &[Output { port: 1, ..switch }, steps[at]]);
+        let next = graph.put("NextIteration", &[sum]);
+        graph.set_input(merges[at].node, 1, next).unwrap();
+        let exit = graph.put("Exit", &[switch]);
+        result(&mut graph, exit, at as i64);
+    }
+    let plan = plan(graph).unwrap();
+    let mut run = PlanRun::default();
+    for _ in 0..2 {
+        // Too many for a handle, so that it is seen who keeps them.
+        let bytes = Bytes::from(7i32.to_ne_bytes().repeat(64));
+        let meta = TensorMeta::new(DType::I32, Shape::row(64).unwrap()).unwrap();
+        let added = Tensor::from_bytes(meta, bytes.clone()).unwrap();
+        run.begin(&plan, StepId(1), vec![Value::Tensor(added)]);
+        while run.turn(&plan, &home(), &mut Alone::default(), 8) {}
+        let results = run.outcome(&plan).expect("nothing is left").unwrap();
+        let results = results
+            .iter()
+            .map(|result| numbers(result.as_ref().unwrap())[0]);
+        assert_eq!(results.collect::<Vec<_>>(), [5, 14]);
+        assert!(bytes.is_unique(), "a value outlived its step");
+    }
 }
 
 #[test]
