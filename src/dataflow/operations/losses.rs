@@ -62,7 +62,10 @@ pub(super) const ROWS: &[Row] = &[
         "T: fp; Tlabels: index = int64",
         sparse_loss_shape,
     )
-    .gradient(|at| Ok(vec![Some(loss(at)?), None]))
+    .gradient(|at| {
+        let logits = at.input(0)?;
+        Ok(vec![Some(loss(at, logits)?), None])
+    })
     .kernel(|node| {
         let labels = dtype(node, "Tlabels");
         typed!(node, T: reals => made(Cost::PerByte(SOFTMAX), move |call| match labels {
@@ -150,11 +153,11 @@ fn dense_loss_shape(known: Known<'_>) -> Inferred {
 
 fn dense_loss_gradient(at: &mut Back<'_>) -> Flows {
     let (logits, labels) = (at.input(0)?, at.input(1)?);
-    let by_logits = loss(at)?;
-    // Broadcast as the loss was: of a single logit for all classes it would be zero.
+    // Broadcast as the loss was: of a single logit for all classes a softmax would be one.
     let whole = at.output(1);
     let whole = at.op("Shape", &[whole])?;
     let spread = at.op("BroadcastTo", &[logits, whole])?;
+    let by_logits = loss(at, spread)?;
     let log = at.op("LogSoftmax", &[spread])?;
     let log = at.op("Neg", &[log])?;
     let by_labels = match at.given(0) {
@@ -317,10 +320,9 @@ fn sparse_loss<T: Real, L: Element + Into<i64>>(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
-/// The gradient of the logits of a loss: what its second output is, times the gradient of each row, and what flows
-/// back through that output itself, for gradients of gradients.
-fn loss(at: &mut Back<'_>) -> Result<Output, Status> {
-    let logits = at.input(0)?;
+/// The gradient of the logits of a loss, which have its shape: what its second output is, times the gradient of each
+/// row, and what flows back through that output itself, for gradients of gradients.
+fn loss(at: &mut Back<'_>, logits: Output) -> Result<Output, Status> {
     let (of_loss, of_gradient) = (at.given(0), at.given(1));
     let mut parts = vec![];
     if let Some(g) = of_loss {

@@ -280,6 +280,24 @@ fn of_gradients_themselves() {
             Ok(gradients(graph, &[loss], &[x[0]], &[])?[0].expect("it depends"))
         },
     );
+    for logits in [[2, 3], [2, 1]] {
+        check(
+            "SoftmaxCrossEntropyWithLogits",
+            &[&logits],
+            false,
+            |graph, x| {
+                let shares = floats(&[2, 3], &[0.25, 0.25, 0.5, 0.125, 0.125, 0.75]);
+                let shares = graph.constant("shares", shares)?;
+                let labels = graph.node("Cast").input(shares);
+                let labels = labels.attr("DstT", DataType::DtDouble).build()?;
+                let loss = graph
+                    .node("SoftmaxCrossEntropyWithLogits")
+                    .inputs([x[0], labels])
+                    .build()?;
+                Ok(gradients(graph, &[loss], &[x[0]], &[])?[0].expect("it depends"))
+            },
+        );
+    }
 }
 
 #[test]
