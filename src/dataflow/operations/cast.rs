@@ -30,9 +30,9 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 fn cast_gradient(at: &mut Back<'_>) -> Flows {
-    let (g, x) = (at.grad(0)?, at.input(0)?);
+    let (g, x, y) = (at.grad(0)?, at.input(0)?, at.output(0));
     let base = at.base(x);
-    if !is_smooth(base) {
+    if !is_smooth(base) || !is_smooth(at.base(y)) {
         return Ok(vec![None]);
     }
     one(at.cast(g, base))

@@ -442,6 +442,18 @@ fn of_what_arranges() {
 }
 
 #[test]
+fn of_steps() {
+    let mut graph = Builder::new(Operations::standard().ops());
+    let x = placeholder(&mut graph, DataType::DtFloat);
+    for whole in [DataType::DtInt32, DataType::DtBool] {
+        let y = graph.node("Cast").input(x).attr("DstT", whole);
+        let y = y.build().expect("a node");
+        let grads = gradients(&mut graph, &[y], &[x], &[]).expect("gradients");
+        assert_eq!(grads, [None], "{whole:?}");
+    }
+}
+
+#[test]
 fn of_halves_that_are_picked_often() {
     let mut graph = Builder::new(Operations::standard().ops());
     let x = placeholder(&mut graph, DataType::DtBfloat16);
