@@ -454,6 +454,29 @@ fn of_steps() {
 }
 
 #[test]
+fn of_slices_of_more_than_their_indices_count() {
+    let mut graph = Builder::new(Operations::standard().ops());
+    let x = placeholder(&mut graph, DataType::DtDouble);
+    let [begin, end, step] = [("begin", 1), ("end", 3), ("step", 1)].map(|(name, value)| {
+        let wide = graph.constant(name, ints(&[1], &[value]));
+        let index = graph.node("Cast").input(wide.expect("a constant"));
+        let index = index.attr("DstT", DataType::DtInt16);
+        index.build().expect("an index")
+    });
+    let y = graph.put("StridedSlice", &[x, begin, end, step]);
+    let grads = gradients(&mut graph, &[y], &[x], &[]).expect("gradients");
+    let graph = graph.finish().expect("a graph");
+    let wanted = [grads[0].expect("it depends on x")];
+    for len in [40_000u64, 70_000] {
+        let fed = BTreeMap::from([(x, tensor(&[len], &vec![0f64; len as usize]))]);
+        let actual = evaluate(&graph, &home(), &fed, &wanted).expect("a value");
+        let actual = numbers(&actual[0]);
+        assert_eq!(actual[..4], [0.0, 1.0, 1.0, 0.0]);
+        assert_eq!(actual.len() as u64, len);
+    }
+}
+
+#[test]
 fn of_halves_that_are_picked_often() {
     let mut graph = Builder::new(Operations::standard().ops());
     let x = placeholder(&mut graph, DataType::DtBfloat16);
