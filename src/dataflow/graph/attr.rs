@@ -147,8 +147,13 @@ pub fn bool(attrs: &Attrs, name: &str) -> Option<bool> {
 /// The text `name`; `None` also if it is not UTF-8.
 #[must_use]
 pub fn text<'a>(attrs: &'a Attrs, name: &str) -> Option<&'a str> {
+    std::str::from_utf8(bytes(attrs, name)?).ok()
+}
+
+/// The bytes of the string `name`.
+pub(crate) fn bytes<'a>(attrs: &'a Attrs, name: &str) -> Option<&'a [u8]> {
     match attrs.get(name)?.value.as_ref()? {
-        Value::S(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::S(bytes) => Some(bytes),
         _ => None,
     }
 }

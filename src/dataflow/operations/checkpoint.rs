@@ -76,10 +76,10 @@ pub(super) const ROWS: &[Row] = &[
         unknown,
     )
     .kernel(|node| {
-        let separator = attr::text(&node.attrs, "separator")
-            .unwrap_or("")
+        let separator = attr::bytes(&node.attrs, "separator")
+            .unwrap_or_default()
             .to_owned();
-        made(join_cost(), move |call| join(call, separator.as_bytes()))
+        made(join_cost(), move |call| join(call, &separator))
     }),
 ];
 

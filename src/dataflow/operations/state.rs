@@ -198,8 +198,12 @@ fn adding(node: &Node, attr: &str, is_sum: bool, is_ref: bool) -> Made {
 
 /// The variable of a name, looked up once and again after it was forgotten. A reference is declared with its shape.
 fn variable(node: &Node, is_declared: bool) -> Made {
-    let text = |name| attr::text(&node.attrs, name).unwrap_or("").to_owned();
-    let (container, shared) = (text("container"), text("shared_name"));
+    // A name that is no text must not pass for none: it would be another variable's.
+    let text = |name| {
+        let text = attr::text(&node.attrs, name).map(str::to_owned);
+        text.ok_or_else(|| format!("attr '{name}' is no text"))
+    };
+    let (container, shared) = (text("container")?, text("shared_name")?);
     let name = match shared.as_str() {
         "" => node.name.clone(),
         _ => shared,

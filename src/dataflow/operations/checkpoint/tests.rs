@@ -4,12 +4,15 @@ use std::fs;
 use std::path::Path;
 
 use super::files::{Checkpoint, write};
+use crate::graph::attr::IntoAttr;
 use crate::kernel::Value;
 use crate::kernel::files::{FilePlace, Files};
 use crate::operations::testing::{call, home, kernel, run, run_with, tensor};
 use rendez::ground::{DType, Shape, Status, TensorMeta, catalogue};
 use rendez::memory::Tensor;
+use rendez_proto::tensorflow::AttrValue;
 use rendez_proto::tensorflow::DataType::{self, DtFloat, DtInt64, DtString};
+use rendez_proto::tensorflow::attr_value::Value as AttrKind;
 
 fn strings(items: &[&str]) -> Tensor {
     let shape = Shape::new(&[items.len() as u64]).expect("a shape");
@@ -254,7 +257,7 @@ fn hostile_files_are_refused() {
     );
 }
 
-fn join(inputs: &[Tensor], separator: &str) -> Result<Tensor, Status> {
+fn join(inputs: &[Tensor], separator: impl IntoAttr) -> Result<Tensor, Status> {
     let joined = run_with("StringJoin", inputs, |node| {
         node.attr("N", inputs.len() as i64)
             .attr("separator", separator)
@@ -278,6 +281,12 @@ fn strings_are_joined_row_by_row_and_a_scalar_goes_with_all() {
     let joined = join(&[strings(&["a", "", "c"]), scalar.clone()], "-").expect("strings");
     let rows: Vec<_> = joined.strings().expect("strings").iter().collect();
     assert_eq!(rows, [&b"a-x"[..], b"-x", b"c-x"]);
+    let value = AttrValue {
+        value: Some(AttrKind::S(vec![0xff])),
+    };
+    let joined = join(&[scalar.clone(), scalar.clone()], value).expect("a string");
+    let rows: Vec<_> = joined.strings().expect("strings").iter().collect();
+    assert_eq!(rows, [b"x\xffx"]);
     let joined = join(&[scalar.clone(), scalar], "").expect("a string");
     assert_eq!(joined.shape(), Shape::SCALAR);
     assert_eq!(joined.strings().expect("strings").at(0), Some(&b"xx"[..]));

@@ -6,7 +6,9 @@ use crate::kernel::{Home, Kernel};
 use crate::operations::testing::{call, home, kernel, kernel_of, tensor};
 use rendez::ground::{Status, catalogue};
 use rendez::memory::Tensor;
+use rendez_proto::tensorflow::AttrValue;
 use rendez_proto::tensorflow::DataType::{self, DtFloat, DtInt32, DtResource};
+use rendez_proto::tensorflow::attr_value::Value as AttrKind;
 
 fn variable(home: &Home, op: &str, dims: &[u64]) -> Value {
     let shape = PartialShape::known(dims).to_proto();
@@ -310,4 +312,21 @@ fn a_variable_that_is_forgotten_gives_its_memory_back() {
     drop(handle);
     assert!(watched.upgrade().is_none());
     assert!(!find().variable().expect("a variable").is_initialized());
+}
+
+#[test]
+fn a_name_that_is_no_text_is_refused() {
+    for attr in ["container", "shared_name"] {
+        let value = AttrValue {
+            value: Some(AttrKind::S(vec![0xff])),
+        };
+        let shape = PartialShape::known(&[]).to_proto();
+        let made = kernel("VarHandleOp", &[], |node| {
+            let node = node.attr("dtype", DtFloat).attr("shape", shape);
+            node.attr(attr, value)
+        });
+        let status = made.expect_err("it names no variable");
+        let expected = format!("attr '{attr}' is no text");
+        assert!(status.message().starts_with(&expected), "{status}");
+    }
 }
