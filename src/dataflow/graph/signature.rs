@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A type is one of TensorFlow's names or the name of an attribute. `@` marks what lies in host memory even on a
-//! device that has its own. `num`, `real`, `fp`, `index` and `{float, string}` are sets of allowed types.
+//! device that has its own. `num`, `real`, `fp`, `index` and `{float, string}` are sets of allowed types, and
+//! `{'NHWC', 'NCHW'}` is one of allowed strings.
 
 use super::attr::{self, Attrs, Kind};
 use super::errors;
@@ -49,6 +50,7 @@ pub struct Attr {
     /// Its value where a node has none.
     default: Option<AttrValue>,
     allowed: Vec<DataType>,
+    allowed_texts: Vec<&'static str>,
     minimum: Option<i64>,
 }
 
@@ -236,6 +238,25 @@ impl Attr {
                 ));
             }
         }
+        if let Some(Value::S(text)) = &value.value
+            && !self.allowed_texts.is_empty()
+            && !self
+                .allowed_texts
+                .iter()
+                .any(|known| known.as_bytes() == text)
+        {
+            let known: Vec<_> = self
+                .allowed_texts
+                .iter()
+                .map(|known| format!("{known:?}"))
+                .collect();
+            return Err(format!(
+                "Value for attr '{}' of {:?} is not in the list of allowed values: {}",
+                self.name,
+                String::from_utf8_lossy(text),
+                known.join(", ")
+            ));
+        }
         let count = match &value.value {
             Some(Value::I(number)) => *number,
             Some(Value::List(list)) => attr::list_len(list),
@@ -291,7 +312,11 @@ fn parse_attr(text: &'static str) -> Option<Attr> {
     let (kind, minimum) = rest
         .split_once(">=")
         .map_or((rest, None), |(kind, minimum)| (kind, Some(minimum.trim())));
-    let (kind, allowed) = kind_of(kind.trim())?;
+    let allowed_texts = texts_of(kind.trim()).unwrap_or_default();
+    let (kind, allowed) = match allowed_texts.as_slice() {
+        [] => kind_of(kind.trim())?,
+        _ => (Kind::String, vec![]),
+    };
     let minimum = match minimum {
         None => None,
         Some(minimum) => Some(minimum.parse().ok()?),
@@ -305,8 +330,19 @@ fn parse_attr(text: &'static str) -> Option<Attr> {
         kind,
         default,
         allowed,
+        allowed_texts,
         minimum,
     })
+}
+
+/// The strings of a set of such.
+fn texts_of(set: &'static str) -> Option<Vec<&'static str>> {
+    let set = set.strip_prefix('{')?.strip_suffix('}')?;
+    let texts = set.split(',').map(|text| {
+        let text = text.trim().strip_prefix('\'')?;
+        text.strip_suffix('\'')
+    });
+    texts.collect()
 }
 
 fn kind_of(text: &str) -> Option<(Kind, Vec<DataType>)> {

@@ -23,7 +23,7 @@ mod tests;
 const PASS: usize = 200;
 
 const REAL: &str = "T: real";
-const LAYOUT: &str = "T: num; data_format: string = 'NHWC'";
+const LAYOUT: &str = "T: num; data_format: {'NHWC', 'NCHW'} = 'NHWC'";
 const RECTIFIER: &str = "features: T -> activations: T";
 
 pub(super) const ROWS: &[Row] = &[

@@ -1,7 +1,7 @@
-//! Layers of nothing: shapes whose other dimensions are as large as they may be.
+//! Layers of nothing: shapes whose other dimensions are as large as they may be. And orders that there are not.
 
 use crate::operations::testing::{one_with, run_with, tensor};
-use rendez::ground::Code;
+use rendez::ground::{Code, catalogue};
 
 const WIDE: u64 = 1 << 45;
 
@@ -43,5 +43,25 @@ fn sums_of_nothing_are_zeros() {
             node.attr("data_format", format)
         });
         assert_eq!((dims, sums), (vec![2], vec![0.0; 2]));
+    }
+}
+
+#[test]
+fn an_order_that_is_not_known_is_refused() {
+    let value = tensor::<f32>(&[1, 2, 2, 2], &[0.0; 8]);
+    let bias = tensor::<f32>(&[2], &[0.0; 2]);
+    for (op, inputs) in [
+        ("BiasAdd", vec![value.clone(), bias]),
+        ("BiasAddGrad", vec![value]),
+    ] {
+        for format in ["nchw", "NCDHW", ""] {
+            let made = run_with(op, &inputs, |node| node.attr("data_format", format));
+            let status = made.expect_err("there is no such order");
+            assert_eq!(status.reason(), catalogue::GRAPH_ATTR);
+            let expected = format!(
+                "Value for attr 'data_format' of \"{format}\" is not in the list of allowed values: \"NHWC\", \"NCHW\""
+            );
+            assert!(status.message().starts_with(&expected), "{status}");
+        }
     }
 }
