@@ -165,8 +165,8 @@ fn tile_folded(at: &mut Back<'_>) -> Result<Output, Status> {
 /// each element of the gradient goes. That takes ten times as long.
 fn tile_placed(at: &mut Back<'_>) -> Result<Output, Status> {
     let (g, x, times) = (at.grad(0)?, at.input(0)?, at.input(1)?);
-    let (shape, size) = (at.shape(x)?, at.op("Size", &[x])?);
-    let (zero, unit, row) = (at.int(0)?, at.int(1)?, at.ints(&[1], &[-1])?);
+    let (shape, size) = (at.shape(x)?, at.size(x)?);
+    let (zero, unit, row) = (at.long(0)?, at.long(1)?, at.ints(&[1], &[-1])?);
     let places = at.op("Range", &[zero, size, unit])?;
     let places = at.op("Reshape", &[places, shape])?;
     let places = at.op("Tile", &[places, times])?;

@@ -108,9 +108,12 @@ fn gathered(at: &mut Back<'_>, axis: Output) -> Result<Output, Status> {
     let before = at.op("Slice", &[shape, start, at_axis])?;
     let behind = at.op("Slice", &[shape, after, row])?;
     let along = at.op("Slice", &[shape, at_axis, unit])?;
-    let mut product = |of| at.op_with("Prod", &[of, start], |node| node.attr("keep_dims", true));
+    let mut product = |of| {
+        let of = at.cast(of, DataType::DtInt64)?;
+        at.op_with("Prod", &[of, start], |node| node.attr("keep_dims", true))
+    };
     let (outer, inner) = (product(before)?, product(behind)?);
-    let picks = at.op("Size", &[indices])?;
+    let picks = at.size(indices)?;
     let picks = at.op("Reshape", &[picks, row])?;
     let zero = at.int(0)?;
     let folded = at.op("ConcatV2", &[outer, picks, inner, zero])?;

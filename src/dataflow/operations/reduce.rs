@@ -130,8 +130,8 @@ fn mean<T: Number>(keep: bool) -> Made {
 fn mean_gradient(at: &mut Back<'_>) -> Flows {
     let (x, y) = (at.input(0)?, at.output(0));
     let flow = spread(at)?;
-    let (all, left) = (at.op("Size", &[x])?, at.op("Size", &[y])?);
-    let unit = at.int(1)?;
+    let (all, left) = (at.size(x)?, at.size(y)?);
+    let unit = at.long(1)?;
     let left = at.op("Maximum", &[left, unit])?;
     let count = at.op("FloorDiv", &[all, left])?;
     let base = at.base(x);

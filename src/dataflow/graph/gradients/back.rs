@@ -199,6 +199,17 @@ impl Back<'_> {
         self.ints(&[], &[value])
     }
 
+    /// A scalar of 64 bits.
+    pub(crate) fn long(&mut self, value: i64) -> Result<Output, Status> {
+        let message = TensorProto {
+            int64_val: vec![value],
+            ..builder::empty(DataType::DtInt64, &[])
+        };
+        self.op_with("Const", &[], |node| {
+            node.attr("dtype", DataType::DtInt64).attr("value", message)
+        })
+    }
+
     pub(crate) fn cast(&mut self, from: Output, base: DataType) -> Result<Output, Status> {
         if self.base(from) == base {
             return Ok(from);
@@ -208,6 +219,13 @@ impl Back<'_> {
 
     pub(crate) fn shape(&mut self, of: Output) -> Result<Output, Status> {
         self.op("Shape", &[of])
+    }
+
+    /// How many elements `of` has, which may be more than 32 bits count.
+    pub(crate) fn size(&mut self, of: Output) -> Result<Output, Status> {
+        self.op_with("Size", &[of], |node| {
+            node.attr("out_type", DataType::DtInt64)
+        })
     }
 
     /// `grad` under the shape of `of`.

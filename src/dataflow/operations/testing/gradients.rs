@@ -6,8 +6,9 @@ use super::{call, home, is_close, tensor};
 use crate::graph::{Builder, Graph, Output, floats, gradients, ints};
 use crate::kernel::{Home, Value};
 use crate::operations::Operations;
-use half::bf16;
-use rendez::ground::{Shape, Status};
+use bytes::Bytes;
+use half::{bf16, f16};
+use rendez::ground::{DType, Shape, Status, TensorMeta};
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::DataType;
 
@@ -474,6 +475,47 @@ fn of_slices_of_more_than_their_indices_count() {
         assert_eq!(actual[..4], [0.0, 1.0, 1.0, 0.0]);
         assert_eq!(actual.len() as u64, len);
     }
+}
+
+/// Numbers of elements within a gradient, which may be more than 32 bits count.
+#[test]
+fn of_more_elements_than_32_bits_count() {
+    let whole = |graph: &Graph, fed: &BTreeMap<Output, Tensor>, name: &str| {
+        let node = graph.find(name).unwrap_or_else(|| panic!("no {name}"));
+        let wanted = [Output { node, port: 0 }];
+        let value = evaluate(graph, &home(), fed, &wanted).expect("a value");
+        value[0].to_vec::<i64>().expect("64-bit integers")
+    };
+    // Memory that is not touched is not there.
+    let many = Shape::new(&[2, 1 << 30]).expect("a shape");
+    let zeros = Bytes::from(vec![0u8; 1 << 32]);
+    let meta = TensorMeta::new(DType::F16, many).expect("a tensor");
+    let many = Tensor::from_bytes(meta, zeros).expect("halves");
+    let build = |op: &str, constants: &[(&[i64], &[i32])]| {
+        let mut graph = Builder::new(Operations::standard().ops());
+        let x = placeholder(&mut graph, DataType::DtHalf);
+        let mut inputs = vec![x];
+        for (at, (dims, values)) in constants.iter().enumerate() {
+            let constant = graph.constant(&format!("constant{at}"), ints(dims, values));
+            inputs.push(constant.expect("a constant"));
+        }
+        let y = graph.put(op, &inputs);
+        gradients(&mut graph, &[y], &[x], &[]).expect("gradients");
+        (graph.finish().expect("a graph"), x, y)
+    };
+    let (graph, x, y) = build("Mean", &[(&[2], &[0, 1])]);
+    let fed = BTreeMap::from([(x, many.clone()), (y, Tensor::scalar(f16::ZERO))]);
+    let count = whole(&graph, &fed, "gradients/Mean_grad/FloorDiv");
+    assert_eq!(count, [1 << 31]);
+
+    let (graph, x, _) = build("Tile", &[(&[5], &[1, 1, 1, 1, 1])]);
+    let fed = BTreeMap::from([(x, many)]);
+    assert_eq!(whole(&graph, &fed, "gradients/Tile_grad/Size"), [1 << 31]);
+
+    let (graph, x, _) = build("Gather", &[(&[0], &[])]);
+    let fed = BTreeMap::from([(x, tensor::<f16>(&[0, 1 << 16, 1 << 16], &[]))]);
+    let folded = whole(&graph, &fed, "gradients/Gather_grad/ConcatV2");
+    assert_eq!(folded, [1, 0, 1 << 32]);
 }
 
 #[test]
