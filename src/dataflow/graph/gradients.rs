@@ -31,8 +31,9 @@ pub(crate) type Gradient = fn(&mut Back<'_>) -> Flows;
 /// Adds to `graph` the gradients of the sum of all `ys` by each of `xs`.
 ///
 /// `grad_ys` are the gradients of `ys` themselves, as many, or none at all: where one is missing it is ones. Each
-/// gradient has the type and the shape of its x; it is `None` where no y depends on the x. New nodes are called
-/// `gradients/<node>_grad/…` and stand where the node they belong to was asked to stand.
+/// gradient has the type and the shape of its x; it is `None` where no y depends on the x, or all do by operations
+/// alone that nothing flows back through, as `StopGradient`, `FloorDiv`, `Shape` and casts to whole numbers. New nodes
+/// are called `gradients/<node>_grad/…` and stand where the node they belong to was asked to stand.
 ///
 /// An x may be a variable's handle or reference: its gradient is that of what was read from it.
 ///

@@ -4,7 +4,7 @@
 
 use super::row::{Row, row};
 use crate::graph::Node;
-use crate::graph::gradients::{Back, Flows, none, one, operands};
+use crate::graph::gradients::{Back, Flows, one, operands};
 use crate::graph::infer::{all_same, same};
 use crate::kernel::elementwise::{DEEP, LIGHT, broadcast_cost, each, zip};
 use crate::kernel::make::{Made, made, of_same_shapes, typed};
@@ -35,7 +35,10 @@ pub(super) const ROWS: &[Row] = &[
         })
         .kernel(|node| typed!(node, T: numbers => each::<T>(LIGHT, T::absolute))),
     unary("Sign", NUM)
-        .gradient(none)
+        .gradient(|at| {
+            let x = at.input(0)?;
+            one(at.op("ZerosLike", &[x]))
+        })
         .kernel(|node| typed!(node, T: numbers => each::<T>(LIGHT, Number::sign))),
     unary("Square", NUM)
         .gradient(|at| {

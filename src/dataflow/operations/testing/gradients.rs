@@ -444,6 +444,7 @@ fn of_what_arranges() {
 
 #[test]
 fn of_steps() {
+    check("Sign", &[&[2, 3]], false, plain("Sign"));
     let mut graph = Builder::new(Operations::standard().ops());
     let x = placeholder(&mut graph, DataType::DtFloat);
     for whole in [DataType::DtInt32, DataType::DtBool] {
