@@ -42,10 +42,17 @@ pub(crate) enum Cost {
 /// From here on a call is costly: ten microseconds.
 const COSTLY_PS: usize = 10_000_000;
 
+/// What each input takes at least, of however few bytes.
+const INPUT_PS: usize = 50_000;
+/// What each output takes at least: room of its own.
+const OUTPUT_PS: usize = 200_000;
+
 struct Named {
     name: String,
     op: &'static str,
     simple: Simple,
+    /// What a call takes at least: its inputs and outputs may be thousands.
+    least: usize,
 }
 
 impl Simple {
@@ -123,6 +130,7 @@ pub(crate) fn kernel(node: &Node, made: Made) -> Result<Box<dyn Kernel>, Status>
             name: name.clone(),
             op,
             simple,
+            least: node.inputs().len() * INPUT_PS + node.out_ports().len() * OUTPUT_PS,
         })),
         None => Err(unknown(node)),
     }
@@ -165,7 +173,7 @@ impl Kernel for Named {
             }
             Cost::Picoseconds(of) => of(inputs),
         };
-        picoseconds >= COSTLY_PS
+        picoseconds.max(self.least) >= COSTLY_PS
     }
 }
 

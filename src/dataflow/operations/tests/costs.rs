@@ -6,7 +6,7 @@ use crate::operations::testing::{call, home, kernel, tensor};
 use rendez::ground::Shape;
 use rendez::memory::{Bool8, Element, Tensor};
 use rendez_proto::tensorflow::DataType::{
-    self, DtBool, DtFloat, DtInt16, DtInt32, DtInt64, DtString,
+    self, DtBool, DtFloat, DtInt16, DtInt32, DtInt64, DtString, DtUint8,
 };
 use rendez_proto::tensorflow::{TensorProto, TensorShapeProto, tensor_shape_proto::Dim};
 
@@ -192,6 +192,50 @@ fn what_is_picked_often_is_costly() {
     let lines = tensor(&[100, 1, 50], &vec![Bool8::from(true); 5000]);
     assert!(!is_costly(&*batched, &[lines.clone(), rows(5), axis(1)]));
     assert!(is_costly(&*batched, &[lines, rows(10), axis(1)]));
+}
+
+#[test]
+fn many_pieces_are_costly_however_small_they_are() {
+    const MANY: usize = 10_000;
+    let bytes = |count: usize| row(&vec![0u8; count]);
+    let zero = Tensor::scalar(0i32);
+    let cases = |count: usize| {
+        let number = count as i64;
+        [
+            (
+                made("Split", &[DtInt32, DtUint8], |node| {
+                    node.attr("num_split", number)
+                }),
+                vec![zero.clone(), bytes(count)],
+            ),
+            (
+                made("SplitV", &[DtUint8, DtInt64, DtInt32], |node| {
+                    node.attr("num_split", number)
+                }),
+                vec![bytes(0), row(&vec![0i64; count]), zero.clone()],
+            ),
+            (
+                made("Unpack", &[DtUint8], |node| node.attr("num", number)),
+                vec![bytes(count)],
+            ),
+            (
+                made("Pack", &vec![DtUint8; count], |node| node.attr("N", number)),
+                vec![Tensor::scalar(0u8); count],
+            ),
+            (
+                made("ShapeN", &vec![DtUint8; count], |node| {
+                    node.attr("N", number)
+                }),
+                vec![bytes(0); count],
+            ),
+        ]
+    };
+    for (kernel, inputs) in cases(10) {
+        assert!(!is_costly(&*kernel, &inputs), "{kernel:?} of few");
+    }
+    for (kernel, inputs) in cases(MANY) {
+        assert!(is_costly(&*kernel, &inputs), "{kernel:?} of many");
+    }
 }
 
 #[test]
