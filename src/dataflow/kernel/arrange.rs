@@ -4,8 +4,7 @@
 
 use super::Call;
 use super::broadcast::Walk;
-use super::call::{Done, Fault, heap_of};
-use rendez::ground::limits::STRING_TENSOR_BYTES_MAX;
+use super::call::{Done, Fault, check_string_bytes, heap_of};
 use rendez::ground::{DType, Shape};
 use rendez::memory::Tensor;
 
@@ -88,15 +87,9 @@ fn strings(
     shape: Shape,
     how: &impl Arrange,
 ) -> Result<Tensor, Fault> {
-    let too_many = || {
-        Fault::from(format!(
-            "the strings take more than {STRING_TENSOR_BYTES_MAX} bytes (STRING_TENSOR_BYTES_MAX)"
-        ))
-    };
     // Each string has an entry of eight bytes, also an empty one.
-    if shape.elements() > STRING_TENSOR_BYTES_MAX as u64 / 16 {
-        return Err(too_many());
-    }
+    let entries = shape.elements().saturating_mul(8);
+    check_string_bytes(usize::try_from(entries).unwrap_or(usize::MAX))?;
     let mut elements = Vec::with_capacity(inputs.len());
     for input in inputs {
         elements.push(input.strings()?.iter().collect::<Vec<_>>());
@@ -104,10 +97,7 @@ fn strings(
     let elements: Vec<_> = elements.iter().map(Vec::as_slice).collect();
     let mut out = heap_of(shape.elements() as usize, &b""[..])?;
     how.arrange(&elements, &b""[..], &mut out)?;
-    let bytes: usize = out.iter().map(|item| item.len() + 8).sum();
-    if bytes > STRING_TENSOR_BYTES_MAX {
-        return Err(too_many());
-    }
+    check_string_bytes(out.iter().map(|item| item.len() + 8).sum())?;
     Ok(call.home.strings(shape, &out)?)
 }
 

@@ -111,3 +111,13 @@ fn losses_of_what_is_broadcast_along_the_classes() {
         }
     }
 }
+
+#[test]
+fn more_strings_than_a_tensor_may_have_are_refused_by_their_bound() {
+    let dims = tensor::<i32>(&[2], &[1 << 20, 1 << 10]);
+    let nothing = Tensor::from_strings(&[""], Shape::SCALAR).expect("a string");
+    let status = run("Fill", &[dims, nothing]).expect_err("an entry of eight bytes for each");
+    assert_eq!(status.reason(), catalogue::GRAPH_LIMIT);
+    let expected = "8589934592 bytes of strings are over STRING_TENSOR_BYTES_MAX";
+    assert!(status.message().starts_with(expected), "{status}");
+}
