@@ -47,6 +47,12 @@ impl Clock {
         Self(Source::Virtual(now))
     }
 
+    /// True if a simulation moves it.
+    #[must_use]
+    pub const fn is_simulated(&self) -> bool {
+        matches!(self.0, Source::Virtual(_))
+    }
+
     /// Nanoseconds since this clock's origin.
     #[inline]
     #[must_use]

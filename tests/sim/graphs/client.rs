@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam::queue::SegQueue;
 use rendez::ground::{Code, Status, catalogue};
@@ -202,6 +203,7 @@ impl Client {
         let Some(open) = &self.session else {
             return Ok(());
         };
+        open.session.turn();
         let bound = open.draft.hops * HOP_NS;
         let now = graphs.world.now();
         if now > graphs.troubled_at.max(step.began) + bound {
@@ -219,6 +221,9 @@ impl Client {
             let message = "Step was cancelled by its client.";
             step.run
                 .cancel(Status::of(catalogue::STEP_CANCELLED, message));
+            if graphs.is_slow {
+                std::thread::sleep(Duration::from_millis(400));
+            }
         }
         self.step = Some(step);
         Ok(())

@@ -25,6 +25,8 @@ use client::Client;
 
 /// Seeds of a plain `cargo test`.
 const SEEDS: u64 = 300;
+/// One of a world in which some steps are cancelled.
+const SEED_OF_CANCELS: u64 = 20;
 /// Ticks after which a world that goes on has no end.
 const TICKS_MAX: u64 = 2_000_000;
 /// Tasks that die, and pairs that give each other up, in one world: it must have a time without.
@@ -55,6 +57,8 @@ pub(crate) struct Graphs {
     loss_one_in: u64,
     /// One step in so many is cancelled by its client.
     pub(crate) cancel_one_in: u64,
+    /// The machine stands still for a while after each cancel: time that is not the world's.
+    pub(crate) is_slow: bool,
     /// What became of each step, in order.
     pub(crate) told: Vec<String>,
 }
@@ -87,6 +91,7 @@ impl Graphs {
             restart_one_in,
             loss_one_in,
             cancel_one_in,
+            is_slow: false,
             told: Vec::new(),
         };
         for at in 0..tasks {
@@ -304,8 +309,13 @@ impl Graphs {
 
 /// Runs one world: what became of its steps, or what went wrong. A panic is a failure as well.
 fn run(seed: u64) -> Result<Vec<String>, String> {
+    run_on(seed, false)
+}
+
+fn run_on(seed: u64, is_slow: bool) -> Result<Vec<String>, String> {
     let lived = catch_unwind(AssertUnwindSafe(|| {
         let mut graphs = Graphs::new(seed)?;
+        graphs.is_slow = is_slow;
         graphs.run()?;
         Ok(graphs.told)
     }));
@@ -356,4 +366,11 @@ fn the_same_seed_tells_the_same_story() {
     for seed in 0..10 {
         assert_eq!(run(seed), run(seed), "seed {seed}");
     }
+}
+
+#[test]
+fn a_slow_machine_tells_the_same_story() {
+    let told = run(SEED_OF_CANCELS).unwrap();
+    assert!(told.iter().any(|step| step.ends_with("cancelled")));
+    assert_eq!(run_on(SEED_OF_CANCELS, true), Ok(told));
 }

@@ -132,7 +132,8 @@ impl Master {
         };
         let placed = ground.place(&def, None)?;
         let links = self.open_links(&ground)?;
-        let session = Arc::new(MasterSession::new(ground, links, def, placed));
+        let session = MasterSession::new(&self.engine, ground, links, def, placed);
+        let session = Arc::new(session);
         self.sessions()
             .insert(session.handle().to_owned(), Arc::clone(&session));
         Ok((session, 0))

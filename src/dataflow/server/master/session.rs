@@ -12,7 +12,9 @@ use super::link::{DELETE, Link};
 use super::partial::PartialRuns;
 use super::plan::{Making, Material, Plans, Register, StepPlan, StepSignature, Wanted};
 use super::step::RunningStep;
+use super::stragglers::Stragglers;
 use crate::graph::{DeviceIndex, Devices, Graph, Import, Ops, Placing, extend, place};
+use rendez::engine::Engine;
 use rendez::ground::limits::{SESSION_CALLABLES_MAX, SESSION_STEPS_MAX};
 use rendez::ground::{Status, StepId, catalogue};
 use rendez_proto::tensorflow::{ConfigProto, DeviceAttributes, GraphDef};
@@ -27,6 +29,7 @@ pub(crate) struct MasterSession {
     graph: Mutex<Versioned>,
     plans: Plans,
     pub(crate) partial_runs: PartialRuns,
+    pub(super) stragglers: Stragglers,
     callables: Mutex<Callables>,
     steps: Mutex<Steps>,
     /// Milliseconds from `began` to its last use.
@@ -86,8 +89,9 @@ impl Ground {
 }
 
 impl MasterSession {
-    /// A session whose workers are ready.
+    /// A session of `engine`'s task, whose workers are ready.
     pub(super) fn new(
+        engine: &Engine,
         ground: Ground,
         links: BTreeMap<String, Arc<Link>>,
         def: GraphDef,
@@ -103,6 +107,7 @@ impl MasterSession {
             }),
             plans: Plans::default(),
             partial_runs: PartialRuns::default(),
+            stragglers: Stragglers::new(engine),
             callables: Mutex::default(),
             steps: Mutex::default(),
             used: AtomicU64::new(0),

@@ -1,8 +1,8 @@
 //! Solo: what runs graphs on a task, over an engine whose shards its owner turns, and without a control plane.
 //!
-//! For simulations: nothing here waits, starts a thread that matters to what happens, or reads a clock or dice. Steps,
-//! lines, parts and their clean-up are those of every task; what masters ask of workers over the control plane, and
-//! what blocks meanwhile, is done at once by the owner of both sides.
+//! For simulations: nothing here waits, starts a thread that matters to what happens, or reads dice or a clock but the
+//! engine's. Steps, lines, parts and their clean-up are those of every task; what masters ask of workers over the
+//! control plane, and what blocks meanwhile, is done at once by the owner of both sides.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -113,9 +113,10 @@ impl Site {
             let link = Link::over(&self.engine, &self.errands, task, handle, line);
             links.insert(task.to_string(), Arc::new(link));
         }
+        let session = MasterSession::new(&self.engine, ground, links, def, placed);
         Ok(SoloSession {
             engine: self.engine.clone(),
-            session: Arc::new(MasterSession::new(ground, links, def, placed)),
+            session: Arc::new(session),
         })
     }
 }
@@ -201,6 +202,11 @@ impl SoloSession {
             Box::new(done),
         );
         Ok(Run(run))
+    }
+
+    /// In a simulated world: gives up the parts of steps that have failed long enough ago, by the engine's clock.
+    pub fn turn(&self) {
+        self.session.stragglers.turn();
     }
 
     /// How many steps run.

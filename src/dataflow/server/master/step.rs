@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::link::Link;
 use super::plan::{StepPlan, from_worker};
 use super::session::MasterSession;
-use super::stragglers;
 use crate::kernel::Value;
 use crate::server::runner::Outcome;
 use rendez::ground::{Status, StatusGroup, StepId, Traceparent, catalogue};
@@ -124,7 +123,7 @@ impl RunningStep {
         state.stopping.get_or_insert_with(|| stopping.clone());
         drop(state);
         self.stop(&stopping);
-        stragglers::watch(self);
+        self.session.stragglers.watch(self);
     }
 
     /// True if its parts were told to stop.
@@ -210,7 +209,7 @@ impl RunningStep {
             self.finish();
         } else if let Some(status) = stopping {
             self.stop(&status);
-            stragglers::watch(self);
+            self.session.stragglers.watch(self);
         }
     }
 
