@@ -3,13 +3,9 @@
 //! Identities carry the number of the worker that made them, so a worker can name what another has made, and cannot
 //! make it up. What is dropped here is answered by nothing: a worker that says such things gets no service.
 
-use super::{Node, Peer, WIRE_MASK};
+use super::{Node, WIRE_MASK};
 use crate::id::{ForkId, WorkerId};
 use crate::message::{Body, Call, Control, Message, Outcome, Reference, Target};
-
-/// Numbers of a worker above its mark that are kept at most. A correct one has its window and its control messages
-/// under way, and moves its mark.
-const ABOVE_MAX: usize = 1 << 18;
 
 impl<P, T> Node<P, T> {
     /// Whether a worker that keeps the protocol can have sent that.
@@ -37,7 +33,7 @@ impl<P, T> Node<P, T> {
                 };
                 // Each call is after one before it, and so none after itself.
                 let has_order = after.is_none_or(|after| after < *id) && id.0 <= WIRE_MASK;
-                is_new && has_order && are_own(references) && self.has_room(from)
+                is_new && has_order && are_own(references)
             }
             Body::Reply {
                 outcome: Outcome::Value { references, .. },
@@ -47,19 +43,12 @@ impl<P, T> Node<P, T> {
             Body::Control {
                 control: Control::Proceed,
                 ..
-            } => from < self.me && !self.group.is_dynamic && self.has_room(from),
-            Body::Control { .. } => self.has_room(from),
-            Body::Hello(_) | Body::Leave | Body::Ack { .. } | Body::Reply { .. } => true,
+            } => from < self.me && !self.group.is_dynamic,
+            Body::Hello(_)
+            | Body::Leave
+            | Body::Ack { .. }
+            | Body::Reply { .. }
+            | Body::Control { .. } => true,
         }
-    }
-
-    fn has_room(&self, from: WorkerId) -> bool {
-        self.peers.get(&from).is_none_or(Peer::has_room)
-    }
-}
-
-impl<P, T> Peer<P, T> {
-    fn has_room(&self) -> bool {
-        self.seen.kept() < ABOVE_MAX
     }
 }

@@ -7,6 +7,9 @@ use crate::id::{CallId, RRefId, WorkerId};
 use crate::message::{Answer, Body, Call, Control, Fault, FaultKind, Outcome, Target};
 use crate::references::{Carrier, Wanted};
 
+/// Calls of a worker that are remembered at most that it gave up before they came.
+const REFUSED_MAX: usize = 1 << 16;
+
 /// A call of another worker that is not finished.
 #[derive(Debug)]
 pub(super) struct Serving<P> {
@@ -58,6 +61,10 @@ impl<P, T> Node<P, T> {
         };
         if rules.on(Rule::MarkSettles) {
             peer.settle(call.settled);
+        }
+        if !peer.seen.has_room(id) {
+            self.implausible += 1;
+            return self.next_in_order(from);
         }
         if !peer.seen.insert(id) && rules.on(Rule::CallsCountOnce) {
             if let (Some(after), true) = (call.after, peer.refused.contains(&id)) {
@@ -357,6 +364,15 @@ impl<P, T> Node<P, T> {
         let Some(peer) = self.peers.get_mut(&from) else {
             return;
         };
+        let cancelled = match control {
+            Control::Cancel(call) => call,
+            _ => id,
+        };
+        // Dropped, it comes again when there may be room.
+        if ![id, cancelled].iter().all(|&id| peer.seen.has_room(id)) {
+            self.implausible += 1;
+            return;
+        }
         let is_new = peer.seen.insert(id);
         if is_new && !matches!(control, Control::Probe | Control::Proceed) {
             self.activity += 1;
@@ -412,6 +428,10 @@ impl<P, T> Node<P, T> {
         }
         if peer.seen.insert(call) {
             peer.refused.insert(call);
+            if peer.refused.len() > REFUSED_MAX {
+                // Its caller has heard of it long ago.
+                peer.refused.pop_first();
+            }
             return Answer::Unseen;
         }
         if let Some(serving) = peer.serving.at_mut(call) {

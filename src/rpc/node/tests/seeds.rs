@@ -218,6 +218,8 @@ fn each_rule_switched_off_shows_harm() {
             Rule::MarkSettles => {
                 (weather.acts, weather.is_left) = (1000, false);
                 (weather.kill, weather.is_dynamic) = (0, false);
+                // Calls whose cancels come before them.
+                weather.faults.lose = 30;
             }
             Rule::ShutdownDeadline => weather.is_left = true,
             Rule::ServingBound => weather.serving = 3,

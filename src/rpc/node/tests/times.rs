@@ -130,3 +130,57 @@ fn a_message_of_a_stranger_changes_nothing() {
     script.hear(0, (WorkerId(7), 9), Body::Call(plain_call(1, 5)));
     assert!(script.serving.is_empty() && script.mail.is_empty());
 }
+
+/// The lowest number that is not over at the caller is that of the long one, whatever comes and ends behind it.
+#[test]
+fn a_call_that_runs_long_keeps_no_other_from_being_carried_out() {
+    let mut script = Script::new(2);
+    let long = script.call(0, 1, &[]);
+    script.deliver();
+    let first = script.runs(long).expect("it runs").id;
+    let last = (1 << 18) + 10;
+    let behind = |id| Call {
+        settled: first,
+        ..plain_call(id, id)
+    };
+    for id in first.0 + 1..last {
+        script.hear(1, (WorkerId(0), 1), Body::Call(behind(id)));
+        script.mail.clear();
+        if script.runs(id).is_none() {
+            panic!("call {id} is not begun");
+        }
+        script.finish(id, &[]);
+    }
+    assert_eq!(script.nodes[1].peers[&WorkerId(0)].seen.kept(), 1);
+    // Nor is it carried out again, and the long one has its answer.
+    script.mail.clear();
+    script.hear(1, (WorkerId(0), 1), Body::Call(behind(last / 2)));
+    assert!(script.runs(last / 2).is_none() && script.mail.is_empty());
+    script.finish(long, &[]);
+    script.deliver();
+    assert!(script.is_answered(long));
+}
+
+#[test]
+fn what_closes_a_gap_is_taken_of_a_peer_that_leaves_too_many() {
+    let mut script = Script::new(2);
+    let say = |script: &mut Script, id: u64, settled: u64| {
+        let call = Call {
+            settled: CallId(settled),
+            ..plain_call(id, id)
+        };
+        script.hear(1, (WorkerId(0), 1), Body::Call(call));
+        let is_begun = script.runs(id).is_some();
+        script.finish_all();
+        is_begun
+    };
+    let most = 1 << 18;
+    assert!((1..=most).all(|at| say(&mut script, 2 * at, 0)));
+    assert!(!say(&mut script, 2 * most + 2, 0), "one gap more");
+    assert_eq!(script.nodes[1].implausible, 1);
+    assert!(say(&mut script, 3, 0), "a gap is closed");
+    // A message that says what is over is believed before it is judged.
+    assert!(say(&mut script, 2 * most + 2, 0));
+    assert!(!say(&mut script, 2 * most + 4, 0));
+    assert!(say(&mut script, 2 * most + 4, 2 * most));
+}

@@ -10,8 +10,8 @@ use crate::message::{FaultKind, Outcome};
 use crate::node::{Ending, Node};
 use crate::{ForkId, references};
 
-/// Numbers of a peer that may be remembered beyond those that are under way.
-const SEEN_MAX: usize = 128;
+/// Runs of numbers of a peer, and calls of it that were given up, that may be remembered beyond what is under way.
+const SEEN_MAX: usize = 32;
 
 impl World {
     /// A worker holds a share that the owner knows: it finds the value, unless one of both has given the other up.
