@@ -153,7 +153,7 @@ impl<P, T> Node<P, T> {
 
     /// Gives a call to the driver, if nothing that it needs is missing.
     pub(super) fn try_serve(&mut self, from: WorkerId, id: CallId) {
-        let is_turn = self.peers.get(&from).is_none_or(|peer| peer.is_turn(id));
+        let is_turn = (self.peers.get_mut(&from)).is_none_or(|peer| peer.is_turn(id));
         let Some(serving) = self
             .peers
             .get_mut(&from)

@@ -173,3 +173,41 @@ fn calls_that_come_after_each_other_in_a_circle_are_dropped() {
     assert_eq!(script.nodes[1].implausible, 1);
     assert!(script.runs(wraps + 3).is_none());
 }
+
+/// A thread has 2 MiB of stack as a rule, and a caller chooses how much waits in order.
+#[test]
+fn thousands_that_are_refused_in_order_end_one_after_another() {
+    let mut script = Script::new(3);
+    script.nodes[0].limits = Limits {
+        in_order: true,
+        ..Limits::default()
+    };
+    script.nodes[1].limits = Limits::default();
+    let share = script.value(0, 2);
+    let first = script.call(0, 1, &[]);
+    script.deliver();
+    let behind: Vec<u64> = (1..4096).map(|_| script.call(0, 1, &[share])).collect();
+    let last = script.call(0, 1, &[]);
+    script.deliver();
+    // What they are given is gone before their turn comes.
+    script.lose(2);
+    let small = std::thread::Builder::new().stack_size(2 << 20);
+    let run = move || {
+        script.finish(first, &[]);
+        script.mail.retain(|mail| mail.to != 2);
+        script.deliver();
+        script.finish(last, &[]);
+        script.deliver();
+        script
+    };
+    let thread = small.spawn(run).expect("a thread");
+    let script = thread.join().expect("no panic");
+    let is_refused = |job: &u64| {
+        matches!(
+            script.ended[job],
+            Ending::Answered(Outcome::Fault(_)) | Ending::Lost(_)
+        )
+    };
+    assert!(behind.iter().all(is_refused));
+    assert!(script.is_answered(last));
+}
