@@ -314,6 +314,7 @@ impl<P, T> Node<P, T> {
         self.look_joined();
         self.tell_early(from);
         self.advance(from);
+        self.ask_anew(from);
     }
 
     fn look_joined(&mut self) {
@@ -392,7 +393,7 @@ impl<P, T> Node<P, T> {
             self.timers
                 .insert((self.now.after(self.limits.greeting), Timer::Greet(peer)));
         }
-        self.leave_without(peer);
+        self.ask_anew(peer);
     }
 
     fn forget_guest(&mut self, peer: WorkerId, status: &Status) {

@@ -162,6 +162,26 @@ fn an_answer_to_a_round_that_was_given_up_counts_in_no_other() {
     assert!((0..3).all(|at| script.left.get(&at) == Some(&Ok(()))));
 }
 
+/// It is in no round that began before it was there, and that round would wait for it.
+#[test]
+fn one_that_is_found_again_while_others_are_asked_is_asked_too() {
+    let mut script = Script::new(3);
+    script.cut(0, 2);
+    script.cut(2, 0);
+    for at in 0..3 {
+        script.turn(at, |node, now| node.leave(now, Nanos::NEVER));
+    }
+    script.pass(Duration::from_millis(1));
+    assert_eq!(script.count("probe", 0, 1), 1);
+    // Worker 1 answers when worker 2 has been heard again.
+    script.pass(Duration::from_millis(50));
+    script.deliver_if(|mail| mail.from + mail.to != 1);
+    assert_eq!(script.count("probe", 0, 2), 0);
+    script.live(Duration::from_secs(10));
+    let all = (0..3).all(|at| script.left.get(&at) == Some(&Ok(())));
+    assert!(all, "{:?}", script.nodes[0].outstanding());
+}
+
 #[test]
 fn shares_that_are_held_at_the_end_are_named_and_end() {
     let mut world = World::new(25, 2, QUIET);
