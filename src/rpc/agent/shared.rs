@@ -372,10 +372,11 @@ impl Shared {
     }
 
     pub(crate) fn name_of(&self, worker: WorkerId) -> String {
-        let workers = read(&self.workers);
-        workers
+        let known = read(&self.workers)
             .get(&worker)
-            .map(|info| info.name.clone())
+            .map(|info| info.name.clone());
+        // The desk looks at the workers while it has the guests: here they are let go before.
+        known
             .or_else(|| self.guest_name(worker))
             .unwrap_or_else(|| worker.to_string())
     }

@@ -307,3 +307,20 @@ fn no_guest_comes_to_a_worker_that_leaves() {
     stays.shutdown(LONG).expect("all leave");
     leaving.join().expect("no panic").expect("all leave");
 }
+
+/// The desk looks at the workers while it has the guests: who waits for the guests must not hold the workers.
+#[test]
+fn who_asks_for_the_name_of_a_guest_holds_no_list_of_workers() {
+    let agents = group(1, "names", &functions());
+    let shared = agents[0].shared();
+    let guests = crate::locks::lock(&shared.guests);
+    std::thread::scope(|scope| {
+        let asks = scope.spawn(|| shared.name_of(WorkerId(9)));
+        std::thread::sleep(Duration::from_millis(200));
+        let is_free = shared.workers.try_write().is_ok();
+        drop(guests);
+        assert_eq!(asks.join().expect("no panic"), "9");
+        assert!(is_free);
+    });
+    assert!(shut_down(agents).iter().all(Result::is_ok));
+}
