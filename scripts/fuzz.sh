@@ -120,7 +120,7 @@ make_seeds() {
             printf '\7\5\1\1\0\1a\2\7\10\0' >"$1/spans"
             ;;
         rpc_store)
-            printf 'rendez-rpc 2\tstatic\t2\t2\n0\tw0\t/job:a/task:0\tunix:@a\n1\tw1\t/job:a/task:1\t127.0.0.1:5\n' >"$1/file"
+            printf 'rendez-rpc 3\t2\n=\t2\t0\t0\n*\tb\t1\t0\tin\tw1\t/job:a/task:1\t127.0.0.1:5\n' >"$1/file"
             ;;
         rpc_signature)
             printf 'f((i8,Tensor,),Map<String,Vec<f32>>,Batch{images,labels,},RRef,(),) -> Option<()>' >"$1/all"

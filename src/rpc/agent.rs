@@ -551,8 +551,8 @@ pub(crate) fn step_of(group: &str) -> StepId {
 }
 
 /// How many workers the file of a group names; see [`parsers`](crate::parsers).
-pub(crate) fn parse_store(path: &std::path::Path, is_dynamic: bool) -> Result<usize, Error> {
-    let members = store::Store::new(path, is_dynamic).members()?;
+pub(crate) fn parse_store(path: &std::path::Path) -> Result<usize, Error> {
+    let members = store::Store::new(path, None).members()?;
     Ok(members.len())
 }
 

@@ -22,12 +22,12 @@ pub fn is_report(plain: &[u8]) -> bool {
     crate::spans::is_report(plain)
 }
 
-/// How many workers the file of a group names.
+/// How many workers the file of a group names, if it is a dynamic one.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn store_file(path: &Path, is_dynamic: bool) -> Result<usize, Error> {
-    parse_store(path, is_dynamic)
+pub fn store_file(path: &Path) -> Result<usize, Error> {
+    parse_store(path)
 }
 
 /// How many workers the log of a group in a store of keys names, if it is a dynamic one.

@@ -1,7 +1,7 @@
-//! The log of a group that meets through a store of keys: who came and went, in the order of the store. Pure.
+//! The log of a group: who came and went, in order. Pure.
 //!
-//! Each worker appends a line when it comes and one when it goes, which the store does in one piece; all that read the
-//! log come to the same group by it, without a lock. Lines have words with tabs between:
+//! Through a store of keys each worker appends a line when it comes and one when it goes, which the store does in one piece; all that read the
+//! log come to the same group by it, without a lock. A file has the state alone. Lines have words with tabs between:
 //!
 //! ```text
 //! + TOKEN SIZE NAME TASK ADDRESS    a worker comes; SIZE 0 is a group that grows and shrinks
@@ -17,10 +17,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use rendez::control::Address;
-use rendez::ground::TaskName;
+use rendez::ground::{TaskName, catalogue};
 
 use super::WorkerInfo;
 use super::store::{MIXED, Member};
+use crate::error::Error;
 use crate::id::{WorkerId, check_name};
 
 /// Lines beside those that the state needs, above which a log is written anew.
@@ -33,6 +34,15 @@ pub(super) enum Refusal {
     Name(String),
     /// It does not fit the group.
     Group(String),
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Name(why) => Self::of(catalogue::RPC_NAME, why),
+            Refusal::Group(why) => Self::of(catalogue::RPC_GROUP, why),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -120,14 +130,15 @@ impl Log {
         Ok(())
     }
 
-    fn come(
+    /// A worker comes: its place and its round.
+    pub(super) fn come(
         &mut self,
         token: u64,
         size: usize,
         name: &str,
         task: TaskName,
         address: Address,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(WorkerId, u64), Refusal> {
         match self.size {
             Some(has) if (has == 0) != (size == 0) => return Err(Refusal::Group(MIXED.into())),
             Some(has) if has != size => {
@@ -164,7 +175,7 @@ impl Log {
             address,
         };
         self.entries.insert(name.to_owned(), entry);
-        Ok(())
+        Ok((id, round))
     }
 
     /// One that has started again takes its former place.
@@ -207,7 +218,8 @@ impl Log {
             .filter(move |(_, entry)| entry.round == round)
     }
 
-    fn go(&mut self, token: u64) {
+    /// The worker that came with `token` goes.
+    pub(super) fn go(&mut self, token: u64) {
         let found = self
             .entries
             .iter()
@@ -259,8 +271,14 @@ impl Log {
 
     /// The same group in as few lines as it needs, if the log has many more.
     pub(super) fn compacted(&self) -> Option<String> {
-        if self.lines < LOOSE + 4 * self.entries.len() || self.entries.is_empty() {
-            return None;
+        let is_long = self.lines >= LOOSE + 4 * self.entries.len();
+        (is_long && !self.entries.is_empty()).then(|| self.text())
+    }
+
+    /// The state of the group; nothing of an empty one.
+    pub(super) fn text(&self) -> String {
+        if self.entries.is_empty() {
+            return String::new();
         }
         let size = self.size.unwrap_or_default();
         let mut text = format!("=\t{}\t{size}\t{}\n", self.next, self.round);
@@ -274,7 +292,7 @@ impl Log {
                 entry.task, entry.address
             );
         }
-        Some(text)
+        text
     }
 }
 

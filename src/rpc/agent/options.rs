@@ -234,7 +234,10 @@ impl Options {
                 return Ok((workers, None));
             }
             Meeting::Cluster(tasks) => return Ok((of_tasks(engine, name, tasks)?, None)),
-            Meeting::File { path, size } => (Place::File(Store::new(path, size.is_none())), *size),
+            Meeting::File { path, size } => {
+                let store = Store::new(path, *size);
+                (Place::File(Arc::new(store)), *size)
+            }
             Meeting::Store { address, size } => {
                 let keys = Keys::new(address, &self.group, *size);
                 (Place::Keys(Arc::new(keys)), *size)
@@ -252,7 +255,7 @@ impl Options {
             _ => None,
         };
         let address = engine.address_for(meeting.as_ref(), self.init_timeout)?;
-        let me = place.join(name, engine.task(), &address, self.init_timeout)?;
+        place.join(name, engine.task(), &address, self.init_timeout)?;
         let members = match size {
             Some(size) => place.gather(size, self.init_timeout),
             None => place.members(),
@@ -261,7 +264,7 @@ impl Options {
             Ok(members) => members,
             Err(error) => {
                 // The first failure is told.
-                let _ = place.leave(me);
+                let _ = place.leave();
                 return Err(error);
             }
         };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rendez::control::Address;
 use rendez::ground::{TaskName, catalogue};
 
-use super::log::{self, Log, Refusal};
+use super::log::{self, Log};
 use super::shared::Shared;
 use super::store::{self, Member, Store};
 use crate::error::Error;
@@ -30,7 +30,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
-    File(Store),
+    File(Arc<Store>),
     Keys(Arc<Keys>),
 }
 
@@ -70,9 +70,9 @@ impl Place {
     }
 
     /// This worker is not in the group any more.
-    pub(super) fn leave(&self, id: WorkerId) -> Result<(), Error> {
+    pub(super) fn leave(&self) -> Result<(), Error> {
         match self {
-            Self::File(store) => store.leave(id),
+            Self::File(store) => store.leave(),
             Self::Keys(keys) => keys.leave(),
         }
     }
@@ -191,8 +191,7 @@ impl Keys {
             let (bytes, log) = self.read(client)?;
             let (id, round) = match log.verdict(token) {
                 Some(Ok(place)) => place,
-                Some(Err(Refusal::Name(why))) => return Err(Error::of(catalogue::RPC_NAME, why)),
-                Some(Err(Refusal::Group(why))) => return Err(Error::of(catalogue::RPC_GROUP, why)),
+                Some(Err(refusal)) => return Err(refusal.into()),
                 None => {
                     let message = format!(
                         "worker '{name}' was started a second time, or the group's log was lost"

@@ -305,9 +305,10 @@ impl Shared {
     /// This worker is in the group no more, where that meets, and has no more guests.
     pub(super) fn leave_place(&self) {
         drop(lock(&self.offer).take());
-        let place = lock(&self.place).take();
-        if let Some(place) = place
-            && let Err(error) = place.leave(self.me)
+        // Another that does so meanwhile waits: it may start again at once.
+        let mut place = lock(&self.place);
+        if let Some(place) = place.take()
+            && let Err(error) = place.leave()
         {
             tracing::warn!(%error, "this worker stays in the group, where that meets");
         }

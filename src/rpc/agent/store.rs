@@ -1,8 +1,7 @@
 //! The file that workers meet through: who is in the group, under a lock.
 //!
-//! Its first line says how the group meets, which number comes next, and how many lines follow; each of those is a
-//! worker: its number, its name, its task and its address, with tabs between. A file that ends before that is torn, and
-//! refused.
+//! Its first line says how many lines follow, and those are the state of the group as its log has it ([`Log`]). A file
+//! that ends before that is torn, and refused.
 //!
 //! A change is a new file that takes the path when it is whole ([`Output`]), so a reader needs no lock, and one that is
 //! killed in the middle of a change leaves the file as it was. Who changes it holds a lock of the system's on the file
@@ -14,6 +13,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rendez::control::Address;
@@ -21,8 +21,10 @@ use rendez::files::Output;
 use rendez::ground::{TaskName, catalogue};
 
 use super::WorkerInfo;
+use super::log::{Log, Refusal};
 use crate::error::Error;
-use crate::id::{WorkerId, check_name};
+use crate::id::WorkerId;
+use crate::locks::lock;
 
 /// More bytes than the file of a group of 65 536 workers has.
 const BYTES_MAX: u64 = 64 << 20;
@@ -38,31 +40,27 @@ const LOCK_LOOK: Duration = Duration::from_millis(2);
 pub(super) const MIXED: &str =
     "RPC group mixes statically and dynamically initialized members which is not supported.";
 /// How the file begins: what it is, and the version of its text.
-const HEAD: &str = "rendez-rpc 2";
-const STATIC: &str = "static";
-const DYNAMIC: &str = "dynamic";
+const HEAD: &str = "rendez-rpc 3";
 
 /// A worker, and where it listens.
 pub(super) type Member = (WorkerInfo, Address);
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Store {
     path: PathBuf,
-    is_dynamic: bool,
-}
-
-#[derive(Debug, Default)]
-struct Members {
-    next: u32,
-    members: BTreeMap<WorkerId, Member>,
+    /// How many workers a static group has, zero for a dynamic one.
+    size: usize,
+    /// By which the group knows this worker, and the round it is in.
+    me: Mutex<(u64, u64)>,
 }
 
 impl Store {
-    pub(super) fn new(path: &Path, is_dynamic: bool) -> Self {
+    pub(super) fn new(path: &Path, size: Option<usize>) -> Self {
         Self {
             path: path.to_owned(),
-            is_dynamic,
+            size: size.unwrap_or(0),
+            me: Mutex::new((0, 0)),
         }
     }
 
@@ -73,13 +71,13 @@ impl Store {
         )
     }
 
-    /// Changes the members under the lock.
-    fn change<R>(&self, change: impl FnOnce(&mut Members) -> Result<R, Error>) -> Result<R, Error> {
+    /// Changes the group under the lock.
+    fn change<R>(&self, change: impl FnOnce(&mut Log) -> Result<R, Error>) -> Result<R, Error> {
         // It is given back when this returns.
         let locked = self.lock()?;
-        let mut members = self.parse(&locked)?;
-        let result = change(&mut members)?;
-        self.write(&members).map_err(|error| self.fault(error))?;
+        let mut group = self.parse(&locked)?;
+        let result = change(&mut group)?;
+        self.write(&group).map_err(|error| self.fault(error))?;
         Ok(result)
     }
 
@@ -124,30 +122,25 @@ impl Store {
         }
     }
 
-    fn read(&self) -> Result<Members, Error> {
+    fn read(&self) -> Result<Log, Error> {
         match File::open(&self.path) {
             Ok(file) => self.parse(&file),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Members::default()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Log::default()),
             Err(error) => Err(self.fault(error)),
         }
     }
 
-    fn parse(&self, file: &File) -> Result<Members, Error> {
+    fn parse(&self, file: &File) -> Result<Log, Error> {
         let mut text = String::new();
         let read = file.take(BYTES_MAX).read_to_string(&mut text);
         read.map_err(|error| self.fault(error))?;
-        let (how, members) = parse(&text).map_err(|what| self.fault(what))?;
-        let own = if self.is_dynamic { DYNAMIC } else { STATIC };
-        if how != own && !members.members.is_empty() {
-            return Err(Error::of(catalogue::RPC_GROUP, MIXED));
-        }
-        Ok(members)
+        parse(&text).map_err(|what| self.fault(what))
     }
 
-    fn write(&self, members: &Members) -> std::io::Result<()> {
-        let how = if self.is_dynamic { DYNAMIC } else { STATIC };
+    fn write(&self, group: &Log) -> std::io::Result<()> {
+        let text = group.text();
         let mut file = Output::open(&self.path)?;
-        file.write_all(show(how, members).as_bytes())?;
+        file.write_all(format!("{HEAD}\t{}\n{text}", text.lines().count()).as_bytes())?;
         // A group does not outlive its machines: to wait for the disk would cost each join some milliseconds.
         file.finish_unsynced()
     }
@@ -159,64 +152,41 @@ impl Store {
         task: &TaskName,
         address: &Address,
     ) -> Result<WorkerId, Error> {
-        self.change(|members| {
-            let before = members.members.values().find(|(info, _)| info.name == name);
-            let id = match before {
-                Some((info, _)) if info.task == *task => info.id,
-                Some((info, _)) => {
-                    let message = format!(
-                        "RPC worker name {name} is not unique: it is worker {}, the task {}",
-                        info.id, info.task
-                    );
-                    return Err(Error::of(catalogue::RPC_NAME, message));
-                }
-                None => {
-                    let id = u16::try_from(members.next).map_err(|_| {
-                        self.fault("65536 workers have joined: begin with a new file")
-                    })?;
-                    members.next += 1;
-                    WorkerId(id)
-                }
-            };
-            let info = WorkerInfo {
-                id,
-                name: name.to_owned(),
-                task: task.clone(),
-            };
-            members.members.insert(id, (info, address.clone()));
-            Ok(id)
-        })
+        let token = super::random()?;
+        let (id, round) = self.change(|group| {
+            let place = group.come(token, self.size, name, task.clone(), address.clone());
+            place.map_err(Refusal::into)
+        })?;
+        *lock(&self.me) = (token, round);
+        Ok(id)
     }
 
-    /// It is not in the group any more.
-    pub(super) fn leave(&self, id: WorkerId) -> Result<(), Error> {
-        self.change(|members| {
-            members.members.remove(&id);
+    /// It is not in the group any more. Nothing happens if it has started again meanwhile.
+    pub(super) fn leave(&self) -> Result<(), Error> {
+        let (token, _) = *lock(&self.me);
+        self.change(|group| {
+            group.go(token);
             Ok(())
         })
     }
 
-    /// Who is in the group.
+    /// Who is in a dynamic group.
     pub(super) fn members(&self) -> Result<BTreeMap<WorkerId, Member>, Error> {
-        Ok(self.read()?.members)
+        Ok(self.read()?.members(0))
     }
 
-    /// Waits until so many are in the group.
+    /// Waits until so many are in this worker's round of the group.
     pub(super) fn gather(
         &self,
         size: usize,
         patience: Duration,
     ) -> Result<BTreeMap<WorkerId, Member>, Error> {
-        let began = Instant::now();
+        let (began, (_, round)) = (Instant::now(), *lock(&self.me));
         let mut pause = FIRST_LOOK;
         loop {
-            let members = self.members()?;
+            let members = self.read()?.members(round);
             if members.len() == size {
                 return Ok(members);
-            }
-            if members.len() > size {
-                let message = format!("{} workers have joined a group of {size}", members.len());
-                return Err(Error::of(catalogue::RPC_GROUP, message));
             }
             if !patience.is_zero() && began.elapsed() > patience {
                 let names: Vec<&str> = members.values().map(|(info, _)| &*info.name).collect();
@@ -238,73 +208,27 @@ pub(super) fn incomplete(names: &[&str], size: usize, patience: Duration) -> Err
     Error::of(catalogue::RPC_INIT, message)
 }
 
-/// What the file says: how the group meets, and its workers.
-fn parse(text: &str) -> Result<(&str, Members), String> {
-    let mut lines = text.lines();
-    let mut members = Members::default();
-    let Some(head) = lines.next() else {
-        return Ok((STATIC, members));
+/// The group that the file has.
+fn parse(text: &str) -> Result<Log, String> {
+    let Some((head, state)) = text.split_once('\n') else {
+        return match text.is_empty() {
+            true => Ok(Log::default()),
+            false => {
+                Err("line 1: it is torn, or no file of a group; delete it, or name another".into())
+            }
+        };
     };
-    let words: Vec<&str> = head.split('\t').collect();
-    let [HEAD, how @ (STATIC | DYNAMIC), next, count] = words[..] else {
+    let count = head
+        .strip_prefix(HEAD)
+        .and_then(|rest| rest.strip_prefix('\t'));
+    let Some(count) = count.and_then(|count| count.parse::<usize>().ok()) else {
         return Err("line 1: it is no file of a group; delete it, or name another".into());
     };
-    let number = |word: &str| {
-        word.parse::<u32>()
-            .map_err(|_| format!("line 1: '{word}' is no number; delete it, or name another"))
-    };
-    let count = number(count)?;
-    members.next = number(next)?;
-    for (number, line) in (2..).zip(lines) {
-        let member = member(line).map_err(|what| format!("line {number}: {what}"))?;
-        members.members.insert(member.0.id, member);
-    }
-    let read = members.members.len();
-    if read != count as usize || !text.ends_with('\n') {
+    let read = state.lines().count();
+    if read != count || !text.ends_with('\n') {
         return Err(format!(
-            "it is torn: it says that {count} workers follow, and {read} do; delete it when none of the group is there"
+            "it is torn: it says that {count} lines follow, and {read} do; delete it when none of the group is there"
         ));
     }
-    Ok((how, members))
-}
-
-/// The text that [`parse`] reads.
-fn show(how: &str, members: &Members) -> String {
-    // An empty group begins again.
-    let next = if members.members.is_empty() {
-        0
-    } else {
-        members.next
-    };
-    let mut text = format!("{HEAD}\t{how}\t{next}\t{}\n", members.members.len());
-    for (info, address) in members.members.values() {
-        text.push_str(&format!(
-            "{}\t{}\t{}\t{address}\n",
-            info.id, info.name, info.task
-        ));
-    }
-    text
-}
-
-fn member(line: &str) -> Result<Member, String> {
-    let words: Vec<&str> = line.split('\t').collect();
-    let [id, name, task, address] = words[..] else {
-        return Err("it has not four words with tabs between".into());
-    };
-    let id = id
-        .parse()
-        .map_err(|_| format!("'{id}' is no worker's number"))?;
-    check_name(name).map_err(|error| error.to_string())?;
-    let task = TaskName::parse(task).map_err(|error| error.to_string())?;
-    let address = address
-        .parse::<Address>()
-        .map_err(|error| error.to_string())?;
-    Ok((
-        WorkerInfo {
-            id: WorkerId(id),
-            name: name.to_owned(),
-            task,
-        },
-        address,
-    ))
+    Log::read(state.as_bytes()).map_err(|what| format!("below line 1, {what}"))
 }

@@ -66,6 +66,7 @@ impl Seen {
     }
 
     /// How many runs of numbers are kept.
+    #[cfg(any(test, feature = "testing"))]
     pub(super) fn kept(&self) -> usize {
         self.runs.len()
     }

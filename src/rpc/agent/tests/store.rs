@@ -39,6 +39,25 @@ fn a_static_group_meets_through_a_file_and_again() {
     }
 }
 
+/// No worker waits for the others between two rounds.
+#[test]
+fn a_static_group_meets_through_a_file_again_and_again_though_its_workers_leave_one_by_one() {
+    let (engines, folder) = (engines(2, "rounds"), folder());
+    let path = &folder.path().join("group");
+    std::thread::scope(|scope| {
+        for (at, engine) in engines.iter().enumerate() {
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let options = Options::through_file(path, Some(2)).functions(one());
+                    let agent = Agent::init(engine, &format!("w{at}"), options);
+                    let agent = agent.unwrap_or_else(|error| panic!("{at}, {round}: {error}"));
+                    agent.shutdown(LONG).expect("it leaves");
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn workers_of_a_dynamic_group_come_and_go_also_the_first() {
     let (engines, folder) = (engines(3, "dynamic"), folder());
@@ -100,9 +119,9 @@ fn member(at: usize) -> (String, TaskName, Address) {
 fn a_worker_joins_though_another_that_it_has_not_heard_leaves_meanwhile() {
     let (engines, folder) = (engines(1, "leaver"), folder());
     let path = folder.path().join("group");
-    let store = Store::new(&path, true);
+    let store = Store::new(&path, None);
     let (name, task, address) = member(7);
-    let leaver = store.join(&name, &task, &address).expect("it joins");
+    store.join(&name, &task, &address).expect("it joins");
     let options = Options {
         init_timeout: Duration::from_secs(10),
         ..Options::through_file(&path, None).functions(one())
@@ -115,7 +134,7 @@ fn a_worker_joins_though_another_that_it_has_not_heard_leaves_meanwhile() {
         // It has read who is there, and waits for the other.
         std::thread::sleep(Duration::from_millis(200));
         assert!(!joiner.is_finished());
-        store.leave(leaver).expect("it leaves");
+        store.leave().expect("it leaves");
         let agent = joiner.join().expect("no panic").expect("an agent");
         agent.shutdown(LONG).expect("it leaves");
     });
@@ -127,7 +146,7 @@ fn a_worker_joins_though_another_is_dead() {
     let folder = folder();
     let path = folder.path().join("group");
     let (name, task, address) = member(8);
-    let store = Store::new(&path, true);
+    let store = Store::new(&path, None);
     store.join(&name, &task, &address).expect("it joins");
     let impatient = |config: &mut Config| config.connect_timeout = Duration::from_millis(300);
     let task = format!("/job:survivor_{}/task:0", std::process::id());
@@ -147,9 +166,29 @@ fn a_local_shutdown_takes_a_worker_out_of_the_file_though_a_handle_is_kept() {
     let agent = Agent::init(&engines[0], "w0", options).expect("an agent");
     let kept = agent.clone();
     agent.shutdown_local();
-    let members = Store::new(&path, true).members().expect("a whole file");
+    let members = Store::new(&path, None).members().expect("a whole file");
     assert!(members.is_empty(), "{members:?}");
     drop(kept);
+}
+
+/// It was held up while it left, and another life of it has its place.
+#[test]
+fn a_life_that_is_over_takes_the_next_out_of_no_file() {
+    let folder = folder();
+    let path = folder.path().join("group");
+    for size in [None, Some(1)] {
+        let (former, next) = (Store::new(&path, size), Store::new(&path, size));
+        let (name, task, address) = member(1);
+        let id = former.join(&name, &task, &address).expect("it joins");
+        let (_, _, elsewhere) = member(2);
+        let again = next.join(&name, &task, &elsewhere).expect("it joins");
+        assert_eq!(again, id);
+        former.leave().expect("it leaves");
+        let members = next.members().expect("a whole file");
+        assert_eq!(members[&id].1, elsewhere);
+        next.leave().expect("it leaves");
+        assert!(next.members().expect("a whole file").is_empty());
+    }
 }
 
 /// Names the file that the process of the test below joins and leaves again and again.
@@ -160,12 +199,12 @@ fn joins_and_leaves_until_it_is_killed() {
     let Ok(path) = std::env::var(WRITES) else {
         return;
     };
-    let store = Store::new(path.as_ref(), true);
+    let store = Store::new(path.as_ref(), None);
     for at in (1..60).cycle() {
         let (name, task, address) = member(at);
-        let id = store.join(&name, &task, &address).expect("it joins");
+        store.join(&name, &task, &address).expect("it joins");
         if at % 2 == 0 {
-            store.leave(id).expect("it leaves");
+            store.leave().expect("it leaves");
         }
     }
 }
@@ -175,7 +214,7 @@ fn joins_and_leaves_until_it_is_killed() {
 fn a_process_that_is_killed_in_the_middle_of_a_change_leaves_a_file_for_the_others() {
     let folder = folder();
     let path = folder.path().join("group");
-    let store = Store::new(&path, true);
+    let store = Store::new(&path, None);
     let (name, task, address) = member(0);
     let id = store.join(&name, &task, &address).expect("it joins");
     for kill in 0..12 {
@@ -203,7 +242,7 @@ fn a_process_that_is_killed_in_the_middle_of_a_change_leaves_a_file_for_the_othe
         let (name, task, address) = member(100 + kill);
         let new = store.join(&name, &task, &address).expect("it joins");
         assert!(!members.contains_key(&new), "{new} is another's");
-        store.leave(new).expect("it leaves");
+        store.leave().expect("it leaves");
     }
 }
 
@@ -211,7 +250,7 @@ fn a_process_that_is_killed_in_the_middle_of_a_change_leaves_a_file_for_the_othe
 fn a_file_that_is_torn_is_refused_and_stays_as_it_is() {
     let folder = folder();
     let path = folder.path().join("group");
-    let store = Store::new(&path, true);
+    let store = Store::new(&path, None);
     for at in 0..3 {
         let (name, task, address) = member(at);
         store.join(&name, &task, &address).expect("it joins");
@@ -251,19 +290,19 @@ fn no_join_is_lost_when_many_join_and_leave_at_once() {
         for at in 0..8 {
             let path = &path;
             scope.spawn(move || {
-                let store = Store::new(path, true);
+                let store = Store::new(path, None);
                 let (name, task, address) = member(at);
                 for _ in 0..10 {
                     let id = store.join(&name, &task, &address).expect("it joins");
                     let members = store.members().expect("a whole file");
                     assert_eq!(members[&id].0.name, name);
-                    store.leave(id).expect("it leaves");
+                    store.leave().expect("it leaves");
                 }
                 store.join(&name, &task, &address).expect("it joins");
             });
         }
     });
-    let members = Store::new(&path, true).members().expect("a whole file");
+    let members = Store::new(&path, None).members().expect("a whole file");
     let names: Vec<&str> = members.values().map(|(info, _)| &*info.name).collect();
     let mut sorted = names.clone();
     sorted.sort_unstable();
