@@ -22,6 +22,9 @@ pub(crate) struct Pool {
     size: usize,
     state: Mutex<State>,
     work: Condvar,
+    /// The system gives no thread.
+    #[cfg(test)]
+    pub(super) is_starved: std::sync::atomic::AtomicBool,
 }
 
 #[derive(Default)]
@@ -63,6 +66,8 @@ impl Pool {
             size: size.max(1),
             state: Mutex::default(),
             work: Condvar::new(),
+            #[cfg(test)]
+            is_starved: false.into(),
         })
     }
 
@@ -80,8 +85,19 @@ impl Pool {
         self.staff(state);
     }
 
+    /// As [`Pool::push`]; false if there is no thread, and the system gives none: then `job` is dropped.
+    pub(crate) fn offer(self: &Arc<Self>, job: Job) -> bool {
+        let state = self.state();
+        if state.threads > 0 || state.is_closed {
+            drop(state);
+            self.push(job);
+            return true;
+        }
+        self.start(state, Some(job))
+    }
+
     /// Wakes a thread, or starts one, if there is work for it.
-    fn staff(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+    fn staff(self: &Arc<Self>, state: MutexGuard<'_, State>) {
         if state.idle >= state.jobs.len() {
             drop(state);
             self.work.notify_one();
@@ -93,22 +109,35 @@ impl Pool {
             self.work.notify_one();
             return;
         }
+        // If it fails, the others do the work.
+        self.start(state, None);
+        self.work.notify_one();
+    }
+
+    /// Starts a thread, which does `first` before all else. False if the system gives none: then that is dropped.
+    fn start(self: &Arc<Self>, mut state: MutexGuard<'_, State>, first: Option<Job>) -> bool {
         state.threads += 1;
         drop(state);
         let pool = Arc::clone(self);
         let thread = std::thread::Builder::new().name(format!("rpc-{}", self.name));
-        if let Err(error) = thread.spawn(move || pool.run()) {
-            tracing::warn!(%error, "the system gives no thread for remote calls: the others do the work");
+        #[cfg(test)]
+        let thread = match self.is_starved.load(std::sync::atomic::Ordering::Relaxed) {
+            true => thread.stack_size(1 << 60),
+            false => thread,
+        };
+        let started = thread.spawn(move || pool.run(first));
+        if let Err(error) = &started {
+            tracing::warn!(%error, "the system gives no thread for remote calls");
             self.state().threads -= 1;
         }
-        self.work.notify_one();
+        started.is_ok()
     }
 
-    fn run(self: Arc<Self>) {
+    fn run(self: Arc<Self>, mut first: Option<Job>) {
         OWN.with(|own| *own.borrow_mut() = Arc::downgrade(&self));
         let mut state = self.state();
         loop {
-            if let Some(job) = state.jobs.pop_front() {
+            if let Some(job) = first.take().or_else(|| state.jobs.pop_front()) {
                 drop(state);
                 // Jobs catch the panics of functions themselves; those of observers end here.
                 if std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)).is_err() {

@@ -168,7 +168,9 @@ impl Desk {
             self.running.insert((from, id), running);
         }
         let job = move || work.run_in_pool(&body);
-        self.shared.pool.push(Box::new(job));
+        if !self.shared.pool.offer(Box::new(job)) {
+            self.done(done(Err(threadless())), now);
+        }
     }
 
     /// A worker wants the value of a reference. With observers it is given as a function gives its result; with a
@@ -219,8 +221,18 @@ impl Desk {
             let given = give(&context, value);
             context.shared.push(Command::Done(Box::new(done(given))));
         };
-        self.shared.pool.push(Box::new(job));
+        if !self.shared.pool.offer(Box::new(job)) {
+            self.done(done((Err(threadless()), None)), now);
+        }
     }
+}
+
+/// What a call comes to for which there is no thread.
+fn threadless() -> Fault {
+    Fault::new(
+        FaultKind::Busy,
+        "the system gives no thread to carry it out",
+    )
 }
 
 fn empty() -> Outcome<Payload> {

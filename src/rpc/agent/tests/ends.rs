@@ -178,3 +178,17 @@ fn a_worker_that_starts_again_takes_its_place_and_no_reference_of_before() {
     drop(theirs);
     assert!(shut_down(vec![first, second]).iter().all(Result::is_ok));
 }
+
+/// None of the pool has begun yet that could do the work instead.
+#[test]
+fn a_call_for_which_the_system_gives_no_thread_is_refused() {
+    let agents = group(2, "threadless", &functions());
+    let shared = agents[1].shared();
+    shared.pool.is_starved.store(true, Ordering::Relaxed);
+    let call = |number: u32| agents[0].rpc_sync::<u32>("w1", "number", (number,));
+    let error = call(1).unwrap_err();
+    assert_eq!(error.reason(), catalogue::RPC_BUSY, "{error}");
+    shared.pool.is_starved.store(false, Ordering::Relaxed);
+    assert_eq!(call(2).expect("a thread"), 2);
+    assert!(shut_down(agents).iter().all(Result::is_ok));
+}
