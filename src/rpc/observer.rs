@@ -8,6 +8,7 @@
 use rendez::memory::Tensor;
 
 use crate::id::WorkerId;
+use crate::value::ValueError;
 
 /// One leg of a call.
 #[derive(Clone, Copy, Debug)]
@@ -30,9 +31,13 @@ pub trait Observer: Send + Sync + 'static {
     }
 
     /// They are written: these are the tensors among them. What is returned rides along as the header.
-    fn sent(&self, leg: Leg<'_>, tensors: &[Tensor]) -> Option<Vec<u8>> {
+    ///
+    /// # Errors
+    /// Those of the observer: the leg does not go. A call fails with the reason of the error, and an answer becomes a
+    /// fault.
+    fn sent(&self, leg: Leg<'_>, tensors: &[Tensor]) -> Result<Option<Vec<u8>>, ValueError> {
         let _ = (leg, tensors);
-        None
+        Ok(None)
     }
 
     /// A leg that had this header from [`Observer::sent`] has ended at this worker, and nothing of it went to the other

@@ -7,7 +7,7 @@ use crate::autograd::{WorkerId, codec};
 use crate::tape::{Tape, Var};
 use crate::worker::{Entered, Worker, current_context, enter_nested};
 use rendez::memory::Tensor;
-use rendez_rpc::{Leg, Observer};
+use rendez_rpc::{Leg, Observer, ValueError};
 
 thread_local! {
     /// The contexts of the functions that this thread carries out.
@@ -33,9 +33,12 @@ impl Observer for Riding {
         value::begin_leaving(checked.err());
     }
 
-    fn sent(&self, leg: Leg<'_>, tensors: &[Tensor]) -> Option<Vec<u8>> {
+    fn sent(&self, leg: Leg<'_>, tensors: &[Tensor]) -> Result<Option<Vec<u8>>, ValueError> {
         let leaving = value::left();
-        let context = current_context().filter(|_| leg.function != MESSAGE)?;
+        let Some(context) = current_context().filter(|_| leg.function != MESSAGE) else {
+            return Ok(None);
+        };
+        let has_history = !leaving.is_empty();
         let tape = self.worker.engine();
         let mut vars: Vec<Var> = tensors
             .iter()
@@ -49,8 +52,12 @@ impl Observer for Riding {
         let recorded = self
             .worker
             .outgoing(context, WorkerId(leg.peer.0), &vars, leg.is_reply);
-        let (envelope, _) = recorded.ok()?;
-        envelope.map(|envelope| codec::encode_envelope(&envelope))
+        match recorded {
+            Ok((envelope, _)) => Ok(envelope.map(|envelope| codec::encode_envelope(&envelope))),
+            // Its receiver was lost while the values were written. Without eager tensors there is nothing to lose.
+            Err(status) if has_history => Err(ValueError::of(&status)),
+            Err(_) => Ok(None),
+        }
     }
 
     fn unsent(&self, _: Leg<'_>, header: &[u8]) {

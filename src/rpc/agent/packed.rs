@@ -11,7 +11,7 @@ use crate::id::WorkerId;
 use crate::message::{Reference, Standing};
 use crate::observer::Leg;
 use crate::payload::{Parts, Payload};
-use crate::value::Packer;
+use crate::value::{Packer, ValueError};
 
 /// A call that is packed.
 pub(crate) struct Packed {
@@ -50,23 +50,32 @@ impl Shared {
             .iter()
             .for_each(|observer| observer.sending(leg));
         let mut packer = Packer::default();
-        args.put(&mut packer).map_err(|error| {
+        let refused = |error: ValueError| {
             let message = format!("the arguments of '{function}' cannot travel: {error}");
             Error::of(error.reason(), message)
-        })?;
+        };
+        args.put(&mut packer).map_err(refused)?;
         let types = args.types();
-        let header = self.header(leg, &packer);
+        let header = self.header(leg, &packer).map_err(refused)?;
         self.packed(types, header, packer)
     }
 
     /// What observers want to ride along.
-    pub(crate) fn header(&self, leg: Leg<'_>, packer: &Packer) -> Option<Header> {
+    pub(crate) fn header(
+        &self,
+        leg: Leg<'_>,
+        packer: &Packer,
+    ) -> Result<Option<Header>, ValueError> {
         let observers = &self.options.observers;
         let mut header = None;
         for observer in observers {
-            header = observer.sent(leg, &packer.tensors).or(header);
+            // Dropped by an observer that refuses, it tells those before that it does not leave.
+            let bytes = observer.sent(leg, &packer.tensors)?;
+            header = bytes
+                .map(|bytes| Header::leaving(bytes, leg, observers))
+                .or(header);
         }
-        header.map(|bytes| Header::leaving(bytes, leg, observers))
+        Ok(header)
     }
 
     pub(crate) fn packed(

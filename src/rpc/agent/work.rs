@@ -265,9 +265,15 @@ fn settle(context: &Context, run: std::thread::Result<Ran>) -> (Ran, Option<Head
     let run = run.unwrap_or_else(|panic| Err(panicked(&*panic)));
     let header = match &run {
         Ok(Ended::Packed(_, packer)) => context.shared.header(context.leg(true), packer),
-        _ => None,
+        _ => Ok(None),
     };
-    (run, header)
+    match header {
+        Ok(header) => (run, header),
+        Err(error) => {
+            let message = format!("its result cannot travel: {error}");
+            (Err(Fault::new(FaultKind::Error, message)), None)
+        }
+    }
 }
 
 /// What a panic says.

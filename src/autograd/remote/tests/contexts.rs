@@ -4,6 +4,7 @@
 use super::super::link::ByCalls;
 use super::*;
 use crate::worker::Link as _;
+use rendez_rpc::{Packer, Unpacker, Value, ValueError};
 
 #[test]
 fn a_context_is_used_for_several_rounds_and_gradients_add_up() {
@@ -124,6 +125,40 @@ fn a_call_in_a_context_that_is_over_is_refused() {
     drop(scope);
     let outside: Var = agent.rpc_sync("w1", "scale", (x,)).expect("a call");
     assert!(!outside.requires_gradient());
+    group.leave();
+}
+
+/// An argument that takes long to write: its receiver is lost meanwhile.
+struct Slow(Worker<Tape>);
+
+impl Value for Slow {
+    fn name(to: &mut String) {
+        Vec::<String>::name(to);
+    }
+
+    fn put(&self, to: &mut Packer) -> Result<(), ValueError> {
+        self.0.worker_dead(crate::autograd::WorkerId(1));
+        Vec::<String>::new().put(to)
+    }
+
+    fn take(_: &mut Unpacker) -> Result<Self, ValueError> {
+        Err(ValueError::new("it is an argument only"))
+    }
+}
+
+#[test]
+fn a_call_whose_receiver_is_lost_while_it_is_written_is_refused() {
+    let group = Group::start("written", 2);
+    let (agent, worker) = (&group.agents[0], &group.workers[0]);
+    let x = worker.engine().leaf(row(&[1.0, 3.0]));
+    let scope = worker.scope().expect("a context");
+    let way = Slow(worker.clone());
+    let error = agent
+        .rpc_sync::<Var>("w1", "relay", (way, x.clone()))
+        .expect_err("it would bring no history");
+    assert_eq!(error.reason(), catalogue::AUTOGRAD_WORKER_DEAD, "{error}");
+    worker.worker_joined(crate::autograd::WorkerId(1));
+    drop(scope);
     group.leave();
 }
 

@@ -28,9 +28,9 @@ impl Observer for Scribe {
         self.note("sending", leg, "");
     }
 
-    fn sent(&self, leg: Leg<'_>, tensors: &[Tensor]) -> Option<Vec<u8>> {
+    fn sent(&self, leg: Leg<'_>, tensors: &[Tensor]) -> Result<Option<Vec<u8>>, crate::ValueError> {
         self.note("sent", leg, &tensors.len().to_string());
-        Some(format!("from {}", leg.me).into_bytes())
+        Ok(Some(format!("from {}", leg.me).into_bytes()))
     }
 
     fn receiving(&self, leg: Leg<'_>, header: Option<&[u8]>, tensors: &[Tensor]) {

@@ -22,11 +22,11 @@ fn name_of(leg: Leg<'_>) -> String {
 }
 
 impl Observer for Watcher {
-    fn sent(&self, leg: Leg<'_>, _: &[Tensor]) -> Option<Vec<u8>> {
+    fn sent(&self, leg: Leg<'_>, _: &[Tensor]) -> Result<Option<Vec<u8>>, crate::ValueError> {
         let mut given = self.given.lock().expect("no panic");
         let header = format!("header {}", given.len()).into_bytes();
         given.insert(header.clone(), name_of(leg));
-        Some(header)
+        Ok(Some(header))
     }
 
     fn unsent(&self, leg: Leg<'_>, header: &[u8]) {
@@ -213,8 +213,8 @@ fn a_leg_that_may_have_reached_the_other_end_is_not_told() {
 struct Falls;
 
 impl Observer for Falls {
-    fn sent(&self, _: Leg<'_>, _: &[Tensor]) -> Option<Vec<u8>> {
-        Some(vec![1])
+    fn sent(&self, _: Leg<'_>, _: &[Tensor]) -> Result<Option<Vec<u8>>, crate::ValueError> {
+        Ok(Some(vec![1]))
     }
 
     fn unsent(&self, _: Leg<'_>, _: &[u8]) {
