@@ -9,7 +9,7 @@ use super::rule::{Adagrad, Adam, AdamW, RmsProp, Rule, Sgd};
 pub(super) struct ParameterState<T> {
     /// Steps that were made.
     pub(super) steps: u64,
-    /// The momentum, or the mean of the gradients.
+    /// The momentum, or the mean of the gradients. Empty, as the others, for a rule that does not read it.
     pub(super) first: Vec<T>,
     /// The sum or the mean of their squares.
     pub(super) second: Vec<T>,
@@ -182,7 +182,9 @@ fn adam<T: Real>(
 ) {
     ready(&mut state.first, values, 0.0);
     ready(&mut state.second, values, 0.0);
-    ready(&mut state.third, values, 0.0);
+    if rule.amsgrad {
+        ready(&mut state.third, values, 0.0);
+    }
     let power = i32::try_from(state.steps).unwrap_or(i32::MAX);
     let unbiased = 1.0 - rule.beta1.powi(power);
     let rate = T::of(rule.lr / unbiased);
@@ -193,23 +195,24 @@ fn adam<T: Real>(
         T::of(1.0 - rule.beta2),
     );
     let (kept, eps) = (T::of(1.0 - rule.lr * shrink), T::of(rule.eps));
-    let means = state
-        .first
-        .iter_mut()
-        .zip(&mut state.second)
-        .zip(&mut state.third);
-    for ((value, gradient), ((mean, square), largest)) in values.iter_mut().zip(gradient).zip(means)
-    {
+    let means = state.first.iter_mut().zip(&mut state.second);
+    let mut largest = state.third.iter_mut();
+    for ((value, gradient), (mean, square)) in values.iter_mut().zip(gradient).zip(means) {
         *value = value.times(kept);
         let gradient = decayed(*gradient, *value);
         *mean = lerp(*mean, gradient, part);
         *square = beta2
             .times(*square)
             .plus(rest.times(gradient.times(gradient)));
-        if *square > *largest {
-            *largest = *square;
+        let mut square = *square;
+        if rule.amsgrad
+            && let Some(largest) = largest.next()
+        {
+            if square > *largest {
+                *largest = square;
+            }
+            square = *largest;
         }
-        let square = if rule.amsgrad { *largest } else { *square };
         let divisor = square.root().over(spread).plus(eps);
         *value = value.minus(rate.times(mean.over(divisor)));
     }
@@ -222,29 +225,33 @@ fn rms_prop<T: Real>(
     gradient: &[T],
     decayed: impl Fn(T, T) -> T,
 ) {
-    ready(&mut state.first, values, 0.0);
     ready(&mut state.second, values, 0.0);
-    ready(&mut state.third, values, 0.0);
+    if rule.momentum > 0.0 {
+        ready(&mut state.first, values, 0.0);
+    }
+    if rule.centered {
+        ready(&mut state.third, values, 0.0);
+    }
     let (lr, alpha, rest) = (T::of(rule.lr), T::of(rule.alpha), T::of(1.0 - rule.alpha));
     let (eps, momentum) = (T::of(rule.eps), T::of(rule.momentum));
-    let kept = state
-        .first
-        .iter_mut()
-        .zip(&mut state.second)
-        .zip(&mut state.third);
-    for ((value, gradient), ((buffer, square), mean)) in values.iter_mut().zip(gradient).zip(kept) {
+    let (mut buffers, mut means) = (state.first.iter_mut(), state.third.iter_mut());
+    for ((value, gradient), square) in values.iter_mut().zip(gradient).zip(&mut state.second) {
         let gradient = decayed(*gradient, *value);
         *square = alpha
             .times(*square)
             .plus(rest.times(gradient.times(gradient)));
-        let spread = if rule.centered {
+        let spread = if rule.centered
+            && let Some(mean) = means.next()
+        {
             *mean = lerp(*mean, gradient, rest);
             square.minus(mean.times(*mean)).root()
         } else {
             square.root()
         };
         let ratio = gradient.over(spread.plus(eps));
-        if rule.momentum > 0.0 {
+        if rule.momentum > 0.0
+            && let Some(buffer) = buffers.next()
+        {
             *buffer = momentum.times(*buffer).plus(ratio);
             *value = value.minus(lr.times(*buffer));
         } else {

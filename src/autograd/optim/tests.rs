@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::step::{ParameterState, step};
 use super::{Adagrad, Adam, AdamW, Optimizer, Parameter, RmsProp, Rule, Sgd};
 use crate::tape::Tape;
 use rendez::ground::{Shape, catalogue};
@@ -121,6 +122,36 @@ fn stepped(rule: Rule, start: Vec<f64>, gradients: &[&[f64]]) -> Vec<f64> {
         optimizer.step(&gradients).expect("a step");
     }
     parameter.var().tensor().to_vec().expect("doubles")
+}
+
+/// The lengths of what is kept of a parameter of two values.
+fn kept(rule: Rule) -> [usize; 3] {
+    let mut state = ParameterState::<f32>::default();
+    step(&rule, &mut state, &mut [1.0, 2.0], &[0.5, 0.5]);
+    [state.first.len(), state.second.len(), state.third.len()]
+}
+
+#[test]
+fn nothing_is_kept_that_no_step_reads() {
+    for amsgrad in [false, true] {
+        let adam = Adam {
+            amsgrad,
+            ..Adam::default()
+        };
+        let third = if amsgrad { 2 } else { 0 };
+        assert_eq!(kept(Rule::Adam(adam)), [2, 2, third]);
+        assert_eq!(kept(Rule::AdamW(AdamW(adam))), [2, 2, third]);
+    }
+    for (momentum, centered) in [(0.0, false), (0.9, false), (0.0, true), (0.9, true)] {
+        let rule = RmsProp {
+            momentum,
+            centered,
+            ..RmsProp::default()
+        };
+        let first = if momentum > 0.0 { 2 } else { 0 };
+        let third = if centered { 2 } else { 0 };
+        assert_eq!(kept(Rule::RmsProp(rule)), [first, 2, third]);
+    }
 }
 
 #[test]
