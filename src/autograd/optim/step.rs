@@ -2,6 +2,8 @@
 //!
 //! Arithmetic is in the type of the parameter, 32 or 64 bits, in the order of PyTorch's pseudo code.
 
+use std::ops::{Add, Div, Mul, Sub};
+
 use super::rule::{Adagrad, Adam, AdamW, RmsProp, Rule, Sgd};
 
 /// What an optimizer keeps of a parameter between steps.
@@ -18,17 +20,17 @@ pub(super) struct ParameterState<T> {
 }
 
 /// Numbers that parameters are made of.
-pub(super) trait Real: Copy + Default + PartialOrd {
+pub(super) trait Real:
+    Copy
+    + Default
+    + PartialOrd
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+{
     /// The nearest of this type.
     fn of(value: f64) -> Self;
-    /// Sum.
-    fn plus(self, other: Self) -> Self;
-    /// Difference.
-    fn minus(self, other: Self) -> Self;
-    /// Product.
-    fn times(self, other: Self) -> Self;
-    /// Quotient.
-    fn over(self, other: Self) -> Self;
     /// Square root.
     fn root(self) -> Self;
 }
@@ -39,18 +41,6 @@ macro_rules! real {
         impl Real for $type {
             fn of(value: f64) -> Self {
                 value as $type
-            }
-            fn plus(self, other: Self) -> Self {
-                self + other
-            }
-            fn minus(self, other: Self) -> Self {
-                self - other
-            }
-            fn times(self, other: Self) -> Self {
-                self * other
-            }
-            fn over(self, other: Self) -> Self {
-                self / other
             }
             fn root(self) -> Self {
                 self.sqrt()
@@ -82,7 +72,7 @@ pub(super) fn step<T: Real>(
     } else {
         let decay = T::of(decay);
         step_by(rule, state, values, gradient, |gradient, value| {
-            gradient.plus(decay.times(value))
+            gradient + decay * value
         });
     }
 }
@@ -116,9 +106,9 @@ fn lerp<T: Real>(mean: T, value: T, part: T) -> T {
     let (from, part_of_way) = if part < T::of(0.5) {
         (mean, part)
     } else {
-        (value, part.minus(T::of(1.0)))
+        (value, part - T::of(1.0))
     };
-    from.plus(part_of_way.times(value.minus(mean)))
+    from + part_of_way * (value - mean)
 }
 
 fn sgd<T: Real>(
@@ -132,7 +122,7 @@ fn sgd<T: Real>(
     let (lr, momentum) = (T::of(rule.lr), T::of(rule.momentum));
     if rule.momentum == 0.0 {
         for (value, gradient) in values.iter_mut().zip(gradient) {
-            *value = value.minus(lr.times(decayed(*gradient, *value)));
+            *value = *value - lr * decayed(*gradient, *value);
         }
         return;
     }
@@ -143,14 +133,14 @@ fn sgd<T: Real>(
         *buffer = if is_first {
             gradient
         } else {
-            momentum.times(*buffer).plus(damped.times(gradient))
+            momentum * *buffer + damped * gradient
         };
         let by = if rule.nesterov {
-            gradient.plus(momentum.times(*buffer))
+            gradient + momentum * *buffer
         } else {
             *buffer
         };
-        *value = value.minus(lr.times(by));
+        *value = *value - lr * by;
     }
 }
 
@@ -166,8 +156,8 @@ fn adagrad<T: Real>(
     let eps = T::of(rule.eps);
     for ((value, gradient), sum) in values.iter_mut().zip(gradient).zip(&mut state.second) {
         let gradient = decayed(*gradient, *value);
-        *sum = sum.plus(gradient.times(gradient));
-        *value = value.minus(lr.times(gradient.over(sum.root().plus(eps))));
+        *sum = *sum + gradient * gradient;
+        *value = *value - lr * (gradient / (sum.root() + eps));
     }
 }
 
@@ -198,12 +188,10 @@ fn adam<T: Real>(
     let means = state.first.iter_mut().zip(&mut state.second);
     let mut largest = state.third.iter_mut();
     for ((value, gradient), (mean, square)) in values.iter_mut().zip(gradient).zip(means) {
-        *value = value.times(kept);
+        *value = *value * kept;
         let gradient = decayed(*gradient, *value);
         *mean = lerp(*mean, gradient, part);
-        *square = beta2
-            .times(*square)
-            .plus(rest.times(gradient.times(gradient)));
+        *square = beta2 * *square + rest * (gradient * gradient);
         let mut square = *square;
         if rule.amsgrad
             && let Some(largest) = largest.next()
@@ -213,8 +201,8 @@ fn adam<T: Real>(
             }
             square = *largest;
         }
-        let divisor = square.root().over(spread).plus(eps);
-        *value = value.minus(rate.times(mean.over(divisor)));
+        let divisor = square.root() / spread + eps;
+        *value = *value - rate * (*mean / divisor);
     }
 }
 
@@ -237,25 +225,23 @@ fn rms_prop<T: Real>(
     let (mut buffers, mut means) = (state.first.iter_mut(), state.third.iter_mut());
     for ((value, gradient), square) in values.iter_mut().zip(gradient).zip(&mut state.second) {
         let gradient = decayed(*gradient, *value);
-        *square = alpha
-            .times(*square)
-            .plus(rest.times(gradient.times(gradient)));
+        *square = alpha * *square + rest * (gradient * gradient);
         let spread = if rule.centered
             && let Some(mean) = means.next()
         {
             *mean = lerp(*mean, gradient, rest);
-            square.minus(mean.times(*mean)).root()
+            (*square - *mean * *mean).root()
         } else {
             square.root()
         };
-        let ratio = gradient.over(spread.plus(eps));
+        let ratio = gradient / (spread + eps);
         if rule.momentum > 0.0
             && let Some(buffer) = buffers.next()
         {
-            *buffer = momentum.times(*buffer).plus(ratio);
-            *value = value.minus(lr.times(*buffer));
+            *buffer = momentum * *buffer + ratio;
+            *value = *value - lr * *buffer;
         } else {
-            *value = value.minus(lr.times(ratio));
+            *value = *value - lr * ratio;
         }
     }
 }
