@@ -1,4 +1,5 @@
-//! Layers of networks, of the operations in `ops.rs`: what PyTorch has by these names, with its formulas.
+//! Layers of networks, of the operations in `ops.rs`: what PyTorch has by these names, with its formulas,
+//! apart from the gradient of [`Var::max_pool2d`] where pixels are equal.
 //!
 //! A convolution gathers the pixels under its window for each place, and is one matrix product then ("im2col":
 //! Chellapilla, Puri, Simard: "High performance convolutional neural networks for document processing", 2006).
@@ -123,7 +124,9 @@ impl Var {
         product.reshape(&dims(&[n, height, width, outputs])?)
     }
 
-    /// The largest pixel under each window, by channel.
+    /// The largest pixel under each window, by channel. Its gradient goes to all that are the largest in equal parts, as
+    /// that of [`Var::max`]; PyTorch's goes to the first of them alone. So a training on images with equal pixels under
+    /// a window has other gradients there.
     ///
     /// # Errors
     /// As [`conv2d`](Self::conv2d). Padding is refused: zeros could be the largest.

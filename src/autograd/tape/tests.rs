@@ -372,6 +372,22 @@ fn of_layers() {
     });
 }
 
+#[test]
+fn pixels_that_are_equally_large_share_the_gradient_of_their_window() {
+    let tape = Tape::new().expect("memory");
+    let x = tape.leaf(tensor(&[1, 2, 2, 1], vec![1.0, 1.0, 0.0, 0.0]));
+    let window = Window {
+        size: [2, 2],
+        stride: [2, 2],
+        padding: Padding::Valid,
+    };
+    let largest = x.max_pool2d(window).expect("it fits");
+    let gradients = tape.backward(&largest.total().expect("a sum"));
+    let gradient = &gradients.expect("a pass")[&x.leaf_id().expect("a leaf")];
+    let shared = gradient.to_vec::<f64>().expect("doubles");
+    assert_eq!(shared, [0.5, 0.5, 0.0, 0.0]);
+}
+
 /// Against the sum that defines it.
 #[test]
 fn a_convolution_is_the_sum_that_it_should_be() {
