@@ -8,6 +8,7 @@
 //! - TOKEN                           it goes
 //! = NEXT SIZE ROUND                 the state at a time, in place of all lines before: then for each worker
 //! * TOKEN ID ROUND IN NAME TASK ADDRESS
+//! ! TOKEN KIND WHY                  and for each that was refused since the state before, which may not have read it
 //! ```
 //!
 //! A static group meets again and again, in *rounds*: a worker that comes again after its round is over belongs to the
@@ -26,6 +27,10 @@ use crate::id::{WorkerId, check_name};
 
 /// Lines beside those that the state needs, above which a log is written anew.
 const LOOSE: usize = 512;
+
+/// Kinds of refusals, as words of a line.
+const NAME: &str = "name";
+const GROUP: &str = "group";
 
 /// Why a worker is not in the group.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,6 +72,8 @@ pub(super) struct Log {
     entries: BTreeMap<String, Entry>,
     /// Those that were refused, and why.
     refused: BTreeMap<u64, Refusal>,
+    /// Those that were refused before the last state.
+    refused_before: BTreeMap<u64, Refusal>,
     lines: usize,
 }
 
@@ -124,6 +131,14 @@ impl Log {
                     address,
                 };
                 self.entries.insert(name.to_owned(), entry);
+            }
+            ["!", token, kind, why] => {
+                let refusal = match kind {
+                    NAME => Refusal::Name(why.into()),
+                    GROUP => Refusal::Group(why.into()),
+                    _ => return Err(format!("'{kind}' is no kind of refusal")),
+                };
+                self.refused_before.insert(hex(token)?, refusal);
             }
             _ => return Err("it is no line of a group".into()),
         }
@@ -246,7 +261,8 @@ impl Log {
 
     /// The place of the worker that came with `token`, its round, or why it has none; `None` if it is not in the log.
     pub(super) fn verdict(&self, token: u64) -> Option<Result<(WorkerId, u64), Refusal>> {
-        if let Some(refusal) = self.refused.get(&token) {
+        let before = || self.refused_before.get(&token);
+        if let Some(refusal) = self.refused.get(&token).or_else(before) {
             return Some(Err(refusal.clone()));
         }
         let entry = self
@@ -291,6 +307,13 @@ impl Log {
                 "*\t{token:x}\t{id}\t{round}\t{is_in}\t{name}\t{}\t{}",
                 entry.task, entry.address
             );
+        }
+        for (token, refusal) in &self.refused {
+            let (kind, why) = match refusal {
+                Refusal::Name(why) => (NAME, why),
+                Refusal::Group(why) => (GROUP, why),
+            };
+            let _ = writeln!(text, "!\t{token:x}\t{kind}\t{why}");
         }
         text
     }
@@ -422,6 +445,23 @@ mod tests {
         }
     }
 
+    /// Another may write the log anew before one that is refused has read it.
+    #[test]
+    fn a_refusal_is_told_once_more_when_the_log_is_written_anew() {
+        let other = "+\tb\t0\ta\t/job:z/task:0\t127.0.0.1:1\n".to_owned();
+        let mut lines = vec![plus(1, 0, "a"), plus(2, 0, "b")];
+        lines.extend((0..600).flat_map(|at| [goes(20 + at), plus(21 + at, 0, "b")]));
+        lines.extend([other, plus(12, 3, "c")]);
+        let log = read(&lines);
+        let short = log.compacted().expect("it is long");
+        let again = Log::read(short.as_bytes()).expect("a log");
+        for token in [11, 12] {
+            assert!(matches!(again.verdict(token), Some(Err(_))), "{short}");
+            assert_eq!(again.verdict(token), log.verdict(token));
+        }
+        assert!(!again.text().contains('!'), "and not for ever");
+    }
+
     #[test]
     fn a_line_that_is_none_is_named() {
         for line in [
@@ -430,6 +470,7 @@ mod tests {
             "-\tx\n",
             "=\t1\t2\n",
             "*\t1\n",
+            "!\t1\tnone\twhy\n",
             "+\t1\t1\ta b\t/job:a/task:0\tx:1\n",
             "=\t1\t2\t18446744073709551615\n",
             "*\t1\t0\t18446744073709551615\tin\tz\t/job:a/task:0\t127.0.0.1:1\n",
