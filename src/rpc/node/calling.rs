@@ -73,9 +73,7 @@ pub struct NewCall<P, T> {
 
 impl<P, T> Node<P, T> {
     /// Calls. Exactly one [`Output::Ended`] follows.
-    ///
-    /// What is returned names it, for [`Node::cancel_call`]; `None` if it has ended already, or waits for the window.
-    pub fn call(&mut self, now: Nanos, to: WorkerId, call: NewCall<P, T>) -> Option<CallId> {
+    pub fn call(&mut self, now: Nanos, to: WorkerId, call: NewCall<P, T>) {
         self.now = now;
         self.references.at(now);
         let NewCall {
@@ -106,13 +104,15 @@ impl<P, T> Node<P, T> {
                 at: to,
                 ending,
             });
-            return None;
+            return;
         }
         if let Some(rref) = self.makes_own(to, &target) {
             self.references.pin_owned(rref);
         }
         let (window, waiting) = (self.limits.window, self.limits.waiting);
-        let peer = self.peers.get_mut(&to)?;
+        let Some(peer) = self.peers.get_mut(&to) else {
+            return;
+        };
         self.waited += 1;
         let call = Waiting {
             serial: self.waited,
@@ -139,7 +139,7 @@ impl<P, T> Node<P, T> {
                 at: to,
                 ending: Ending::Busy,
             });
-            return None;
+            return;
         }
         // Those that wait are looked at when a call ends, and when the worker is there.
         self.references.pin(&call.references);
@@ -148,7 +148,6 @@ impl<P, T> Node<P, T> {
                 .insert((call.deadline, Timer::Waiting(to, call.serial)));
         }
         peer.waiting.push_back(call);
-        None
     }
 
     /// The value here that a call from here makes: it stays until the call has come, whatever becomes of its handle.
@@ -177,9 +176,11 @@ impl<P, T> Node<P, T> {
         });
     }
 
-    fn start(&mut self, to: WorkerId, mut call: Waiting<P, T>) -> Option<CallId> {
+    fn start(&mut self, to: WorkerId, mut call: Waiting<P, T>) {
         let now = self.now;
-        let peer = self.peers.get_mut(&to)?;
+        let Some(peer) = self.peers.get_mut(&to) else {
+            return;
+        };
         let id = peer.next;
         peer.next.0 += 1;
         let kind = match call.target {
@@ -233,7 +234,6 @@ impl<P, T> Node<P, T> {
                 payload: call.payload,
             }),
         );
-        Some(id)
     }
 
     /// Calls that waited for the window may go.
@@ -292,12 +292,6 @@ impl<P, T> Node<P, T> {
         if let Some(id) = id {
             self.give_up(to, id, Ending::Cancelled);
         }
-    }
-
-    /// The program gives up the call that [`Node::call`] has named so.
-    pub fn cancel_call(&mut self, now: Nanos, to: WorkerId, id: CallId) {
-        self.now = now;
-        self.give_up(to, id, Ending::Cancelled);
     }
 
     pub(super) fn give_up(&mut self, to: WorkerId, id: CallId, ending: Ending<P>) {
