@@ -246,9 +246,7 @@ impl<R: Value> Pending<R> {
     pub fn then(mut self, then: impl FnOnce(Result<R, Error>) + Send + 'static) {
         let ticket = Arc::clone(&self.ticket);
         ticket.slot.then(Box::new(move || {
-            self.is_over = true;
-            let answer = self.ticket.slot.take();
-            then(self.unpack(answer));
+            then(self.taken());
         }));
     }
 
@@ -258,15 +256,8 @@ impl<R: Value> Pending<R> {
     /// What the function failed with, at its worker; `RPC_TIMEOUT`, `RPC_CANCELLED`, `PEER_LOST` and others, if the
     /// call has no answer. In a shard's own thread, which would wait for itself, `WAIT_IN_SHARD`.
     pub fn wait(mut self) -> Result<R, Error> {
-        if !self.ticket.slot.is_filled() {
-            super::context::may_wait()?;
-            if !self.shared.wait(&self.ticket.slot, None) {
-                return Err(Error::local(crate::error::shut_down()));
-            }
-        }
-        self.is_over = true;
-        let answer = self.ticket.slot.take();
-        self.unpack(answer)
+        self.look(None)?;
+        self.taken()
     }
 
     /// Blocks this thread for at most `patience`; the call goes on if it is not over then.
@@ -274,17 +265,18 @@ impl<R: Value> Pending<R> {
     /// # Errors
     /// Itself, if the time is over; else as [`Pending::wait`].
     pub fn wait_for(mut self, patience: Duration) -> Result<Result<R, Error>, Self> {
-        if !self.ticket.slot.is_filled() {
-            if let Err(error) = super::context::may_wait() {
-                return Ok(Err(error));
-            }
-            if !self.shared.wait(&self.ticket.slot, Some(patience)) {
-                return Err(self);
-            }
+        match self.look(Some(patience)) {
+            Ok(true) => Ok(self.taken()),
+            Ok(false) => Err(self),
+            Err(error) => Ok(Err(error)),
         }
+    }
+
+    /// The outcome of a call that has ended.
+    fn taken(&mut self) -> Result<R, Error> {
         self.is_over = true;
         let answer = self.ticket.slot.take();
-        Ok(self.unpack(answer))
+        self.unpack(answer)
     }
 
     fn unpack(&self, answer: Option<CallAnswer>) -> Result<R, Error> {
