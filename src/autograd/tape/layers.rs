@@ -124,9 +124,9 @@ impl Var {
         product.reshape(&dims(&[n, height, width, outputs])?)
     }
 
-    /// The largest pixel under each window, by channel. Its gradient goes to all that are the largest in equal parts, as
-    /// that of [`Var::max`]; PyTorch's goes to the first of them alone. So a training on images with equal pixels under
-    /// a window has other gradients there.
+    /// The largest pixel under each window, by channel. Its gradient goes to all that are the largest in equal parts,
+    /// as that of [`Var::max`]; PyTorch's goes to the first of them alone. So a training on images with equal pixels
+    /// under a window has other gradients there.
     ///
     /// # Errors
     /// As [`conv2d`](Self::conv2d). Padding is refused: zeros could be the largest.

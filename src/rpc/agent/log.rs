@@ -1,7 +1,8 @@
 //! The log of a group: who came and went, in order. Pure.
 //!
-//! Through a store of keys each worker appends a line when it comes and one when it goes, which the store does in one piece; all that read the
-//! log come to the same group by it, without a lock. A file has the state alone. Lines have words with tabs between:
+//! Through a store of keys each worker appends a line when it comes and one when it goes, which the store does in one
+//! piece; all that read the log come to the same group by it, without a lock. A file has the state alone. Lines have
+//! words with tabs between:
 //!
 //! ```text
 //! + TOKEN SIZE NAME TASK ADDRESS    a worker comes; SIZE 0 is a group that grows and shrinks

@@ -78,7 +78,8 @@ impl<P, T> Node<P, T> {
         self.is_sending = is_sending;
     }
 
-    /// A worker is gone meanwhile, or is there: the one who asks may have been it, or have waited for it, or must ask it.
+    /// A worker is gone meanwhile, or is there: the one who asks may have been it, or have waited for it, or must ask
+    /// it.
     pub(super) fn ask_anew(&mut self, peer: WorkerId) {
         if let Phase::Leaving(leaving) = &mut self.phase {
             leaving.round.remove(&peer);
