@@ -26,6 +26,13 @@ impl Seen {
 
     /// Notes `id`; false if it has come before, or is over.
     pub(super) fn insert(&mut self, id: CallId) -> bool {
+        // Most often it is the next number.
+        if let Some(mut newest) = self.runs.last_entry()
+            && newest.get().checked_add(1) == Some(id.0)
+        {
+            newest.insert(id.0);
+            return true;
+        }
         if self.has(id) {
             return false;
         }
