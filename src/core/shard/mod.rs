@@ -184,8 +184,8 @@ pub struct Shard {
     /// Tasks that have not ended, and that only its own thread may run.
     bound: usize,
     /// Arrivals taken from one port in the next turn: as many as a port had in this one, so that what comes alone is
-    /// answered before more is looked for; one, while they bring what tasks wait for, so that the next of a key finds its
-    /// task waiting again and need not be parked, which costs more than a turn.
+    /// answered before more is looked for; one, while they bring what tasks wait for, so that the next of a key finds
+    /// its task waiting again and need not be parked, which costs more than a turn.
     burst: usize,
     /// A port had as many as were taken: if it is so in the next turn too, there is more, and all is taken.
     is_full: bool,
