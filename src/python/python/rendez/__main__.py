@@ -23,8 +23,8 @@ def main() -> None:
     program = find()
     if program is None:
         print(
-            "rendez: this installation has no `rendez` command, as one that was built from the source distribution "
-            "has none: install a wheel, or run `cargo install --path .` in a checkout of rendez",
+            "rendez: this package was built without the `rendez` command: in a checkout of rendez run "
+            "`COMMAND=1 scripts/python.sh wheel` and install that wheel, or run `cargo install --path .`",
             file=sys.stderr,
         )
         sys.exit(127)
