@@ -82,7 +82,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .unwrap_or_default();
     writeln!(
         std::io::stdout(),
-        "{name} serves at {address}; end its input to leave"
+        "{name} serves until its input ends (Ctrl-D), at {address}"
     )?;
     std::io::stdin().lines().for_each(drop);
     drop(held);
