@@ -127,7 +127,7 @@ pack() {
     install -m 755 "$binary" "$folder/rendez"
     write_pages "$binary" "$folder/man/man1" "$folder/completions/rendez.bash" "$folder/completions/_rendez" \
         "$folder/completions/rendez.fish"
-    install -m 644 LICENSE README.md CHANGELOG.md "$here/rendez.service" "$here/rendez.sysusers" "$folder"
+    install -m 644 LICENSE "$here/README.md" CHANGELOG.md "$here/rendez.service" "$here/rendez.sysusers" "$folder"
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$out/.build" -cf - "$name" |
         gzip -n -9 >"$out/$name.tar.gz"
     echo "$out/$name.tar.gz: $(stat -c %s "$out/$name.tar.gz") bytes, the command $(stat -c %s "$folder/rendez")"
@@ -179,7 +179,7 @@ part_deb() {
     write_pages "$binary" "$root/usr/share/man/man1" "$root/usr/share/bash-completion/completions/rendez" \
         "$root/usr/share/zsh/vendor-completions/_rendez" "$root/usr/share/fish/vendor_completions.d/rendez.fish"
     gzip -n -9 "$root"/usr/share/man/man1/*.1
-    install -D -m 644 README.md "$root/usr/share/doc/rendez/README.md"
+    install -D -m 644 "$here/README.md" "$root/usr/share/doc/rendez/README.md"
     install -D -m 644 "$here/debian/copyright" "$root/usr/share/doc/rendez/copyright"
     gzip -n -9 -c CHANGELOG.md >"$root/usr/share/doc/rendez/changelog.gz"
     find "$root" -type d -exec chmod 755 {} +
