@@ -43,7 +43,7 @@ const SHOWN_MAX: usize = 4096;
 /// Options of `call`.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct CallArgs {
-    /// Whom: a task of the cluster or of `[peers]`, or an address (host:port, unix:@name).
+    /// Which to ask: a task of the cluster or of `[peers]`, or an address (host:port, unix:@name).
     #[arg(value_name = "TASK|ADDRESS")]
     pub whom: String,
     /// The function; without one, print those that there are.

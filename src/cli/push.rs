@@ -40,7 +40,7 @@ pub struct PushArgs {
     /// Files of weights (safetensors), indices of models in several files, or folders of such; without any, a small
     /// real model that the program carries.
     pub files: Vec<PathBuf>,
-    /// Who takes it: a task as which `rendez pull` runs, now or later.
+    /// The task that takes it, under whose name `rendez pull` runs, now or later.
     #[arg(long, value_name = "TASK")]
     pub to: String,
     /// How long the other task may take to come, and to take a piece; instead of connect_timeout.

@@ -78,7 +78,7 @@ pub struct RunArgs {
     /// files_root names, or else the working folder.
     #[arg(long, value_name = "FOLDER", conflicts_with = "on")]
     pub files: Option<PathBuf>,
-    /// Run the step so often, and print how long it took; what is fetched is that of the last.
+    /// Run the step this many times, and print how long that took; what is fetched is that of the last.
     #[arg(long, value_name = "COUNT", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub repeat: u64,
