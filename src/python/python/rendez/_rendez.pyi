@@ -105,7 +105,7 @@ class Engine:
         paged: bool = False,
         device: str = "cpu",
     ) -> TensorMut:
-        """Memory of the engine's to write a value to, of f32 unless `dtype` says otherwise.
+        """The engine's memory to write a value to, of f32 unless `dtype` says otherwise.
 
         What is sent in it is not copied, and a peer of this machine reads it where it lies. `paged` gives it pages of
         its own, which receivers may map to write to them; it is for large values. On a `device`, as `cuda:0`, libraries
@@ -174,9 +174,9 @@ class Step:
     ) -> None:
         """Hands a value over, and never waits for its receiver.
 
-        Memory of Python's is copied to the engine's once, so it may be changed at once; `bytes`, which nothing can
+        Python's memory is copied to the engine's once, so it may be changed at once; `bytes`, which nothing can
         change, are read where they lie. `copy=False` has all memory read where it lies: it must not change until
-        `on_release` is called, on the main thread or another that calls rendez. Tensors of the engine's are never
+        `on_release` is called, on the main thread or another that calls rendez. The engine's tensors are never
         copied here; a `TensorMut` is gone then. If this raises it can be sent again, and not be written any more.
 
         An array on a CUDA device is copied on that device, behind the work of its stream, and this waits for the copy.
@@ -283,15 +283,15 @@ class Tensor:
     def release(self) -> None:
         """Gives the memory back. Views of it stay valid until they are gone."""
     def numpy(self) -> Any:
-        """A view as an array of NumPy's, which is not writable."""
+        """A view as a NumPy array, which is not writable."""
     def torch(self, *, writable: Literal["private", "copy"] = "private") -> Any:
-        """As a tensor of PyTorch's, which may be written, as all of them; no write reaches the sender.
+        """As a PyTorch tensor, which may be written to, as all of them; no write reaches the sender.
 
         `private` maps the pages of a value that owns its pages, and else copies.
         """
     def tolist(self) -> Any: ...
     def item(self) -> Any:
-        """The only element, as a number of Python's."""
+        """The only element, as a Python number."""
     def tobytes(self) -> bytes: ...
     def strings(self) -> list[bytes]:
         """The strings of a tensor of strings, in row-major order."""
@@ -339,9 +339,9 @@ class TensorMut:
         """The value, written no more: it may be sent any number of times. Views must be gone; this is gone then."""
     def release(self) -> None: ...
     def numpy(self) -> Any:
-        """A view as an array of NumPy's, which may be written."""
+        """A view as a NumPy array, which may be written to."""
     def torch(self) -> Any:
-        """A view as a tensor of PyTorch's."""
+        """A view as a PyTorch tensor."""
     def tolist(self) -> Any: ...
     def __len__(self) -> int: ...
     def __enter__(self) -> Self: ...
