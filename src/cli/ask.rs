@@ -24,7 +24,7 @@ use rendez_proto::services::{ConnectedReply, ConnectedRequest};
 /// Options of `ping`.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct PingArgs {
-    /// Which to ask: tasks of the cluster or of `[peers]`, or addresses (host:port, unix:@name); without any, all tasks.
+    /// Which to ask: tasks of the cluster or of `[peers]`, or addresses (host:port, unix:@name); without any, all.
     #[arg(value_name = "TASK|ADDRESS")]
     pub whom: Vec<String>,
     /// How often.
@@ -38,7 +38,7 @@ pub struct PingArgs {
 /// Options of `explain`, `pending` and `stat`.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct QuestionArgs {
-    /// Which to ask: tasks of the cluster or of `[peers]`, or addresses (host:port, unix:@name); without any, all tasks.
+    /// Which to ask: tasks of the cluster or of `[peers]`, or addresses (host:port, unix:@name); without any, all.
     #[arg(value_name = "TASK|ADDRESS")]
     pub whom: Vec<String>,
     /// The rest.
