@@ -186,7 +186,7 @@ pub enum Command {
 /// Options of `demo`.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct DemoArgs {
-    /// A file of weights (safetensors); without one, a small real model that the program carries.
+    /// A file of weights (safetensors); without one, a small real model built into the program.
     pub file: Option<PathBuf>,
     /// One JSON object a line for each tensor, then one for the whole.
     #[arg(long)]
@@ -275,7 +275,7 @@ pub struct BenchArgs {
     /// How long each size is measured.
     #[arg(long, value_name = "TIME", value_parser = units::positive_duration, default_value = "1s")]
     pub duration: Duration,
-    /// Measure each size so many times, and show the median run and the spread of all.
+    /// Measure each size this many times, and show the median run and the spread of all.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
     /// How long each size runs before it is measured.
@@ -291,7 +291,7 @@ pub struct BenchArgs {
     /// Write every byte in place before each send, and read every byte in place at the receiver.
     #[arg(long)]
     pub touch: bool,
-    /// With --transport local: keep so many values parked, and receive them at random.
+    /// With --transport local: keep this many values parked, and receive them at random.
     #[arg(long, value_name = "COUNT")]
     pub parked: Option<u64>,
     /// Check every byte that arrives.

@@ -53,7 +53,7 @@ pub struct DumpArgs {
     /// Write a timeline for Chrome's or Perfetto's viewer (ui.perfetto.dev); a new file is for its owner alone.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Only what is of this step.
+    /// Only events of this step.
     #[arg(long)]
     pub step: Option<u64>,
     /// At most so many events are listed: the last ones.

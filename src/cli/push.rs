@@ -38,7 +38,7 @@ does the push end well.";
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct PushArgs {
     /// Files of weights (safetensors), indices of models in several files, or folders of such; without any, a small
-    /// real model that the program carries.
+    /// real model built into the program.
     pub files: Vec<PathBuf>,
     /// The task that takes it, under whose name `rendez pull` runs, now or later.
     #[arg(long, value_name = "TASK")]
@@ -57,7 +57,7 @@ pub struct PushArgs {
 /// Options of `pull`.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct PullArgs {
-    /// Who has it: a task as which `rendez push` runs, now or later.
+    /// The task that has it, under whose name `rendez push` runs, now or later.
     #[arg(long, value_name = "TASK")]
     pub from: String,
     /// Write what comes here: the path of one file, or a folder for several. A device, a FIFO or /dev/stdout is written

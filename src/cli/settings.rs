@@ -103,7 +103,7 @@ impl Args for SettingArgs {
                     .long("job")
                     .value_name("JOB")
                     .requires("task")
-                    .help("The job of which --task is the number"),
+                    .help("The job in which --task is the number of this task"),
             );
         let flag = |setting: &'static Setting| {
             let check = move |text: &str| {

@@ -91,7 +91,7 @@ pub struct DigitsArgs {
     /// What the first weights and the order of the digits depend on.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub seed: u64,
-    /// Kill a worker so long after training began, and start it again; training goes on at least until it is back.
+    /// Kill a worker this long after training began, and start it again; training goes on at least until it is back.
     #[arg(long, value_name = "TIME", value_parser = units::positive_duration)]
     pub kill_worker_at: Option<Duration>,
     /// Keep the variables in this folder, every second and at the end.
