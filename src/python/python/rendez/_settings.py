@@ -1,4 +1,4 @@
-"""Settings as a table of Python's, written as the engine reads them: TOML."""
+"""Settings as a Python table, written as the engine reads them: TOML."""
 
 import json
 import os

@@ -20,7 +20,7 @@ _CODES = {
 
 
 def numpy(tensor: Any) -> Any:
-    """A view as an array of NumPy's; of `bf16` by the package ml_dtypes."""
+    """A view as a NumPy array; of `bf16` by the package ml_dtypes."""
     import numpy as np
 
     # By a memoryview, which raises what is wrong; NumPy would make an array of one object.
@@ -42,7 +42,7 @@ def array(tensor: Any, dtype: Any, copy: bool | None) -> Any:
 
 
 def torch_copy(torch: Any, tensor: Any) -> Any:
-    """A copy as a tensor of PyTorch's, which may be written."""
+    """A copy as a PyTorch tensor, which may be written to."""
     return torch.from_dlpack(_Copied(tensor))
 
 
@@ -82,7 +82,7 @@ def _bytes(tensor: Any) -> bytes:
 
 
 def tolist(tensor: Any) -> Any:
-    """The elements as numbers of Python's, in lists of lists as the shape has them."""
+    """The elements as Python numbers, in lists of lists as the shape has them."""
     values = _flat(tensor)
     shape = tensor.shape
     if not shape:
@@ -100,7 +100,7 @@ def _empty(shape: tuple[int, ...]) -> list[Any]:
 
 
 def item(tensor: Any) -> Any:
-    """The only element, as a number of Python's."""
+    """The only element, as a Python number."""
     values = _flat(tensor)
     if len(values) != 1:
         raise ValueError(f"a tensor of {len(values)} elements is no single number")

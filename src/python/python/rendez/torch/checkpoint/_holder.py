@@ -273,7 +273,7 @@ class Holder:
 
 
 def copied(engine, tensor):
-    """A tensor of torch's, copied once to the engine's memory."""
+    """A PyTorch tensor, copied once to the engine's memory."""
     held, into = _words.room(engine, tensor.shape, tensor.dtype)
     into.copy_(tensor)
     del into
