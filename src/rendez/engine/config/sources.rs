@@ -3,7 +3,9 @@
 //! The only part of the settings that reads anything from the system.
 
 use std::collections::BTreeMap;
+use std::fs::Metadata;
 use std::io::Read;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::layers::{UNNAMED, hint, of_service};
@@ -15,7 +17,7 @@ use crate::ground::limits::CLUSTER_TEXT_BYTES_MAX;
 use crate::ground::{Status, TaskName};
 
 /// Names the file; if it is set, the usual places are not looked at.
-const FILE_VARIABLE: &str = "RENDEZ_CONFIG_FILE";
+pub(super) const FILE_VARIABLE: &str = "RENDEZ_CONFIG_FILE";
 
 /// Variables that begin as settings do and are none: the file's name, those of builds and tests, and where PyTorch's
 /// backends find the library.
@@ -80,7 +82,12 @@ impl Sources {
     pub fn load(self) -> Result<Loaded, Status> {
         self.check_texts()?;
         let mut config = Config::new(UNNAMED);
-        let file = self.find().map(|path| read(&path)).transpose()?;
+        let file = match self.named() {
+            Some(path) => Some(read(&path, Whose::Any)?),
+            None => (self.find())
+                .map(|path| read(&path, Whose::Own))
+                .transpose()?,
+        };
         if let Some(file) = &file {
             config.apply_toml(&file.text, &file.path)?;
         }
@@ -121,20 +128,23 @@ impl Sources {
         }
     }
 
-    /// The first of the places there is.
+    /// A variable that is set to something.
+    fn variable(&self, name: &str) -> Option<&String> {
+        self.environment.get(name).filter(|value| !value.is_empty())
+    }
+
+    /// The file that `--config` names, or else its variable.
+    fn named(&self) -> Option<PathBuf> {
+        let by_variable = || self.variable(FILE_VARIABLE).map(PathBuf::from);
+        self.file.clone().or_else(by_variable)
+    }
+
+    /// The first of the usual places there is.
     fn find(&self) -> Option<PathBuf> {
-        let named = |name: &str| self.environment.get(name).filter(|value| !value.is_empty());
-        if let Some(file) = self
-            .file
-            .clone()
-            .or_else(|| named(FILE_VARIABLE).map(PathBuf::from))
-        {
-            return Some(file);
-        }
-        let home = named("HOME").map(|home| Path::new(home).join(".config/rendez/config.toml"));
+        let home = self.variable("HOME");
         let usual = [
             Some("rendez.toml".into()),
-            home,
+            home.map(|home| Path::new(home).join(".config/rendez/config.toml")),
             Some("/etc/rendez/config.toml".into()),
         ];
         usual.into_iter().flatten().find(|path| path.is_file())
@@ -207,7 +217,8 @@ impl Config {
     /// Settings that only a server takes are named in the log: an engine alone does without.
     ///
     /// # Errors
-    /// `InvalidArgument` names the file or variable, the key, and what would be right.
+    /// `InvalidArgument` names the file or variable, the key, and what would be right; or the file that is found and
+    /// not named, and that a user other than this one and root owns or may write to.
     pub fn load() -> Result<Self, Status> {
         let loaded = Sources::of_process().load()?;
         for warning in &loaded.warnings {
@@ -220,11 +231,29 @@ impl Config {
     }
 }
 
+/// Whose file is obeyed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// Every user's: who runs the program named it.
+    Any,
+    /// This user's and root's, that no other user may write to: a folder that is worked in may be anyone's.
+    Own,
+}
+
 /// Reads a file that is a configuration by its size.
-fn read(path: &Path) -> Result<cluster::File, Status> {
+fn read(path: &Path, whose: Whose) -> Result<cluster::File, Status> {
     let unreadable =
         |why: &dyn std::fmt::Display| invalid(format!("cannot read {}: {why}", path.display()));
-    let file = std::fs::File::open(path).map_err(|error| unreadable(&error))?;
+    let mut options = std::fs::File::options();
+    if whose == Whose::Own {
+        // Another user may have put a pipe where the file was seen.
+        options.custom_flags(libc::O_NONBLOCK);
+    }
+    let file = (options.read(true).open(path)).map_err(|error| unreadable(&error))?;
+    if whose == Whose::Own {
+        let found = file.metadata().map_err(|error| unreadable(&error))?;
+        check_owner(path, &found)?;
+    }
     let mut text = String::new();
     let mut some = file.take(CLUSTER_TEXT_BYTES_MAX as u64 + 1);
     some.read_to_string(&mut text)
@@ -236,4 +265,22 @@ fn read(path: &Path) -> Result<cluster::File, Status> {
     }
     let path = path.display().to_string();
     Ok(cluster::File { path, text })
+}
+
+/// Refuses the file of another user, and one that others may write to. A group with its owner's number is the owner's
+/// own.
+fn check_owner(path: &Path, found: &Metadata) -> Result<(), Status> {
+    let (owner, group, mode) = (found.uid(), found.gid(), found.mode() & 0o7777);
+    let own = rustix::process::geteuid().as_raw();
+    let is_open = mode & 0o002 != 0 || mode & 0o020 != 0 && group != owner;
+    let (what, mend) = match owner == own || owner == 0 {
+        true if !is_open => return Ok(()),
+        true => ("may be changed by other users", "chmod go-w it".to_owned()),
+        false => ("is another user's", format!("chown it to user {own}")),
+    };
+    Err(invalid(format!(
+        "the file of settings {} {what}: its owner is user {owner}, its group {group}, its mode {mode:03o}. \
+         Settings decide which code runs here: read it, and {mend}, or name it by --config or {FILE_VARIABLE}",
+        path.display()
+    )))
 }

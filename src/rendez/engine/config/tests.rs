@@ -1,7 +1,10 @@
 //! Settings: every row of the table by each way it can be given, which source wins, and what is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
+use super::sources::FILE_VARIABLE;
 use super::*;
 
 /// A value of each setting that is not its default, as a file would have it.
@@ -363,6 +366,49 @@ fn wrong_values_say_where_and_what_would_be_right() {
             .message()
             .contains("CLUSTER_TEXT_BYTES_MAX")
     );
+}
+
+/// What is found may lie in a folder of another user, and can name a library that is loaded.
+#[test]
+fn a_file_that_is_found_is_this_users_or_roots_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join(".config/rendez/config.toml");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, "mailbox = 7").unwrap();
+    let path = file.to_str().unwrap();
+    let load = |variable: &str, value: &str| {
+        let sources = Sources {
+            environment: environment(&[(variable, value)]),
+            ..Sources::default()
+        };
+        sources.load().map(|loaded| loaded.config.mailbox)
+    };
+    let found = || load("HOME", home.path().to_str().unwrap());
+    let set = |mode: u32| std::fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+    let owner = std::fs::metadata(&file).unwrap().uid();
+    let refused = |owner: u32, mode: &str, mend: &str| {
+        let status = found().unwrap_err();
+        assert_eq!(status.reason(), catalogue::CONFIG);
+        for part in [path, &format!("user {owner},"), mode, mend, FILE_VARIABLE] {
+            assert!(status.message().contains(part), "{part} in {status}");
+        }
+        assert_eq!(load(FILE_VARIABLE, path).unwrap(), 7, "it was named");
+    };
+    for mode in [0o666, 0o602] {
+        set(mode);
+        refused(owner, &format!("mode {mode:03o}"), "chmod go-w");
+    }
+    set(0o644);
+    assert_eq!(found().unwrap(), 7);
+    // Only root can give a file away.
+    if rustix::process::geteuid().is_root() {
+        set(0o664);
+        std::os::unix::fs::chown(&file, Some(owner), Some(12_345)).unwrap();
+        refused(owner, "mode 664", "chmod go-w");
+        set(0o644);
+        std::os::unix::fs::chown(&file, Some(12_345), None).unwrap();
+        refused(12_345, "mode 644", &format!("chown it to user {owner}"));
+    }
 }
 
 #[test]
