@@ -14,7 +14,7 @@ use crate::cluster::{ClusterSpec, HostPort};
 use crate::control::{Address, RuntimeKind};
 use crate::drive::{Driver, PollPolicy};
 use crate::engine::DeviceUse;
-use crate::ground::units;
+use crate::ground::{TaskName, units};
 use crate::memory::HugePages;
 
 /// A kind of value, for settings of type `T`.
@@ -337,17 +337,22 @@ impl Codec<Vec<usize>> for Cores {
     }
 }
 
-/// Peers of a later layer come to those that are there.
+/// Peers of a later layer come to those that are there, and take the place of those of the same task. Keys are names in
+/// full where they name a task: a name has several spellings.
 impl Codec<BTreeMap<String, Address>> for Peers {
     fn expects() -> String {
         "a table of addresses by task, or \"/job:a/task:0=unix:@name,…\"".into()
     }
 
     fn read(into: &mut BTreeMap<String, Address>, value: &Value) -> Result<(), String> {
+        let mut layer = BTreeMap::new();
         let mut add = |task: &str, at: &str| {
             let address = at.parse().map_err(|error| format!("{task}: {error}"))?;
-            into.insert(task.to_owned(), address);
-            Ok::<(), String>(())
+            let task = TaskName::parse(task).map_or_else(|_| task.to_owned(), |it| it.to_string());
+            match layer.insert(task.clone(), address) {
+                None => Ok(()),
+                Some(_) => Err(format!("{task} is named twice")),
+            }
         };
         match value {
             Value::Table(table) => {
@@ -363,6 +368,7 @@ impl Codec<BTreeMap<String, Address>> for Peers {
             }
             _ => return Err(String::new()),
         }
+        into.append(&mut layer);
         Ok(())
     }
 

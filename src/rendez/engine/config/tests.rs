@@ -11,7 +11,7 @@ use super::*;
 const OTHERS: &[(&str, &str)] = &[
     ("task", "\"/job:w/task:3\""),
     ("listen", "\"unix:@x\""),
-    ("peers", "{ \"/job:a/task:0\" = \"unix:@a\" }"),
+    ("peers", "{ \"/job:a/replica:0/task:0\" = \"unix:@a\" }"),
     ("shards", "2"),
     ("cores", "[0, 3]"),
     ("share_cores", "true"),
@@ -79,7 +79,7 @@ const OTHERS: &[(&str, &str)] = &[
 fn bare(value: &str) -> String {
     match value {
         "[0, 3]" => "0,3".into(),
-        "{ \"/job:a/task:0\" = \"unix:@a\" }" => "/job:a/task:0=unix:@a".into(),
+        "{ \"/job:a/replica:0/task:0\" = \"unix:@a\" }" => "/job:a/task:0=unix:@a".into(),
         other => other.trim_matches('"').to_owned(),
     }
 }
@@ -322,6 +322,10 @@ fn wrong_values_say_where_and_what_would_be_right() {
             &["listen = \"nowhere\"", "host:port", "unix:"],
         ),
         ("peers = { a = 7 }", &["a: no text"]),
+        (
+            "peers = \"/job:a/task:0=unix:@1,/job:a/replica:0/task:0=unix:@2\"",
+            &["/job:a/replica:0/task:0", "twice"],
+        ),
         ("[peers]\n\"/job:a/task:0\" = \"x\"", &["/job:a/task:0"]),
         ("[cluster]\nps = [\"a\"]", &["\"a\" as a host-port pair."]),
         ("root = \"a\"", &["\"a\" as a host-port pair."]),
@@ -427,6 +431,18 @@ fn peers_of_several_layers_come_together() {
         .map(|(task, at)| format!("{task}={at}"))
         .collect();
     assert_eq!(peers, ["a=unix:@1", "b=unix:@3", "c=unix:@4"]);
+    let [short, full] = ["/job:a/task:0", "/job:a/replica:0/task:0"];
+    for (first, second) in [(short, full), (full, short)] {
+        let mut spelled = default_config();
+        let file = format!("[peers]\n\"{first}\" = \"unix:@old\"");
+        spelled.apply_toml(&file, "f").unwrap();
+        let variable = format!("{second}=unix:@new");
+        spelled
+            .apply_env(|name| (name == "RENDEZ_PEERS").then(|| variable.clone()))
+            .unwrap();
+        let new = "unix:@new".parse().unwrap();
+        assert_eq!(spelled.peers, BTreeMap::from([(full.to_owned(), new)]));
+    }
     let mut cores = default_config();
     cores
         .apply_env(|name| (name == "RENDEZ_CORES").then(|| "0,2-4".into()))
