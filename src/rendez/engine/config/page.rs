@@ -50,7 +50,8 @@ const HEAD: &str = "# Configuration
 
 <!-- Made from `config/table.rs` by `rendez config reference`; a test compares the two. -->
 
-A setting comes from the first of these that has it:
+A setting comes from the first of these that has it. `peers` come from all of them; each has the address that the first
+of them gives it:
 
 1. a flag of the command, as `--shards 2`
 2. a variable of the environment, as `RENDEZ_SHARDS=2`; one that is set to nothing counts as not set
