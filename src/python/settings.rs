@@ -21,7 +21,7 @@ pub(crate) fn config_of(
         Some(path) => {
             let mut sources = Sources::of_process();
             sources.file = Some(path.extract::<PathBuf>()?);
-            sources.load().map_err(Failure::from)?.config
+            sources.load().map_err(Failure::from)?.told()
         }
         None => Config::load().map_err(Failure::from)?,
     };

@@ -157,7 +157,7 @@ fn config_show_is_a_configuration_and_says_where_values_come_from() {
         (&"park".into(), &"--poll".into())
     );
     assert_eq!(
-        (&of("insecure")["value"], &of("drain_timeout")["taker"]),
+        (&of("insecure")["value"], &of("protocol")["taker"]),
         (&true.into(), &"server".into())
     );
     assert_eq!(of("lease")["origin"], "default");

@@ -110,7 +110,7 @@ pub struct Config {
     pub port: u16,
     /// The subdomain of a Kubernetes job's pods.
     pub subdomain: Option<String>,
-    /// How tasks speak, as `auto`, `tcp` or `grpc+verbs`. Taken by the server, as all that follow.
+    /// How tasks speak, as `auto`, `tcp` or `grpc+verbs`. Taken by the server alone.
     pub protocol: String,
     /// The path that peers must be reached by.
     pub require: Require,

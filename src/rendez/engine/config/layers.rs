@@ -117,13 +117,13 @@ impl Config {
         }
     }
 
-    /// Settings that were loaded and that only a server takes.
-    pub(super) fn for_servers(&self) -> impl Iterator<Item = (&'static Setting, &Origin)> {
+    /// Settings that were loaded and that an engine alone does not take.
+    pub(super) fn beyond_an_engine(&self) -> impl Iterator<Item = (&'static Setting, &Origin)> {
         let loaded =
             |setting: &'static Setting| Some((setting, &self.origins.0.get(setting.key)?.0));
         SETTINGS
             .iter()
-            .filter(|setting| setting.taker == Taker::Server)
+            .filter(|setting| setting.taker != Taker::Engine)
             .filter_map(loaded)
     }
 

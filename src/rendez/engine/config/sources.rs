@@ -180,6 +180,23 @@ impl Sources {
 }
 
 impl Loaded {
+    /// The settings, for an engine that is in no cluster: the log is told what is odd in them, and which of them such
+    /// an engine does not take.
+    #[must_use]
+    pub fn told(self) -> Config {
+        for warning in &self.warnings {
+            tracing::warn!("{warning}");
+        }
+        for (setting, origin) in self.config.beyond_an_engine() {
+            tracing::warn!(
+                %origin,
+                "`{}` is for the tasks of a cluster (`rendez serve`, `Server`), and means nothing to an engine alone",
+                setting.key
+            );
+        }
+        self.config
+    }
+
     /// What the cluster's resolvers look at: what flags say, then the environment, then the file.
     ///
     /// # Errors
@@ -214,20 +231,13 @@ impl Config {
     /// The settings of the first file there is of `RENDEZ_CONFIG_FILE`, `./rendez.toml`,
     /// `~/.config/rendez/config.toml` and `/etc/rendez/config.toml`, with `RENDEZ_*` variables over them.
     ///
-    /// Settings that only a server takes are named in the log: an engine alone does without.
+    /// The log is told what is odd, as [`Loaded::told`] says.
     ///
     /// # Errors
     /// `InvalidArgument` names the file or variable, the key, and what would be right; or the file that is found and
     /// not named, and that a user other than this one and root owns or may write to.
     pub fn load() -> Result<Self, Status> {
-        let loaded = Sources::of_process().load()?;
-        for warning in &loaded.warnings {
-            tracing::warn!("{warning}");
-        }
-        for (setting, origin) in loaded.config.for_servers() {
-            tracing::warn!(%origin, "`{}` is taken by servers, and means nothing to an engine alone", setting.key);
-        }
-        Ok(loaded.config)
+        Ok(Sources::of_process().load()?.told())
     }
 }
 

@@ -27,12 +27,12 @@ pub struct Setting {
     show: fn(&Config) -> String,
 }
 
-/// Which part takes a setting. Setting one that no part takes logs a warning.
+/// Which part takes a setting. An engine alone logs a warning of those that it does not take.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Taker {
     /// Every engine.
     Engine,
-    /// The resolvers of the cluster.
+    /// The resolvers of the cluster: an engine alone is in none.
     Cluster,
     /// A server: an engine alone does without.
     Server,
@@ -221,7 +221,8 @@ settings! {
         "Bounds how long receives wait for a lost peer. Over TCP, a peer that has not answered for 5/8 of this time is \
          reconnected; after 5/4 it is given up; receives that wait for it fail within 1.5 times this time. The death \
          of a process on this machine is noticed at once.";
-    drain_timeout: Time drain_timeout, Server, "How long a stop waits for what is on its way.";
+    drain_timeout: Time drain_timeout, Engine,
+        "How long a stop waits for what is on its way. To an engine of Rust or C the program says it at the stop.";
     tcp_user_timeout: Time tcp_user_timeout, Engine,
         "How long sent bytes may stay unacknowledged before a connection is given up.";
     // ── RDMA ────────────────────────────────────────────────────────────────────────────────────────────────────

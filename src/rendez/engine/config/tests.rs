@@ -278,16 +278,17 @@ fn what_the_program_sets_is_its_own() {
     config.shards = 5;
     assert_eq!(config.origin(setting), Origin::Code);
     let mut server = default_config();
-    assert_eq!(server.for_servers().count(), 0);
-    server
-        .apply_toml("drain_timeout = \"1s\"\ninsecure = true", "f")
-        .unwrap();
+    assert_eq!(server.beyond_an_engine().count(), 0);
+    let text =
+        "protocol = \"tcp\"\ndrain_timeout = \"1s\"\ninsecure = true\n[cluster]\nps = [\"a:1\"]";
+    server.apply_toml(text, "f").unwrap();
     assert_eq!(
         server
-            .for_servers()
+            .beyond_an_engine()
             .map(|(setting, _)| setting.key)
             .collect::<Vec<_>>(),
-        ["drain_timeout"]
+        ["cluster", "protocol"],
+        "an engine alone does without them, and without no other"
     );
 }
 
