@@ -5,9 +5,10 @@ use std::ffi::{CString, c_char, c_void};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use rendez::engine::{Loaded, Sources};
 use rendez::ground::{catalogue, faults};
 use rendez::mail::forks;
-use rendez::{Address, Code, Config, Engine, Status, StepId};
+use rendez::{Address, Code, Engine, Status, StepId};
 
 use super::key::CKey;
 use super::receive::Receiver;
@@ -64,17 +65,15 @@ pub(crate) unsafe extern "C" fn engine_start(
     engine: *mut *mut CEngine,
 ) -> *mut CStatus {
     answer(|| {
-        let config = if settings.is_null() {
-            Config::load()?
+        let loaded = if settings.is_null() {
+            Sources::of_process().load()?
         } else {
-            let mut config = Config::new("");
             // SAFETY: the header's contract is that of `text`.
-            config.apply_toml(unsafe { text(settings, "settings") }?, "settings")?;
-            config.check()?;
-            config
+            let settings = unsafe { text(settings, "settings") }?;
+            over(Loaded::default(), settings)?
         };
         // SAFETY: the header's contract is that of `start`.
-        unsafe { start(config, engine) }
+        unsafe { start(loaded, engine) }
     })
 }
 
@@ -85,23 +84,28 @@ pub(crate) unsafe extern "C" fn engine_start_over(
     answer(|| {
         // SAFETY: the header's contract is that of `text`.
         let settings = unsafe { text(settings, "settings") }?;
-        let mut config = Config::load()?;
-        config.apply_toml(settings, "settings")?;
-        config.check()?;
+        let loaded = over(Sources::of_process().load()?, settings)?;
         // SAFETY: the header's contract is that of `start`.
-        unsafe { start(config, engine) }
+        unsafe { start(loaded, engine) }
     })
+}
+
+/// Lets a TOML text override what was found.
+fn over(mut found: Loaded, settings: &str) -> Result<Loaded, Status> {
+    found.config.apply_toml(settings, "settings")?;
+    found.config.check()?;
+    Ok(found)
 }
 
 /// Starts an engine, and gives C its handle.
 ///
 /// # Safety
 /// As [`put_new`].
-unsafe fn start(config: Config, engine: *mut *mut CEngine) -> Result<(), Status> {
+unsafe fn start(settings: Loaded, engine: *mut *mut CEngine) -> Result<(), Status> {
     if engine.is_null() {
         return Err(argument("`engine` is NULL"));
     }
-    let made = CEngine::of(Engine::start(config)?);
+    let made = CEngine::of(Engine::start(settings.told())?);
     // SAFETY: the caller's contract is that of `put_new`.
     unsafe { put_new(engine, made, "engine") }
 }

@@ -38,6 +38,21 @@ fn the_header_is_what_the_sources_say() {
     );
 }
 
+/// Settings that name no task have the task of the configuration page.
+#[test]
+fn an_engine_needs_no_settings() {
+    let (api, mut engine) = (api(), null_mut());
+    let settings = c"shards = 1\nshare_cores = true\n".as_ptr();
+    // SAFETY: a text, and room for a handle.
+    let status = unsafe { (api.engine_start)(settings, &raw mut engine) };
+    assert_eq!(reason(status), "");
+    // SAFETY: a handle of this library, and the name of its task.
+    let task = unsafe { CStr::from_ptr((api.engine_task)(engine)) };
+    assert_eq!(task, c"/job:local/replica:0/task:0");
+    // SAFETY: a handle of this library, used for the last time.
+    unsafe { (api.engine_free)(engine) };
+}
+
 /// The size that version 1 has had since its first release, and where each of its functions lies: it only ever grows.
 #[test]
 fn the_table_only_grows() {
@@ -111,7 +126,6 @@ unsafe extern "C" fn count(context: *mut c_void) {
     unsafe { *context.cast::<u32>() += 1 };
 }
 
-/// Lent memory is given back once: when the tensor is gone, and at once when it is refused.
 #[test]
 fn what_c_writes_is_aligned_however_short_it_is() {
     let (api, engine, mut made) = (api(), started(), Vec::new());
@@ -135,6 +149,7 @@ fn what_c_writes_is_aligned_however_short_it_is() {
     unsafe { (api.engine_free)(engine) };
 }
 
+/// Lent memory is given back once: when the tensor is gone, and at once when it is refused.
 #[test]
 fn lent_memory_comes_back_once() {
     let (api, engine, key) = (api(), started(), key(c"x"));

@@ -141,7 +141,7 @@ struct Line {
 }
 
 fn json(loaded: &Loaded) -> String {
-    let defaults = Config::new("/job:local/task:0");
+    let defaults = Config::default();
     // As text the value is TOML, and has its type there.
     let value = |shown: String| {
         let table: toml::Table = format!("value = {shown}").parse().ok()?;

@@ -111,7 +111,7 @@ impl Args for SettingArgs {
                 if setting.key == "task" && !is_number && TaskName::parse(text).is_err() {
                     return Err(TASK_FORMS.to_owned());
                 }
-                let mut config = Config::new("/job:local/task:0");
+                let mut config = Config::default();
                 match config.apply_flag(setting, text) {
                     Ok(()) => Ok(text.to_owned()),
                     Err(status) => Err(status.message().to_owned()),

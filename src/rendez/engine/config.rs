@@ -150,6 +150,13 @@ pub struct Config {
 /// The path that peers must be reached by.
 pub use crate::control::PathWish as Require;
 
+/// The usual settings of a process that is given no name: the task `/job:local/task:0`.
+impl Default for Config {
+    fn default() -> Self {
+        Self::new("/job:local/task:0")
+    }
+}
+
 impl Config {
     /// True if TLS is set, or half of it, which is refused later.
     pub(crate) fn has_tls(&self) -> bool {

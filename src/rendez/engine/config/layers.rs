@@ -112,7 +112,7 @@ impl Config {
         match self.origins.0.get(setting.key) {
             Some((origin, then)) if *then == shown => origin.clone(),
             Some(_) => Origin::Code,
-            None if setting.show(&Self::new(UNNAMED)) == shown => Origin::Default,
+            None if setting.show(&Self::default()) == shown => Origin::Default,
             None => Origin::Code,
         }
     }
@@ -158,9 +158,6 @@ pub(super) fn of_service(name: &str, text: &str) -> String {
          enableServiceLinks: false in the pod's spec"
     )
 }
-
-/// The task of a process without a name.
-pub(super) const UNNAMED: &str = "/job:local/task:0";
 
 /// `; did you mean …?`, if any of `known` is near.
 pub(super) fn hint<'a>(

@@ -5,14 +5,13 @@
 use std::fmt::Write;
 
 use super::Config;
-use super::layers::UNNAMED;
 use super::table::{SETTINGS, Taker};
 
 /// The page, as Markdown.
 #[must_use]
 pub fn reference_page() -> String {
     let mut page = String::from(HEAD);
-    let defaults = Config::new(UNNAMED);
+    let defaults = Config::default();
     for (taker, title) in TITLES {
         let _ = write!(
             page,

@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::table::Setting;
-use super::{Config, invalid, layers::UNNAMED};
+use super::{Config, invalid};
 use crate::ground::limits::{
     ARENA_BYTES_MAX, ARENA_SEGMENT_BYTES_MAX, BODY_MAX, BYTES_MIN, CLUSTER_TASKS_MAX,
     DEVICE_PINNED_BYTES_MIN, FAILURE_DETECTION_MIN_MS, INLINE_LEAST, MAILBOX_MAX,
@@ -214,7 +214,7 @@ pub(super) fn check(config: &Config) -> Result<(), Status> {
             continue;
         };
         if let Some(why) = range.complaint(config) {
-            let default = setting.show(&Config::new(UNNAMED));
+            let default = setting.show(&Config::default());
             let default = match default.as_str() {
                 "" => "leave it out".to_owned(),
                 default => format!("leave it out, which is {default}"),
@@ -255,6 +255,6 @@ mod tests {
         ranges.sort_unstable();
         assert_eq!(numbers, ranges);
         assert!(RANGES.iter().all(|range| range.least < range.most));
-        check(&Config::new(UNNAMED)).expect("defaults are in their ranges");
+        check(&Config::default()).expect("defaults are in their ranges");
     }
 }

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::layers::{UNNAMED, hint, of_service};
+use super::layers::{hint, of_service};
 use super::table::{SETTINGS, Setting};
 use super::{Config, Origin, invalid};
 use crate::cluster::variables::{PORT, SERVICE_HOST, is_service_link};
@@ -44,8 +44,8 @@ pub struct Sources {
     pub unreadable: Vec<String>,
 }
 
-/// Settings as they were found.
-#[derive(Clone, Debug)]
+/// Settings as they were found; by default none were.
+#[derive(Clone, Debug, Default)]
 pub struct Loaded {
     /// The settings.
     pub config: Config,
@@ -81,7 +81,7 @@ impl Sources {
     /// `InvalidArgument` names the file with its line, the variable or the flag, and what would be right.
     pub fn load(self) -> Result<Loaded, Status> {
         self.check_texts()?;
-        let mut config = Config::new(UNNAMED);
+        let mut config = Config::default();
         let file = match self.named() {
             Some(path) => Some(read(&path, Whose::Any)?),
             None => (self.find())

@@ -85,7 +85,7 @@ fn bare(value: &str) -> String {
 }
 
 fn default_config() -> Config {
-    Config::new("/job:local/task:0")
+    Config::default()
 }
 
 fn environment(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -460,6 +460,16 @@ fn the_reference_page_is_that_of_the_table() {
     assert!(
         include_str!("../CONFIG.md") == reference_page().replace("verbs, toy or", "verbs or"),
         "CONFIG.md is stale: write it anew with `rendez config reference > src/rendez/engine/CONFIG.md`"
+    );
+}
+
+#[test]
+fn a_task_that_names_none_is_told_with_its_setting() {
+    let status = crate::engine::Engine::start(Config::new("worker")).unwrap_err();
+    assert_eq!(status.reason(), catalogue::DEVICE_MALFORMED);
+    assert!(
+        status.message().starts_with("task = \"worker\": "),
+        "{status}"
     );
 }
 
