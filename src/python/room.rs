@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use rendez::ground::catalogue;
-use rendez::{DType, Path, Received, Status, TensorMeta};
+use rendez::{DType, Engine, Path, Received, Status, TensorMeta};
 
 use super::errors::argument;
 use super::source::Source;
@@ -14,6 +14,8 @@ pub(crate) struct Into {
     source: Source,
     /// It is plain bytes in a row, which take a value of any type that is short enough.
     is_plain: bool,
+    /// What copies from devices.
+    engine: Engine,
 }
 
 /// What came.
@@ -26,7 +28,8 @@ pub(crate) struct Filled {
 }
 
 impl Into {
-    pub(crate) fn of(given: &Bound<'_, PyAny>) -> PyResult<Self> {
+    /// Of an engine's receive.
+    pub(crate) fn of(given: &Bound<'_, PyAny>, engine: Engine) -> PyResult<Self> {
         let source = Source::of(given)?.ok_or_else(|| {
             argument("`out` should have the buffer protocol or DLPack, and be writable")
         })?;
@@ -36,6 +39,7 @@ impl Into {
         Ok(Self {
             is_plain: source.meta.dtype == DType::U8 && source.meta.shape.rank() <= 1,
             source,
+            engine,
         })
     }
 
@@ -59,7 +63,7 @@ impl Into {
         }
         let room = self.source.bytes_mut().unwrap_or_default();
         Ok(Filled {
-            len: received.copy_into(room)?,
+            len: self.engine.copy_into(received, room)?,
             meta,
             path: received.path,
             is_dead: received.is_dead,

@@ -132,7 +132,7 @@ impl Step {
         out: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<Py<Recv>> {
-        self.receive(py, key, timeout, Some(Into::of(out)?))
+        self.receive(py, key, timeout, Some(Into::of(out, self.engine.clone())?))
     }
 
     /// Ends the step with an error everywhere.

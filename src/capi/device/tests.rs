@@ -121,6 +121,28 @@ fn until(is_so: impl Fn() -> bool) {
     }
 }
 
+/// A value that lies on a device is copied to memory of the host by its receiver.
+fn into_memory(to: *mut CEngine, key: *mut CKey, written: &[u8]) {
+    let (mut room, mut meta, mut size) = (vec![0_u8; written.len() + 1], meta(0), 0);
+    for (len, outcome) in [(written.len() - 1, "RECV_ROOM"), (room.len(), "")] {
+        // SAFETY: handles of the library's, memory of so many bytes, and room for what is said of the value.
+        let status = unsafe {
+            (api().recv_into)(
+                to,
+                5,
+                key,
+                u64::MAX,
+                room.as_mut_ptr().cast(),
+                len,
+                &raw mut meta,
+                &raw mut size,
+            )
+        };
+        assert_eq!(reason(status), outcome);
+    }
+    assert_eq!((size, &room[..size]), (written.len(), written));
+}
+
 #[test]
 fn an_array_of_a_device_is_handed_over_there() {
     let played = Played::load();
@@ -152,6 +174,8 @@ fn an_array_of_a_device_is_handed_over_there() {
             let (device, copied, size) = place(copy);
             assert_eq!((device, size), (0, LEN));
             assert_ne!(copied, address);
+            let mut again = null_mut();
+            fine((api().tensor_clone)(copy, &raw mut again));
             fine((api().send)(from, 5, key, copy, u64::MAX));
             let mut value = Value::NONE;
             fine((api().recv)(to, 5, key, u64::MAX, &raw mut value));
@@ -160,11 +184,14 @@ fn an_array_of_a_device_is_handed_over_there() {
             let mut here = null_mut();
             if is_in_place {
                 fine((api().tensor_order)(to, value.tensor, 0, reader));
+                fine((api().send)(from, 5, key, again, u64::MAX));
+                into_memory(to, key, &written);
                 let mut data = null();
                 let mut size = 0;
                 let refused = (api().tensor_data)(value.tensor, &raw mut data, &raw mut size);
                 assert_eq!(reason(refused), "TENSOR_DEVICE");
             } else {
+                (api().tensor_free)(again);
                 let mut there = null_mut();
                 fine((api().tensor_to_device)(
                     to,

@@ -204,7 +204,7 @@ pub(crate) fn dead_value() -> Status {
 }
 
 /// A value does not fit the caller's memory.
-pub(crate) fn room_short(needed: usize, room: usize) -> Status {
+pub fn room_short(needed: usize, room: usize) -> Status {
     Status::of(
         reason::RECV_ROOM,
         format!("the value has {needed} bytes, and the memory to copy it to {room}"),

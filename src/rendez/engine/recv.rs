@@ -137,7 +137,8 @@ impl Recv {
     /// Blocks this thread until the value is here, and copies its bytes to the beginning of `room`.
     ///
     /// It is one copy, made by this thread: no other thread ever writes to `room`, which is the caller's alone again
-    /// when this returns, whatever it returns. The memory that the value came in goes back to its sender or the engine.
+    /// when this returns, whatever it returns. A device's bytes go by way of the engine's memory. The memory that the
+    /// value came in goes back to its sender or the engine.
     ///
     /// ```
     /// use rendez::engine::{Config, Engine};
@@ -159,10 +160,10 @@ impl Recv {
     /// ```
     ///
     /// # Errors
-    /// As [`Recv::wait`]; and as [`Received::copy_into`], and then the value goes back to the front of its key.
+    /// As [`Recv::wait`]; and as [`Engine::copy_into`], and then the value goes back to the front of its key.
     pub fn wait_into(mut self, room: &mut [u8]) -> Result<Filled, Status> {
         let handed = self.wait_for()?;
-        match handed.received.copy_into(room) {
+        match self.engine.copy_into(&handed.received, room) {
             Ok(len) => Ok(Filled {
                 meta: handed.received.tensor.meta(),
                 len,

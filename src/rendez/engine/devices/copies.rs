@@ -10,9 +10,10 @@ use std::sync::atomic::Ordering;
 
 use super::loans::check;
 use super::{EngineDevices, lock};
-use crate::engine::Inner;
 use crate::engine::users::Users;
+use crate::engine::{Engine, Inner};
 use crate::ground::{Key, Status, catalogue, faults};
+use crate::mail::Received;
 use crate::memory::{DeviceBuffer, DevicePtr, Lane, MemoryError, Stream, Tensor, TensorBytes};
 
 /// How bytes go from one device to another.
@@ -133,7 +134,39 @@ impl EngineDevices {
     }
 }
 
+impl Engine {
+    /// Copies a received value's bytes to the beginning of `room`, and tells how many they are: as
+    /// [`Received::copy_into`], and bytes of a device by way of the engine's memory, when they are there.
+    ///
+    /// # Errors
+    /// `RECV_ROOM` if `room` is too short; what [`EngineDevices::to_host`] names, and on the thread of a shard, which
+    /// cannot wait for a device, `TENSOR_DEVICE`.
+    pub fn copy_into(&self, received: &Received, room: &mut [u8]) -> Result<usize, Status> {
+        self.inner.copy_into(received, room)
+    }
+}
+
 impl Inner {
+    /// As [`Engine::copy_into`].
+    pub(in crate::engine) fn copy_into(
+        self: &Arc<Self>,
+        received: &Received,
+        room: &mut [u8],
+    ) -> Result<usize, Status> {
+        let TensorBytes::Device(place) = received.tensor.bytes() else {
+            return received.copy_into(room);
+        };
+        if crate::drive::is_shard_thread() {
+            return received.copy_into(room);
+        }
+        let (len, has) = (place.size as usize, room.len());
+        let room = room.get_mut(..len);
+        let room = room.ok_or_else(|| faults::room_short(len, has))?;
+        let here = self.wiring.devices().to_host(self, &received.tensor)?;
+        room.copy_from_slice(here.host()?);
+        Ok(len)
+    }
+
     /// A device's tensor that is not read in place where it goes, as one that can go there: a copy on a device that the
     /// receiver sees, or one in the host's memory.
     pub(in crate::engine) fn staged(
