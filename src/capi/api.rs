@@ -142,6 +142,7 @@ pub struct Api {
     /// Begins a receive, and calls `told` once with its outcome, on a thread of the library: the caller's to free are
     /// either the status or the tensor of the value. Callbacks of an engine run one after the other; one that waits
     /// holds up the others. If this fails `told` is not called. `receive`, which may be NULL, is a handle to cancel it.
+    /// That thread also turns an engine with the setting `drive = "caller"` while receives wait for their callbacks.
     pub recv_async: unsafe extern "C" fn(
         engine: *const CEngine,
         step: u64,

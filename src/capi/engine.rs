@@ -8,7 +8,7 @@ use std::time::Duration;
 use rendez::engine::{Loaded, Sources};
 use rendez::ground::{catalogue, faults};
 use rendez::mail::forks;
-use rendez::{Address, Code, Engine, Status, StepId};
+use rendez::{Address, Code, Driver, Engine, Status, StepId};
 
 use super::key::CKey;
 use super::receive::Receiver;
@@ -51,8 +51,10 @@ impl CEngine {
     /// What calls C when a value is here. It begins with the first receive that wants that.
     pub(crate) fn receiver(&self) -> Result<&Receiver, Status> {
         if self.receiver.get().is_none() {
+            let is_alone = self.engine.driver() == Driver::Caller;
+            let alone = is_alone.then(|| self.engine.downgrade());
             // Of two made at the same time one is dropped, which ends it.
-            let _ = self.receiver.set(Receiver::start()?);
+            let _ = self.receiver.set(Receiver::start(alone)?);
         }
         self.receiver
             .get()

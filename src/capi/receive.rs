@@ -6,17 +6,21 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use async_executor::Executor;
 use futures_lite::future::{block_on, yield_now};
 use rendez::ground::catalogue;
 use rendez::mail::forks;
-use rendez::{CancelToken, Recv, Status, StepId};
+use rendez::{CancelToken, Recv, Status, StepId, WeakEngine};
 
 use super::engine::CEngine;
 use super::key::CKey;
 use super::status::{CStatus, answer, argument, free, give, patience, put, put_new, quietly, read};
 use super::tensor::{Meta, Value};
+
+/// How often an engine that had nothing to do is turned again, if no other thread does.
+const TURN_EVERY: Duration = Duration::from_millis(1);
 
 /// A receive that was begun, and whose outcome a callback is told.
 #[derive(Debug)]
@@ -54,17 +58,19 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn start() -> Result<Self, Status> {
+    /// `alone` is the engine if no thread of its own turns its shards.
+    pub(crate) fn start(alone: Option<WeakEngine>) -> Result<Self, Status> {
         let (executor, stop) = (Arc::new(Executor::new()), CancelToken::new());
         let (running, stopped) = (Arc::clone(&executor), stop.clone());
-        let body = move || {
-            block_on(running.run(async {
+        let body = move || match alone {
+            Some(engine) => turn(&running, &stopped, &engine),
+            None => block_on(running.run(async {
                 stopped.cancelled().await;
                 // Every receive hangs on the token, and has its end told.
                 while !running.is_empty() {
                     yield_now().await;
                 }
-            }));
+            })),
         };
         let thread = std::thread::Builder::new().name("rendez-callbacks".into());
         let thread = thread.spawn(body).map_err(|error| {
@@ -84,6 +90,30 @@ impl Receiver {
             callback.tell(outcome);
         };
         self.executor.spawn(task).detach();
+        self.unpark();
+    }
+
+    fn unpark(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+/// Tells of outcomes for an engine without threads of its own: while receives wait, this thread turns it.
+fn turn(receives: &Executor<'_>, stop: &CancelToken, engine: &WeakEngine) {
+    loop {
+        while receives.try_tick() {}
+        if !receives.is_empty() {
+            if !engine.upgrade().is_some_and(|engine| engine.progress()) {
+                std::thread::park_timeout(TURN_EVERY);
+            }
+        } else if stop.is_cancelled() {
+            return;
+        } else {
+            // The next receive unparks it, and so does the end: what was called above may have used up a token.
+            std::thread::park();
+        }
     }
 }
 
@@ -96,6 +126,7 @@ impl Drop for Receiver {
             return;
         }
         self.stop.cancel();
+        self.unpark();
         // A callback may free the engine: then its thread ends by itself.
         let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(other) {

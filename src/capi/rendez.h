@@ -167,6 +167,7 @@ typedef struct rendez_api {
   // Begins a receive, and calls `told` once with its outcome, on a thread of the library: the caller's to free are
   // either the status or the tensor of the value. Callbacks of an engine run one after the other; one that waits
   // holds up the others. If this fails `told` is not called. `receive`, which may be NULL, is a handle to cancel it.
+  // That thread also turns an engine with the setting `drive = "caller"` while receives wait for their callbacks.
   struct rendez_status *(*recv_async)(const struct rendez_engine *engine,
                                       uint64_t step,
                                       const struct rendez_key *key,

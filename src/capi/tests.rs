@@ -5,6 +5,8 @@
 use std::ffi::{CStr, CString, c_void};
 use std::path::Path;
 use std::ptr::{null, null_mut};
+use std::sync::mpsc::{self, Sender};
+use std::time::Duration;
 
 use rendez::{Config, Engine, Key, StepId, Tensor};
 
@@ -314,6 +316,45 @@ unsafe extern "C" {
 unsafe extern "C" fn told(_: *mut c_void, status: *mut CStatus, _: Value) {
     // SAFETY: it is this callback's from here on.
     unsafe { (api().status_free)(status) };
+}
+
+unsafe extern "C" fn pass(context: *mut c_void, status: *mut CStatus, _: Value) {
+    // SAFETY: the test passes a sender that outlives the receive.
+    let told = unsafe { &*context.cast::<Sender<String>>() };
+    told.send(reason(status)).unwrap();
+}
+
+/// No thread turns such an engine while its caller waits for a callback, but that of the callbacks.
+#[test]
+fn a_receive_is_told_of_without_threads_of_the_engine() {
+    let (api, mut engine, key) = (api(), null_mut(), key(c"x"));
+    let settings =
+        c"task = \"/job:a/task:0\"\nshards = 2\nshare_cores = true\ndrive = \"caller\"\n";
+    // SAFETY: a text, and room for a handle.
+    let status = unsafe { (api.engine_start)(settings.as_ptr(), &raw mut engine) };
+    assert_eq!(reason(status), "");
+    let (sender, told) = mpsc::channel::<String>();
+    let context = (&raw const sender).cast_mut().cast::<c_void>();
+    let mut receive = null_mut();
+    for (patience, handle) in [(20_000_000, null_mut()), (FOREVER, &raw mut receive)] {
+        // SAFETY: handles of this library, and a callback whose context outlives the engine.
+        let status =
+            unsafe { (api.recv_async)(engine, 1, key, patience, Some(pass), context, handle) };
+        assert_eq!(reason(status), "");
+    }
+    let within = Duration::from_secs(20);
+    assert_eq!(told.recv_timeout(within).as_deref(), Ok("DEADLINE"));
+    // SAFETY: handles of this library; those that are freed are not used again.
+    unsafe {
+        (api.receive_cancel)(receive);
+        assert_eq!(told.recv_timeout(within).as_deref(), Ok("RECV_CANCELLED"));
+        (api.receive_free)(receive);
+        let status = (api.recv_async)(engine, 1, key, FOREVER, Some(pass), context, null_mut());
+        assert_eq!(reason(status), "");
+        (api.engine_free)(engine);
+        (api.key_free)(key);
+    }
+    assert_eq!(told.try_recv().as_deref(), Ok("RECV_CANCELLED"));
 }
 
 /// In a child of `fork` the thread of the callbacks is not there: freeing the engine waits for nothing.
