@@ -1,4 +1,5 @@
-/* rendez for C++17: rendez.h with destructors, and with exceptions for statuses.
+/* rendez for C++17: what is used most of rendez.h, with destructors, and with exceptions for statuses. `get` gives the
+ * handle for all else.
  *
  * Every handle moves and is not copied. A function that fails throws rendez::Error, which has the code, the reason and
  * the message; a destructor never throws.
@@ -123,7 +124,8 @@ class Tensor {
 public:
     explicit Tensor(rendez_tensor *taken) noexcept : handle_(taken) {}
 
-    /* Memory of the caller's, which is not copied; `release` is called once, on any thread, when nothing reads it. */
+    /* Memory of the caller's, which is not copied; `release` is called once when nothing reads it, on any thread, also
+     * if this throws. It must not throw, and is held to what rendez.h says of it. */
     static Tensor lend(const rendez_meta &meta, const void *data, size_t size, std::function<void()> release) {
         auto *kept = new std::function<void()>(std::move(release));
         rendez_tensor *made = nullptr;
@@ -149,11 +151,13 @@ public:
         check(api().tensor_data(handle_.get(), &data, &size));
         return {data, size};
     }
+    /* The handle, for what rendez.h has and this has not. */
+    rendez_tensor *get() const noexcept { return handle_.get(); }
     /* The handle, which is the caller's from here on. */
     rendez_tensor *release() noexcept { return handle_.release(); }
 
 private:
-    static void release(void *context) {
+    static void release(void *context) noexcept {
         std::unique_ptr<std::function<void()>> kept(static_cast<std::function<void()> *>(context));
         if (*kept) {
             (*kept)();
@@ -185,6 +189,21 @@ public:
         check(api().engine_start(settings, &made));
         handle_.reset(made);
     }
+
+    /* Started over the configuration file and the environment, with a TOML text that overrides what they say. */
+    static Engine over(const char *settings) {
+        rendez_engine *made = nullptr;
+        check(api().engine_start_over(settings, &made));
+        return take(made);
+    }
+    /* An engine of which the handle is the wrapper's from here on. */
+    static Engine take(rendez_engine *taken) noexcept {
+        Engine engine;
+        engine.handle_.reset(taken);
+        return engine;
+    }
+    /* The handle, for what rendez.h has and this has not: callbacks, metrics, tensors of devices. */
+    rendez_engine *get() const noexcept { return handle_.get(); }
 
     std::string task() const { return text(api().engine_task(handle_.get())); }
     std::string address() const { return text(api().engine_address(handle_.get())); }
@@ -230,6 +249,8 @@ public:
     void finish(uint64_t step) { check(api().step_finish(handle_.get(), step)); }
 
 private:
+    Engine() = default;
+
     static std::string text(const char *text) { return text == nullptr ? std::string() : std::string(text); }
 
     EngineHandle handle_;

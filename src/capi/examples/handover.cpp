@@ -46,7 +46,9 @@ int main() {
         is_right = is_right && is_released;
 
         try {
-            server.recv(1, key, 10ms);
+            /* The wrapper has no deadlines of steps: its handle does. */
+            rendez::check(rendez::api().step_deadline(server.get(), 2, 10000000));
+            server.recv(2, key);
             is_right = false;
         } catch (const rendez::Error &error) {
             std::cout << "nothing more came: " << error.what() << " [" << error.reason() << "]\n";
