@@ -60,7 +60,7 @@ pub struct Api {
     pub engine_shutdown:
         unsafe extern "C" fn(engine: *const CEngine, patience_ns: u64) -> *mut CStatus,
     /// Frees an engine, and ends it if nothing else has. Receives that wait for a callback are cancelled, and have
-    /// been called when this returns, unless a callback calls this.
+    /// been called when this returns, unless a callback calls this. Those that are called meanwhile may use the engine.
     pub engine_free: unsafe extern "C" fn(engine: *mut CEngine),
 
     /// A key: "worker" to "server" is short for CPU 0 of task 0 of both jobs.
@@ -86,8 +86,9 @@ pub struct Api {
     ) -> *mut CStatus,
     /// A tensor over memory of the caller's, which is read in place; 16 bytes or fewer are copied instead, and
     /// released before this returns. `release` is called once, on any thread, when nothing reads the memory any more;
-    /// also if this fails. Until then it must not be changed. `release` may be NULL. It must not throw, nor wait for
-    /// another thread, nor free the engine: it may run where the engine moves values.
+    /// also if this fails. Until then it must not be changed. `release` may be NULL. It must not wait for another
+    /// thread, nor free the engine, nor lock what a thread holds that calls the library: it may run where the engine
+    /// moves values, and within calls as `send`, `recv` and `tensor_free`.
     pub tensor_lend: unsafe extern "C" fn(
         meta: *const Meta,
         data: *const c_void,
@@ -101,7 +102,9 @@ pub struct Api {
         unsafe extern "C" fn(tensor: *mut CTensor, clone: *mut *mut CTensor) -> *mut CStatus,
     /// Its type and shape.
     pub tensor_meta: unsafe extern "C" fn(tensor: *const CTensor, meta: *mut Meta) -> *mut CStatus,
-    /// Its bytes, to be read only. They live as long as the tensor.
+    /// Its bytes, to be read only. They live as long as the tensor. Those of strings begin with where each one ends: a
+    /// number of 8 bytes, little-endian, counted from the first byte behind all these numbers. There the strings lie,
+    /// one behind the other.
     pub tensor_data: unsafe extern "C" fn(
         tensor: *const CTensor,
         data: *mut *const c_void,
@@ -127,8 +130,8 @@ pub struct Api {
         patience_ns: u64,
         value: *mut Value,
     ) -> *mut CStatus,
-    /// The same, and copies it to `room`. If that is too short this fails (RECV_ROOM), and the value stays. It does
-    /// not tell a value that says that none will come from others: `recv_into_value` does.
+    /// The same, and copies it to `room`, from a device too. If that is too short this fails (RECV_ROOM), and the value
+    /// stays. It does not tell a value that says that none will come from others: `recv_into_value` does.
     pub recv_into: unsafe extern "C" fn(
         engine: *const CEngine,
         step: u64,

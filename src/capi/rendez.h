@@ -10,6 +10,7 @@
  *   status_free.
  * - A handle that a function gives belongs to the caller, who frees it once. NULL may be freed.
  * - Texts are UTF-8 and end with a zero. Times are in nanoseconds; RENDEZ_FOREVER is no bound.
+ * - Functions that are passed in must return: one that throws or jumps out ends the process, or leaves it broken.
  * - Functions may be called from any thread; a tensor that is being written, and any handle that is being freed, from
  *   one thread at a time.
  */
@@ -52,7 +53,7 @@ typedef struct rendez_tensor rendez_tensor;
 // The type and the shape of a tensor.
 typedef struct rendez_meta {
   // The type of its elements: 1 bool, 2 i8, 3 u8, 4 i16, 5 u16, 6 i32, 7 u32, 8 i64, 9 u64, 10 f16, 11 bf16, 12 f32,
-  // 13 f64, 14 and 15 complex of two f32 and two f64. 16, strings, are received only.
+  // 13 f64, 14 and 15 complex of two f32 and two f64. 16, strings, are received only: see `tensor_data`.
   uint32_t dtype;
   // How many dimensions it has: 0 for a scalar, at most RENDEZ_RANK_MAX.
   uint32_t rank;
@@ -105,7 +106,7 @@ typedef struct rendez_api {
   // tensors fail from here on.
   struct rendez_status *(*engine_shutdown)(const struct rendez_engine *engine, uint64_t patience_ns);
   // Frees an engine, and ends it if nothing else has. Receives that wait for a callback are cancelled, and have
-  // been called when this returns, unless a callback calls this.
+  // been called when this returns, unless a callback calls this. Those that are called meanwhile may use the engine.
   void (*engine_free)(struct rendez_engine *engine);
   // A key: "worker" to "server" is short for CPU 0 of task 0 of both jobs.
   struct rendez_status *(*key_between)(const char *source,
@@ -125,8 +126,9 @@ typedef struct rendez_api {
                                       void **data);
   // A tensor over memory of the caller's, which is read in place; 16 bytes or fewer are copied instead, and
   // released before this returns. `release` is called once, on any thread, when nothing reads the memory any more;
-  // also if this fails. Until then it must not be changed. `release` may be NULL. It must not throw, nor wait for
-  // another thread, nor free the engine: it may run where the engine moves values.
+  // also if this fails. Until then it must not be changed. `release` may be NULL. It must not wait for another
+  // thread, nor free the engine, nor lock what a thread holds that calls the library: it may run where the engine
+  // moves values, and within calls as `send`, `recv` and `tensor_free`.
   struct rendez_status *(*tensor_lend)(const struct rendez_meta *meta,
                                        const void *data,
                                        size_t size,
@@ -137,7 +139,9 @@ typedef struct rendez_api {
   struct rendez_status *(*tensor_clone)(struct rendez_tensor *tensor, struct rendez_tensor **clone);
   // Its type and shape.
   struct rendez_status *(*tensor_meta)(const struct rendez_tensor *tensor, struct rendez_meta *meta);
-  // Its bytes, to be read only. They live as long as the tensor.
+  // Its bytes, to be read only. They live as long as the tensor. Those of strings begin with where each one ends: a
+  // number of 8 bytes, little-endian, counted from the first byte behind all these numbers. There the strings lie,
+  // one behind the other.
   struct rendez_status *(*tensor_data)(const struct rendez_tensor *tensor, const void **data, size_t *size);
   // Frees a tensor. The memory of one that was read in place goes back to its sender.
   void (*tensor_free)(struct rendez_tensor *tensor);
@@ -154,8 +158,8 @@ typedef struct rendez_api {
                                 const struct rendez_key *key,
                                 uint64_t patience_ns,
                                 struct rendez_value *value);
-  // The same, and copies it to `room`. If that is too short this fails (RECV_ROOM), and the value stays. It does
-  // not tell a value that says that none will come from others: `recv_into_value` does.
+  // The same, and copies it to `room`, from a device too. If that is too short this fails (RECV_ROOM), and the value
+  // stays. It does not tell a value that says that none will come from others: `recv_into_value` does.
   struct rendez_status *(*recv_into)(const struct rendez_engine *engine,
                                      uint64_t step,
                                      const struct rendez_key *key,

@@ -21,7 +21,7 @@ const SMALL: usize = rendez::memory::INLINE_MAX;
 #[repr(C)]
 pub struct Meta {
     /// The type of its elements: 1 bool, 2 i8, 3 u8, 4 i16, 5 u16, 6 i32, 7 u32, 8 i64, 9 u64, 10 f16, 11 bf16, 12 f32,
-    /// 13 f64, 14 and 15 complex of two f32 and two f64. 16, strings, are received only.
+    /// 13 f64, 14 and 15 complex of two f32 and two f64. 16, strings, are received only: see `tensor_data`.
     pub dtype: u32,
     /// How many dimensions it has: 0 for a scalar, at most RENDEZ_RANK_MAX.
     pub rank: u32,
