@@ -274,7 +274,7 @@ pub(crate) unsafe extern "C" fn recv_async(
 pub(crate) unsafe extern "C" fn receive_cancel(receive: *const CReceive) {
     // SAFETY: the header's contract is that of `read`.
     if let Ok(CReceive(token)) = unsafe { read(receive, "receive") } {
-        quietly((), || token.cancel());
+        quietly(|| token.cancel());
     }
 }
 

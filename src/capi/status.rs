@@ -52,9 +52,9 @@ pub(crate) fn answer(what: impl FnOnce() -> Result<(), Status>) -> *mut CStatus 
     }
 }
 
-/// As [`answer`], for what cannot fail: a panic gives `otherwise`.
-pub(crate) fn quietly<T>(otherwise: T, what: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(what)).unwrap_or(otherwise)
+/// As [`answer`], for what cannot fail: a panic was told by the panic hook.
+pub(crate) fn quietly(what: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(what));
 }
 
 /// What C passed names nothing.
@@ -129,7 +129,7 @@ pub(crate) unsafe fn free<T>(handle: *mut T) {
     }
     // SAFETY: not null, and by the caller's contract from `Box::into_raw`, and the last use of it.
     let owned = unsafe { Box::from_raw(handle) };
-    quietly((), move || drop(owned));
+    quietly(move || drop(owned));
 }
 
 /// How long C wants to wait; `None` for ever.

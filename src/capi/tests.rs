@@ -76,13 +76,13 @@ fn the_table_only_grows() {
     assert!(rendez_get_api(API_VERSION + 1).is_null());
 }
 
-fn api() -> &'static Api {
+pub(crate) fn api() -> &'static Api {
     // SAFETY: a static of this library.
     unsafe { rendez_get_api(API_VERSION).as_ref() }.unwrap()
 }
 
 /// The reason of a status, which is freed.
-fn reason(status: *mut CStatus) -> String {
+pub(crate) fn reason(status: *mut CStatus) -> String {
     let api = api();
     if status.is_null() {
         return String::new();

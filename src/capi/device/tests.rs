@@ -2,7 +2,7 @@
 // One call after the other under one contract: the header's, which the pointers here keep.
 #![allow(unsafe_code, clippy::multiple_unsafe_ops_per_block)]
 
-use std::ffi::{CStr, c_void};
+use std::ffi::c_void;
 use std::ptr::{null, null_mut, without_provenance_mut};
 use std::time::{Duration, Instant};
 
@@ -11,28 +11,10 @@ use rendez::memory::TensorBytes;
 use rendez::{Config, Engine, Shape, Tensor};
 use rendez_played_cuda::{Played, path};
 
-use crate::api::{API_VERSION, Api, rendez_get_api};
+use crate::tests::{api, reason};
 use crate::{CEngine, CKey, CStatus, CTensor, Meta, Value};
 
 const LEN: usize = 100_000;
-
-fn api() -> &'static Api {
-    // SAFETY: a static of this library.
-    unsafe { rendez_get_api(API_VERSION).as_ref() }.unwrap()
-}
-
-fn reason(status: *mut CStatus) -> String {
-    if status.is_null() {
-        return String::new();
-    }
-    // SAFETY: the library gave it just now, and it is freed once.
-    unsafe {
-        let reason = CStr::from_ptr((api().status_reason)(status));
-        let reason = reason.to_str().unwrap().to_owned();
-        (api().status_free)(status);
-        reason
-    }
-}
 
 fn fine(status: *mut CStatus) {
     assert_eq!(reason(status), "");
