@@ -118,6 +118,7 @@ const UNSAFE_FILES: &[&str] = &[
     "src/capi/device/tests.rs",
     "src/capi/engine.rs",
     "src/capi/key.rs",
+    "src/capi/logs.rs",
     "src/capi/receive.rs",
     "src/capi/status.rs",
     "src/capi/tensor.rs",

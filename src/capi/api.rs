@@ -6,6 +6,7 @@ use std::ffi::{c_char, c_void};
 use super::device;
 use super::engine::{self, CEngine};
 use super::key::{self, CKey};
+use super::logs;
 use super::receive::{self, CReceive};
 use super::status::{self, CStatus};
 use super::tensor::{self, CMapping, CTensor, Meta, Value};
@@ -263,6 +264,23 @@ pub struct Api {
         size: *mut usize,
         is_dead: *mut bool,
     ) -> *mut CStatus,
+    /// Calls `heard` with each line that the library logs from here on, until the process ends: what is odd in
+    /// settings, say, or which peer came and went. `level` is 1 for errors alone, 2 for warnings too, and so on to 5.
+    /// `heard` is called on any thread, also within calls of the library, and by several at the same time: it must not
+    /// call the library, nor wait for another thread. This can be done once: it fails if the process has a logger
+    /// already.
+    pub log_to: unsafe extern "C" fn(
+        level: u32,
+        heard: Option<
+            unsafe extern "C" fn(
+                context: *mut c_void,
+                level: u32,
+                line: *const c_char,
+                size: usize,
+            ),
+        >,
+        context: *mut c_void,
+    ) -> *mut CStatus,
 }
 
 static API: Api = Api {
@@ -310,6 +328,7 @@ static API: Api = Api {
     tensor_order: device::tensor_order,
     tensor_free_after: device::tensor_free_after,
     recv_into_value: receive::recv_into_value,
+    log_to: logs::log_to,
 };
 
 /// The table of that version: RENDEZ_API_VERSION. NULL if the library has none. It lives as long as the library.

@@ -9,6 +9,7 @@ pub mod api;
 mod device;
 mod engine;
 mod key;
+mod logs;
 mod receive;
 mod status;
 mod tensor;

@@ -267,6 +267,15 @@ typedef struct rendez_api {
                                            struct rendez_meta *meta,
                                            size_t *size,
                                            bool *is_dead);
+  // Calls `heard` with each line that the library logs from here on, until the process ends: what is odd in
+  // settings, say, or which peer came and went. `level` is 1 for errors alone, 2 for warnings too, and so on to 5.
+  // `heard` is called on any thread, also within calls of the library, and by several at the same time: it must not
+  // call the library, nor wait for another thread. This can be done once: it fails if the process has a logger
+  // already.
+  struct rendez_status *(*log_to)(uint32_t level, void (*heard)(void *context,
+                                                                uint32_t level,
+                                                                const char *line,
+                                                                size_t size), void *context);
 } rendez_api;
 
 #ifdef __cplusplus

@@ -2,7 +2,7 @@
 // One call after the other under one contract, which stands above them.
 #![allow(unsafe_code, clippy::multiple_unsafe_ops_per_block)]
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::sync::mpsc::{self, Sender};
@@ -11,6 +11,7 @@ use std::time::Duration;
 use rendez::{Config, Engine, Key, StepId, Tensor};
 
 use crate::api::{API_VERSION, Api, FOREVER, rendez_get_api};
+use crate::logs::Heard;
 use crate::tensor::RANK_MAX;
 use crate::{CEngine, CKey, CStatus, CTensor, Meta, Value};
 
@@ -38,6 +39,48 @@ fn the_header_is_what_the_sources_say() {
         std::fs::read_to_string(place).unwrap_or_default() == made,
         "src/capi/rendez.h is stale: write it anew with `UPDATE_HEADER=1 cargo test -p rendez-capi`"
     );
+}
+
+unsafe extern "C" fn hear(context: *mut c_void, level: u32, line: *const c_char, size: usize) {
+    // SAFETY: the test passes a sender that is never freed.
+    let heard = unsafe { &*context.cast::<Sender<(u32, String)>>() };
+    // SAFETY: the library's text, which ends with a zero.
+    let line = unsafe { CStr::from_ptr(line) };
+    assert_eq!(line.count_bytes(), size);
+    let _ = heard.send((level, line.to_str().unwrap().to_owned()));
+}
+
+/// A setting that an engine alone does not take is told of, and no line of a lower level.
+#[test]
+fn c_hears_what_is_logged() {
+    let (sender, heard) = mpsc::channel::<(u32, String)>();
+    let context = Box::into_raw(Box::new(sender)).cast::<c_void>();
+    for (level, hook, refused) in [
+        (0, Some(hear as Heard), "C_ARGUMENT"),
+        (6, Some(hear), "C_ARGUMENT"),
+        (2, None, "C_ARGUMENT"),
+        (2, Some(hear), ""),
+        (2, Some(hear), "C_ARGUMENT"),
+    ] {
+        // SAFETY: a hook and its context, which last until the process ends.
+        let status = unsafe { (api().log_to)(level, hook, context) };
+        assert_eq!(reason(status), refused);
+    }
+    let mut engine = null_mut();
+    let settings = c"protocol = \"tcp\"\nshards = 1\nshare_cores = true\n".as_ptr();
+    // SAFETY: a text, and room for a handle.
+    let status = unsafe { (api().engine_start)(settings, &raw mut engine) };
+    assert_eq!(reason(status), "");
+    // SAFETY: a handle of this library, used for the last time.
+    unsafe { (api().engine_free)(engine) };
+    let lines: Vec<(u32, String)> = heard.try_iter().collect();
+    assert!(
+        lines
+            .iter()
+            .any(|(level, line)| *level == 2 && line.contains("`protocol`")),
+        "{lines:?}"
+    );
+    assert!(lines.iter().all(|(level, _)| *level <= 2), "{lines:?}");
 }
 
 /// Settings that name no task have the task of the configuration page.
@@ -71,6 +114,7 @@ fn the_table_only_grows() {
     assert_eq!(std::mem::offset_of!(Api, tensor_copy_device), 8 + 35 * 8);
     assert_eq!(std::mem::offset_of!(Api, tensor_free_after), 8 + 40 * 8);
     assert_eq!(std::mem::offset_of!(Api, recv_into_value), 8 + 41 * 8);
+    assert_eq!(std::mem::offset_of!(Api, log_to), 8 + 42 * 8);
     assert_eq!(size_of::<Meta>(), 72);
     assert_eq!(size_of::<Value>(), 16);
     assert!(rendez_get_api(API_VERSION + 1).is_null());
