@@ -13,6 +13,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -306,6 +307,18 @@ pub(crate) fn make_glommio(name: &str) -> Result<glommio::LocalExecutor, String>
         // Seen where lockable memory was short for a moment: its probe ring's failure is a panic.
         Err(_) => Err("glommio panicked at its start".into()),
     }
+}
+
+/// Keeps SIGPIPE from this thread, and from those that it begins: a write to whom has hung up is an error, no more.
+pub(crate) fn block_broken_pipe() {
+    let mut blocked = MaybeUninit::uninit();
+    let set = blocked.as_mut_ptr();
+    // SAFETY: the set is ours and writable, as `sigemptyset` requires, which makes it an empty one.
+    unsafe { libc::sigemptyset(set) };
+    // SAFETY: the set is initialized, and the signal's number is one.
+    unsafe { libc::sigaddset(set, libc::SIGPIPE) };
+    // SAFETY: the set is initialized and only read; the null pointer asks for no copy of the former mask.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, set, std::ptr::null_mut()) };
 }
 
 /// Why there is no ring for glommio here; `None` if there is one.

@@ -9,6 +9,10 @@
 //! no other. An executor whose plane panicked ends with its thread, and leaves its descriptor.
 //!
 //! The poll runtime leaves nothing behind: its threads end with their planes.
+//!
+//! A control thread blocks SIGPIPE, and so do the errands that it begins: glommio, and a write of several buffers, ask
+//! the kernel for that signal when the other side has hung up, and in a program that has not set it aside it ends the
+//! process. The signal goes to the thread that wrote, so what the program itself does with SIGPIPE stays as it was.
 
 use std::future::Future;
 use std::io;
@@ -21,7 +25,9 @@ use std::time::Duration;
 use rustix::thread::CpuSet;
 
 use super::mailbox::{Receiver, Sender, mailbox};
-use super::runtime::{Runtime, RuntimeKind, RuntimeReport, make_glommio, run_poll};
+use super::runtime::{
+    Runtime, RuntimeKind, RuntimeReport, block_broken_pipe, make_glommio, run_poll,
+};
 
 const NAME: &str = "rendez-control";
 /// Time for glommio to take in the last wake-ups from other threads, and to cancel what closed streams had under way,
@@ -88,22 +94,25 @@ pub(crate) fn start<F: Future<Output = ()> + 'static>(
         }
     }
     let (report, reported) = mpsc::channel();
-    let body = move || match wanted.kind {
-        RuntimeKind::Poll => {
-            let _ = report.send(wanted);
-            poll(turn);
-        }
-        RuntimeKind::Glommio => match make_glommio(NAME) {
-            Ok(executor) => {
+    let body = move || {
+        block_broken_pipe();
+        match wanted.kind {
+            RuntimeKind::Poll => {
                 let _ = report.send(wanted);
-                executor.run(serve(turn, network));
-            }
-            Err(why) => {
-                let kind = RuntimeKind::Poll;
-                let _ = report.send(RuntimeReport { kind, why });
                 poll(turn);
             }
-        },
+            RuntimeKind::Glommio => match make_glommio(NAME) {
+                Ok(executor) => {
+                    let _ = report.send(wanted);
+                    executor.run(serve(turn, network));
+                }
+                Err(why) => {
+                    let kind = RuntimeKind::Poll;
+                    let _ = report.send(RuntimeReport { kind, why });
+                    poll(turn);
+                }
+            },
+        }
     };
     let handle = std::thread::Builder::new().name(NAME.into()).spawn(body)?;
     let report = reported

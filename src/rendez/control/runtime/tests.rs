@@ -2,9 +2,11 @@
 
 use futures_lite::io::{AsyncReadExt, AsyncWriteExt};
 
+use std::process::Command;
 use std::sync::mpsc;
 
 use super::*;
+use crate::control::errand::Errands;
 use crate::control::mailbox::mailbox;
 use crate::control::threads::start;
 
@@ -100,4 +102,40 @@ fn a_task_that_never_ends_does_not_keep_what_it_holds() {
     let mut rest = Vec::new();
     std::io::Read::read_to_end(&mut other, &mut rest)
         .expect("the end: the task and its socket are gone");
+}
+
+/// Set for the child of the test that needs one.
+const CHILD: &str = "RENDEZ_TEST_BROKEN_PIPE";
+
+#[test]
+fn a_peer_that_has_hung_up_ends_no_program_by_a_signal() {
+    if std::env::var_os(CHILD).is_none() {
+        let name = "a_peer_that_has_hung_up_ends_no_program_by_a_signal";
+        let child = Command::new(std::env::current_exe().expect("our binary"))
+            .args(["--exact", &format!("control::runtime::tests::{name}")])
+            .env(CHILD, "1")
+            .output()
+            .expect("a child");
+        assert!(child.status.success(), "{child:?}");
+        return;
+    }
+    // A program of Rust ignores the signal from its start; one of C or C++ does not.
+    // SAFETY: the default action runs no code of ours, and this process has no other thread that sets actions.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    on_both(|runtime| {
+        Box::pin(async move {
+            let (one, other) = UnixStream::pair().expect("a pair");
+            let mut one = runtime.adopt(one).expect("adopted");
+            drop(other);
+            let error = one.write_all(b"late").await.expect_err("no reader");
+            assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+            let errand = || {
+                let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+                drop(reader);
+                rustix::io::write(writer, b"late")
+            };
+            let mut outcome = Errands::default().begin(errand).expect("begun");
+            assert_eq!(outcome.receive().await, Err(Errno::PIPE));
+        })
+    });
 }
