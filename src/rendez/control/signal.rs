@@ -3,6 +3,7 @@
 //! Knows nothing of what it stands for.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
@@ -10,14 +11,21 @@ use std::task::{Poll, Waker};
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
     is_set: Cell<bool>,
-    wakers: RefCell<Vec<Waker>>,
+    wakers: RefCell<BTreeMap<u64, Waker>>,
+    next: Cell<u64>,
+}
+
+/// A place among those who wait, given back when dropped.
+struct Place<'a> {
+    signal: &'a Signal,
+    number: u64,
 }
 
 impl Signal {
     /// Lets it happen.
     pub(crate) fn set(&self) {
         self.is_set.set(true);
-        for waker in self.wakers.take() {
+        for waker in self.wakers.take().into_values() {
             waker.wake();
         }
     }
@@ -29,17 +37,34 @@ impl Signal {
 
     /// Waits until it has happened.
     pub(crate) async fn wait(&self) {
+        let number = self.next.get();
+        self.next.set(number + 1);
+        let place = Place {
+            signal: self,
+            number,
+        };
         poll_fn(|context| {
             if self.is_set.get() {
                 return Poll::Ready(());
             }
             let mut wakers = self.wakers.borrow_mut();
-            // A task that is polled for other reasons would add itself again and again.
-            if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
-                wakers.push(context.waker().clone());
-            }
+            wakers
+                .entry(place.number)
+                .and_modify(|waker| waker.clone_from(context.waker()))
+                .or_insert_with(|| context.waker().clone());
             Poll::Pending
         })
         .await;
     }
 }
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        // Let go of after the borrow: the last waker of a task may take the task with it, and its other places.
+        let waker = self.signal.wakers.borrow_mut().remove(&self.number);
+        drop(waker);
+    }
+}
+
+#[cfg(test)]
+mod tests;
