@@ -29,7 +29,7 @@ type Change = fn(&mut Hello);
 fn hellos_are_refused_by_their_reason() {
     for kind in BOTH {
         let a = start(config("a", 1, kind));
-        let cases: [(&str, u32, Change); 12] = [
+        let cases: [(&str, u32, Change); 13] = [
             ("PEER_VERSION", 9, |hello| hello.protocol_version = 77),
             ("PEER_SELF", 3, |hello| hello.task = "a".into()),
             ("PEER_UNKNOWN", 5, |hello| hello.dialled = "c".into()),
@@ -46,6 +46,9 @@ fn hellos_are_refused_by_their_reason() {
             }),
             ("PEER_REFUSED", 3, |hello| limits(hello).line_window = 1000),
             ("PEER_PROTOCOL", 3, |hello| hello.poll_policy = 0),
+            ("PEER_REFUSED", 3, |hello| {
+                hello.task = "/job:b/task:0".into()
+            }),
         ];
         for (reason, code, change) in cases {
             let mut changed = hello("b", "a", 2);

@@ -9,7 +9,7 @@ use crate::ground::limits::{
     BODY_MAX_MAX, FEATURE_NAME_MAX, FEATURES_MAX, FRAME_WINDOW_MAX, LINE_WINDOW_MAX,
     SEGMENT_BYTES_MAX, SHARDS_MAX, TASK_NAME_MAX,
 };
-use crate::ground::{Code, Incarnation, Status, catalogue};
+use crate::ground::{Code, Incarnation, Status, TaskName, catalogue};
 
 use super::address::Address;
 use super::peer::{PeerLimits, PollPolicy};
@@ -280,11 +280,18 @@ impl ControlError {
     }
 }
 
-/// Checks a task's name.
+/// Checks a task's name. Here names are compared as texts, so one that can be spelled in several ways is good in full
+/// alone: by another spelling a process would come under the name of a task that is connected.
 pub(crate) fn check_task(task: &str) -> Result<(), Status> {
     if (1..=TASK_NAME_MAX).contains(&task.len()) && task.bytes().all(|byte| byte.is_ascii_graphic())
     {
-        return Ok(());
+        return match TaskName::parse(task) {
+            Ok(name) if name.to_string() != task => {
+                let message = format!("a task's name is given in full, {name}, not as {task}");
+                Err(Status::new(Code::InvalidArgument, "PEER_REFUSED", message))
+            }
+            _ => Ok(()),
+        };
     }
     let shown: String = task.chars().take(TASK_NAME_MAX).collect();
     let message = format!(

@@ -145,3 +145,33 @@ fn a_common_secret_makes_a_read_domain_and_the_network_none() {
         judge(&hello_of_b(), &config(), &identity(), Evidence::Network).expect("accepted");
     assert!(!read_domain && peer.user.is_none() && peer.process.is_none());
 }
+
+/// Names are compared as texts: another spelling of a name must not pass for another task.
+#[test]
+fn a_name_has_one_spelling() {
+    let judged = |task: &str, own: &str| {
+        let hello = proto::Hello {
+            task: task.into(),
+            ..hello_of_b()
+        };
+        let config = ControlConfig::new(own, Incarnation(1), 3);
+        judge(&hello, &config, &identity(), Evidence::Network).map(|(peer, _)| peer.task)
+    };
+    let (full, own) = ("/job:b/replica:0/task:0", "/job:a/replica:0/task:0");
+    assert_eq!(judged(full, own), Ok(full.into()));
+    for other in [
+        "/job:b/task:0",
+        "/task:0/job:b",
+        "/job:b/task:0/replica:0",
+        "/job:b/replica:0/task:00",
+        // And that of the task itself.
+        "/job:a/task:0",
+    ] {
+        let refusal = judged(other, own).expect_err("another spelling");
+        let status = &refusal.status;
+        assert!(!refusal.retry && status.reason() == "PEER_REFUSED");
+        for text in ["in full, /job:", other] {
+            assert!(status.message().contains(text), "{status}");
+        }
+    }
+}
