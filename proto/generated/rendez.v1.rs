@@ -403,6 +403,9 @@ pub struct Error {
     /// For people.
     #[prost(string, tag = "3")]
     pub message: ::prost::alloc::string::String,
+    /// True for a no for now: in a greeting, the same may succeed later.
+    #[prost(bool, tag = "4")]
+    pub retry: bool,
 }
 /// What is pending? Reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rendez::control::{Address, PROTOCOL_VERSION, PeerGone, RuntimeKind};
-use rendez::ground::{Code, Status};
+use rendez::ground::{Code, Status, catalogue};
 use rendez_proto::envelope::Body;
 use rendez_proto::hello_reply::Outcome;
 use rendez_proto::{self as proto, Hello, descriptor::Kind};
@@ -187,6 +187,24 @@ fn a_handler_may_refuse() {
             assert!(status.message().contains("no more of these"), "{status}");
             *b.handler.answers.lock().expect("no panic") = Answers::default();
             a.dial(&b, "b");
+            assert_eq!((a.up().task, b.up().task), ("b".into(), "a".into()));
+        }
+    }
+}
+
+/// A side that has no descriptors left for a moment loses no peer by it.
+#[test]
+fn a_side_that_is_short_of_descriptors_is_met_when_it_has_some() {
+    for kind in BOTH {
+        for is_dialler in [true, false] {
+            let (a, b) = (start(config("a", 1, kind)), start(config("b", 2, kind)));
+            let short = if is_dialler { &a } else { &b };
+            let none = Status::of(catalogue::SYSTEM_LIMIT, "no descriptor is left");
+            let answers = || short.handler.answers.lock().expect("no panic");
+            answers().refuse_local = Some(none);
+            a.dial(&b, "b");
+            std::thread::sleep(Duration::from_millis(30));
+            answers().refuse_local = None;
             assert_eq!((a.up().task, b.up().task), ("b".into(), "a".into()));
         }
     }

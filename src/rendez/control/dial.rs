@@ -23,6 +23,9 @@ const REACH_MAX: Duration = Duration::from_millis(500);
 /// So many greetings over a Unix socket that took too long count as a way that does not work.
 const NEAR_LATE_MAX: u32 = 3;
 
+/// And so many that one side had no descriptors for, which are made again much sooner.
+const NEAR_SHORT_MAX: u32 = 8;
+
 /// Where one task was said to listen last, and until when it is dialled.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialled {
@@ -40,6 +43,8 @@ pub(super) struct Route {
     near: Option<Address>,
     /// How many greetings there took too long.
     near_late: u32,
+    /// And how many one side was short of descriptors for.
+    near_short: u32,
     /// Why there is no shared memory, once that is known.
     pub(super) no_shm: Option<String>,
 }
@@ -58,15 +63,21 @@ impl Route {
             wish: to.wish,
             near: None,
             near_late: 0,
+            near_short: 0,
             no_shm: None,
         }
     }
 
-    /// True if this refusal only says that one side was slow, and not for the third time: no reason to fall back to TCP
-    /// for a task whose socket is there.
-    fn may_be_late(&mut self, refusal: &Refusal) -> bool {
-        self.near_late += u32::from(refusal.is_late());
-        refusal.is_late() && self.near_late < NEAR_LATE_MAX
+    /// True if this refusal only says that one side was slow, or short of descriptors, and not too often yet: no reason
+    /// to fall back to TCP for a task whose socket is there.
+    fn may_pass(&mut self, refusal: &Refusal) -> bool {
+        let (count, max) = match refusal.is_late() {
+            true => (&mut self.near_late, NEAR_LATE_MAX),
+            false if refusal.is_short() => (&mut self.near_short, NEAR_SHORT_MAX),
+            false => return false,
+        };
+        *count += 1;
+        *count < max
     }
 
     /// What our hello demands: where the Unix address did not do, not to be sent there again.
@@ -171,7 +182,7 @@ impl Plane {
         loop {
             if let Some(near) = route.near.take() {
                 match self.attempt_near(task, &near, deadline).await {
-                    Err(refusal) if refusal.is_busy() || route.may_be_late(&refusal) => {
+                    Err(refusal) if refusal.is_busy() || route.may_pass(&refusal) => {
                         route.near = Some(near);
                         return Err(refusal);
                     }
@@ -214,3 +225,6 @@ pub(super) fn unreachable(error: &dyn std::fmt::Display, kind: io::ErrorKind) ->
 fn refused(message: String) -> Refusal {
     Refusal::fatal(Code::FailedPrecondition, catalogue::PATH_REFUSED, message)
 }
+
+#[cfg(test)]
+mod tests;

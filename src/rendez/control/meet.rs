@@ -10,6 +10,8 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+
 use crate::ground::catalogue;
 
 use super::address::Address;
@@ -83,7 +85,11 @@ impl Plane {
         if self.registry.borrow().is_up(task) {
             return Err(Refusal::later("PEER_BUSY", "connected from the other side"));
         }
-        let unreachable = |error: io::Error| unreachable(&error, error.kind());
+        let unreachable = |error: io::Error| match Errno::from_io_error(&error) {
+            // It is this side that has none left, which says nothing of the address.
+            Some(Errno::MFILE | Errno::NFILE) => no_stream(error),
+            _ => unreachable(&error, error.kind()),
+        };
         let socket = address
             .connect()
             .map_err(|errno| unreachable(errno.into()))?;

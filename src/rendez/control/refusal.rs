@@ -65,6 +65,12 @@ impl Refusal {
         self.retry && (reason == catalogue::GREETING_LATE || reason == catalogue::PEER_LOST)
     }
 
+    /// True for a greeting that one of both had no descriptors for: it may have some by the next.
+    pub(crate) fn is_short(&self) -> bool {
+        let reason = self.status.reason();
+        self.retry && (reason == catalogue::SYSTEM_LIMIT || reason == catalogue::PEER_REFUSED)
+    }
+
     /// As it goes on the wire.
     pub(crate) fn to_wire(&self) -> proto::Refusal {
         proto::Refusal {
@@ -86,11 +92,10 @@ impl Refusal {
 }
 
 impl From<Status> for Refusal {
+    /// A no for good, unless the system only has nothing left.
     fn from(status: Status) -> Self {
-        Self {
-            status,
-            retry: false,
-        }
+        let retry = status.reason() == catalogue::SYSTEM_LIMIT;
+        Self { status, retry }
     }
 }
 

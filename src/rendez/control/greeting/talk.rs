@@ -72,12 +72,13 @@ impl Talk {
             code,
             reason,
             message,
-            ..
+            retry,
         } = refusal.to_wire();
         self.answer(Body::Error(proto::Error {
             code,
             reason,
             message,
+            retry,
         }));
     }
 
@@ -93,7 +94,8 @@ impl Talk {
                 self.is_silent = true;
                 let status =
                     status_from_wire(&self.task, error.code, &error.reason, &error.message);
-                Err(status.into())
+                let retry = error.retry;
+                Err(Refusal { status, retry })
             }
             Some(Body::Bye(bye)) => {
                 self.is_silent = true;

@@ -6,7 +6,7 @@ use super::{Expected, Job, Lack, Path, PathWish, PeerHello, Refusal, Rung, Side}
 use crate::control::config::ControlConfig;
 use crate::control::exchange::Works;
 use crate::control::hello::{self, Evidence, Identity};
-use crate::ground::{Code, Incarnation, Status};
+use crate::ground::{Code, Incarnation};
 
 /// A transport that no release knows.
 pub(super) const OTHER: Path = Path::new(9, "other", "the other", ["other_here", "other_there"]);
@@ -61,6 +61,8 @@ pub(super) struct Fake {
     pub(super) answers_as: Option<&'static str>,
     pub(super) rungs: Vec<Rung>,
     pub(super) fault: Option<Fault>,
+    /// What it says where it fails; nothing for a no for good.
+    pub(super) no: Option<Refusal>,
     pub(super) channels: u32,
     pub(super) counted: bool,
     /// Batches that were passed, and that were taken.
@@ -88,6 +90,7 @@ impl Fake {
             answers_as: None,
             rungs: paths.iter().map(rung).collect(),
             fault: None,
+            no: None,
             channels: 2,
             counted: false,
             passed: 0,
@@ -116,7 +119,8 @@ impl Fake {
         match self.fault == Some(fault) {
             true => {
                 let message = format!("{fault:?} of {} fails", self.config.task);
-                Err(Status::new(Code::ResourceExhausted, "PEER_REFUSED", message).into())
+                let for_good = Refusal::fatal(Code::ResourceExhausted, "PEER_REFUSED", message);
+                Err(self.no.clone().unwrap_or(for_good))
             }
             false => Ok(()),
         }

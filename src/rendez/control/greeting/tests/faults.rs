@@ -47,6 +47,26 @@ fn one_fault_ends_a_greeting_for_both_sides() {
     }
 }
 
+/// Whether the same may succeed later, the other side is told too.
+#[test]
+fn a_no_for_now_is_one_for_both_sides() {
+    for fault in Fault::ALL {
+        for (faulty, is_for_now) in [(0, true), (1, true), (0, false), (1, false)] {
+            for (kind, mut sides) in kinds().into_iter().enumerate() {
+                sides[faulty].fault = Some(fault);
+                let no = || Refusal::later("PEER_REFUSED", "no descriptor is left");
+                sides[faulty].no = is_for_now.then(no);
+                for outcome in greet(&mut sides, AUTO) {
+                    if let Some(Err(refusal)) = outcome {
+                        let case = format!("{fault:?} of side {faulty} in {kind}: {refusal:?}");
+                        assert_eq!(refusal.retry, is_for_now, "{case}");
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// A transport that fails is followed by the next, and below the last are data connections.
 #[test]
 fn a_transport_that_fails_is_fallen_back_from_with_the_reason() {
