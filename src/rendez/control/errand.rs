@@ -18,10 +18,10 @@ pub(crate) struct Errands(Arc<AtomicUsize>);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ErrandError {
     /// As many are under way as may be.
-    #[error("{ERRANDS_MAX} connections are being dialled, the limit ERRANDS_MAX")]
+    #[error("{ERRANDS_MAX} connections are being made, the limit ERRANDS_MAX")]
     Busy,
     /// The system gives no thread.
-    #[error("no thread for a dial: {0}")]
+    #[error("no thread for a connection: {0}")]
     NoThread(#[from] std::io::Error),
 }
 

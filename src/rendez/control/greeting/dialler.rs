@@ -312,6 +312,8 @@ impl Machine for Dialler<'_> {
                 let body = self.talk.hear(envelope)?;
                 self.heard(state, body, side)?
             }
+            // No word on the transport: the greeting is put off.
+            Event::Done(Err(refusal)) if refusal.is_busy() => return Err(refusal),
             Event::Done(done) => self.done(state, done, side)?,
         };
         Ok(())

@@ -67,6 +67,23 @@ fn a_no_for_now_is_one_for_both_sides() {
     }
 }
 
+/// A side that is too busy to try a transport says nothing of it: the greeting is put off, and neither does without.
+#[test]
+fn a_busy_side_puts_the_greeting_off() {
+    for fault in Fault::OF_OFFERS {
+        for faulty in [0, 1] {
+            let mut sides = Fake::pair(false, &[Path::Verbs, OTHER]);
+            sides[faulty].fault = Some(fault);
+            sides[faulty].no = Some(Refusal::later(catalogue::PEER_BUSY, "no thread is left"));
+            for outcome in greet(&mut sides, AUTO) {
+                let refusal = outcome.expect("over").expect_err("put off");
+                let case = format!("{fault:?} of side {faulty}: {refusal:?}");
+                assert!(refusal.is_busy(), "{case}");
+            }
+        }
+    }
+}
+
 /// A transport that fails is followed by the next, and below the last are data connections.
 #[test]
 fn a_transport_that_fails_is_fallen_back_from_with_the_reason() {
