@@ -549,3 +549,64 @@ fn a_goodbye_without_an_end_waits_until_it_is_heard() {
         assert!(matches!(b.gone().1, PeerGone::Said { reason } if reason == "over"));
     }
 }
+
+/// What a dialler says next to one that it has dialled, which answers `body` if there is one.
+fn answer(stream: &mut TcpStream, body: Option<Body>) -> Body {
+    let mut len = [0; 4];
+    stream.read_exact(&mut len).expect("a request");
+    let mut bytes = vec![0; u32::from_le_bytes(len) as usize];
+    stream.read_exact(&mut bytes).expect("a request");
+    let asked = Envelope::decode(bytes.as_slice()).expect("a message");
+    if body.is_some() {
+        let bytes = Envelope {
+            id: asked.id,
+            reply: true,
+            body,
+        }
+        .encode_to_vec();
+        let len = u32::try_from(bytes.len()).expect("short");
+        let said = [&len.to_le_bytes()[..], &bytes].concat();
+        stream.write_all(&said).expect("said");
+    }
+    asked.body.expect("a body")
+}
+
+/// A dial that counts and waits for the peer's last word takes another address, too.
+#[test]
+fn a_dial_takes_another_address_until_it_stands() {
+    for kind in BOTH {
+        let [a, b] = [("a", 1), ("b", 2)]
+            .map(|(task, life)| start_with(open(task, life, kind), Answers::default()));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+        let at = listener.local_addr().expect("bound").to_string();
+        let (at, brief): (Address, _) = (at.parse().expect("an address"), PATIENCE / 6);
+        a.control
+            .dial_by("b", at, PathWish::Tcp, brief)
+            .expect("taken");
+        let (mut mute, _) = listener.accept().expect("dialled");
+        mute.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let mut opening = [0; 8];
+        mute.read_exact(&mut opening).expect("an opening");
+        mute.write_all(b"rendezW\x01").expect("sent");
+        mute.read_exact(&mut [0; 40]).expect("a challenge");
+        mute.write_all(&[&[0u8; 8][..], &[8; 32]].concat())
+            .expect("sent");
+        let accepted = proto::HelloReply {
+            outcome: Some(Outcome::Accepted(hello("b", "", 2))),
+        };
+        let said = answer(&mut mute, Some(Body::HelloReply(accepted)));
+        assert!(matches!(said, Body::Hello(_)), "{said:?}");
+        let ticket = proto::DataOpenReply {
+            ticket: vec![1; 16],
+            expires_ms: 1000,
+        };
+        let said = answer(&mut mute, Some(Body::DataOpenReply(ticket)));
+        assert!(matches!(said, Body::DataOpen(_)), "{said:?}");
+        let said = answer(&mut mute, None);
+        assert!(matches!(said, Body::DataReady(_)), "{said:?}");
+        dial(&a, &b, "b", PathWish::Tcp);
+        std::thread::sleep(Duration::from_millis(100));
+        drop((mute, listener));
+        assert_eq!((a.up().task, b.up().task), ("b".into(), "a".into()));
+    }
+}

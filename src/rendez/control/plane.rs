@@ -254,10 +254,11 @@ impl Plane {
     }
 
     fn handle_dial(self: &Rc<Self>, task: String, mut to: Dialled) {
-        if self.stands(&task) {
+        let before = self.dials.borrow_mut().remove(&task);
+        // One that is under way may count and not stand yet: its peer's last word is still to come.
+        if before.is_none() && self.stands(&task) {
             return;
         }
-        let before = self.dials.borrow_mut().remove(&task);
         to.until = before
             .as_ref()
             .map_or(to.until, |before| before.until.max(to.until));
