@@ -199,11 +199,8 @@ impl Taking {
 
     fn lost_early(&self, why: &str) {
         tracing::warn!(task = %self.task, why, "a shard cannot take a link with a peer: the connection ends");
-        if let Some(engine) = self.engine.upgrade()
-            && let Some(control) = engine.control.get()
-        {
-            // Refused only by a control plane that ends.
-            let _ = control.hang_up_soon(self.peer, why);
+        if let Some(engine) = self.engine.upgrade() {
+            engine.wiring.hang_up_soon(&engine, self.peer, why);
         }
     }
 }

@@ -66,6 +66,8 @@ struct Book {
     addresses: BTreeMap<String, Address>,
     /// Tasks that are wanted and not dialled yet, for want of an address or of a control plane.
     wanted: BTreeSet<TaskName>,
+    /// Connections that are of no use, and why, until there is a control plane to end them.
+    useless: Vec<(PeerId, String)>,
     /// Tasks that a waiting key names, and when it last said so: bounded by the peers there may be.
     awaited: BTreeMap<TaskName, Instant>,
     /// Our memory, in the order it was made: arena and segment.
@@ -145,16 +147,6 @@ impl Wiring {
 
     pub(crate) fn bind(&self, engine: &Arc<Inner>) {
         let _ = self.engine.set(Arc::downgrade(engine));
-    }
-
-    /// What was wanted before there was a control plane is dialled now, and peers that were greeted before are told of
-    /// memory that was new since: those that know it are not told again.
-    pub(crate) fn control_is_up(&self) {
-        self.tell_all_memory();
-        let wanted = std::mem::take(&mut self.book().wanted);
-        for task in wanted {
-            self.want(&task);
-        }
     }
 
     pub(crate) fn add_peer(&self, task: TaskName, address: Address) {

@@ -9,8 +9,8 @@ use crate::control::{Path, PeerGone, PeerId};
 use crate::engine::config::nanos;
 use crate::engine::{Inner, OBSERVER_JOB};
 use crate::fabric::DownReason;
-use crate::ground::Status;
 use crate::ground::device::TaskName;
+use crate::ground::{Status, limits};
 use crate::shard::Call;
 use std::time::Duration;
 
@@ -73,8 +73,17 @@ impl Wiring {
     /// Dials a peer whose connection was lost, if it is known where it listens; a task that cannot dial waits to be
     /// dialled. The shards know by themselves when to give it up.
     fn resume(&self, engine: &Inner, task: &TaskName, left: Duration) {
-        let address = self.book().addresses.get(&task.to_string()).cloned();
-        if let (Some(control), Some(address)) = (engine.control.get(), address)
+        let dialled = {
+            let mut book = self.book();
+            let address = book.addresses.get(&task.to_string()).cloned();
+            let control = engine.control.get();
+            // In the same hold: the control plane's start looks here afterwards.
+            if control.is_none() && address.is_some() && book.wanted.len() < limits::PEERS {
+                book.wanted.insert(task.clone());
+            }
+            control.zip(address)
+        };
+        if let Some((control, address)) = dialled
             && let Err(status) = control.dial(&task.to_string(), address, left)
         {
             tracing::warn!(%task, %status, "a lost peer cannot be dialled");
@@ -100,9 +109,17 @@ impl Wiring {
         self.resume(engine, task, self.dial_timeout);
     }
 
-    /// Ends a connection that is of no use.
-    pub(super) fn hang_up_soon(&self, engine: &Inner, peer: PeerId, why: &str) {
-        if let Some(control) = engine.control.get() {
+    /// Ends a connection that is of no use, once there is a control plane: it greets peers before it is at hand.
+    pub(in crate::engine) fn hang_up_soon(&self, engine: &Inner, peer: PeerId, why: &str) {
+        let control = {
+            let mut book = self.book();
+            let control = engine.control.get();
+            if control.is_none() {
+                book.useless.push((peer, why.to_owned()));
+            }
+            control
+        };
+        if let Some(control) = control {
             // Refused only by a control plane that ends.
             let _ = control.hang_up_soon(peer, why);
         }

@@ -19,6 +19,26 @@ const GRACE: Duration = Duration::from_secs(1);
 static STRANGERS: AtomicU32 = AtomicU32::new(1);
 
 impl Wiring {
+    /// What was wanted before there was a control plane is dialled now, peers that were greeted before are told of
+    /// memory that was new since (those that know it are not told again), and those that could not be wired are hung up
+    /// on.
+    pub(crate) fn control_is_up(&self) {
+        self.tell_all_memory();
+        let (wanted, useless) = {
+            let mut book = self.book();
+            let wanted = std::mem::take(&mut book.wanted);
+            (wanted, std::mem::take(&mut book.useless))
+        };
+        if let Some(engine) = self.engine() {
+            for (peer, why) in useless {
+                self.hang_up_soon(&engine, peer, &why);
+            }
+        }
+        for task in wanted {
+            self.want(&task);
+        }
+    }
+
     /// Dials `task` unless it is connected, and waits until it is, or until that has failed.
     pub(crate) fn reach(&self, task: &TaskName, patience: Duration) -> Result<Connected, Status> {
         let until = until(patience.saturating_add(GRACE));

@@ -217,3 +217,18 @@ fn memory_that_was_new_before_the_control_plane_was_at_hand_is_told() {
     until("the peer was not told", || times_mapped() > before);
     hands_over(&a, &b);
 }
+
+/// A peer may be greeted before the engine has hold of the control plane, and be of no use: it is hung up on later.
+#[test]
+fn a_connection_of_no_use_before_the_control_plane_was_at_hand_is_ended() {
+    let (a, b) = pair(Way::Shm);
+    hands_over(&a, &b);
+    let before = connection(&a);
+    let useless = (before.unwrap(), "a test has no use for it".to_owned());
+    let wiring = &a.inner.wiring;
+    wiring.book().useless.push(useless);
+    wiring.control_is_up();
+    let is_new = || connection(&a).is_some_and(|now| Some(now) != before);
+    until("no other connection", is_new);
+    hands_over(&a, &b);
+}
