@@ -41,6 +41,8 @@ impl Transport for Shm {
         let taking = Taking::of(engine, &up);
         let (mut link, side) = match made {
             Some(link) if up.dialler => (link, Side::Maker),
+            // The link that came with it is our own: the peer has the other side of it.
+            None if up.dialler => return Err(gone()),
             _ => {
                 let config = link_config(pairs(shards, usize::from(up.hello.shards)).count());
                 let link = up.descriptors.link.ok_or_else(gone)?.fd;
