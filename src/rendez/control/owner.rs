@@ -44,7 +44,7 @@ impl Owner {
     /// The owner of the other end of `socket`.
     pub(crate) fn of(socket: &TcpStream) -> Self {
         match (socket.local_addr(), socket.peer_addr()) {
-            (Ok(local), Ok(peer)) => of_pair(canonical(local), canonical(peer)),
+            (Ok(local), Ok(peer)) => of_pair(local, peer),
             // The connection has ended, and its owner cannot be found any more.
             _ => Self::Unknown,
         }
@@ -53,14 +53,15 @@ impl Owner {
 
 fn of_pair(local: SocketAddr, peer: SocketAddr) -> Owner {
     // From there the connection is seen the other way round.
-    if let Ok(Some(user)) = by_diag(peer, local) {
+    let (source, destination) = (canonical(peer), canonical(local));
+    if let Ok(Some(user)) = by_diag(source, destination) {
         return Owner::User(user);
     }
-    if !is_of_this_machine(peer.ip(), local.ip()) {
+    if source.ip() != destination.ip() && !is_of_this_machine(peer) {
         return Owner::Elsewhere;
     }
     // No answer, and no such socket, may both mean that this kernel cannot be asked that way.
-    match by_table(peer, local) {
+    match by_table(source, destination) {
         Ok(Some(user)) => Owner::User(user),
         _ => Owner::Unknown,
     }
@@ -71,9 +72,18 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// True if a socket of this machine can have the address `peer`.
-fn is_of_this_machine(peer: IpAddr, local: IpAddr) -> bool {
-    is_loopback(peer) || peer == local || UdpSocket::bind((peer, 0)).is_ok()
+/// True unless the system says that no socket of this machine can have the address `peer`. Whatever else keeps us from
+/// asking, as a lack of descriptors, makes no stranger a process of another machine.
+fn is_of_this_machine(peer: SocketAddr) -> bool {
+    let ip = peer.ip().to_canonical();
+    let mut any_port = match ip {
+        IpAddr::V4(_) => SocketAddr::new(ip, 0),
+        // With its scope: a link's address is none without it.
+        IpAddr::V6(_) => peer,
+    };
+    any_port.set_port(0);
+    let bound = UdpSocket::bind(any_port);
+    is_loopback(ip) || !bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
 /// Asks for the socket at `source` that is connected to `destination`; nothing if there is none with a holder.

@@ -118,3 +118,11 @@ fn rows_are_read_as_the_kernel_writes_them() {
         assert_eq!(Row::read(line), None, "{line}");
     }
 }
+
+/// Only the system's word that no card here has an address makes its process one of another machine.
+#[test]
+fn what_cannot_be_asked_is_not_taken_to_be_elsewhere() {
+    // A link's address without its link: the system takes it for no address at all.
+    let [local, peer] = ["[fe80::1]:5", "[fe80::2]:6"].map(|text| text.parse().expect("one"));
+    assert_eq!(of_pair(local, peer), Owner::Unknown);
+}
