@@ -70,7 +70,11 @@ impl Plane {
                 tracing::debug!(task = %self.config.task, refusal = %refusal.status, "an observer was told who is here")
             }
             Err(refusal) => {
-                tracing::info!(task = %self.config.task, refusal = %refusal.status, "a connection was refused")
+                let reason = refusal.status.reason();
+                if let Some(more) = self.complaints.add(reason, Instant::now()) {
+                    let refusal = &refusal.status;
+                    tracing::info!(task = %self.config.task, reason, more, %refusal, "a connection was refused")
+                }
             }
         }
     }

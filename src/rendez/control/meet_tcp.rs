@@ -89,21 +89,18 @@ impl Plane {
                 let refusal = &refusal.status;
                 tracing::debug!(task = %self.config.task, %from, %refusal, "an observer was told who is here")
             }
-            // A dialler that uses another name is told ours.
-            Err(refusal) if refusal.status.reason() == catalogue::PEER_UNKNOWN => {
-                tracing::info!(task = %self.config.task, %from, refusal = %refusal.status, "a connection was refused")
-            }
             Err(refusal) => {
-                let reason = refusal.status.reason();
-                if let Some(more) = self.complaints.add(reason, Instant::now()) {
-                    tracing::warn!(
-                        task = %self.config.task,
-                        %from,
-                        reason,
-                        more,
-                        refusal = %refusal.status,
-                        "a connection was refused"
-                    );
+                let (reason, refusal) = (refusal.status.reason(), &refusal.status);
+                let task = &self.config.task;
+                match self.complaints.add(reason, Instant::now()) {
+                    None => {}
+                    // A dialler that uses another name is told ours.
+                    Some(more) if reason == catalogue::PEER_UNKNOWN => {
+                        tracing::info!(%task, %from, reason, more, %refusal, "a connection was refused")
+                    }
+                    Some(more) => {
+                        tracing::warn!(%task, %from, reason, more, %refusal, "a connection was refused")
+                    }
                 }
             }
         }
