@@ -113,14 +113,21 @@ impl Devices {
     }
 
     /// A peer is away, and nothing would tell that this life of it is over: at `until` it is taken to be, so that no
-    /// stream waits for ever.
+    /// stream waits for ever. None waits for one of whose memory nothing is mapped.
     pub(in crate::engine) fn peer_away(
         &self,
         task: &TaskName,
         incarnation: Incarnation,
         until: Nanos,
     ) {
-        lock(&self.peers.away).push((until, task.clone(), incarnation));
+        let is_its = |one: &Imported| one.task == *task && one.incarnation == incarnation;
+        let is_read = |one: &Imported| is_its(one) && one.segment.strong_count() > 0;
+        let may_be_waited_for = lock(&self.peers.imported).iter().any(is_read);
+        let mut away = lock(&self.peers.away);
+        away.retain(|(_, of, life)| (of, *life) != (task, incarnation));
+        if may_be_waited_for {
+            away.push((until, task.clone(), incarnation));
+        }
     }
 }
 
@@ -150,4 +157,34 @@ impl DevicePeers {
 
 fn feature(kind: MemoryKind, uuid: DeviceUuid) -> String {
     format!("device:{kind}:{uuid}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Engine;
+    use crate::engine::tests::config;
+
+    /// Only the keeper's thread takes lives for over, and there is none without devices.
+    #[test]
+    fn lives_of_whose_memory_nothing_is_mapped_are_not_kept() {
+        let engine = Engine::start(config("/job:a/task:0")).unwrap();
+        let devices = engine.inner.wiring.devices();
+        let task = TaskName::parse("/job:b/task:0").unwrap();
+        let kept = || lock(&devices.peers.away).len();
+        for life in 1..100 {
+            devices.peer_away(&task, Incarnation(life), Nanos(5));
+        }
+        assert_eq!(kept(), 0);
+        let kind = MemoryKind::Host;
+        let segment = Arc::new(MappedSegment::refused(MemoryError::Kind { kind }));
+        devices.note(&task, Incarnation(7), &segment);
+        for until in 5..100 {
+            devices.peer_away(&task, Incarnation(7), Nanos(until));
+        }
+        assert_eq!(kept(), 1);
+        drop(segment);
+        devices.peer_away(&task, Incarnation(7), Nanos(100));
+        assert_eq!(kept(), 0);
+    }
 }
