@@ -10,7 +10,7 @@ pub struct Envelope {
     pub reply: bool,
     #[prost(
         oneof = "envelope::Body",
-        tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25"
+        tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25"
     )]
     pub body: ::core::option::Option<envelope::Body>,
 }
@@ -45,12 +45,6 @@ pub mod envelope {
         /// The request failed.
         #[prost(message, tag = "11")]
         Error(super::Error),
-        /// What is pending? Reserved: answered with an empty list.
-        #[prost(message, tag = "12")]
-        PendingRequest(super::PendingRequest),
-        /// What is pending. Reserved.
-        #[prost(message, tag = "13")]
-        PendingReply(super::PendingReply),
         /// Over TCP: may data connections come?
         #[prost(message, tag = "14")]
         DataOpen(super::DataOpen),
@@ -406,16 +400,6 @@ pub struct Error {
     /// True for a no for now: in a greeting, the same may succeed later.
     #[prost(bool, tag = "4")]
     pub retry: bool,
-}
-/// What is pending? Reserved.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct PendingRequest {}
-/// What is pending. Reserved.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct PendingReply {
-    /// Keys, each with whom it waits for.
-    #[prost(string, repeated, tag = "1")]
-    pub pending: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// A call of a service. The same request may come again over another connection, and is carried out once.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

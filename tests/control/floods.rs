@@ -111,7 +111,7 @@ fn an_acknowledgement_has_its_bound() {
         })
     };
     raw.say(3, false, done(64));
-    raw.say(4, false, Body::PendingRequest(proto::PendingRequest {}));
+    raw.say(4, false, Body::Ping(proto::Ping {}));
     let began = Instant::now();
     assert!(raw.hear().is_some() && began.elapsed() < Duration::from_secs(5));
     raw.say(5, false, done(65));

@@ -460,10 +460,10 @@ fn a_connected_peer_that_breaks_the_protocol_is_lost() {
         for (incarnation, (id, reply, body)) in (2..).zip(cases) {
             let mut raw = connected(&a, incarnation);
             let up = a.up();
-            raw.say(3, false, Body::PendingRequest(proto::PendingRequest {}));
+            raw.say(3, false, Body::Ping(proto::Ping {}));
             assert!(matches!(
                 raw.hear().and_then(|envelope| envelope.body),
-                Some(Body::PendingReply(_))
+                Some(Body::Pong(_))
             ));
             raw.say(id, reply, body);
             let (peer, gone) = a.gone();

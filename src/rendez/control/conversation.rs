@@ -387,7 +387,6 @@ impl Conversation {
         }
         let answer = match body {
             Body::Ping(_) => Body::Pong(proto::Pong {}),
-            Body::PendingRequest(_) => Body::PendingReply(proto::PendingReply::default()),
             Body::Call(call) => match self.calls.serve(self, id, call)? {
                 Some(answer) => answer,
                 // It will be answered when it is carried out.
