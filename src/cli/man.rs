@@ -68,6 +68,11 @@ fn add(command: Command, pages: &mut Vec<Page>) -> io::Result<()> {
         .filter(|below| !below.is_hide_set());
     let below: Vec<Command> = below.cloned().collect();
     let examples = command.get_after_help().map(ToString::to_string);
+    // A page leaves the text out of an option that short help hides, if that is all the text there is.
+    let command = command.mut_args(|arg| match (arg.get_long_help(), arg.get_help().cloned()) {
+        (None, Some(help)) => arg.long_help(help),
+        _ => arg,
+    });
     let man = Man::new(command)
         .source(format!("rendez {VERSION}"))
         .manual("rendez");
@@ -170,6 +175,13 @@ mod tests {
                 }
             }
             assert!(!page.contains("Exit statuses:"), "once is enough: {name}");
+            for option in page.split(".TP\n").skip(1) {
+                let mut lines = option.lines();
+                let option = lines.next().expect("a name");
+                let text = lines.next().unwrap_or_default();
+                let has_text = !text.is_empty() && !text.starts_with(".SH");
+                assert!(has_text, "{option} of {name} says nothing");
+            }
             for hidden in crate::HIDDEN {
                 let hidden = hidden.replace('-', "\\-");
                 assert!(!page.contains(&hidden), "{hidden} in {name}");
