@@ -181,8 +181,8 @@ settings! {
         "Each shard's ring of last events. Its histograms and names take at most 5.3 MiB more, of which only the \
          pages that are written to cost memory.";
     recorder_dir: FilePath recorder_dir, Engine,
-        "A folder, best in memory, for recorders that outlive a crash; without it they can be read only while the task \
-         lives.";
+        "A folder, best in memory, for recorders that outlive a crash; it is made, for its owner alone, if it is not \
+         there. Without it they can be read only while the task lives.";
     metrics: Itself metrics, Engine,
         "Where this task answers `GET /metrics`, `/healthz` and `/readyz`: `127.0.0.1:9464`, say. Without it nowhere.";
     metrics_any_user: Switch metrics_any_user, Engine,

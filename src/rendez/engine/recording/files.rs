@@ -2,9 +2,9 @@
 //!
 //! Each life of a task has its own, so that no life takes the last words of another.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -86,8 +86,9 @@ pub(in crate::engine) fn place(
     let open = |folder: &PathBuf| {
         let path = folder.join(name(task, life, shard as u16));
         #[cfg(test)]
-        tests::fail(&path, shard).map_err(|error| unwritable(&path, &error))?;
-        let file = make(&path).map_err(|error| unwritable(&path, &error))?;
+        tests::fail(&path, shard).map_err(|error| unplaced(&path, &error))?;
+        let file = make_folder(folder).and_then(|()| make(&path));
+        let file = file.map_err(|error| unplaced(&path, &error))?;
         // As long as it is locked, its life goes on. Another that begins may hold it for the moment of a look. Where
         // files cannot be locked, one is taken for dead too early.
         let _ = (0..LOCK_TRIES).any(|_| {
@@ -103,7 +104,7 @@ pub(in crate::engine) fn place(
         });
         reserved.map_err(|error| {
             let _ = fs::remove_file(&path);
-            unwritable(&path, &error)
+            unplaced(&path, &error)
         })?;
         Ok::<_, Status>(file)
     };
@@ -115,6 +116,11 @@ pub(in crate::engine) fn place(
         file: file.map(open).transpose()?,
         ring_bytes: config.recorder_bytes as usize,
     })
+}
+
+/// The folder, for its owner alone if it is not there yet: recordings have names that are easy to guess.
+fn make_folder(folder: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 /// A new file. What another user put there, for us to follow or fill, is an error.
@@ -233,6 +239,12 @@ pub(in crate::engine) fn clear(inner: &Inner) {
             let _ = fs::remove_file(folder.join(name));
         }
     }
+}
+
+/// As [`unwritable`], for what a setting asks for.
+fn unplaced(path: &Path, error: &std::io::Error) -> Status {
+    let message = format!("recorder_dir: cannot write '{}': {error}", path.display());
+    Status::of(catalogue::FILE_UNWRITABLE, message)
 }
 
 pub(super) fn unwritable(path: &Path, error: &std::io::Error) -> Status {

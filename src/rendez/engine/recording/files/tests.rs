@@ -46,6 +46,22 @@ fn config(folder: &Path) -> Config {
 }
 
 #[test]
+fn a_folder_that_is_not_there_is_made_for_its_owner_alone() {
+    let above = tempfile::tempdir().expect("a folder");
+    let folder = above.path().join("recorders");
+    let engine = Engine::start(config(&folder)).expect("it starts");
+    assert_eq!(recorders(&folder).len(), 1);
+    let mode = fs::metadata(&folder).expect("made").permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    engine.shutdown(Duration::ZERO);
+    let file = above.path().join("file");
+    fs::write(&file, b"").expect("written");
+    let refused = Engine::start(config(&file)).expect_err("it is no folder");
+    assert_eq!(refused.reason(), catalogue::FILE_UNWRITABLE);
+    assert!(refused.message().starts_with("recorder_dir: "), "{refused}");
+}
+
+#[test]
 fn an_engine_takes_no_recorder_of_another_of_its_name() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(folder.path());
