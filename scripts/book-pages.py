@@ -34,7 +34,8 @@ def wrapped(line):
     if len(line) <= WIDTH:
         return [line]
     columns = [match.end() for match in re.finditer(r"\S {2,}(?=\S)", line)]
-    indent = next((column for column in reversed(columns) if column < WIDTH // 2), 4)
+    own = max(4, len(line) - len(line.lstrip()))
+    indent = next((column for column in reversed(columns) if column < WIDTH // 2), own)
     return textwrap.wrap(line, WIDTH, subsequent_indent=" " * indent, drop_whitespace=True, break_long_words=False)
 
 
