@@ -33,10 +33,12 @@ pub(super) fn pack(
     let types = signature.arguments();
     if types.len() != arguments.len() {
         let message = format!(
-            "{} takes {} arguments, and {} are given",
+            "{} takes {} argument{}, but {} {} given",
             printable(&signature.to_string()),
             types.len(),
-            arguments.len()
+            if types.len() == 1 { "" } else { "s" },
+            arguments.len(),
+            if arguments.len() == 1 { "was" } else { "were" }
         );
         return Err(wrong(message));
     }

@@ -145,7 +145,7 @@ fn what_does_not_fit_is_told_with_its_place() {
     }
     let error = packed("u8,", &[]).unwrap_err();
     assert!(
-        error.message().contains("takes 1 arguments, and 0"),
+        error.message().contains("takes 1 argument, but 0 were"),
         "{}",
         error.message()
     );
