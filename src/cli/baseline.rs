@@ -20,13 +20,14 @@ pub mod touch;
 
 use std::hint::black_box;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use self::line::{Far, Near, Waiting};
 use self::socket::Mode;
 use super::error::CliError;
 use super::histogram::{Interval, Recorder};
+use super::itself;
 use super::machine::{self, Pair};
 use super::report::{Baseline, Row};
 use super::stopwatch::{Stamp, Stopwatch};
@@ -377,8 +378,7 @@ impl Peer {
                 format!("cannot start the other process: {error}"),
             )
         };
-        // The link rather than the path it shows: the file may have been replaced or removed since we started.
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = itself::again();
         command.arg(PEER_COMMAND);
         command.args([
             "--parent",

@@ -34,6 +34,7 @@ pub mod error;
 mod exchange;
 pub mod exits;
 pub mod histogram;
+mod itself;
 pub mod logs;
 pub mod machine;
 pub mod man;
@@ -76,6 +77,7 @@ use self::terminal::Terminal;
 /// The whole command: reads the process's arguments, runs, and says how it ended.
 #[must_use]
 pub fn main() -> ExitCode {
+    itself::name();
     run(
         std::env::args_os(),
         &mut Terminal::standard(),

@@ -19,6 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::SIGUSR1;
 
 use super::error::CliError;
+use super::itself;
 use super::secret::Inherited;
 use super::serve;
 use super::settings::SettingArgs;
@@ -203,8 +204,9 @@ fn spawn(
             command
         }
         None => {
-            let mut command = Command::new("/proc/self/exe");
-            command.arg("serve").arg("--with-parent");
+            let mut command = itself::again();
+            command.arg("serve").arg(format!("--task={task}"));
+            command.arg("--with-parent");
             command.arg(format!(
                 "--patience={}",
                 units::exact_duration(args.patience)

@@ -12,7 +12,7 @@ mod stamps;
 mod thread;
 
 use std::net::Ipv4Addr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ use super::args::{BenchArgs, BenchPeerArgs, From, Pattern, Transport};
 use super::baseline::socket::STREAM_BUFFERS;
 use super::bench::{Case, Measured, Workload};
 use super::error::CliError;
+use super::itself;
 use super::machine::{self, Pair};
 use super::stopwatch::Stopwatch;
 use rendez::control::Address;
@@ -312,8 +313,7 @@ impl Peer {
         };
         let address = address.map(ToString::to_string).unwrap_or_default();
         let args = BenchPeerArgs::of(case, address, pair.far, pair.is_shared());
-        // The link rather than the path it shows: the file may have been replaced since we started.
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = itself::again();
         command.arg(PEER_COMMAND).args(args.to_arguments());
         let child = command
             .stdin(Stdio::piped())

@@ -175,6 +175,12 @@ fn a_task_that_dies_ends_all_and_is_named() {
     let place = Place::new();
     let up = running(&place, &example(&place));
     let pid = place.process_with(&format!("RENDEZ_TASK={}", WORKERS[1]));
+    // People find it in a list of processes.
+    let of = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).expect("it runs");
+    assert_eq!(of("comm"), "rendez\n");
+    let arguments = of("cmdline").replace('\0', " ");
+    let as_named = format!("rendez serve --task={} ", WORKERS[1]);
+    assert!(arguments.starts_with(&as_named), "{arguments}");
     let pid = Pid::from_raw(pid as i32).expect("a process");
     kill_process(pid, Signal::KILL).expect("killed");
     up.finish()

@@ -15,6 +15,7 @@ use super::wait::{MEET_TIMEOUT, PairWait, is_leaving};
 use super::{Fact, Handed, Handover, Outcome};
 use crate::error::CliError;
 use crate::histogram::Recorder;
+use crate::itself::ITSELF;
 use crate::machine::{self, Pair};
 use crate::units::{show_bytes, show_nanos};
 use crate::weights::Weights;
@@ -51,12 +52,11 @@ impl TwoProcesses {
     /// The usual pair for a file.
     #[must_use]
     pub fn of(file: Option<PathBuf>, rounds: Option<u64>, linger: Duration) -> Self {
-        // The link rather than the path it shows: the file may have been replaced or removed since we started.
         Self {
             file,
             rounds,
             linger,
-            program: "/proc/self/exe".into(),
+            program: ITSELF.into(),
         }
     }
 }

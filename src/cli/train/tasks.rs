@@ -5,13 +5,14 @@
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, TcpListener};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::CliError;
+use crate::itself;
 use crate::secret::Inherited;
 use crate::settings::SettingArgs;
 use crate::up::metrics_of;
@@ -185,9 +186,8 @@ impl Processes {
         arguments: Vec<String>,
         metrics: Option<HostPort>,
     ) -> Result<Process, CliError> {
-        // Our own program, by the link to it, whatever became of its file.
-        let mut command = Command::new("/proc/self/exe");
-        command.args(&arguments);
+        let mut command = itself::again();
+        command.args(&arguments).arg(format!("--task={task}"));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if let Some(metrics) = &metrics {
             command.env("RENDEZ_METRICS", metrics.to_string());
