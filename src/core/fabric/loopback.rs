@@ -22,6 +22,11 @@ impl LoopbackPort {
         Self(RingPort::new())
     }
 
+    /// See [`AnyPort::has_few_rings`](super::AnyPort).
+    pub(super) const fn has_few_rings(&self) -> bool {
+        self.0.has_few_rings()
+    }
+
     /// Two ends of one channel, for two ports, or for one that talks to itself. `None` for measures out of bounds.
     #[must_use]
     pub fn endpoints(geometry: Geometry) -> Option<(Endpoint, Endpoint)> {

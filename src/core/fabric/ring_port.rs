@@ -137,6 +137,11 @@ impl RingPort {
         Ok(self.id(place))
     }
 
+    /// True if all its rings are looked at each time.
+    pub(super) const fn has_few_rings(&self) -> bool {
+        self.open.len() == self.hot_count
+    }
+
     pub(super) fn stats(&self) -> PortStats {
         let open = self
             .places
@@ -436,7 +441,7 @@ impl Port for RingPort {
     fn poll<S: FnMut(Arrival<'_>)>(&mut self, _now: Nanos, budget: usize, sink: &mut S) -> usize {
         self.stats.polls += 1;
         self.stats.rings_polled += self.hot_count as u64;
-        let done = if self.open.len() == self.hot_count && self.active.is_empty() {
+        let done = if self.has_few_rings() && self.active.is_empty() {
             self.poll_hot(budget, sink)
         } else {
             self.poll_all(budget, sink)

@@ -23,6 +23,11 @@ impl ShmPort {
         Self(RingPort::new())
     }
 
+    /// See [`AnyPort::has_few_rings`](super::AnyPort).
+    pub(super) const fn has_few_rings(&self) -> bool {
+        self.0.has_few_rings()
+    }
+
     /// Makes a queue pair of an endpoint. `wake` is the peer's doorbell, or [`PeerWake::NEVER_SLEEPS`] by its poll
     /// policy; of `caps` the port takes `read_domain` as it is and lowers `body_max` to what the ring holds. The
     /// mapping lives as long as any queue pair in it.

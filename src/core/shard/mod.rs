@@ -184,8 +184,8 @@ pub struct Shard {
     /// Tasks that have not ended, and that only its own thread may run.
     bound: usize,
     /// Arrivals taken from one port in the next turn: as many as a port had in this one, so that what comes alone is
-    /// answered before more is looked for; one, while they bring what tasks wait for, so that the next of a key finds
-    /// its task waiting again and need not be parked, which costs more than a turn.
+    /// answered before more is looked for; one, while rings bring what tasks wait for, so that the next of a key finds
+    /// its task waiting again and need not be parked, which costs more than a turn that does nothing else.
     burst: usize,
     /// A port had as many as were taken: if it is so in the next turn too, there is more, and all is taken.
     is_full: bool,
@@ -318,7 +318,7 @@ impl Shard {
         if !self.neighbours.is_empty() {
             done += self.take_notes();
         }
-        done += self.poll_fabric();
+        done += self.poll_fabric(done);
         if self.core.has_output() {
             self.transmit();
         }
@@ -426,17 +426,20 @@ impl Shard {
     }
 
     #[inline(always)]
-    fn poll_fabric(&mut self) -> usize {
+    fn poll_fabric(&mut self, so_far: usize) -> usize {
         let Self { core, ports, .. } = self;
         let (budget, mut done, mut most) = (self.burst, 0, 0);
+        // A turn that does other things costs more than parking, and then arrivals are not to wait for it one by one.
+        let mut is_awaited = so_far == 0 && core.events.is_empty();
         for (index, port) in ports.iter_mut().enumerate() {
             let brought = port.poll(core.now, budget, &mut |arrival| {
                 core.arrived(index, arrival)
             });
             done += brought;
             most = most.max(brought);
+            is_awaited &= brought == 0 || port.has_few_rings();
         }
-        self.is_full = if !core.events.is_empty() {
+        self.is_full = if is_awaited && !core.events.is_empty() {
             self.burst = 1;
             false
         } else if most < budget {

@@ -134,6 +134,30 @@ fn values_that_a_task_waits_for_come_one_by_one_and_find_it_waiting() {
     }
 }
 
+/// Each of its turns takes longer than parking does, and peers would wait for one after the other.
+#[test]
+fn values_that_come_beside_commands_are_taken_together() {
+    let mut pair = Pair::new(Settings::default());
+    let [key, other] = ["edge", "other"].map(|edge| Key::between("a", "b", edge).unwrap());
+    let count = Arc::new(AtomicU64::new(0));
+    pair.solos[1].spawn(Box::new(Taker {
+        key: key.clone(),
+        count: Arc::clone(&count),
+    }));
+    pair.send(0, &key, 4);
+    pair.settle();
+    for _ in 0..9 {
+        pair.send(0, &key, 4);
+    }
+    let turn = |solo: &mut Solo| {
+        let asked = solo.ask(STEP, &other, Nanos::NEVER);
+        solo.turn();
+        asked.unwrap()
+    };
+    let _asked = [(); 3].map(|()| turn(&mut pair.solos[1]));
+    assert_eq!(count.load(Ordering::Relaxed), 10);
+}
+
 /// A value that left by a request leaves its slot among the parked ones behind. A frame that brought the credit for it
 /// had the link looked at for that, and for nothing else: when the frame is to be acknowledged was forgotten.
 #[test]
