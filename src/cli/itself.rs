@@ -1,6 +1,7 @@
 //! This program, started again as another process: a task, or the far side of a measurement.
 
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 /// What runs here, by the link to it: its file may have been replaced or removed since it was started.
@@ -11,7 +12,12 @@ const NAME: &str = "rendez";
 
 /// A command that starts it again.
 pub(crate) fn again() -> Command {
-    let mut command = Command::new(ITSELF);
+    start(Path::new(ITSELF))
+}
+
+/// A command that starts this program from another file.
+pub(crate) fn start(program: &Path) -> Command {
+    let mut command = Command::new(program);
     command.arg0(NAME);
     command
 }

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use super::plan::{self, CONSUMER, Findings, PRODUCER, Plan};
@@ -15,7 +15,7 @@ use super::wait::{MEET_TIMEOUT, PairWait, is_leaving};
 use super::{Fact, Handed, Handover, Outcome};
 use crate::error::CliError;
 use crate::histogram::Recorder;
-use crate::itself::ITSELF;
+use crate::itself::{self, ITSELF};
 use crate::machine::{self, Pair};
 use crate::units::{show_bytes, show_nanos};
 use crate::weights::Weights;
@@ -271,7 +271,7 @@ struct Consumer {
 
 impl Consumer {
     fn spawn(how: &TwoProcesses, address: &Address, cores: Pair) -> Result<Self, CliError> {
-        let mut command = Command::new(&how.program);
+        let mut command = itself::start(&how.program);
         command.arg(PEER_COMMAND);
         command.args([
             "--parent",
