@@ -320,7 +320,10 @@ fn every_number_is_refused_out_of_its_range_by_file_variable_and_flag() {
 /// The command in a directory with `file` as its configuration.
 fn rendez(file: &str, arguments: &[&str]) -> Output {
     let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("rendez.toml"), file).unwrap();
+    let path = directory.path().join("rendez.toml");
+    std::fs::write(&path, file).unwrap();
+    // Whatever the umask is: one that others may write to is refused.
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     Command::new(env!("CARGO_BIN_EXE_rendez"))
         .args(arguments)
         .env_clear()
