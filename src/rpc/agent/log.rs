@@ -208,8 +208,10 @@ impl Log {
 
     fn static_place(&self, name: &str, size: usize) -> Result<(WorkerId, u64), Refusal> {
         let before = self.entries.get(name);
+        // One that was killed takes its former place, unless its round is over: some have left it.
+        let is_over = || self.of_round(self.round).any(|(_, entry)| !entry.is_in);
         let round = match before {
-            Some(entry) if entry.is_in && entry.round == self.round => {
+            Some(entry) if entry.is_in && entry.round == self.round && !is_over() => {
                 return Ok((entry.id, entry.round));
             }
             Some(entry) if entry.round == self.round => self.round + 1,
@@ -443,6 +445,18 @@ mod tests {
                 (log.next, log.size, log.round)
             );
             assert_eq!(again.compacted(), None);
+        }
+    }
+
+    /// The killed one met the other's former life, and that one's next life waited in the next round.
+    #[test]
+    fn one_that_was_killed_does_not_come_back_to_a_round_that_others_have_left() {
+        let both = [plus(1, 2, "a"), plus(2, 2, "b"), goes(1)];
+        for [first, second] in [["a", "b"], ["b", "a"]] {
+            let again = [plus(3, 2, first), plus(4, 2, second)];
+            let log = read(&[&both[..], &again].concat());
+            assert_eq!([3, 4].map(|token| place_of(&log, token).1), [1, 1]);
+            assert_eq!(log.members(1).len(), 2);
         }
     }
 

@@ -116,8 +116,6 @@ impl Pool {
 
     /// Starts a thread, which does `first` before all else. False if the system gives none: then that is dropped.
     fn start(self: &Arc<Self>, mut state: MutexGuard<'_, State>, first: Option<Job>) -> bool {
-        state.threads += 1;
-        drop(state);
         let pool = Arc::clone(self);
         let thread = std::thread::Builder::new().name(format!("rpc-{}", self.name));
         #[cfg(test)]
@@ -125,10 +123,12 @@ impl Pool {
             true => thread.stack_size(1 << 60),
             false => thread,
         };
+        // Under the lock, which the thread waits for: a thread that is counted is there, and does what is left to it.
         let started = thread.spawn(move || pool.run(first));
+        state.threads += usize::from(started.is_ok());
+        drop(state);
         if let Err(error) = &started {
             tracing::warn!(%error, "the system gives no thread for remote calls");
-            self.state().threads -= 1;
         }
         started.is_ok()
     }

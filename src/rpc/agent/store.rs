@@ -155,7 +155,16 @@ impl Store {
         let token = super::random()?;
         let (id, round) = self.change(|group| {
             let place = group.come(token, self.size, name, task.clone(), address.clone());
-            place.map_err(Refusal::into)
+            place.map_err(|refusal| match refusal {
+                Refusal::Group(why) if why != MIXED => Error::of(
+                    catalogue::RPC_GROUP,
+                    format!(
+                        "{why}: {}; delete it when none of the group is there",
+                        self.path.display()
+                    ),
+                ),
+                other => other.into(),
+            })
         })?;
         *lock(&self.me) = (token, round);
         Ok(id)
