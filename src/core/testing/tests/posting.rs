@@ -112,9 +112,8 @@ impl Task for Taker {
     }
 }
 
-/// They were taken together from the third on, and each but the first was parked.
-#[test]
-fn values_that_a_task_waits_for_come_one_by_one_and_find_it_waiting() {
+/// A task that has taken one value, with nine more on their way, and how many it has taken.
+fn streamed() -> (Pair, Arc<AtomicU64>) {
     let mut pair = Pair::new(Settings::default());
     let key = Key::between("a", "b", "edge").unwrap();
     let count = Arc::new(AtomicU64::new(0));
@@ -128,6 +127,13 @@ fn values_that_a_task_waits_for_come_one_by_one_and_find_it_waiting() {
     for _ in 0..9 {
         pair.send(0, &key, 4);
     }
+    (pair, count)
+}
+
+/// They were taken together from the third on, and each but the first was parked.
+#[test]
+fn values_that_a_task_waits_for_come_one_by_one_and_find_it_waiting() {
+    let (mut pair, count) = streamed();
     for turns in 1..=9 {
         pair.solos[1].turn();
         assert_eq!(count.load(Ordering::Relaxed), 1 + turns);
@@ -137,18 +143,8 @@ fn values_that_a_task_waits_for_come_one_by_one_and_find_it_waiting() {
 /// Each of its turns takes longer than parking does, and peers would wait for one after the other.
 #[test]
 fn values_that_come_beside_commands_are_taken_together() {
-    let mut pair = Pair::new(Settings::default());
-    let [key, other] = ["edge", "other"].map(|edge| Key::between("a", "b", edge).unwrap());
-    let count = Arc::new(AtomicU64::new(0));
-    pair.solos[1].spawn(Box::new(Taker {
-        key: key.clone(),
-        count: Arc::clone(&count),
-    }));
-    pair.send(0, &key, 4);
-    pair.settle();
-    for _ in 0..9 {
-        pair.send(0, &key, 4);
-    }
+    let (mut pair, count) = streamed();
+    let other = Key::between("a", "b", "other").unwrap();
     let turn = |solo: &mut Solo| {
         let asked = solo.ask(STEP, &other, Nanos::NEVER);
         solo.turn();
