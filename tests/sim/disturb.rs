@@ -3,6 +3,7 @@
 use rendez::fabric::{AnyPort, FaultyPort, Port, QpId};
 use rendez::ground::{Code, Nanos, Status};
 
+use crate::model::Receive;
 use crate::world::{World, faulty};
 
 /// Disturbances of a world that last a while.
@@ -39,9 +40,7 @@ impl World {
             .filter(|step| is_met && !step.is_closed);
         let flows = open.flat_map(|step| &mut step.flows);
         for flow in flows.filter(|flow| flow.to == at && flow.from == gone) {
-            for receive in &mut flow.receives {
-                receive.is_orphan = true;
-            }
+            flow.receives.iter_mut().for_each(Receive::loses_sender);
         }
         let task = self.nodes[gone].task.clone();
         for solo in &mut self.nodes[at].solos {

@@ -13,6 +13,9 @@ use rendez::testing::solo::Waiting;
 /// shards. Before each of them every shard of its task has had a turn, and there is room in the rings between them.
 const LATE_MAX: u32 = 8;
 
+/// Ticks in which a receive comes to the shard that owns its key, as above.
+const ARRIVAL_MAX: u32 = 2;
+
 /// What becomes of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
@@ -85,6 +88,8 @@ pub struct Receive {
     pub was_filled: bool,
     /// Its shard does not know that it was cancelled.
     pub is_unheard: bool,
+    /// Ticks of its task since it began.
+    pub age: u32,
     /// Its task has heard that the sender is lost.
     pub is_orphan: bool,
     pub is_over: bool,
@@ -93,8 +98,15 @@ pub struct Receive {
 }
 
 impl Receive {
+    /// Its task hears that the sender is lost. What is on its way to the shard that owns its key yet may come there after
+    /// that, and waits for the next life as if it had begun a moment later.
+    pub fn loses_sender(&mut self) {
+        self.is_orphan |= self.age >= ARRIVAL_MAX;
+    }
+
     /// Its task had a turn on every shard, and nothing waits between them, at `now` by its clock.
     pub fn grows_late(&mut self, now: u64) -> Result<(), String> {
+        self.age += 1;
         let is_due = self.is_orphan || self.deadline.is_some_and(|deadline| now > deadline);
         if self.is_over || self.is_cancelled || !is_due {
             return Ok(());

@@ -284,6 +284,7 @@ impl World {
             is_cancelled: false,
             was_filled: false,
             is_unheard: false,
+            age: 0,
             is_orphan: false,
             is_over: false,
             late: 0,
