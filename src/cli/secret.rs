@@ -96,11 +96,18 @@ impl Inherited {
         if is_kept || config.insecure {
             return Ok(None);
         }
-        let made = Self::make().map_err(|error| {
+        Self::new().map(Some)
+    }
+
+    /// One of random bytes.
+    ///
+    /// # Errors
+    /// `CONTROL_SYSTEM` if the system gives no memory or no random numbers.
+    pub(super) fn new() -> Result<Self, CliError> {
+        Self::make().map_err(|error| {
             let message = format!("no secret for the tasks: {error}");
             CliError::failure("CONTROL_SYSTEM", message)
-        });
-        made.map(Some)
+        })
     }
 
     fn make() -> std::io::Result<Self> {
@@ -121,9 +128,17 @@ impl Inherited {
 
     /// The variable that tells a task of it.
     pub(super) fn variable(&self) -> (&'static str, String) {
-        let name = Setting::find("cluster_secret_fd").map_or("", Setting::variable);
-        (name, self.number().to_string())
+        (variable(), self.number().to_string())
     }
+}
+
+/// The number of the descriptor that this process inherited, if it inherited one.
+pub(super) fn inherited() -> Option<u32> {
+    std::env::var(variable()).ok()?.parse().ok()
+}
+
+fn variable() -> &'static str {
+    Setting::find("cluster_secret_fd").map_or("", Setting::variable)
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ use super::bench::{Case, Measured, Workload};
 use super::error::CliError;
 use super::itself;
 use super::machine::{self, Pair};
+use super::secret::Inherited;
 use super::stopwatch::Stopwatch;
 use rendez::control::Address;
 use rendez::engine::{Config, Engine, Require};
@@ -53,6 +54,8 @@ pub(crate) const SMALL_MAX: u64 = 65_536;
 pub struct Engines {
     /// Where the far side is, if not on this machine.
     far_host: Option<FarHost>,
+    /// What the two sides of a measurement over this machine's TCP know each other by, once it was needed.
+    secret: Option<Inherited>,
 }
 
 /// What both sides of a measurement are told.
@@ -138,7 +141,20 @@ impl Engines {
         let far_host = args.connect.as_ref().map(|at| FarHost::of(args, at));
         Ok(Self {
             far_host: far_host.transpose()?,
+            secret: None,
         })
+    }
+
+    /// The secret of the two sides, if the near one is to listen where any process of this machine may dial.
+    fn secret(&mut self, case: &Case) -> Result<Option<&Inherited>, CliError> {
+        let listens = matches!(case.transport, Transport::Tcp | Transport::Verbs);
+        if !listens || self.far_host.is_some() {
+            return Ok(None);
+        }
+        if self.secret.is_none() {
+            self.secret = Some(Inherited::new()?);
+        }
+        Ok(self.secret.as_ref())
     }
 }
 
@@ -150,6 +166,9 @@ impl Workload for Engines {
         let job = Job::of(case);
         let pair = machine::pair()?;
         let mut config = config("near", pair.near, &pair, case);
+        let secret = self.secret(case)?;
+        let variable = secret.map(Inherited::variable);
+        config.cluster_secret_fd = secret.map(Inherited::number);
         if let Some(far_host) = &self.far_host {
             far_host.settle(&mut config);
         }
@@ -168,7 +187,7 @@ impl Workload for Engines {
                     near.tensor(DType::U8, &[job.bytes])
                         .map_err(|status| failed(&status))?,
                 );
-                Far::There(Peer::start(&near, &pair, case)?)
+                Far::There(Peer::start(&near, &pair, case, variable)?)
             }
         };
         let measured = match case.from {
@@ -306,7 +325,12 @@ pub(crate) fn failed(status: &Status) -> CliError {
 struct Peer(Child);
 
 impl Peer {
-    fn start(near: &Engine, pair: &Pair, case: &Case) -> Result<Self, CliError> {
+    fn start(
+        near: &Engine,
+        pair: &Pair,
+        case: &Case,
+        secret: Option<(&str, String)>,
+    ) -> Result<Self, CliError> {
         let address = match case.transport {
             Transport::Tcp | Transport::Verbs => near.tcp_address(),
             _ => near.address(),
@@ -315,6 +339,7 @@ impl Peer {
         let args = BenchPeerArgs::of(case, address, pair.far, pair.is_shared());
         let mut command = itself::again();
         command.arg(PEER_COMMAND).args(args.to_arguments());
+        command.envs(secret);
         let child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

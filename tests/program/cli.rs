@@ -450,6 +450,8 @@ fn bench_goes_by_tcp_beside_a_bare_socket() {
             "64,200KiB",
         ];
         let output = rendez(&[&case, &SHORT[..], options].concat());
+        // The two sides have a secret of their own, so that there is nothing to warn of.
+        assert_eq!(String::from_utf8_lossy(&output.stderr).find("secret"), None);
         for row in rows(&output) {
             assert_eq!(row["transport"], "tcp", "{row}");
             assert!(row["count"].as_u64().unwrap() > 0, "{row}");

@@ -10,9 +10,12 @@ use super::super::bench::{Case, Measured};
 use super::super::error::CliError;
 use super::super::histogram::{Recorder, Schedule};
 use super::super::machine::Pair;
+use super::super::secret;
 use super::super::stopwatch::Stamp;
 use super::stamps::StampReader;
-use super::{Job, Keys, SMALL_MAX, STEP, Timing, engine, failed, near, ready_tensor, thread};
+use super::{
+    Job, Keys, SMALL_MAX, STEP, Timing, config, engine, failed, near, ready_tensor, thread,
+};
 use rendez::engine::Engine;
 use rendez::ground::{Code, DType, Shape, Status, TensorMeta, catalogue};
 use rendez::mail::Received;
@@ -39,19 +42,16 @@ pub fn serve(args: &BenchPeerArgs) -> Result<(), CliError> {
         far: args.core,
         note: None,
     };
-    let far = engine(
-        "far",
-        args.core,
-        &Pair {
-            near: if args.shared_core {
-                args.core
-            } else {
-                usize::MAX
-            },
-            ..pair
-        },
-        &case,
-    )?;
+    let near = if args.shared_core {
+        args.core
+    } else {
+        usize::MAX
+    };
+    let mut config = config("far", args.core, &Pair { near, ..pair }, &case);
+    if config.listen.is_some() {
+        config.cluster_secret_fd = secret::inherited();
+    }
+    let far = Engine::start(config).map_err(|status| failed(&status))?;
     let address = args
         .connect
         .parse()
