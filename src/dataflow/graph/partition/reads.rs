@@ -9,6 +9,7 @@
 //!                                         └─ gate ─ ┘
 //! ```
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::set;
@@ -25,12 +26,20 @@ pub(super) fn add(graph: &mut Graph, ops: &Ops) -> Result<(), Status> {
         if graph.node(id).role() == Role::Merge {
             continue;
         }
+        let inputs = 0..graph.node(id).inputs().len();
+        let reads: Vec<_> = inputs
+            .filter(|input| is_read_elsewhere(graph, id, *input))
+            .collect();
+        // Few nodes have one, and what all others wait for need not be looked at.
+        if reads.is_empty() {
+            continue;
+        }
         let after = waits_for(graph, id);
-        for input in 0..graph.node(id).inputs().len() {
+        for input in reads {
             let from = graph.node(id).inputs()[input].node;
             // What it reads from comes before it anyway.
             let others: Vec<_> = after.iter().copied().filter(|node| *node != from).collect();
-            if !others.is_empty() && is_read_elsewhere(graph, id, input) {
+            if !others.is_empty() {
                 read(graph, identity, (id, input), others)?;
             }
         }
@@ -38,9 +47,9 @@ pub(super) fn add(graph: &mut Graph, ops: &Ops) -> Result<(), Status> {
     Ok(())
 }
 
-/// All that a node waits for except variables: those are there from the start. A write, whose output is its variable
-/// too, is waited for.
-fn waits_for(graph: &Graph, id: NodeId) -> Vec<NodeId> {
+/// All that a node waits for, once each, except variables: those are there from the start. A write, whose output is
+/// its variable too, is waited for.
+fn waits_for(graph: &Graph, id: NodeId) -> BTreeSet<NodeId> {
     let node = graph.node(id);
     let values = node.inputs().iter().map(|from| from.node);
     let values = values.filter(|from| graph.node(*from).role() != Role::Variable);

@@ -644,3 +644,18 @@ fn a_large_graph_is_cut_in_near_linear_time() {
     };
     layers(10_000);
 }
+
+/// One node with many inputs and control inputs costs no more than many nodes with as many edges. It would take minutes
+/// if each input looked at all the others.
+#[test]
+fn a_node_of_many_inputs_is_cut_in_near_linear_time() {
+    let (inputs, controls) = (16_000, 20_000);
+    let mut bench = Bench::new();
+    let x = bench.put(0, "Placeholder", "x", &[], &[]);
+    let before = |at| bench.put(0, "NoOp", &format!("before_{at}"), &[], &[]);
+    let before: Vec<_> = (0..controls).map(before).collect();
+    bench.put(0, "AddN", "sum", &vec![x; inputs], &before);
+    let parts = bench.cut(&devices(1), Options::default()).expect("parts");
+    let sum = &of_op(&parts, "AddN")[0];
+    assert_eq!(sum.input.len(), inputs + controls);
+}
