@@ -115,10 +115,11 @@ impl Backend for Local {
         &self,
         session: &str,
         graph: GraphDef,
-        version: i64,
+        version: &mut i64,
         _: Option<Instant>,
-    ) -> Result<i64, Status> {
-        self.session(session)?.extend(graph, version)
+    ) -> Result<(), Status> {
+        *version = self.session(session)?.extend(graph, *version)?;
+        Ok(())
     }
 
     fn run(

@@ -97,13 +97,14 @@ trait Backend: std::fmt::Debug + Send + Sync {
         config: &ConfigProto,
         deadline: Option<Instant>,
     ) -> Result<(String, i64), Status>;
+    /// Extends the graph from `version`, which is then the one that the master is known to have, whatever the outcome.
     fn extend(
         &self,
         session: &str,
         graph: GraphDef,
-        version: i64,
+        version: &mut i64,
         deadline: Option<Instant>,
-    ) -> Result<i64, Status>;
+    ) -> Result<(), Status>;
     fn run(
         &self,
         session: &str,
@@ -257,18 +258,23 @@ impl Session {
     ///
     /// # Errors
     /// `GRAPH_NODE_EXISTS` for a node that is there already, and what else is wrong with the graph, which is then as it
-    /// was; `SESSION_VERSION` if another client extended it meanwhile.
+    /// was; `SESSION_VERSION` if another client extended it meanwhile. After `CALL_DEADLINE` a master of another
+    /// process may extend it yet: the next call waits for what becomes of that.
     pub fn extend(&self, graph: GraphDef) -> Result<(), Status> {
         let _changing = self.inner.changing()?;
-        let State::Alive { handle, version } = self.inner.state()?.clone() else {
+        let State::Alive {
+            handle,
+            mut version,
+        } = self.inner.state()?.clone()
+        else {
             return self.inner.create(graph);
         };
-        let deadline = self.inner.deadline();
-        let extended = self.inner.way.extend(&handle, graph, version, deadline)?;
-        if let State::Alive { version, .. } = &mut *self.inner.state()? {
-            *version = extended;
+        let (way, deadline) = (&self.inner.way, self.inner.deadline());
+        let extended = way.extend(&handle, graph, &mut version, deadline);
+        if let State::Alive { version: known, .. } = &mut *self.inner.state()? {
+            *known = version;
         }
-        Ok(())
+        extended
     }
 
     /// Runs a step: feeds values for outputs, as `node:output`, runs what `fetches` and `targets` need, and gives what

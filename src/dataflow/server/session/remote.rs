@@ -3,7 +3,10 @@
 //! Knows an engine of its own, which is an observer of the cluster: it serves no task, and its name fits every cluster.
 //! Graphs, feeds and what is fetched travel as tensors.
 
-use std::sync::Arc;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use prost::Message;
@@ -41,10 +44,11 @@ const ATTEMPTS: u32 = 8;
 const END: Duration = Duration::from_millis(100);
 
 /// A master in another process.
-#[derive(Debug)]
 pub(super) struct Remote {
     engine: Engine,
     line: Arc<RpcStream>,
+    /// Where an extension's answer comes that had not come by its deadline: the next one needs the version it made.
+    late_extension: Mutex<Option<Waiter<Answer<ExtendSession>>>>,
 }
 
 impl Remote {
@@ -105,6 +109,7 @@ impl Remote {
         Ok(Self {
             engine: engine.clone(),
             line,
+            late_extension: Mutex::default(),
         })
     }
 
@@ -119,11 +124,7 @@ impl Remote {
         M::Answer: Send + 'static,
     {
         let answer = self.ask_until::<M>(asked, tensors, deadline);
-        let unanswered = || {
-            let message = format!("the master did not answer {} by the deadline", M::NAME);
-            Err(Status::of(catalogue::CALL_DEADLINE, message))
-        };
-        Ok(answer.unwrap_or_else(unanswered)?.0)
+        Ok(answer.unwrap_or_else(|| Err(unanswered::<M>()))?.0)
     }
 
     /// Runs a step or a piece of one, and gives what was fetched.
@@ -159,11 +160,22 @@ impl Remote {
         answer
     }
 
+    fn late_extension(&self) -> MutexGuard<'_, Option<Waiter<Answer<ExtendSession>>>> {
+        let late = self.late_extension.lock();
+        late.unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn tell<M: Method>(&self, told: &M::Request) {
         if let Err(status) = self.line.tell::<M>(told) {
             tracing::debug!(method = M::NAME, %status, "the master could not be told");
         }
     }
+}
+
+/// What is told of what was not answered in time.
+fn unanswered<M: Method>() -> Status {
+    let message = format!("the master did not answer {} by the deadline", M::NAME);
+    Status::of(catalogue::CALL_DEADLINE, message)
 }
 
 impl Backend for Remote {
@@ -186,16 +198,34 @@ impl Backend for Remote {
         &self,
         session: &str,
         graph: GraphDef,
-        version: i64,
+        version: &mut i64,
         deadline: Option<Instant>,
-    ) -> Result<i64, Status> {
+    ) -> Result<(), Status> {
+        let mut late = self.late_extension();
+        if let Some(former) = late.take() {
+            match former.wait(deadline) {
+                Some(Ok((answer, _))) => *version = answer.new_graph_version,
+                // The graph is as it was.
+                Some(Err(_)) => {}
+                None => {
+                    *late = Some(former);
+                    return Err(unanswered::<ExtendSession>());
+                }
+            }
+        }
         let asked = ExtendSessionRequest {
             session_handle: session.to_owned(),
-            current_graph_version: version,
+            current_graph_version: *version,
         };
         let graph = of_bytes(graph.encode_to_vec())?;
-        let answer = self.ask::<ExtendSession>(&asked, vec![graph], deadline)?;
-        Ok(answer.new_graph_version)
+        let (done, waiter) = Waiter::pair();
+        self.line.ask::<ExtendSession>(&asked, vec![graph], done);
+        let Some(answer) = waiter.wait(deadline) else {
+            *late = Some(waiter);
+            return Err(unanswered::<ExtendSession>());
+        };
+        *version = answer?.0.new_graph_version;
+        Ok(())
     }
 
     fn run(
@@ -355,5 +385,14 @@ impl Drop for Remote {
     fn drop(&mut self) {
         self.line.close();
         self.engine.shutdown(END);
+    }
+}
+
+impl std::fmt::Debug for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Remote")
+            .field("engine", &self.engine)
+            .field("line", &self.line)
+            .finish_non_exhaustive()
     }
 }
