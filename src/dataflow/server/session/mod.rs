@@ -245,7 +245,7 @@ impl Session {
     /// # Errors
     /// `SESSION_EXISTS` if it has one; what is wrong with the graph; `WORKER_ABSENT` names a worker that does not
     /// answer; `CALL_DEADLINE` if a master of another process does not answer within the settings'
-    /// `operation_timeout_in_ms`: so it is with all that is asked of one.
+    /// `operation_timeout_in_ms`: so it is with all that is asked of one. What it makes after that is closed again.
     pub fn create(&self, graph: GraphDef) -> Result<(), Status> {
         let _changing = self.inner.changing()?;
         if let State::Alive { .. } = *self.inner.state()? {

@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use prost::Message;
@@ -172,6 +172,17 @@ impl Remote {
     }
 }
 
+/// Ends a session whose caller has waited in vain: its handle is not known anywhere.
+fn close_late(line: &Weak<RpcStream>, answer: Answer<CreateSession>) {
+    if let (Some(line), Ok((made, _))) = (line.upgrade(), answer) {
+        let asked = CloseSessionRequest {
+            session_handle: made.session_handle,
+        };
+        // What cannot be told is known at the master: the sessions of a line end with it.
+        let _ = line.tell::<CloseSession>(&asked);
+    }
+}
+
 /// What is told of what was not answered in time.
 fn unanswered<M: Method>() -> Status {
     let message = format!("the master did not answer {} by the deadline", M::NAME);
@@ -190,8 +201,25 @@ impl Backend for Remote {
             target: String::new(),
         };
         let graph = of_bytes(graph.encode_to_vec())?;
-        let answer = self.ask::<CreateSession>(&asked, vec![graph], deadline)?;
-        Ok((answer.session_handle, answer.graph_version))
+        let (tell, waiter) = Waiter::pair();
+        // It is taken out once: by the answer, or by a caller who waits no longer.
+        let told = Arc::new(Mutex::new(Some(tell)));
+        let take = |told: &Mutex<Option<_>>| {
+            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            told.take()
+        };
+        let (waits, line) = (Arc::clone(&told), Arc::downgrade(&self.line));
+        self.line
+            .ask::<CreateSession>(&asked, vec![graph], move |answer| match take(&waits) {
+                Some(tell) => tell(answer),
+                None => close_late(&line, answer),
+            });
+        let answer = waiter.wait(deadline).or_else(|| match take(&told) {
+            Some(_) => None,
+            None => waiter.wait(None),
+        });
+        let (made, _) = answer.unwrap_or_else(|| Err(unanswered::<CreateSession>()))?;
+        Ok((made.session_handle, made.graph_version))
     }
 
     fn extend(

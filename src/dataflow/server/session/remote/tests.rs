@@ -10,7 +10,7 @@ use rendez::control::Services;
 use rendez::ground::{StepId, TaskName};
 use rendez_proto::services::OpenLineResponse;
 use rendez_proto::tensorflow::{
-    CreateSessionResponse, ExtendSessionResponse, ListDevicesResponse,
+    CloseSessionResponse, CreateSessionResponse, ExtendSessionResponse, ListDevicesResponse,
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -162,4 +162,19 @@ fn a_graph_that_grew_after_its_deadline_grows_on() {
     scene.await_answers();
     let (asked, _) = scene.late::<ExtendSession>(extend);
     assert_eq!(asked.current_graph_version, 1);
+}
+
+#[test]
+fn a_session_that_was_made_after_its_deadline_is_closed() {
+    let scene = Scene::new(false);
+    let create = |session: &Session| session.create(GraphDef::default());
+    let (_, first) = scene.late::<CreateSession>(create);
+    let (_, second) = scene.late::<CreateSession>(create);
+    for (question, handle) in [(second, "second"), (first, "first")] {
+        Scene::answer_created(question, handle);
+        let (asked, question) = scene.next::<CloseSession>();
+        assert_eq!(asked.session_handle, handle);
+        let answer = CloseSessionResponse {};
+        question.answer.give::<CloseSession>(Ok((answer, vec![])));
+    }
 }
