@@ -514,8 +514,12 @@ pub const LINE_QUESTIONS_MAX: usize = STEPS as usize;
 pub const ERRANDS_OF_SESSIONS_MAX: usize = 64;
 /// Sessions of one worker, and of one master.
 pub const SESSIONS_MAX: usize = 1 << 10;
-/// Graphs that a session has prepared, at a master and at a worker: kinds of steps, not steps.
-pub const SESSION_GRAPHS_MAX: usize = 1 << 12;
+/// Kinds of steps whose plans a session keeps at its master for the next step; beyond that the oldest goes.
+pub const SESSION_PLANS_MAX: usize = 1 << 11;
+/// Graphs that a session has prepared at a worker: as many as plans may be held by the session, by callables, and by
+/// steps and partial runs that are alive, so that none of these ever takes the room of the others.
+pub const SESSION_GRAPHS_MAX: usize =
+    SESSION_PLANS_MAX + SESSION_CALLABLES_MAX + 2 * SESSION_STEPS_MAX;
 /// Steps of one session that are under way: as many as an engine may have alive.
 pub const SESSION_STEPS_MAX: usize = STEPS as usize;
 /// Callables of one session.

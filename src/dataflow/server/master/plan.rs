@@ -11,7 +11,7 @@ use crate::graph::{
     parse_input, partition, prune, types,
 };
 use crate::server::wait::Waiter;
-use rendez::ground::limits::SESSION_GRAPHS_MAX;
+use rendez::ground::limits::SESSION_PLANS_MAX;
 use rendez::ground::{DType, FrameIter, Incarnation, Key, Status, catalogue};
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::DataType;
@@ -369,7 +369,7 @@ impl Plans {
             return Ok((Arc::clone(slot), None));
         }
         let place = place()?;
-        let oldest = if known.slots.len() >= SESSION_GRAPHS_MAX / 2 {
+        let oldest = if known.slots.len() >= SESSION_PLANS_MAX {
             let oldest = known.slots.iter().min_by_key(|(_, (made, _))| *made);
             oldest.map(|(signature, _)| signature.clone())
         } else {

@@ -8,6 +8,7 @@ use crate::operations::Operations;
 use crate::server::testing;
 use rendez::drive::Driver;
 use rendez::ground::Shape;
+use rendez::ground::limits::SESSION_CALLABLES_MAX;
 use rendez_proto::tensorflow::DataType;
 
 fn builder() -> Builder {
@@ -202,6 +203,34 @@ fn a_callable_is_run_by_many_threads_at_once() {
     assert_eq!(missing.message(), "2 feeds are missing: y, z");
     let many = callable.run(&vec![row(&[1.0]); 4]).unwrap_err();
     assert_eq!(many.reason(), catalogue::FEED_UNFIT);
+}
+
+/// Other kinds of steps are run beside as many callables as a session may have, all of other kinds.
+#[test]
+fn callables_keep_no_room_from_other_kinds_of_steps() {
+    let mut graph = builder();
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    for name in names {
+        graph.constant(name, floats(&[1], &[1.0])).unwrap();
+    }
+    let session = session(def(graph));
+    // Five of the names, in all orders.
+    let kinds = (0..8_usize.pow(5)).filter_map(|number| {
+        let digits: Vec<_> = (0..5).map(|at| number / 8_usize.pow(at) % 8).collect();
+        let distinct: std::collections::BTreeSet<_> = digits.iter().collect();
+        (distinct.len() == 5).then(|| digits.into_iter().map(|digit| names[digit]).collect())
+    });
+    let mut kinds = kinds.collect::<Vec<Vec<&str>>>().into_iter();
+    let callables: Vec<_> = kinds
+        .by_ref()
+        .take(SESSION_CALLABLES_MAX)
+        .map(|kind| session.callable(&[], &kind, &[]).unwrap())
+        .collect();
+    for kind in kinds.take(3) {
+        let got = session.run(&[], &kind, &[]);
+        assert_eq!(got.unwrap().len(), kind.len());
+    }
+    drop(callables);
 }
 
 #[test]

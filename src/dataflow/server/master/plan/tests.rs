@@ -164,16 +164,14 @@ fn a_plan_of_a_graph_that_has_grown_since_is_not_waited_for() {
 fn the_oldest_plan_makes_room() {
     let plans = Plans::default();
     let name = |number: usize| signature(&format!("n{number}"));
-    for number in 0..=SESSION_GRAPHS_MAX / 2 {
+    for number in 0..=SESSION_PLANS_MAX {
         let wanted = name(number);
         plans
             .find(&wanted, |making| making.told(Ok(plan(&wanted))))
             .unwrap();
     }
     assert!(plans.ready(&name(0)).is_none());
-    assert!(
-        plans.ready(&name(1)).is_some() && plans.ready(&name(SESSION_GRAPHS_MAX / 2)).is_some()
-    );
+    assert!(plans.ready(&name(1)).is_some() && plans.ready(&name(SESSION_PLANS_MAX)).is_some());
 }
 
 #[test]
