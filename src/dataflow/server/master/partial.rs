@@ -11,7 +11,7 @@ use super::merge::Merge;
 use super::plan::StepPlan;
 use super::session::MasterSession;
 use super::step::{RunningStep, dead};
-use crate::graph::{Graph, NodeId, parse_input};
+use crate::graph::{Graph, NodeId, Role, parse_input};
 use crate::server::wait::Waiter;
 use rendez::engine::Engine;
 use rendez::ground::limits::SESSION_STEPS_MAX;
@@ -280,13 +280,7 @@ impl PartialRun {
                 .fetches
                 .extend(fetch_keys.get(index).map(|key| (key, name.as_str())));
         }
-        let open = signature
-            .feeds
-            .iter()
-            .enumerate()
-            .filter(|(index, _)| !fed.contains(index));
-        let open: Vec<_> = open.map(|(_, feed)| feed.as_str()).collect();
-        check_fetches(graph, &open, fetches)?;
+        check_fetches(graph, &signature.feeds, &fed, fetches)?;
         piece.is_last =
             fed.len() == signature.feeds.len() && fetched.len() == signature.fetches.len();
         (state.fed, state.fetched) = (fed, fetched);
@@ -390,36 +384,53 @@ fn none() -> Status {
     Status::of(catalogue::PARTIAL_RUN_NONE, message)
 }
 
-/// Whether what is fetched can be computed without what is not fed yet.
-fn check_fetches(graph: &Graph, open: &[&str], fetches: &[String]) -> Result<(), Status> {
+/// Whether what is fetched can be computed from those of `feeds` that are `fed`. What is fed stands for what comes
+/// before it.
+fn check_fetches(
+    graph: &Graph,
+    feeds: &[String],
+    fed: &BTreeSet<usize>,
+    fetches: &[String],
+) -> Result<(), Status> {
     let find = |text: &str| {
         let (name, port) = parse_input(text)?;
         Some((graph.find(name)?, port.unwrap_or_default()))
     };
-    let open: BTreeSet<_> = open.iter().filter_map(|feed| find(feed)).collect();
+    let feeds = feeds.iter().enumerate();
+    let feeds = feeds.filter_map(|(index, feed)| Some((find(feed)?, fed.contains(&index))));
+    let feeds: BTreeMap<_, _> = feeds.collect();
+    // What one fetch can be computed from, others can be as well.
+    let mut seen: BTreeSet<NodeId> = BTreeSet::new();
     for fetch in fetches {
-        let Some((node, port)) = find(fetch) else {
+        let Some((node, _)) = find(fetch) else {
             let message = format!("Fetch {fetch} not found.");
             return Err(Status::of(catalogue::GRAPH_ENDPOINT_UNKNOWN, message));
         };
-        let mut seen: BTreeSet<NodeId> = BTreeSet::from([node]);
         let mut next = vec![node];
-        let mut is_blocked = open.contains(&(node, port));
-        while let Some(id) = next.pop().filter(|_| !is_blocked) {
+        while let Some(id) = next.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
             let node = graph.node(id);
-            is_blocked = node
-                .inputs()
-                .iter()
-                .any(|input| open.contains(&(input.node, input.port)));
-            let inputs = node.inputs().iter().map(|input| input.node);
-            let before = inputs.chain(node.controls().iter().copied());
-            next.extend(before.filter(|before| seen.insert(*before)));
-        }
-        if is_blocked {
-            let message = format!(
-                "Fetch {fetch} can't be computed from the feeds that have been fed so far."
-            );
-            return Err(Status::of(catalogue::PARTIAL_RUN, message));
+            let values = node.inputs().iter().map(|from| (from.node, from.port));
+            let values = values.map(|from| (from.0, feeds.get(&from)));
+            // Who waits for a placeholder waits for what it is fed; what else is fed runs all the same.
+            let waits = node.controls().iter().map(|&before| {
+                let is_placeholder = graph.node(before).role() == Role::Placeholder;
+                (before, feeds.get(&(before, 0)).filter(|_| is_placeholder))
+            });
+            for (before, is_fed) in values.chain(waits) {
+                match is_fed {
+                    Some(true) => {}
+                    Some(false) => {
+                        let message = format!(
+                            "Fetch {fetch} can't be computed from the feeds that have been fed so far."
+                        );
+                        return Err(Status::of(catalogue::PARTIAL_RUN, message));
+                    }
+                    None => next.push(before),
+                }
+            }
         }
     }
     Ok(())

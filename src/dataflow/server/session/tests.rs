@@ -279,6 +279,46 @@ fn a_partial_run_is_fed_and_fetched_piece_by_piece() {
 }
 
 #[test]
+fn a_fetch_of_what_waits_for_a_feed_is_refused_until_that_is_fed() {
+    let mut graph = builder();
+    let x = placeholder(&mut graph, "x");
+    let two = graph.constant("two", floats(&[1], &[2.0])).unwrap();
+    let y = graph.node("Identity").name("y").input(two).control(x.node);
+    y.build().unwrap();
+    let session = session(def(graph));
+    let run = session.partial_run(&["x"], &["y"], &[]).unwrap();
+    let patience = Duration::from_millis(500);
+    let early = run.run_within(patience, &[], &["y"]).unwrap_err();
+    assert_eq!(early.reason(), catalogue::PARTIAL_RUN, "{early}");
+    let got = run.run(&[("x", row(&[1.0]))], &["y"]).unwrap();
+    assert_eq!(values(&got[0]), [2.0]);
+}
+
+#[test]
+fn what_is_fed_stands_for_all_that_comes_before_it() {
+    let mut graph = builder();
+    let x = placeholder(&mut graph, "x");
+    let a = graph.named("Neg", "a", &[x]);
+    graph.named("Neg", "b", &[x]);
+    let z = graph.named("Neg", "z", &[a]);
+    // What waits for `a` needs no value of it: it runs, though its value is fed.
+    let w = graph.node("Identity").name("w").input(z).control(a.node);
+    w.build().unwrap();
+    let session = session(def(graph));
+    let run = session.partial_run(&["x", "a"], &["z", "b", "w"], &[]);
+    let run = run.unwrap();
+    let got = run.run(&[("a", row(&[3.0]))], &["z"]).unwrap();
+    assert_eq!(values(&got[0]), [-3.0]);
+    let patience = Duration::from_millis(500);
+    for early in ["b", "w"] {
+        let early = run.run_within(patience, &[], &[early]).unwrap_err();
+        assert_eq!(early.reason(), catalogue::PARTIAL_RUN, "{early}");
+    }
+    let got = run.run(&[("x", row(&[1.0]))], &["b", "w"]).unwrap();
+    assert_eq!((values(&got[0]), values(&got[1])), (vec![-1.0], vec![-3.0]));
+}
+
+#[test]
 fn a_partial_run_that_fails_tells_the_executors_failure() {
     let session = session(arithmetic());
     let run = session.partial_run(&["x", "y"], &["sum"], &[]).unwrap();
