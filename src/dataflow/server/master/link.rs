@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use prost::Message;
 
+use super::plan::from_worker;
 use crate::kernel::Value;
 use crate::server::errands::Errands;
 use crate::server::rpc_stream::{RpcStream, of_bytes, of_status};
@@ -119,11 +120,13 @@ impl Link {
         matches!(self, Self::Here(..))
     }
 
-    /// Has a part prepared. `then` hears the handle it is run by, what the worker says, or why it does not. Only a
-    /// worker of this process is waited for.
+    /// Has a part prepared. `then` hears the handle it is run by, what the worker says or why it does not, with its
+    /// name, or that too many parts are under way to it. Only a worker of this process is waited for.
     pub(super) fn register(&self, part: GraphDef, then: ThenRun) {
+        let task = self.task().to_string();
+        let says = move |status: Status| from_worker(&task, &status);
         let there = match self {
-            Self::Here(_, session) => return then.tell(session.register(part)),
+            Self::Here(_, session) => return then.tell(session.register(part).map_err(says)),
             Self::There(there) => there,
         };
         let asked = there.registering.place();
@@ -135,12 +138,12 @@ impl Link {
         there.on_line(Box::new(move |line| {
             let line = match line {
                 Ok(line) => line,
-                Err(status) => return then.tell(Err(status)),
+                Err(status) => return then.tell(Err(says(status))),
             };
             let asked = RegisterGraphRequest::default();
             line.ask::<RegisterGraph>(&asked, vec![graph], move |outcome| {
                 drop(place);
-                then.tell(outcome.map(|(answer, _)| answer.graph_handle));
+                then.tell(outcome.map(|(answer, _)| answer.graph_handle).map_err(says));
             });
         }));
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::MasterSession;
 use super::discovery;
 use super::link::{Link, ThenRun, open_line_by};
-use super::plan::{StepPlan, StepSignature};
+use super::plan::{StepPlan, StepSignature, from_worker};
 use super::session::Ground;
 use super::step::RunningStep;
 use crate::graph::Ops;
@@ -143,6 +143,10 @@ impl SoloSession {
             let absent = || Status::of(catalogue::WORKER_ABSENT, link.task().to_string());
             let worker = &site.ok_or_else(absent)?.worker;
             worker.session(self.session.handle())?.register(part)
+        };
+        let registered = |link: &Link, part: GraphDef| {
+            let said = registered(link, part);
+            said.map_err(|status| from_worker(&link.task().to_string(), &status))
         };
         let register =
             |link: &Link, part: GraphDef, then: ThenRun| then.tell(registered(link, part));

@@ -283,7 +283,8 @@ impl Session {
     ///
     /// # Errors
     /// `SESSION_NONE` before [`Session::create`]; `GRAPH_ENDPOINT` and `GRAPH_ENDPOINT_UNKNOWN` for endpoints that make
-    /// no sense; `FEED_UNFIT`, `FETCH_DEAD`; why the step failed, with the workers that said so.
+    /// no sense; `FEED_UNFIT`, `FETCH_DEAD`; `SESSION_LIMIT` while too many other kinds of steps are being prepared, or
+    /// too many steps run: a later try may succeed; why the step failed, with the workers that said so.
     pub fn run(
         &self,
         feeds: &[(&str, Tensor)],

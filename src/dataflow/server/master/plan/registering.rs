@@ -4,13 +4,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Registered, StepPlan, from_worker};
+use super::{Registered, StepPlan};
 use crate::server::master::link::{Link, ThenRun};
 use crate::server::master::plan::Material;
 use rendez::ground::Status;
 use rendez_proto::tensorflow::GraphDef;
 
-/// How a worker is given a part. What is told the handle it is run by is told it once, by any thread.
+/// How a worker is given a part. What is told the handle it is run by, or who says why there is none, is told once, by
+/// any thread.
 pub(in crate::server::master) type Register<'a> = dyn Fn(&Link, GraphDef, ThenRun) + 'a;
 
 /// Parts, and the link to each one's worker.
@@ -46,10 +47,7 @@ impl Registering {
         for (index, (link, part)) in parts {
             let (registering, asked) = (Arc::clone(&registering), Arc::clone(&link));
             let told = move |answer: Result<String, Status>| {
-                let part = match answer {
-                    Ok(graph) => Ok(Registered { link: asked, graph }),
-                    Err(status) => Err(from_worker(&asked.task().to_string(), &status)),
-                };
+                let part = answer.map(|graph| Registered { link: asked, graph });
                 Self::told(&registering, index, part);
             };
             (material.register)(&link, part, ThenRun::new(told));

@@ -275,6 +275,8 @@ fn one_session_has_no_more_parts_under_way_to_a_worker_than_there_is_room_for() 
     let refused = scene.ask::<MakeCallable>(&callable(ERRANDS_OF_SESSIONS_MAX), vec![]);
     let status = heard(&refused).unwrap_err();
     assert_eq!(status.reason(), catalogue::SESSION_LIMIT, "{status}");
+    // That worker has said nothing.
+    assert!(!status.message().contains("From"), "{status}");
     // One that is answered makes room.
     drop(scene.stopped.0.lock().unwrap().pop());
     let asked = scene.ask::<MakeCallable>(&callable(ERRANDS_OF_SESSIONS_MAX), vec![]);
