@@ -4,7 +4,7 @@
 //! of what travels. States, texts and codes are those of TensorFlow's server, which lacks a clean stop.
 //!
 //! ```text
-//!   new ── start ──▶ started ── stop ──▶ stopped        stop of a new server goes there at once
+//!   new ── start ──▶ started ── stop ──▶ stopped        stop of a new server goes there at once, and ends its start
 //! ```
 //!
 //! | file | |
@@ -88,6 +88,8 @@ struct Place {
 #[derive(Clone, Debug)]
 enum Stage {
     New,
+    /// A thread starts it: with its engine, once there is one.
+    Starting(Option<Engine>),
     Started {
         engine: Engine,
         spec: ClusterSpec,
@@ -112,7 +114,7 @@ pub struct Load {
 /// Where a server is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Made, not started.
+    /// Made, not started, or not to the end.
     New,
     /// Its engine runs, or is being stopped.
     Started,
@@ -132,24 +134,46 @@ impl Server {
     /// time. Ranks of a rooted cluster wait for each other here.
     ///
     /// # Errors
-    /// `FailedPrecondition` after [`Server::stop`]; what [`Engine::start`] names; `Unavailable` names the ranks that
-    /// did not come in time.
+    /// `FailedPrecondition` after [`Server::stop`], also if that is called meanwhile; what [`Engine::start`] names;
+    /// `Unavailable` names the ranks that did not come in time.
     pub fn start(&self) -> Result<(), Status> {
         let mut stage = self.stage();
+        while let Stage::Starting(_) = *stage {
+            let waited = self.inner.changed.wait(stage);
+            stage = waited.unwrap_or_else(PoisonError::into_inner);
+        }
         match &*stage {
             Stage::Started { .. } => {
                 tracing::info!(task = %self.inner.task, "the server is started already");
                 return Ok(());
             }
-            Stage::Stopping | Stage::Stopped => {
-                return Err(Status::new(
-                    Code::FailedPrecondition,
-                    catalogue::SERVER_STOPPED,
-                    "Server has stopped.",
-                ));
-            }
-            Stage::New => {}
+            Stage::Stopping | Stage::Stopped => return Err(stopped()),
+            Stage::New | Stage::Starting(_) => {}
         }
+        *stage = Stage::Starting(None);
+        drop(stage);
+        let started = self.bring_up();
+        let mut stage = self.stage();
+        if let Stage::Stopping = *stage {
+            drop(stage);
+            drop(started);
+            *self.stage() = Stage::Stopped;
+            self.inner.changed.notify_all();
+            return Err(stopped());
+        }
+        let (next, outcome) = match started {
+            Ok(started) => (started, Ok(())),
+            Err(status) => (Stage::New, Err(status)),
+        };
+        let former = std::mem::replace(&mut *stage, next);
+        drop(stage);
+        self.inner.changed.notify_all();
+        drop(former);
+        outcome
+    }
+
+    /// Starts all that the server has. It may be stopped meanwhile, which ends its engine, and all that waits here.
+    fn bring_up(&self) -> Result<Stage, Status> {
         let place = RuntimePlace::default();
         let services = place.services().and(self.inner.services.clone());
         let began = Instant::now();
@@ -159,6 +183,12 @@ impl Server {
             config.listen = Some(self.inner.listen(patience)?);
         }
         let engine = Engine::start_with(config, services)?;
+        if let Stage::Starting(known) = &mut *self.stage() {
+            *known = Some(engine.clone());
+        } else {
+            // It was stopped when there was no engine yet.
+            return Err(stopped());
+        }
         let spec = match &self.inner.membership {
             Membership::Known(spec) => spec.clone(),
             Membership::Rooted { root, rank, size } => {
@@ -171,22 +201,31 @@ impl Server {
             patience,
         };
         let runtime = Runtime::start(&engine, spec.clone(), means, &place)?;
-        *stage = Stage::Started {
+        Ok(Stage::Started {
             engine,
             spec,
             runtime,
-        };
-        Ok(())
+        })
     }
 
     /// Stops in good order: sessions may end, all at once, and what is on its way may leave until `deadline` has
     /// passed, then everything that still waits hears so. The deadline is that of the settings if none is given.
-    /// Nothing happens if it has stopped already. While another thread stops it, this waits for that end, a second
-    /// longer than the deadline at most.
+    /// Nothing happens if it has stopped already. While another thread stops or starts it, this waits for the end of
+    /// that, a second longer than the deadline at most.
     pub fn stop(&self, deadline: Option<Duration>) {
         let began = Instant::now();
         let deadline = deadline.unwrap_or(self.inner.config.drain_timeout);
         let mut stage = self.stage();
+        if let Stage::Starting(engine) = &mut *stage {
+            let engine = engine.take();
+            *stage = Stage::Stopping;
+            drop(stage);
+            if let Some(engine) = engine {
+                engine.shutdown(deadline);
+            }
+            // The thread that starts it hears so, and lets go of the rest.
+            stage = self.stage();
+        }
         if let Stage::Stopping = *stage {
             let until = deadline.saturating_add(Duration::from_secs(1));
             let is_stopping = |stage: &mut Stage| matches!(stage, Stage::Stopping);
@@ -220,7 +259,7 @@ impl Server {
     #[must_use]
     pub fn state(&self) -> State {
         match *self.stage() {
-            Stage::New => State::New,
+            Stage::New | Stage::Starting(_) => State::New,
             Stage::Started { .. } | Stage::Stopping => State::Started,
             Stage::Stopped => State::Stopped,
         }
@@ -252,8 +291,8 @@ impl Server {
     fn runtime(&self) -> Result<Arc<Runtime>, Status> {
         let message = match &*self.stage() {
             Stage::Started { runtime, .. } => return Ok(Arc::clone(runtime)),
-            Stage::New => "Server has not been started.",
-            Stage::Stopping | Stage::Stopped => "Server has stopped.",
+            Stage::New | Stage::Starting(_) => "Server has not been started.",
+            Stage::Stopping | Stage::Stopped => return Err(stopped()),
         };
         Err(Status::new(
             Code::FailedPrecondition,
@@ -317,6 +356,11 @@ impl Inner {
             }
         }
     }
+}
+
+fn stopped() -> Status {
+    let message = "Server has stopped.";
+    Status::new(Code::FailedPrecondition, catalogue::SERVER_STOPPED, message)
 }
 
 /// The address as the control plane has it.

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use ports::free_ports;
 
-use super::{Protocol, Server, State};
+use super::{Protocol, Server, Stage, State};
 use rendez::cluster::{ClusterSpec, HostPort, Membership, Resolved, Source};
 use rendez::control::Path;
 use rendez::engine::{Config, Require};
-use rendez::ground::{Code, Key, StepId, TaskName};
+use rendez::ground::{Code, Key, StepId, TaskName, catalogue};
 use rendez::memory::Tensor;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -281,6 +281,29 @@ fn ranks_that_do_not_come_are_named() {
         "{status}"
     );
     started.join().unwrap().unwrap_err();
+}
+
+#[test]
+fn a_server_that_waits_for_its_ranks_is_stopped_at_once() {
+    let [port] = free_ports();
+    let root = HostPort::new("127.0.0.1", port).unwrap();
+    for rank in [0, 1] {
+        let server = rooted(&root, rank, 0, Duration::from_secs(3));
+        let starts = server.clone();
+        let starts = std::thread::spawn(move || starts.start());
+        let is_before = || matches!(*server.stage(), Stage::New | Stage::Starting(None));
+        while is_before() && !starts.is_finished() {
+            std::thread::yield_now();
+        }
+        assert!((server.state(), server.target()) == (State::New, None));
+        server.stop(Some(Duration::from_millis(100)));
+        let status = starts.join().unwrap().unwrap_err();
+        assert_eq!(status.reason(), catalogue::SERVER_STOPPED, "{status}");
+        assert_eq!(server.state(), State::Stopped);
+        server.join();
+        let again = server.start().unwrap_err();
+        assert_eq!(again.message(), "Server has stopped.");
+    }
 }
 
 #[test]
