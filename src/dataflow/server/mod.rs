@@ -15,7 +15,7 @@
 //! | `join.rs` | how ranks that know only their root learn of each other |
 //! | `session/` | how programs run graphs: by a master in this process, or in another |
 //! | `master/`, `worker/` | the master takes graphs and has them run, workers run their parts |
-//! | `line/` | questions and answers between two tasks, as values of the engine |
+//! | `rpc_stream/` | questions and answers between two tasks, as values of the engine |
 //! | `runtime.rs`, `runner.rs`, `executing.rs` | how master, worker and executor are put together |
 //! | `errands.rs`, `wait.rs` | threads for what blocks, and how one waits for another |
 //! | `executor/` | runs registered parts of graphs |

@@ -9,7 +9,7 @@
 //! | `session.rs` | a client's graph, and what belongs to it |
 //! | `plan.rs` | what a kind of step runs where |
 //! | `link.rs` | a worker, here or elsewhere |
-//! | `step.rs` | a step that runs |
+//! | `step.rs`, `stragglers.rs` | a step that runs, and one that is over and whose parts are not |
 //! | `partial.rs`, `merge.rs` | steps that are fed and fetched from piece by piece |
 //! | `service.rs` | clients in other processes |
 //! | `solo.rs` | masters and workers that a simulation turns |
