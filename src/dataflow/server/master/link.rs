@@ -51,6 +51,8 @@ pub(super) struct There {
     task: TaskName,
     session: String,
     line: Mutex<Arc<RpcStream>>,
+    /// Parts that are not run any more, which it was not told over a line that was lost: it hears so over the next one.
+    untold: Mutex<Vec<String>>,
     /// While another one is being opened: what waits for it.
     reopening: Mutex<Option<Vec<OnLine>>>,
     /// Parts that it has not said anything of: as many as this process does errands, whatever other workers do.
@@ -102,6 +104,7 @@ impl Link {
             task: task.clone(),
             session: session.to_owned(),
             line: Mutex::new(line),
+            untold: Mutex::default(),
             reopening: Mutex::default(),
             registering: Arc::default(),
         }))
@@ -152,13 +155,7 @@ impl Link {
     pub(super) fn deregister(&self, graph: &str) {
         let outcome = match self {
             Self::Here(_, session) => session.deregister(graph),
-            Self::There(there) => {
-                let asked = DeregisterGraphRequest {
-                    graph_handle: graph.to_owned(),
-                    session_handle: String::new(),
-                };
-                there.line().tell::<DeregisterGraph>(&asked)
-            }
+            Self::There(there) => there.deregister(graph),
         };
         quiet(outcome);
     }
@@ -318,8 +315,27 @@ impl There {
 
     /// Goes on over another line.
     pub(super) fn goes_over(&self, line: Arc<RpcStream>) {
+        let mut untold = self.untold();
+        for graph in untold.drain(..) {
+            quiet(tell_deregister(&line, &graph));
+        }
         let mut former = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         *former = line;
+    }
+
+    fn deregister(&self, graph: &str) -> Result<(), Status> {
+        let mut untold = self.untold();
+        let line = self.line();
+        if line.lost_with().is_some() {
+            untold.push(graph.to_owned());
+            return Ok(());
+        }
+        drop(untold);
+        tell_deregister(&line, graph)
+    }
+
+    fn untold(&self) -> MutexGuard<'_, Vec<String>> {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn waiting(&self) -> MutexGuard<'_, Option<Vec<OnLine>>> {
@@ -379,6 +395,14 @@ pub(super) fn open_line_by(
 
 fn ask_to_run(line: &RpcStream, asked: &RunGraphRequest, done: Done) {
     line.ask::<RunGraph>(asked, vec![], move |outcome| done(outcome.map(|_| vec![])));
+}
+
+fn tell_deregister(line: &RpcStream, graph: &str) -> Result<(), Status> {
+    let asked = DeregisterGraphRequest {
+        graph_handle: graph.to_owned(),
+        session_handle: String::new(),
+    };
+    line.tell::<DeregisterGraph>(&asked)
 }
 
 fn tell_cancel(line: &RpcStream, step: StepId, status: &Status) {

@@ -154,6 +154,19 @@ fn a_part_is_not_begun_if_its_step_was_cancelled_while_the_line_was_lost() {
 }
 
 #[test]
+fn a_part_that_was_let_go_while_the_line_was_lost_goes_when_there_is_another() {
+    let world = World::new();
+    let read = world.prepare(&[], "counter");
+    let mut parts = read.0.parts.iter();
+    let part = parts.find(|part| !part.link.is_here()).unwrap();
+    let line = world.lose_line();
+    part.link.deregister(&part.graph);
+    world.there().goes_over(line);
+    let status = world.run(&read, 10).unwrap_err();
+    assert_eq!(status.reason(), catalogue::WORKER_GRAPH_UNKNOWN, "{status}");
+}
+
+#[test]
 fn a_part_that_is_begun_late_hears_a_cancel_that_went_before_it() {
     let world = World::new();
     let double = world.prepare(&["x"], "double");
