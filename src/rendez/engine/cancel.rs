@@ -1,17 +1,20 @@
 //! Cancelling by token: one word ends every receive and every waiting send that hangs on it.
 //!
-//! A token knows none of them. A waiter listens at the token and at each of its parents, for as long as it waits; so a
-//! token that outlives a million receives holds nothing of them, and a child costs its parents nothing. What waits
-//! takes the token's stops along, and the shard looks at them with a value in its hand, before it hands it over. So a
-//! cancel takes effect at once, whether or not the receive is polled, and whatever stands in the shard's mailbox.
+//! A waiter stands in the list of the token and of each of its parents, for as long as it waits; so a token that
+//! outlives a million receives holds nothing of them, and a child costs its parents nothing. What waits takes the
+//! token's stops along, and the shard looks at them with a value in its hand, before it hands it over. So a cancel
+//! takes effect at once, whether or not the receive is polled, and whatever stands in the shard's mailbox.
+//!
+//! No lock is held where a waker is called, cloned or dropped: a waker is foreign code, which may poll or drop on the
+//! spot what waits, or take a lock under which another thread does.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-
-use event_listener::{Event, EventListener};
 
 use crate::mail::stops::Stops;
 
@@ -39,8 +42,48 @@ use crate::mail::stops::Stops;
 pub struct CancelToken {
     /// What shards look at.
     stops: Stops,
-    /// What wakes waiters. Its own is the last, after those of which it is a child.
-    events: Arc<[Arc<Event>]>,
+    /// Who waits. Its own list is the last, after those of which it is a child.
+    lists: Arc<[Arc<List>]>,
+}
+
+/// Who waits at one token, by number: in the order in which they came.
+type List = Mutex<BTreeMap<u64, Arc<Waiter>>>;
+
+/// What waits at a token and at each of its parents.
+#[derive(Debug)]
+struct Waiter {
+    number: u64,
+    /// Taken out by the cancel that calls it.
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Waiter {
+    fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            waker: Mutex::default(),
+        }
+    }
+
+    /// The next cancel calls this one.
+    fn watch(&self, waker: &Waker) {
+        let waker = waker.clone();
+        let former = locked(&self.waker).replace(waker);
+        drop(former);
+    }
+
+    fn wake(&self) {
+        let waker = locked(&self.waker).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// No thread panics under these locks: what they guard is whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Default for CancelToken {
@@ -55,7 +98,7 @@ impl CancelToken {
     pub fn new() -> Self {
         Self {
             stops: Stops::new(),
-            events: Arc::new([Arc::default()]),
+            lists: Arc::new([Arc::default()]),
         }
     }
 
@@ -65,7 +108,7 @@ impl CancelToken {
         let own = std::iter::once(Arc::default());
         Self {
             stops: self.stops.child(),
-            events: self.events.iter().cloned().chain(own).collect(),
+            lists: self.lists.iter().cloned().chain(own).collect(),
         }
     }
 
@@ -92,9 +135,13 @@ impl CancelToken {
     /// receive.
     pub fn cancel(&self) {
         if self.stops.raise()
-            && let Some(own) = self.events.last()
+            && let Some(own) = self.lists.last()
         {
-            own.notify(usize::MAX);
+            // What comes into the list after this sees the stop.
+            let waiting = std::mem::take(&mut *locked(own));
+            for waiter in waiting.into_values() {
+                waiter.wake();
+            }
         }
     }
 
@@ -160,14 +207,26 @@ pub(super) struct Hook(Option<Box<Hung>>);
 #[derive(Debug)]
 struct Hung {
     token: CancelToken,
-    listeners: Vec<EventListener>,
+    /// What stands in the token's lists, from the first poll on.
+    waiter: Option<Arc<Waiter>>,
+}
+
+impl Drop for Hung {
+    fn drop(&mut self) {
+        if let Some(waiter) = &self.waiter {
+            for list in self.token.lists.iter() {
+                // Not the last holder of the waker, which is dropped without a lock.
+                locked(list).remove(&waiter.number);
+            }
+        }
+    }
 }
 
 impl Hook {
     pub(super) fn on(token: &CancelToken) -> Self {
         Self(Some(Box::new(Hung {
             token: token.clone(),
-            listeners: Vec::new(),
+            waiter: None,
         })))
     }
 
@@ -209,16 +268,18 @@ impl Hook {
         let Some(hung) = &mut self.0 else {
             return false;
         };
-        if hung.listeners.is_empty() {
-            let events = hung.token.events.iter();
-            hung.listeners = events.map(|event| event.listen()).collect();
+        if let Some(waiter) = &hung.waiter {
+            waiter.watch(context.waker());
+        } else {
+            let waiter = Arc::new(Waiter::new());
+            waiter.watch(context.waker());
+            for list in hung.token.lists.iter() {
+                locked(list).insert(waiter.number, Arc::clone(&waiter));
+            }
+            hung.waiter = Some(waiter);
         }
-        // Looked at after it listens: a cancel in between is seen here, or wakes.
-        let is_cancelled = hung.token.is_cancelled()
-            || hung
-                .listeners
-                .iter_mut()
-                .any(|listener| Pin::new(listener).poll(context).is_ready());
+        // Looked at after it stands there: a cancel in between is seen here, or wakes.
+        let is_cancelled = hung.token.is_cancelled();
         if is_cancelled {
             self.loosen();
         }

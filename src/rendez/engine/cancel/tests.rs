@@ -1,13 +1,13 @@
 //! Tokens: which token cancels which, and that no waiter leaves anything at a token.
 
-use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use super::*;
 
-fn listeners(token: &CancelToken) -> usize {
-    let events = token.events.iter();
-    events.map(|event| event.total_listeners()).sum()
+fn waiters(token: &CancelToken) -> usize {
+    token.lists.iter().map(|list| locked(list).len()).sum()
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn what_waits_is_woken_by_each_token_above_it() {
         tokens[level].cancel();
         assert_eq!(woken.0.load(Ordering::SeqCst), 1);
         assert!(waiting.as_mut().poll(&mut context).is_ready());
-        assert_eq!(listeners(&tokens[2]), 0);
+        assert_eq!(waiters(&tokens[2]), 0);
     }
 }
 
@@ -68,11 +68,11 @@ fn a_token_keeps_nothing_of_those_that_are_over() {
         let child = token.child();
         let mut hook = Hook::on(&child);
         assert!(!hook.poll(&mut context));
-        assert_eq!(listeners(&child), 2);
+        assert_eq!(waiters(&child), 2);
         drop(hook);
     }
-    assert_eq!(listeners(&token), 0);
-    assert_eq!(Arc::strong_count(&token.events[0]), 1);
+    assert_eq!(waiters(&token), 0);
+    assert_eq!(Arc::strong_count(&token.lists[0]), 1);
 }
 
 /// A cancel at any moment of a poll is either seen by it or wakes after it.
@@ -84,5 +84,45 @@ fn a_cancel_is_never_missed() {
         let canceller = std::thread::spawn(move || token.cancel());
         futures_lite::future::block_on(waiting);
         canceller.join().unwrap();
+    }
+}
+
+/// Some executors run a task within its waker: what waits is then polled and dropped while `cancel` wakes.
+#[test]
+fn what_waits_may_be_polled_and_dropped_by_its_waker() {
+    struct Run {
+        waiting: Mutex<Option<Cancelled>>,
+        polls: bool,
+    }
+    impl std::task::Wake for Run {
+        fn wake(self: Arc<Self>) {
+            let mut waiting = self.waiting.lock().unwrap().take().unwrap();
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(!self.polls || Pin::new(&mut waiting).poll(&mut context).is_ready());
+        }
+    }
+    for polls in [true, false] {
+        let root = CancelToken::new();
+        let token = root.child();
+        let run = Arc::new(Run {
+            waiting: Mutex::new(Some(token.cancelled())),
+            polls,
+        });
+        let waker = Waker::from(Arc::clone(&run));
+        let polled = {
+            let mut waiting = run.waiting.lock().unwrap();
+            Pin::new(waiting.as_mut().unwrap()).poll(&mut Context::from_waker(&waker))
+        };
+        assert!(polled.is_pending());
+        let (told, ended) = mpsc::channel();
+        let canceller = std::thread::spawn(move || {
+            root.cancel();
+            told.send(()).unwrap();
+        });
+        // A thread that waits for its own lock is not joined.
+        ended.recv_timeout(Duration::from_secs(10)).unwrap();
+        canceller.join().unwrap();
+        assert!(run.waiting.lock().unwrap().is_none());
+        assert_eq!(waiters(&token), 0);
     }
 }
