@@ -13,7 +13,7 @@ pub(crate) fn keys_exhausted(limit: usize) -> Status {
         Code::ResourceExhausted,
         reason::KEYS,
         format!(
-            "this shard knows {limit} keys that are in use, its limit; finish steps, or raise `keys`"
+            "this shard knows {limit} keys that are in use, its limit; finish steps that are over"
         ),
     )
 }
@@ -46,7 +46,7 @@ pub(crate) fn waiters_exhausted(limit: usize) -> Status {
     Status::new(
         Code::ResourceExhausted,
         reason::WAITERS,
-        format!("{limit} receives wait on this shard, its limit; raise `waiters`"),
+        format!("{limit} receives wait on this shard, its limit; ask for fewer at once"),
     )
 }
 
@@ -170,7 +170,7 @@ pub(crate) fn step_unclaimed() -> Status {
     Status::new(
         Code::Aborted,
         reason::STEP_UNCLAIMED,
-        "no step of that number was opened here in time; open it, or raise `grace_ttl`",
+        "no step of that number was opened here in time; open it on all tasks at about the same time",
     )
 }
 

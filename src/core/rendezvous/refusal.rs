@@ -45,14 +45,14 @@ impl Refusal {
     #[must_use]
     pub fn status(self, step: StepId, limits: &Limits) -> Status {
         let aborted = |reason, message| Status::new(Code::Aborted, reason, message);
-        let (reason, setting, limit) = match self {
+        let (reason, what, limit, remedy) = match self {
             Self::Aborted => return aborted("STEP_ABORTED", format!("Step {step} was aborted")),
             Self::Finished => return aborted("STEP_FINISHED", format!("Cleanup {step}")),
             Self::Unclaimed => {
                 let seconds = limits.grace_ttl_ns / 1_000_000_000;
                 let message = format!(
                     "Step {step}: peers ran it, but it was not used here within {seconds} s, \
-                     set by `grace_ttl_ns`"
+                     begin it on all tasks at about the same time"
                 );
                 return aborted("STEP_UNCLAIMED", message);
             }
@@ -66,34 +66,62 @@ impl Refusal {
                     format!("step {step}: a request for a key whose values come from the peer");
                 return Status::new(Code::InvalidArgument, "KEY_DIRECTION", message);
             }
-            Self::ParkedBytes => ("PARKED_BYTES", "parked_bytes", limits.parked_bytes),
-            Self::ParkedBytesOfStep => {
-                let limit = limits.parked_bytes_per_step;
-                ("PARKED_BYTES_OF_STEP", "parked_bytes_per_step", limit)
-            }
-            Self::Values => ("PARKED_VALUES", "values", limits.values.into()),
-            Self::Records => ("KEYS", "records", limits.records.into()),
-            Self::Waiters => ("WAITERS", "waiters", limits.waiters.into()),
-            Self::WaitersOfKey => {
-                let limit = limits.waiters_per_key;
-                ("WAITERS_OF_KEY", "waiters_per_key", limit.into())
-            }
-            Self::Steps => ("STEPS", "steps", limits.steps.into()),
-            Self::GraceSteps => ("GRACE_STEPS", "grace_steps", limits.grace_steps.into()),
-            Self::Ordinals => ("ORDINALS", "none: begin another step", u32::MAX.into()),
+            Self::ParkedBytes => (
+                "PARKED_BYTES",
+                "too many bytes wait for receivers in this shard",
+                limits.parked_bytes,
+                "receive sooner, or raise `parked_bytes`",
+            ),
+            Self::ParkedBytesOfStep => (
+                "PARKED_BYTES_OF_STEP",
+                "too many bytes of this step wait for receivers",
+                limits.parked_bytes_per_step,
+                "receive sooner, or raise `parked_bytes_per_step`",
+            ),
+            Self::Values => (
+                "PARKED_VALUES",
+                "too many values wait for receivers in this shard",
+                limits.values.into(),
+                "receive sooner, or send later",
+            ),
+            Self::Records => (
+                "KEYS",
+                "too many keys were used by the steps alive in this shard",
+                limits.records.into(),
+                "finish steps that are over",
+            ),
+            Self::Waiters => (
+                "WAITERS",
+                "too many receives wait in this shard",
+                limits.waiters.into(),
+                "ask for fewer values at once",
+            ),
+            Self::WaitersOfKey => (
+                "WAITERS_OF_KEY",
+                "too many receives wait for this key",
+                limits.waiters_per_key.into(),
+                "ask for fewer values at once",
+            ),
+            Self::Steps => (
+                "STEPS",
+                "too many steps are alive in this shard",
+                limits.steps.into(),
+                "finish steps that are over",
+            ),
+            Self::GraceSteps => (
+                "GRACE_STEPS",
+                "peers have begun too many steps that were not used here yet",
+                limits.grace_steps.into(),
+                "begin steps on all tasks at about the same time",
+            ),
+            Self::Ordinals => (
+                "ORDINALS",
+                "this key has carried all the values it can in one step",
+                u32::MAX.into(),
+                "begin another step",
+            ),
         };
-        let what = match self {
-            Self::ParkedBytes => "too many bytes wait for receivers in this shard",
-            Self::ParkedBytesOfStep => "too many bytes of this step wait for receivers",
-            Self::Values => "too many values wait for receivers in this shard",
-            Self::Records => "too many keys were used by the steps alive in this shard",
-            Self::Waiters => "too many receives wait in this shard",
-            Self::WaitersOfKey => "too many receives wait for this key",
-            Self::Steps => "too many steps are alive in this shard",
-            Self::GraceSteps => "peers have begun too many steps that were not used here yet",
-            _ => "this key has carried all the values it can in one step",
-        };
-        let message = format!("step {step}: {what}; the limit is {limit}, set by `{setting}`");
+        let message = format!("step {step}: {what}; the limit is {limit}; {remedy}");
         Status::new(Code::ResourceExhausted, reason, message)
     }
 }

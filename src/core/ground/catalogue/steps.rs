@@ -59,25 +59,25 @@ catalogue! {
         "Receive sooner, send later, or raise the limit named in the message.";
     PARKED_VALUES: ResourceExhausted,
         "The maximum number of values is already waiting for a receiver.",
-        "Receive sooner, send later, or raise the limit named in the message.";
+        "Receive sooner, or send later.";
     OFFERS_EXHAUSTED: ResourceExhausted,
         "Peers have offered more large values than may wait for a receiver.",
         "Receive sooner, send later, or spread the keys over more shards.";
     WAITERS: ResourceExhausted,
         "The maximum number of receives is already waiting.",
-        "Ask for fewer values at once, or raise the limit named in the message.";
+        "Ask for fewer values at once.";
     WAITERS_OF_KEY: ResourceExhausted,
         "The maximum number of receives is already waiting for one key.",
-        "Ask for fewer values at once, or raise the limit named in the message.";
+        "Ask for fewer values at once.";
     KEYS: ResourceExhausted,
         "The maximum number of keys is already in use.",
-        "Finish steps that are over, or raise the limit named in the message.";
+        "Finish steps that are over.";
     STEPS: ResourceExhausted,
         "The maximum number of steps is already alive.",
-        "Finish steps that are over, or raise the limit named in the message.";
+        "Finish steps that are over.";
     GRACE_STEPS: ResourceExhausted,
         "Peers have begun the maximum number of steps that were not used here yet.",
-        "Start steps on all tasks at about the same time, or raise the limit named in the message.";
+        "Start steps on all tasks at about the same time.";
     ORDINALS: ResourceExhausted,
         "One key has carried the maximum number of values in one step.",
         "Begin another step.";
@@ -101,7 +101,7 @@ catalogue! {
         "Raise the arena's limit above the largest tensor.";
     LEASES_OUT: ResourceExhausted,
         "Peers already lend the maximum number of tensors.",
-        "Drop received tensors sooner, or raise the limit named in the message.";
+        "Drop received tensors sooner.";
     HUGE_PAGES_NONE: FailedPrecondition,
         "Huge pages are required, and the kernel has none left.",
         "Reserve more, or set huge pages to auto.";

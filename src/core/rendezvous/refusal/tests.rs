@@ -5,60 +5,73 @@ use crate::ground::{Code, StepId};
 use crate::rendezvous::Limits;
 
 #[test]
-fn every_limit_is_named_with_its_setting() {
+fn every_limit_is_named_with_what_to_do() {
     let limits = Limits::default();
     let all = [
         (
             Refusal::ParkedBytes,
             "PARKED_BYTES",
-            "`parked_bytes`",
+            "raise `parked_bytes`",
             limits.parked_bytes,
         ),
         (
             Refusal::ParkedBytesOfStep,
             "PARKED_BYTES_OF_STEP",
-            "`parked_bytes_per_step`",
+            "raise `parked_bytes_per_step`",
             limits.parked_bytes_per_step,
+        ),
+        (
+            Refusal::Ordinals,
+            "ORDINALS",
+            "begin another step",
+            u64::from(u32::MAX),
         ),
         (
             Refusal::Values,
             "PARKED_VALUES",
-            "`values`",
+            "receive sooner",
             u64::from(limits.values),
         ),
         (
             Refusal::Records,
             "KEYS",
-            "`records`",
+            "finish steps",
             u64::from(limits.records),
         ),
         (
             Refusal::Waiters,
             "WAITERS",
-            "`waiters`",
+            "ask for fewer",
             u64::from(limits.waiters),
         ),
         (
             Refusal::WaitersOfKey,
             "WAITERS_OF_KEY",
-            "`waiters_per_key`",
+            "ask for fewer",
             u64::from(limits.waiters_per_key),
         ),
-        (Refusal::Steps, "STEPS", "`steps`", u64::from(limits.steps)),
+        (
+            Refusal::Steps,
+            "STEPS",
+            "finish steps",
+            u64::from(limits.steps),
+        ),
         (
             Refusal::GraceSteps,
             "GRACE_STEPS",
-            "`grace_steps`",
+            "at about the same time",
             u64::from(limits.grace_steps),
         ),
     ];
-    for (refusal, reason, setting, limit) in all {
+    for (refusal, reason, remedy, limit) in all {
         let status = refusal.status(StepId(5), &limits);
         assert_eq!(
             (status.code(), status.reason()),
             (Code::ResourceExhausted, reason)
         );
-        assert!(status.message().contains(setting), "{status}");
+        assert!(status.message().contains(remedy), "{status}");
+        let is_setting = matches!(refusal, Refusal::ParkedBytes | Refusal::ParkedBytesOfStep);
+        assert_eq!(status.message().contains('`'), is_setting, "{status}");
         assert!(status.message().contains(&limit.to_string()), "{status}");
         assert!(status.message().contains("step 5"), "{status}");
     }

@@ -463,6 +463,25 @@ fn the_reference_page_is_that_of_the_table() {
     );
 }
 
+/// What a shard's errors tell their reader to raise, a file can set.
+#[test]
+fn errors_name_settings_that_there_are() {
+    let core = concat!(env!("CARGO_MANIFEST_DIR"), "/../core");
+    let texts = ["ground/faults.rs", "rendezvous/refusal.rs"]
+        .map(|file| std::fs::read_to_string(format!("{core}/{file}")).unwrap());
+    for text in &texts {
+        let named: Vec<_> = ["raise `", "set by `"]
+            .iter()
+            .flat_map(|said| text.split(said).skip(1))
+            .filter_map(|rest| rest.split('`').next())
+            .collect();
+        assert!(!named.is_empty(), "this looks where no setting is named");
+        for key in named {
+            assert!(Setting::find(key).is_some(), "`{key}` is no setting");
+        }
+    }
+}
+
 #[test]
 fn a_task_that_names_none_is_told_with_its_setting() {
     let status = crate::engine::Engine::start(Config::new("worker")).unwrap_err();
