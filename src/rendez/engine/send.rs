@@ -32,8 +32,11 @@ pub struct SendAsync {
 enum State {
     New(Tensor),
     Waiting(Arc<SendCell>),
-    /// It began and ended at once; the outcome is still to be told.
-    Settled(Result<(), Unsent>),
+    /// The value was taken.
+    Sent,
+    /// It ended as it began, and that is still to be told.
+    Refused(Unsent),
+    /// It was not taken, and that was told.
     Done,
 }
 
@@ -48,7 +51,8 @@ impl Unsent {
         &self.0.0
     }
 
-    /// The tensor, to send it again. `None` if its engine ended while it was being taken.
+    /// The tensor, to send it again. `None` if its engine ended while it was being taken, or if the send is asked again
+    /// after it has given an error, and the tensor with that.
     #[must_use]
     pub fn into_tensor(self) -> Option<Tensor> {
         self.0.1
@@ -209,7 +213,8 @@ impl SendAsync {
                 self.tell_shard(&cell);
                 Err(Unsent(Box::new((status, cell.take_tensor()))))
             }
-            State::Settled(outcome) => outcome,
+            State::Sent => Ok(()),
+            State::Refused(unsent) => Err(unsent),
             State::Done => Err(Unsent(Box::new((status, None)))),
         }
     }
@@ -219,7 +224,7 @@ impl SendAsync {
             && let State::New(tensor) = std::mem::replace(&mut self.state, State::Done)
         {
             self.state = if self.hook.is_cancelled() {
-                State::Settled(Err(unsent(faults::send_cancelled(), tensor)))
+                State::Refused(unsent(faults::send_cancelled(), tensor))
             } else {
                 self.put_in(tensor)
             };
@@ -229,7 +234,7 @@ impl SendAsync {
     /// Into the shard's mailbox: as a plain send as long as nothing presses, and in turn otherwise.
     fn put_in(&self, mut tensor: Tensor) -> State {
         if let Err(status) = self.step.may_send(&self.key, &tensor) {
-            return State::Settled(Err(unsent(status, tensor)));
+            return State::Refused(unsent(status, tensor));
         }
         let engine = self.step.engine();
         let shard = engine.reach(&self.key);
@@ -249,14 +254,14 @@ impl SendAsync {
                 };
                 match shard.command(command) {
                     Err(Command::Send { tensor: back, .. }) => tensor = back,
-                    _ => return State::Settled(Ok(())),
+                    _ => return State::Sent,
                 }
             }
             mailbox.unweigh(bytes);
         }
         let Some(permit) = Permit::take(mailbox) else {
             let status = faults::sends_exhausted(crate::ground::limits::WAITING_SENDS);
-            return State::Settled(Err(unsent(status, tensor)));
+            return State::Refused(unsent(status, tensor));
         };
         let cell = Arc::new(SendCell::new(tensor, self.hook.stops()));
         mailbox.send_in_turn(PendingSend {
@@ -274,16 +279,22 @@ impl SendAsync {
     }
 
     fn settle(&mut self, cell: &SendCell, outcome: Result<(), Status>) -> Result<(), Unsent> {
-        self.state = State::Done;
-        self.hook.loosen();
-        outcome.map_err(|status| Unsent(Box::new((status, cell.take_tensor()))))
+        self.state = match outcome {
+            Ok(()) => State::Sent,
+            Err(status) => State::Refused(Unsent(Box::new((status, cell.take_tensor())))),
+        };
+        self.told()
     }
 
-    /// The outcome of a send that ended when it began.
+    /// The outcome of a send that has ended. That it was sent is told as often as it is asked.
     fn told(&mut self) -> Result<(), Unsent> {
         self.hook.loosen();
         match std::mem::replace(&mut self.state, State::Done) {
-            State::Settled(outcome) => outcome,
+            State::Sent => {
+                self.state = State::Sent;
+                Ok(())
+            }
+            State::Refused(unsent) => Err(unsent),
             _ => Err(Unsent(Box::new((faults::send_cancelled(), None)))),
         }
     }

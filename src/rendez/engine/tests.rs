@@ -346,6 +346,31 @@ fn a_send_that_is_dropped_gives_its_memory_back() {
     }
 }
 
+/// A `select!` loop polls by reference, and may give up what has told its end there already.
+#[test]
+fn a_send_says_that_its_value_was_taken_as_often_as_it_is_asked() {
+    use futures_lite::future::block_on;
+    let engine = Engine::start(narrow("/job:a/task:0")).unwrap();
+    let key = Key::between("a", "a", "x").unwrap();
+    let step = engine.step(StepId(1));
+    // One that ends as it begins, and one that waits for room.
+    let mut sends = [kilobytes(4, 1), kilobytes(1, 2)].map(|tensor| step.send_async(&key, tensor));
+    block_on(&mut sends[0]).unwrap();
+    let [first, second] = sends;
+    let mut second = second.start();
+    assert_eq!(step.recv(&key).wait().unwrap().tensor.host().unwrap()[0], 1);
+    block_on(&mut second).unwrap();
+    block_on(&mut second).unwrap();
+    assert!(first.give_up().is_ok());
+    assert!(second.wait().is_ok());
+    // What was not sent went back with the first answer.
+    let foreign = Key::between("b", "a", "x").unwrap();
+    let mut refused = step.send_async(&foreign, kilobytes(1, 3));
+    let unsent = block_on(&mut refused).unwrap_err();
+    assert!(unsent.into_tensor().is_some());
+    assert!(refused.give_up().unwrap_err().into_tensor().is_none());
+}
+
 #[test]
 fn a_token_ends_receives_and_waiting_sends_on_threads_and_in_futures() {
     let engine = Engine::start(narrow("/job:a/task:0")).unwrap();
