@@ -509,9 +509,11 @@ impl Engine {
         Ok(answers.collect())
     }
 
-    /// Stops in good order: what is on its way to peers, those that are still being connected among them, may leave
-    /// until `deadline` has passed, then everything that still waits hears `Aborted: Shutdown`. While another thread
-    /// stops it already, this waits for that end, a second longer than `deadline` at most.
+    /// Stops in good order. Receives that wait, and sends that wait for room, end at once with `Aborted: Shutdown`, and
+    /// what peers have sent and no receive has taken is dropped. Values that were taken, and are on their way to peers,
+    /// may leave until `deadline` has passed, also to those that are still being connected. What begins to wait in that
+    /// time ends with it. While another thread stops it already, this waits for that end, a second longer than
+    /// `deadline` at most.
     ///
     /// A value in this engine's memory that a peer has received in place is no longer on its way, though the peer holds
     /// it: it can be read there afterwards too. A device's is, until it is let go of.
