@@ -127,8 +127,14 @@ impl Recv {
     ///
     /// # Errors
     /// `WAIT_IN_SHARD` on the thread of a shard, which would wait for itself; `ENGINE_FORKED` in a child of `fork`;
-    /// `DeadlineExceeded`, `Cancelled`, the status the step ended with, `Unavailable` if the peer is gone, and what
-    /// [`super::Step::send`] names for keys that are not ours to receive.
+    /// `DeadlineExceeded`, the status the step ended with, `Unavailable` if the peer is gone, and what
+    /// [`super::Step::send`] names for keys that are not ours to receive. `Cancelled` is also what a receive says that
+    /// is asked again after it has given its outcome.
+    ///
+    /// `ResourceExhausted` if the shard has no room for it: a receive waits for its value, and not for room. With
+    /// `MAILBOX_FULL` the shard is behind with what it was given; a receive that was dropped counts until the shard
+    /// has come to it. Try again. With `WAITERS`, `WAITERS_OF_KEY`, `KEYS`, `STEPS` or `PEER_UNKNOWN` the message says
+    /// what there is too much of.
     #[inline]
     pub fn wait(mut self) -> Result<Received, Status> {
         self.wait_for().map(|handed| handed.received)
