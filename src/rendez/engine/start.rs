@@ -132,6 +132,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Users>, St
             .spawn(move || match seed.grow_on(core) {
                 Ok((shard, segments, recorder)) => {
                     let _ = ready.send(Ok((index as u16, segments, recorder)));
+                    drop(ready);
                     let shard = drive.run(shard);
                     drop(working);
                     // Its connections end with it: first its peers are told why.
@@ -144,8 +145,8 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Users>, St
             .push(thread.map_err(|error| missing(format!("a thread for shard {index}: {error}")))?);
         Ok::<_, Status>(())
     });
-    // Only the shards are waited for.
-    drop(working);
+    // Only the shards are waited for: one that panics before it is ready says so by its end.
+    drop((working, ready));
     let inner = Arc::new(Inner {
         parked_bytes: config.parked_bytes.min(config.parked_bytes_per_step),
         task,
@@ -341,6 +342,8 @@ impl Seed {
     }
 
     fn grow(self) -> Result<Grown, Status> {
+        #[cfg(test)]
+        tests::break_down(&self);
         let pool = Pool::of(self.house, ArenaId(self.index), self.arena)?;
         let segments = pool.segments().to_vec();
         let ports = self.transports.make_ports(usize::from(self.index))?;
@@ -391,6 +394,28 @@ fn missing(what: impl std::fmt::Display) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The last shard of such a task.
+    pub(super) fn break_down(seed: &Seed) {
+        let shards = seed.settings.shards;
+        let is_broken = seed.task.to_string().contains("broken");
+        assert!(!is_broken || seed.index + 1 < shards, "as it was asked to");
+    }
+
+    #[test]
+    fn a_shard_that_panics_before_it_runs_ends_the_start() {
+        for shards in [1, 2] {
+            let mut config = Config::new("/job:broken/task:0");
+            (config.shards, config.share_cores, config.control) = (shards, true, false);
+            let (tell, told) = mpsc::channel();
+            std::thread::spawn(move || tell.send(crate::engine::Engine::start(config)));
+            // A start that waits for ever is not joined.
+            let started = told.recv_timeout(Duration::from_secs(10)).unwrap();
+            let status = started.unwrap_err();
+            assert_eq!(status.reason(), catalogue::SYSTEM_LIMIT);
+            assert!(status.message().contains("a shard's thread ended"));
+        }
+    }
 
     /// The failure model: questions and first attempts after D/8, a connection is lost after 5/8 D, and one that is of
     /// no use ends after a quarter of a second.
