@@ -72,6 +72,15 @@ pub fn mailbox_full(limit: usize) -> Status {
     )
 }
 
+/// What this shard has to say to another of its task is more than may wait.
+pub(crate) fn neighbour_behind(shard: u16, limit: usize) -> Status {
+    Status::new(
+        Code::ResourceExhausted,
+        reason::MAILBOX_FULL,
+        format!("{limit} messages wait for shard {shard} of this task, their limit; slow down"),
+    )
+}
+
 /// As many sends wait as may.
 pub fn sends_exhausted(limit: u32) -> Status {
     Status::new(

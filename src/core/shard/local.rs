@@ -374,7 +374,7 @@ impl Core {
         }
         let limit = self.settings.shard_messages;
         if self.neighbour_queues.is_full(owner, limit) {
-            return Err(faults::mailbox_full(limit));
+            return Err(faults::neighbour_behind(owner, limit));
         }
         let key = self.message_key(slot.key).ok_or_else(faults::stale_key)?;
         let Some(Value {

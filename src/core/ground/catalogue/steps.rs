@@ -89,7 +89,7 @@ catalogue! {
         "Wait for the earlier sends first, or send this value with `send_async` too.";
     MAILBOX_FULL: ResourceExhausted,
         "The shard takes commands more slowly than they are given.",
-        "Give fewer at once, use more shards, or raise the limit named in the message.";
+        "Give fewer at once, use more shards, or raise the setting if the message names one.";
     LANDING_UNOPENED: ResourceExhausted,
         "The fabric registered no memory for a value that a peer offered, for as long as it was asked to.",
         "Raise the limit of locked memory, or have fewer large values under way at once.";

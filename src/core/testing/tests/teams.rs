@@ -291,6 +291,30 @@ fn a_note_rings_the_neighbour_it_is_for() {
     assert_eq!(rang, [false, true]);
 }
 
+/// No setting bounds what waits for a neighbour.
+#[test]
+fn a_neighbour_that_is_behind_is_named() {
+    let settings = Settings {
+        shards: 2,
+        shard_messages: 2,
+        ..Settings::default()
+    };
+    let mut a = Shards::with('a', 1, settings, &Arc::new(AtomicU64::new(1)));
+    let key = a.key('a', 'a', 1);
+    for byte in [1, 2] {
+        send(&mut a.solos[0], &key, byte);
+    }
+    let refused = a.solos[0].enter(|context| {
+        let key = context.prepare(&key)?;
+        context.send(STEP, key, tensor(3, 8))
+    });
+    let status = refused.unwrap_err();
+    assert_eq!(status.reason(), catalogue::MAILBOX_FULL);
+    let message = status.message();
+    assert!(message.contains("2 messages wait for shard 1"), "{message}");
+    assert!(!message.contains('`'), "{message}");
+}
+
 /// A key's life is known to the shard that prepared it; the receive waits at the key's owner.
 #[test]
 fn a_receive_at_a_neighbour_ends_if_another_life_comes() {
