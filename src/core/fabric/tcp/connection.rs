@@ -51,7 +51,7 @@ pub(super) struct Connection {
     blocked: u32,
     /// Bytes were received that only a further look gives.
     is_pending: bool,
-    /// The pipe may have something although the system has nothing new.
+    /// The pipe may have something, whatever the system will say.
     has_unread: bool,
     /// The pipe has taken bytes that did not go out yet.
     has_unsent: bool,
@@ -142,6 +142,11 @@ impl Connection {
         if self.down.is_none() {
             self.down = Some(reason);
         }
+    }
+
+    /// The system says that the pipe has something, and may not be asked again before it is received.
+    pub(super) const fn note_unread(&mut self) {
+        self.has_unread = true;
     }
 
     /// Receives from `pipe` and gives what came, at most `budget` arrivals.

@@ -61,25 +61,22 @@ impl TcpPort {
         received.given + usize::from(received.any)
     }
 
+    /// Reads the hot sockets in turn, as far as the budget goes: the next look begins where this one ended.
     pub(super) fn look_at_hot<S: FnMut(Arrival<'_>)>(
         &mut self,
         left: &mut usize,
         sink: &mut S,
     ) -> usize {
         let mut done = 0;
-        let count = self.hot_count;
-        self.turn = if self.turn + 1 < count {
-            self.turn + 1
-        } else {
-            0
-        };
-        for step in 0..count {
-            // One that leaves the list in this loop gives its place to the last, which is looked at next time.
-            let at = self.turn + step;
-            let at = if at < count { at } else { at - count };
+        for _ in 0..self.hot_count {
+            if self.turn >= self.hot_count {
+                self.turn = 0;
+            }
+            let at = self.turn;
             if at >= self.hot_count || *left == 0 {
                 break;
             }
+            self.turn += 1;
             let index = self.hot[at].place;
             let did = self.look(index, left, sink);
             done += did;
@@ -100,12 +97,8 @@ impl TcpPort {
         done
     }
 
-    /// Asks epoll which sockets have something; one that has and is not hot becomes so.
-    pub(super) fn look_at_cold<S: FnMut(Arrival<'_>)>(
-        &mut self,
-        left: &mut usize,
-        sink: &mut S,
-    ) -> usize {
+    /// Asks epoll which sockets have something; one that has and is not hot becomes so, or is read as work.
+    pub(super) fn look_at_cold(&mut self) {
         self.stats.epolls += 1;
         self.unasked = 0;
         let mut events = [Event {
@@ -114,7 +107,6 @@ impl TcpPort {
         }; EVENTS];
         // An error is a signal: asked again soon.
         let count = epoll::wait(&self.epoll, &mut events, Some(&AT_ONCE)).unwrap_or(0);
-        let mut done = 0;
         for event in &events[..count] {
             let id = QpId(event.data.u64() as u32);
             let index = id.0 & 0xffff;
@@ -131,13 +123,18 @@ impl TcpPort {
                 self.tell_interest(index);
                 self.activate(index);
             }
-            let place = &self.places[index as usize];
-            if (flags.contains(EventFlags::IN) || is_over) && !place.is_hot && *left > 0 {
-                done += self.look(index, left, sink);
-                self.promote(index);
+            if (flags.contains(EventFlags::IN) || is_over) && !self.promote(index) {
+                self.note_unread(index);
             }
         }
-        done
+    }
+
+    /// A socket has something and stays cold: it is read in its turn among those with other work.
+    fn note_unread(&mut self, index: u32) {
+        if let Some(line) = &mut self.places[index as usize].line {
+            line.connection.note_unread();
+            self.activate(index);
+        }
     }
 
     pub(super) fn hot_at(&self, index: u32) -> Option<usize> {
@@ -152,22 +149,20 @@ impl TcpPort {
         self.hot.swap(at, self.hot_count);
     }
 
-    /// Makes a socket hot, in the place of the hot one that has been idle longest; if none is idle, it stays cold.
-    pub(super) fn promote(&mut self, index: u32) {
+    /// Makes a socket hot, in the place of the hot one that has been idle longest; if none is idle, it stays cold. True
+    /// if it is hot now.
+    pub(super) fn promote(&mut self, index: u32) -> bool {
+        let place = &self.places[index as usize];
         let is_open = |line: &Line| line.connection.is_open();
-        if !self.places[index as usize]
-            .line
-            .as_ref()
-            .is_some_and(is_open)
-        {
-            return;
+        if place.is_hot || !place.line.as_ref().is_some_and(is_open) {
+            return place.is_hot;
         }
         if self.hot_count == HOT_MAX {
             let idlest = (0..HOT_MAX)
                 .max_by_key(|&at| self.hot[at].idle)
                 .unwrap_or(0);
             if self.hot[idlest].idle == 0 {
-                return;
+                return false;
             }
             self.cool(idlest);
         }
@@ -177,5 +172,6 @@ impl TcpPort {
         };
         self.hot_count += 1;
         self.places[index as usize].is_hot = true;
+        true
     }
 }

@@ -218,6 +218,59 @@ fn idle_peers_cost_a_poll_nothing() {
     assert!(after.epolls - before.epolls <= turns / 8 + 40, "{after:?}");
 }
 
+/// Talkers who always have a window of frames here, and one who says a word now and then, be it hot or cold.
+#[test]
+fn greedy_peers_starve_nobody() {
+    const WINDOW: u64 = 256;
+    const TALKER: u64 = 0;
+    const QUIET: u64 = 1;
+    for (talkers, budget, is_quiet_first) in [
+        (1, 64, true),
+        (3, 64, true),
+        (3, 64, false),
+        (6, 64, true),
+        (6, 64, false),
+        (6, 1, true),
+        (6, 1, false),
+        (40, 64, false),
+    ] {
+        let mut port = TcpPort::new(TcpConfig::default()).expect("epoll");
+        let mut pair = || {
+            let (near, far) = UnixStream::pair().expect("two sockets");
+            (port.attach(near.into(), CAPS).expect("connected"), far)
+        };
+        let early = is_quiet_first.then(&mut pair);
+        let mut far: Vec<_> = (0..talkers).map(|_| (pair(), 0u64)).collect();
+        let (_, mut quiet) = early.unwrap_or_else(&mut pair);
+        let mut heard = 0;
+        for turn in 0..2_500 {
+            for ((_, talker), here) in &mut far {
+                let more = frame(TALKER, 0)
+                    .to_bytes()
+                    .repeat((WINDOW - *here) as usize);
+                talker.write_all(&more).expect("room for a window");
+                *here = WINDOW;
+            }
+            let asked = turn / 250;
+            if turn % 250 == 0 {
+                assert_eq!(
+                    heard, asked,
+                    "{talkers} talkers, {budget} a poll, {is_quiet_first}"
+                );
+                quiet.write_all(&frame(QUIET, 0).to_bytes()).expect("room");
+            }
+            port.poll(Nanos(turn), budget, &mut |arrival| match arrival {
+                Arrival::Frame { frame, .. } if frame.words[2] == QUIET => heard += 1,
+                Arrival::Frame { qp, .. } => {
+                    let of = far.iter_mut().find(|((known, _), _)| *known == qp);
+                    of.expect("one of ours").1 -= 1;
+                }
+                other => panic!("{other:?}"),
+            });
+        }
+    }
+}
+
 #[test]
 fn a_socket_that_ends_takes_only_itself_off_the_hot_list() {
     // In one of these many looks it would have cooled anyway.
