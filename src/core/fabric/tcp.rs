@@ -43,7 +43,7 @@ pub use self::config::{TcpConfig, TcpError};
 pub use self::kernel::{Missing as KernelTlsMissing, kernel_tls};
 pub use self::secured::{Protection, Secured};
 
-use self::connection::Connection;
+use self::connection::{BYTES_PER_LOOK, Connection};
 use self::socket::Socket;
 use super::queue_pair::Left;
 use super::{
@@ -352,6 +352,7 @@ impl TcpPort {
         let mut done = 0;
         let mut at = 0;
         let had_budget = *left > 0;
+        let mut room = BYTES_PER_LOOK;
         for _ in 0..self.active.len() {
             let index = self.active[at];
             let id = self.id(index);
@@ -362,7 +363,7 @@ impl TcpPort {
             let Line {
                 connection, socket, ..
             } = line;
-            let (given, moved, state) = connection.work(id, now, *left, socket, sink);
+            let (given, moved, state) = connection.work(id, now, (*left, &mut room), socket, sink);
             let (must_look, waits) = (connection.must_look(), connection.waits_for_room());
             *left -= given;
             done += given + usize::from(moved);
@@ -565,13 +566,16 @@ impl Port for TcpPort {
             else {
                 continue;
             };
-            let mut moved = false;
-            if !connection.has_news() && !connection.waits_for_room() {
-                moved = connection.push(socket);
+            if !connection.has_news()
+                && !connection.waits_for_room()
+                && connection.push(socket, BYTES_PER_LOOK) > 0
+            {
+                // So the port is polled again, and the others have their turn there.
+                return false;
             }
             // Output that the peer has no room for keeps no thread awake: epoll says when there is room.
             let waits = !connection.has_output() || connection.wait_for_room();
-            is_quiet &= !moved && !connection.has_news() && waits;
+            is_quiet &= !connection.has_news() && waits;
             self.tell_interest(index);
         }
         is_quiet

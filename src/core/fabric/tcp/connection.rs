@@ -27,9 +27,10 @@ use crate::memory::Buffer;
 use crate::wire::Frame;
 use crate::wire::frame::INLINE_BODY_MAX;
 
-/// Bytes sent to one connection, and received from one, after which a look is over. The last call may bring it a chunk
-/// further: a chunk is offered to the system whole, since it takes a megabyte in one call a third faster than in four.
-const BYTES_PER_LOOK: usize = 256 << 10;
+/// Bytes sent to one connection, and received from one, after which a look is over; and bytes sent in one poll, to all
+/// connections together, after which no more of chunks is sent. The last call may bring it a chunk further: a chunk is
+/// offered to the system whole, since it takes a megabyte in one call a third faster than in four.
+pub(super) const BYTES_PER_LOOK: usize = 256 << 10;
 
 /// Bytes received ahead while a landing is open: those that turn out to be a chunk's are copied, so they are few.
 const AHEAD_OF_WRITES: usize = 4 << 10;
@@ -281,20 +282,25 @@ impl Connection {
         Ok(true)
     }
 
-    /// Sends answers, frames and chunks as far as they go; true if anything went.
-    pub(super) fn push<P: Pipe>(&mut self, pipe: &mut P) -> bool {
-        self.send(pipe, true)
+    /// Sends answers, frames and chunks as far as they go, and no more of chunks once `room` bytes have gone; how many
+    /// went.
+    pub(super) fn push<P: Pipe>(&mut self, pipe: &mut P, room: usize) -> usize {
+        // Behind a chunk that is under way everything waits.
+        if room == 0 && self.writer.has_gap() {
+            return 0;
+        }
+        self.send(pipe, room)
     }
 
-    /// Sends answers and frames as far as they go, and of chunks what they stand behind; true if anything went.
-    pub(super) fn flush<P: Pipe>(&mut self, pipe: &mut P) -> bool {
-        self.send(pipe, false)
+    /// Sends answers and frames as far as they go, and of chunks what they stand behind.
+    pub(super) fn flush<P: Pipe>(&mut self, pipe: &mut P) {
+        self.send(pipe, 0);
     }
 
-    fn send<P: Pipe>(&mut self, pipe: &mut P, with_chunks: bool) -> bool {
+    fn send<P: Pipe>(&mut self, pipe: &mut P, room: usize) -> usize {
         let mut pushed = 0;
         while self.broken.is_none() && pushed < BYTES_PER_LOOK {
-            self.gather(with_chunks);
+            self.gather(pushed < room);
             if self.writer.is_empty() && !self.has_unsent {
                 break;
             }
@@ -326,7 +332,7 @@ impl Connection {
                 Err(Stop::Over(reason)) => self.broken = Some(reason),
             }
         }
-        pushed > 0
+        pushed
     }
 
     /// Puts what waits for room into the writer: answers, then the head of the next chunk; or BYE.
@@ -358,20 +364,23 @@ impl Connection {
         }
     }
 
-    /// Does what is not receiving: sends, gives back what is over, goes down. At most `budget` arrivals. Returns
-    /// arrivals given, true if anything was sent, and whether something is left.
+    /// Does what is not receiving: sends, gives back what is over, goes down. At most `budget` arrivals, and chunks as
+    /// far as `room` goes, which is less by what was sent. Returns arrivals given, true if anything was sent, and
+    /// whether something is left.
     pub(super) fn work<P: Pipe, S: FnMut(Arrival<'_>)>(
         &mut self,
         qp: QpId,
         now: Nanos,
-        budget: usize,
+        (budget, room): (usize, &mut usize),
         pipe: &mut P,
         sink: &mut S,
     ) -> (usize, bool, Left) {
-        let mut moved = false;
+        let mut pushed = 0;
         if self.down.is_none() && !self.waits_for_room() {
-            moved = self.push(pipe);
+            pushed = self.push(pipe, *room);
+            *room = room.saturating_sub(pushed);
         }
+        let moved = pushed > 0;
         if let Some(until) = self.leaving
             && self.down.is_none()
         {

@@ -110,7 +110,7 @@ impl Lone {
     #[must_use]
     pub fn sent(&mut self, cuts: &[u8]) -> Vec<u8> {
         let mut pipe = bytes(&[], cuts);
-        while self.0.push(&mut pipe) {}
+        while self.0.push(&mut pipe, usize::MAX) > 0 {}
         pipe.sent
     }
 
@@ -125,18 +125,23 @@ impl Lone {
         loop {
             let received = self.0.receive(QP, 4, &mut pipe, sink);
             if let Some(reason) = received.down {
-                while self.0.push(&mut pipe) {}
+                while self.0.push(&mut pipe, usize::MAX) > 0 {}
                 return (reason, pipe.sent);
             }
-            self.0.work(QP, Nanos::ZERO, 4, &mut pipe, sink);
+            self.work(&mut pipe, sink);
         }
+    }
+
+    fn work<S: FnMut(Arrival<'_>)>(&mut self, pipe: &mut Bytes<'_>, sink: &mut S) -> Left {
+        let mut room = usize::MAX;
+        self.0.work(QP, Nanos::ZERO, (4, &mut room), pipe, sink).2
     }
 
     /// Goes down: everything that it holds comes back.
     pub fn go_down<S: FnMut(Arrival<'_>)>(mut self, sink: &mut S) {
         let mut pipe = bytes(&[], &[]);
         self.0.go_down(DownReason::Closed);
-        while self.0.work(QP, Nanos::ZERO, 4, &mut pipe, sink).2 != Left::Gone {}
+        while self.work(&mut pipe, sink) != Left::Gone {}
     }
 }
 

@@ -7,7 +7,9 @@ use std::os::unix::net::UnixStream;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use super::*;
-use crate::fabric::Doorbell;
+use crate::fabric::{Doorbell, Token};
+use crate::ground::{DType, Shape, TensorMeta};
+use crate::memory::{ArenaConfig, ArenaId, HugePages, Pool, Tensor};
 
 const CAPS: Caps = Caps {
     body_max: usize::MAX,
@@ -267,6 +269,72 @@ fn greedy_peers_starve_nobody() {
                 }
                 other => panic!("{other:?}"),
             });
+        }
+    }
+}
+
+/// What is sent of large writes in one poll is bounded for all peers together; frames go out beside it.
+#[test]
+fn a_poll_sends_a_bounded_part_of_writes_to_many() {
+    const PEERS: usize = 32;
+    const LEN: usize = 300_000;
+    let config = ArenaConfig {
+        segment_bytes: 2 << 20,
+        bytes_max: 2 << 20,
+        huge_pages: HugePages::Off,
+    };
+    let region = Pool::new(ArenaId(3), config)
+        .expect("2 MiB")
+        .buffer(LEN)
+        .expect("room")
+        .region();
+    let mut port = TcpPort::new(TcpConfig::default()).expect("epoll");
+    let mut peers: Vec<_> = (0..PEERS)
+        .map(|_| {
+            let (near, far) = UnixStream::pair().expect("two sockets");
+            far.set_nonblocking(true).expect("set");
+            (port.attach(near.into(), CAPS).expect("connected"), far)
+        })
+        .collect();
+    for &(qp, _) in &peers {
+        let meta = TensorMeta::new(DType::U8, Shape::new(&[LEN as u64]).expect("one"));
+        let source = Tensor::from_bytes(meta.expect("small"), vec![7; LEN].into());
+        let write = Write {
+            qp,
+            token: Token(0),
+            source: source.expect("as many bytes"),
+            landing: Landing {
+                index: 0,
+                generation: 5,
+            },
+            region,
+        };
+        port.post_write(write).expect("room");
+    }
+    let mut got = [0; PEERS];
+    let mut turns = 0;
+    while got.iter().any(|&count| count < LEN + FRAME_BYTES) {
+        port.poll(Nanos(0), 64, &mut |arrival| panic!("{arrival:?}"));
+        let mut sent = 0;
+        for ((_, far), got) in peers.iter_mut().zip(&mut got) {
+            let mut bytes = vec![0; 2 * LEN];
+            let count = far.read(&mut bytes).unwrap_or(0);
+            *got += count;
+            sent += count;
+        }
+        let most = BYTES_PER_LOOK + crate::ground::limits::STREAM_CHUNK_MAX;
+        assert!(sent <= most + PEERS * FRAME_BYTES, "{sent} in one poll");
+        turns += 1;
+        assert!(turns < 10 * PEERS, "each has its turn: {got:?}");
+        if turns == 1 {
+            // All others wait for their turn; a frame does not.
+            let last = got.iter().rposition(|&count| count == 0).expect("most");
+            port.post_send(peers[last].0, &frame(1, 0), [&[], &[]])
+                .expect("room");
+            port.poll(Nanos(0), 64, &mut |arrival| panic!("{arrival:?}"));
+            let mut bytes = [0; FRAME_BYTES];
+            peers[last].1.read_exact(&mut bytes).expect("it is there");
+            assert_eq!(Frame::from_bytes(&bytes), frame(1, 0));
         }
     }
 }
