@@ -150,11 +150,9 @@ impl Wiring {
             .map(|(peer, _)| *peer)
             .collect();
         drop(book);
-        if let Some(engine) = self.engine()
-            && let Some(control) = engine.control.get()
-        {
+        if let Some(engine) = self.engine() {
             for peer in peers {
-                let _ = control.hang_up(peer, why);
+                self.hang_up_soon(&engine, peer, why);
             }
         }
     }

@@ -232,3 +232,21 @@ fn a_connection_of_no_use_before_the_control_plane_was_at_hand_is_ended() {
     until("no other connection", is_new);
     hands_over(&a, &b);
 }
+
+/// A path may be lost before the engine has hold of the control plane: its peers are not forgotten.
+#[test]
+fn peers_of_a_path_that_is_left_before_the_control_plane_was_at_hand_are_noted() {
+    let (a, b) = pair(Way::Shm);
+    hands_over(&a, &b);
+    let peer = connection(&a).unwrap();
+    let by_shm = a.inner.wiring.book().connected[&peer].clone();
+    let (early, _other) = pair(Way::Loopback);
+    let wiring = &early.inner.wiring;
+    wiring.book().connected.insert(peer, by_shm);
+    wiring.leave_path(Path::Verbs, "a test leaves another path");
+    assert_eq!(wiring.book().useless, []);
+    wiring.leave_path(Path::Shm, "a test leaves it");
+    let noted = (peer, "a test leaves it".to_owned());
+    assert_eq!(wiring.book().useless, [noted]);
+    wiring.book().connected.clear();
+}
