@@ -415,8 +415,8 @@ pub const VERBS_SIGNAL_EVERY: u32 = 32;
 pub const VERBS_QUEUE_PAIRS: u32 = 64;
 /// The most queue pairs a shard may be set to have: their memory is 800 MiB then.
 pub const VERBS_QUEUE_PAIRS_MAX: u32 = 4096;
-/// Bytes of one piece of a large write, for which frames behind it wait: 160 µs at 25 GB/s. Far under the 4 GiB that a
-/// request can say.
+/// Bytes of one piece of a large write: 160 µs at 25 GB/s. Frames wait for the pieces that are under way before them,
+/// those of all writes to the peer. Far under the 4 GiB that a request can say.
 pub const VERBS_SLICE_BYTES: usize = 4 << 20;
 /// Pieces of one write that are under way at once: one is sent while the next is posted.
 pub const VERBS_SLICES: u32 = 2;
@@ -436,7 +436,7 @@ pub const VERBS_DRAIN_NS: u64 = 100_000_000;
 /// answer for each write. A peer that makes us keep more asks without taking answers.
 pub const VERBS_WORDS: usize = 2 * REQUESTS + 256;
 
-// Memory of one peer on one shard: 200 KiB of slots of the 256 KiB that are promised.
+// Memory of one peer on one shard: 240 KiB of slots of the 256 KiB that are promised.
 const _: () = assert!(
     (VERBS_WINDOW as usize + VERBS_REFILL + VERBS_SEND_SLOTS) * VERBS_SLOT_BYTES < 256 << 10
 );
