@@ -355,12 +355,14 @@ fn parse_header(header: &[u8], file_len: u64) -> Result<Vec<Entry>, Fault> {
     serde_json::from_slice::<Names>(header)
         .map_err(|error| Fault::malformed(place(), printable(&error.to_string())))?;
     let data_len = file_len - end_of_header;
+    let mut tensors: Vec<_> = metadata.tensors().into_iter().collect();
+    // Those without bytes share an offset: by name they lie in one order, in every process.
+    tensors.sort_by(|(name, info), (other, others)| {
+        (info.data_offsets, name).cmp(&(others.data_offsets, other))
+    });
     let mut claimed = 0;
     let mut entries = Vec::new();
-    for name in metadata.offset_keys() {
-        let Some(info) = metadata.info(&name) else {
-            continue;
-        };
+    for (name, info) in tensors {
         let entry = entry(&name, info, end_of_header)?;
         claimed = entry.offset + entry.len - end_of_header;
         entries.push(entry);

@@ -213,6 +213,21 @@ fn narrow_floats_are_carried_as_bytes_and_say_so() {
 }
 
 #[test]
+fn tensors_without_bytes_lie_in_one_order() {
+    let header = r#"{"z":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},
+        "d":{"dtype":"I64","shape":[0],"data_offsets":[4,4]},
+        "b":{"dtype":"F32","shape":[0,3],"data_offsets":[4,4]},
+        "c":{"dtype":"U8","shape":[5,0],"data_offsets":[4,4]},
+        "a":{"dtype":"U8","shape":[1],"data_offsets":[4,5]}}"#;
+    // Each reading has a hash of its own.
+    for _ in 0..20 {
+        let entries = parse(&file(header, 5)).unwrap();
+        let names: Vec<_> = entries.iter().map(|entry| &*entry.name).collect();
+        assert_eq!(names, ["z", "b", "c", "d", "a"]);
+    }
+}
+
+#[test]
 fn names_cannot_command_a_terminal() {
     let header = r#"{"\u001b[2Jevil":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}"#;
     let entries = parse(&file(header, 1)).unwrap();
