@@ -338,7 +338,10 @@ impl Delivery<'_> {
 fn tensor_of(engine: &Engine, weights: &Weights, entry: &Entry) -> Result<Tensor, CliError> {
     let dims: Vec<u64> = entry.meta.shape.dims().collect();
     let mut builder = engine.tensor(entry.meta.dtype, &dims)?;
-    weights.read_into(entry, builder.bytes_mut())?;
+    let bytes = builder.bytes_mut();
+    weights.read_into(entry, bytes)?;
+    // Finished, each that is not zero is one, and what comes out is another file.
+    weights.check_truths(entry, bytes)?;
     Ok(builder.finish())
 }
 

@@ -253,6 +253,21 @@ impl Weights {
             }
         }
     }
+
+    /// Refuses truth values of an entry that are neither zero nor one.
+    pub(super) fn check_truths(&self, entry: &Entry, bytes: &[u8]) -> Result<(), CliError> {
+        if entry.meta.dtype != DType::Bool {
+            return Ok(());
+        }
+        let Some(at) = bytes.iter().position(|byte| *byte > 1) else {
+            return Ok(());
+        };
+        let message = format!(
+            "'{}' cannot be sent: byte {at} of tensor '{}' is {}, and a BOOL is 0 or 1; save it again, or as U8",
+            self.name, entry.name, bytes[at]
+        );
+        Err(CliError::failure("SAFETENSORS_MALFORMED", message))
+    }
 }
 
 /// What is wrong with some bytes, and where; the file's name is added by the code that knows it.

@@ -69,22 +69,7 @@ fn take_every_piece(is_kept: bool) {
     let Content::Weights(weights) = &push_files.push_files[0].content else {
         panic!("{push_files:?}");
     };
-    let mut kept = Kept::default();
-    let mut progress = Vec::new();
-    let (taken, sent) = std::thread::scope(|scope| {
-        let taker = scope.spawn(|| {
-            let heard = hear_data(&b, a.task()).expect("it waits");
-            let known = hear_known(&b, a.task()).expect("it waits");
-            let taken = take(&b, a.task(), heard, PATIENCE, &mut kept);
-            settled(&b, a.task(), known).expect("it knows");
-            taken
-        });
-        let heard = hear_taken(&a, b.task()).expect("it waits");
-        let sent = push_files
-            .send(&a, b.task(), heard, PATIENCE)
-            .and_then(|delivery| delivery.wait(&mut |bytes| progress.push(bytes)));
-        (taker.join().expect("it ends"), sent)
-    });
+    let (kept, progress, taken, sent) = handed_over(&push_files, &a, &b);
     let (taken, sent) = (taken.expect("taken"), sent.expect("sent"));
     assert!(taken.is_written && sent.is_written);
     assert_eq!(taken.sums, sent.sums);
@@ -101,6 +86,62 @@ fn take_every_piece(is_kept: bool) {
     // The manifest, the header, each tensor, the digest.
     assert_eq!(progress.len(), weights.entries().len() + 3);
     assert!(progress.is_sorted() && progress.last() > Some(&push_files.bytes()));
+}
+
+/// What `a` hands over to `b`: what was kept, the progress, and what either end says of it.
+fn handed_over(
+    push_files: &PushFiles,
+    a: &Engine,
+    b: &Engine,
+) -> (
+    Kept,
+    Vec<u64>,
+    Result<ExchangeOutcome, CliError>,
+    Result<ExchangeOutcome, CliError>,
+) {
+    let mut kept = Kept::default();
+    let mut progress = Vec::new();
+    let (taken, sent) = std::thread::scope(|scope| {
+        let taker = scope.spawn(|| {
+            let heard = hear_data(b, a.task()).expect("it waits");
+            let known = hear_known(b, a.task()).expect("it waits");
+            let taken = take(b, a.task(), heard, PATIENCE, &mut kept);
+            settled(b, a.task(), known).expect("it knows");
+            taken
+        });
+        let heard = hear_taken(a, b.task()).expect("it waits");
+        let sent = push_files
+            .send(a, b.task(), heard, PATIENCE)
+            .and_then(|delivery| delivery.wait(&mut |bytes| progress.push(bytes)));
+        (taker.join().expect("it ends"), sent)
+    });
+    (kept, progress, taken, sent)
+}
+
+/// An engine makes each that is not zero a one: so none would come out as it went in.
+#[test]
+fn a_truth_that_is_neither_zero_nor_one_is_refused() {
+    let (a, b) = pair();
+    let header = br#"{"x":{"dtype":"BOOL","shape":[2,2],"data_offsets":[0,4]}}"#;
+    let length = (header.len() as u64).to_le_bytes();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("mask.safetensors");
+    let file = |data: [u8; 4]| {
+        std::fs::write(&path, [&length[..], header, &data].concat()).expect("written");
+        PushFiles::of(std::slice::from_ref(&path)).expect("a file")
+    };
+    let odd = file([0, 1, 1, 255]);
+    let (_, _, taken, sent) = handed_over(&odd, &a, &b);
+    let kept = odd.keep(&a);
+    for error in [taken.map(drop), sent.map(drop), kept].map(Result::unwrap_err) {
+        assert_eq!(error.reason(), catalogue::SAFETENSORS_MALFORMED, "{error}");
+        for part in ["mask.safetensors", "byte 3 of tensor 'x' is 255"] {
+            assert!(error.message().contains(part), "{error}");
+        }
+    }
+    let (kept, _, taken, sent) = handed_over(&file([0, 1, 1, 0]), &a, &b);
+    assert_eq!(kept.bytes, std::fs::read(&path).expect("readable"));
+    assert_eq!(taken.expect("taken").sums, sent.expect("sent").sums);
 }
 
 /// What a pull says to a source that sends these pieces after a manifest of a file of so many bytes, and what it kept.
