@@ -103,6 +103,8 @@ pub(super) struct Delivery<'a> {
     to: TaskName,
     patience: Duration,
     heard: Recv,
+    /// Ends when the other is lost, and began before that: a receive that begins later waits for it to come back.
+    there: Recv,
     /// The file that is being sent, and its next piece.
     at: (usize, usize),
     digest: Context,
@@ -175,6 +177,7 @@ impl PushFiles {
             to: to.clone(),
             patience,
             heard,
+            there: probe(engine, to)?,
             at: (0, 0),
             digest: Context::new(&SHA256),
             sums: Vec::new(),
@@ -227,11 +230,11 @@ impl Delivery<'_> {
         })
     }
 
-    /// What the other end says next. The one after that is waited for already, so that it is known if it is lost.
+    /// What the other end says next.
     fn next(&mut self, patience: Duration) -> Result<Received, Status> {
         let next = hear_taken(self.engine, &self.to)?;
         let heard = std::mem::replace(&mut self.heard, next);
-        wait(heard, &self.to, Instant::now() + patience)
+        wait(heard, &mut self.there, &self.to, Instant::now() + patience)
             .map_err(|status| self.engine.with_cause(&self.to, status))
     }
 
@@ -312,8 +315,10 @@ impl Delivery<'_> {
         let len = piece.size() as u64;
         let step = self.engine.step(STEP);
         let key = key(self.engine.task(), &self.to, DATA)?;
-        let sent = step.send_async(&key, piece).deadline(self.patience).wait();
-        sent.map_err(Status::from)?;
+        let send = step.send_async(&key, piece).deadline(self.patience);
+        let sent = async { send.await.map_err(Status::from) };
+        block_on(or(sent, lost(&mut self.there)))
+            .map_err(|status| self.engine.with_cause(&self.to, status))?;
         self.under_way.push_back(len);
         Ok(())
     }
@@ -358,6 +363,7 @@ pub(super) fn take(
         engine,
         from,
         heard,
+        there: probe(engine, from)?,
         patience,
     };
     let outcome = taker.all(sink);
@@ -420,6 +426,8 @@ struct Taker<'a> {
     engine: &'a Engine,
     from: &'a TaskName,
     heard: Recv,
+    /// As a delivery's.
+    there: Recv,
     patience: Duration,
 }
 
@@ -487,10 +495,11 @@ impl Taker<'_> {
     /// The next piece, and how long it took.
     fn next(&mut self) -> Result<(Received, Duration), Status> {
         let began = Instant::now();
-        // The next one is waited for already: so it is known if the source is lost.
+        // The next one is waited for already: so it comes while this one is written.
         let next = hear_data(self.engine, self.from)?;
         let heard = std::mem::replace(&mut self.heard, next);
-        let got = wait(heard, self.from, began + self.patience + GRACE)
+        let until = began + self.patience + GRACE;
+        let got = wait(heard, &mut self.there, self.from, until)
             .map_err(|status| self.engine.with_cause(self.from, status))?;
         if got.is_dead {
             let failed: Failed = read(&got, self.from)?;
@@ -509,13 +518,32 @@ impl Taker<'_> {
     }
 }
 
-/// Waits for what `task` sends. The receive has no deadline of its own: so it ends with the dial, if that fails.
-pub(super) fn wait(receive: Recv, task: &TaskName, until: Instant) -> Result<Received, Status> {
-    block_on(or(receive, async {
+/// Waits for what `task` sends, as long as it is `there`. The receive has no deadline of its own: so it ends with the
+/// dial, if that fails.
+fn wait(
+    receive: Recv,
+    there: &mut Recv,
+    task: &TaskName,
+    until: Instant,
+) -> Result<Received, Status> {
+    let late = async {
         Timer::at(until).await;
         let message = format!("{task} is connected, and did not send all it should in time");
         Err(Status::of(catalogue::DEADLINE, message))
-    }))
+    };
+    // What came before it was lost counts.
+    block_on(or(receive, or(lost(there), late)))
+}
+
+/// Ends when a [`probe`] does, with the reason.
+pub(super) async fn lost<T>(there: &mut Recv) -> Result<T, Status> {
+    let Err(status) = there.await else {
+        return Err(Status::of(
+            catalogue::CALL_MALFORMED,
+            "it sent something unknown: the other end is of another version",
+        ));
+    };
+    Err(status)
 }
 
 fn is_no_room(error: &CliError) -> bool {

@@ -20,7 +20,7 @@ use futures_lite::future::{block_on, or};
 use serde::{Deserialize, Serialize};
 
 use super::error::CliError;
-use super::exchange::{GRACE, hear_data, hear_taken, probe};
+use super::exchange::{GRACE, hear_data, hear_taken, lost, probe};
 use super::observer::{ask_only, undefined};
 use super::serve;
 use super::settings::{SettingArgs, resolved};
@@ -48,6 +48,9 @@ const OFFER_HOLDS: Duration = Duration::from_secs(5);
 
 /// How often is looked whether the other end is there.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How long what a visitor said last may take to leave.
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// How long a single question may take.
 const ANSWERS_IN: Duration = Duration::from_secs(2);
@@ -287,11 +290,12 @@ impl Presence {
         &self.task
     }
 
-    /// Ends when what is on its way has left.
-    pub(super) fn leave(self, drain: Duration) {
+    /// Ends when what is on its way has left; at once if who would take it `is_lost`.
+    pub(super) fn leave(self, is_lost: bool) {
+        let drain = is_lost.then_some(Duration::ZERO);
         match self.server {
-            Some(server) => server.stop(None),
-            None => self.engine.shutdown(drain),
+            Some(server) => server.stop(drain),
+            None => self.engine.shutdown(drain.unwrap_or(DRAIN)),
         }
     }
 }
@@ -352,8 +356,8 @@ impl Offering {
         Err(Status::of(catalogue::DEADLINE, message).into())
     }
 
-    /// Ends, and can no longer be found.
-    pub(super) fn leave(self, drain: Duration) {
+    /// Ends as [`Presence::leave`] does, and can no longer be found.
+    pub(super) fn leave(self, is_lost: bool) {
         let presence = self.presence;
         if presence.server.is_none() {
             let told = presence
@@ -363,7 +367,7 @@ impl Offering {
                 tracing::debug!(%status, "the offer stays for some seconds");
             }
         }
-        presence.leave(drain);
+        presence.leave(is_lost);
     }
 
     fn offer(&self) -> Result<(), Status> {
@@ -508,18 +512,10 @@ fn no_random(error: getrandom::Error) -> CliError {
 
 /// Looks for a moment whether a probe has failed, as it does when its peer cannot be reached.
 fn failed(there: &mut Recv) -> Result<(), Status> {
-    let looked = block_on(or(async { Some(there.await) }, async {
+    block_on(or(lost(there), async {
         Timer::after(LOOK_EVERY).await;
-        None
-    }));
-    match looked {
-        Some(Err(status)) => Err(status),
-        Some(Ok(_)) => Err(Status::of(
-            catalogue::CALL_MALFORMED,
-            "it sent something unknown: the other end is of another version",
-        )),
-        None => Ok(()),
-    }
+        Ok(())
+    }))
 }
 
 fn read<T: for<'a> Deserialize<'a>>(payload: &[u8]) -> Result<T, Status> {

@@ -75,9 +75,6 @@ pub struct PullArgs {
     pub settings: SettingArgs,
 }
 
-/// How long what a visitor said last may take to leave.
-const DRAIN: Duration = Duration::from_secs(5);
-
 /// Runs `push`.
 ///
 /// # Errors
@@ -99,7 +96,7 @@ pub fn push(args: &PushArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     };
     let done: Result<_, CliError> = run();
     drop(progress);
-    offering.leave(DRAIN);
+    offering.leave(done.as_ref().is_err_and(is_lost));
     let (outcome, took, way) = done?;
     if args.json {
         let files = push_files.push_files.iter().zip(&outcome.sums);
@@ -159,11 +156,11 @@ pub fn pull(args: &PullArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let way = way_to(&engine.connected(), &pusher);
     let (name, files, tensors) = (shelf.name, shelf.files, shelf.tensors);
     drop(progress);
-    let is_lost = |error: &CliError| error.code() == Code::Unavailable;
-    if !taken.as_ref().is_err_and(is_lost) {
+    let is_lost = taken.as_ref().is_err_and(is_lost);
+    if !is_lost {
         exchange::settle(&engine, &pusher, known);
     }
-    presence.leave(DRAIN);
+    presence.leave(is_lost);
     let outcome = taken?;
     let bytes: u64 = files.iter().map(|(_, bytes)| bytes).sum();
     show(&tensors, args.json, terminal)?;
@@ -185,6 +182,11 @@ pub fn pull(args: &PullArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         terminal.line(digest_of(file, sum, terminal.width()))?;
     }
     Ok(())
+}
+
+/// Nothing that is said to the other end arrives any more.
+fn is_lost(error: &CliError) -> bool {
+    error.code() == Code::Unavailable
 }
 
 /// What came, under the name that its source gave it, which may hold anything.

@@ -23,6 +23,12 @@ fn pair() -> (Engine, Engine) {
     (a, b)
 }
 
+/// What another says.
+fn heard_of(engine: &Engine, heard: Recv, task: &TaskName) -> Result<Received, Status> {
+    let mut there = probe(engine, task)?;
+    wait(heard, &mut there, task, Instant::now() + PATIENCE)
+}
+
 /// What was taken, in the order in which it was told.
 #[derive(Default)]
 struct Kept {
@@ -173,7 +179,7 @@ fn answered(bytes: u64, pieces: Vec<Tensor>) -> (Failed, Vec<String>) {
         }
         let report = loop {
             let heard = hear_taken(&a, b.task()).expect("it waits");
-            let got = wait(heard, b.task(), Instant::now() + PATIENCE).expect("it answers");
+            let got = heard_of(&a, heard, b.task()).expect("it answers");
             if got.tensor.dtype() != DType::U64 {
                 break read::<Report>(&got, b.task()).expect("a report");
             }
@@ -240,7 +246,7 @@ fn a_source_that_leaves_is_told_at_once() {
     let (from, other) = (a.task().clone(), b.task().clone());
     let leaves = std::thread::spawn(move || {
         // It has the first, and waits for the next.
-        let _ = wait(heard_by_a, &other, Instant::now() + PATIENCE);
+        let _ = heard_of(&a, heard_by_a, &other);
         a.shutdown(Duration::ZERO);
     });
     let error = take(&b, &from, heard, PATIENCE, &mut kept).expect_err("it left");
@@ -282,7 +288,7 @@ fn a_destination_that_leaves_is_told_at_once() {
     let (from, to) = (a.task().clone(), b.task().clone());
     let leaves = std::thread::spawn(move || {
         let heard = hear_data(&b, &from).expect("it waits");
-        let first = wait(heard, &from, Instant::now() + PATIENCE).expect("the manifest");
+        let first = heard_of(&b, heard, &from).expect("the manifest");
         read::<Manifest>(&first, &from).expect("it is first");
         b.shutdown(Duration::ZERO);
     });
@@ -293,4 +299,85 @@ fn a_destination_that_leaves_is_told_at_once() {
         .expect_err("it left");
     leaves.join().expect("it left");
     assert_eq!(error.code(), Code::Unavailable, "{error}");
+}
+
+/// Waits until an engine knows that another is gone.
+fn until_lost(engine: &Engine, task: &TaskName) {
+    let there = probe(engine, task).expect("it waits");
+    block_on(there).expect_err("nothing is sent to it");
+}
+
+/// What the other said last is here, and what it says next is waited for only when it is gone.
+#[test]
+fn a_destination_that_left_between_two_words_is_told() {
+    let (a, b) = pair();
+    let push_files = PushFiles::of(&[]).expect("a model");
+    let (from, to) = (a.task().clone(), b.task().clone());
+    let leaves = std::thread::spawn(move || {
+        let heard = hear_data(&b, &from).expect("it waits");
+        let first = heard_of(&b, heard, &from).expect("the manifest");
+        read::<Manifest>(&first, &from).expect("it is first");
+        let told = key(b.task(), &from, TAKEN).expect("a key");
+        b.step(STEP)
+            .send(&told, Tensor::scalar(1_u64))
+            .expect("sent");
+        b.shutdown(PATIENCE);
+    });
+    let heard = hear_taken(&a, &to).expect("it waits");
+    let delivery = push_files.send(&a, &to, heard, Duration::from_millis(100));
+    let delivery = delivery.expect("it goes");
+    leaves.join().expect("it left");
+    until_lost(&a, &to);
+    let error = delivery.wait(&mut |_| {}).expect_err("it left");
+    assert_eq!(error.reason(), catalogue::PEER_LOST, "{error}");
+}
+
+/// A sink that is slow with what will come, until the source is gone.
+struct Slow<'a>(&'a Engine, TaskName);
+
+impl Sink for Slow<'_> {
+    fn begin(&mut self, _: &Manifest) -> Result<(), CliError> {
+        until_lost(self.0, &self.1);
+        Ok(())
+    }
+    fn write(&mut self, _: usize, _: &[u8]) -> Result<(), CliError> {
+        Ok(())
+    }
+    fn took(&mut self, _: &Taken<'_>) -> Result<(), CliError> {
+        Ok(())
+    }
+    fn finish(&mut self) -> Result<bool, CliError> {
+        Ok(true)
+    }
+}
+
+#[test]
+fn a_source_that_left_between_two_pieces_is_told() {
+    let (a, b) = pair();
+    let (from, to) = (a.task().clone(), b.task().clone());
+    let heard = hear_data(&b, &from).expect("it waits");
+    let leaves = std::thread::spawn(move || {
+        let manifest = Manifest {
+            name: "it".into(),
+            is_folder: false,
+            files: vec![Described {
+                name: "it".into(),
+                bytes: 100,
+                is_weights: true,
+            }],
+        };
+        let header = br#"{"x":{"dtype":"U8","shape":[37],"data_offsets":[0,37]}}"#;
+        let pieces = [text(&manifest, &to), row(header.to_vec(), &to)];
+        for piece in pieces {
+            let step = a.step(STEP);
+            let key = key(a.task(), &to, DATA).expect("a key");
+            step.send(&key, piece.expect("a piece")).expect("sent");
+        }
+        a.shutdown(PATIENCE);
+    });
+    let mut slow = Slow(&b, from.clone());
+    let patience = Duration::from_millis(100);
+    let error = take(&b, &from, heard, patience, &mut slow).expect_err("it left");
+    leaves.join().expect("it left");
+    assert_eq!(error.reason(), catalogue::PEER_LOST, "{error}");
 }
