@@ -166,6 +166,60 @@ fn recordings_of_one_boot_share_their_time() {
     );
 }
 
+/// Viewers leave out a slice that begins within another of its track and ends after it.
+#[test]
+fn values_that_overlap_have_tracks_of_their_own() {
+    let mut events = Vec::new();
+    for at in 0_u64..8 {
+        let began = 10_000 + at * 100;
+        events.push(event(What::Waits, began, at, [0, 1, 0]));
+        events.push(event(What::Sent, began + 1_000, at, [700, 20, 30]));
+        events.push(event(What::Took, began + 2_000, at, [500, 50, 1_200]));
+    }
+    events.sort_by_key(|event| event.at);
+    let all = [0, 1].map(|shard| {
+        let mut recording = recording(&recorded("/job:a", 1, 9, &events), "x").expect("it is one");
+        recording.head.shard = shard;
+        recording
+    });
+    let text = timeline::render(&all, &timeline::Aligned::of(&all), &aligned(&all));
+    let value: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    let shown = value["traceEvents"].as_array().expect("a list");
+    let mut tracks = std::collections::BTreeMap::<_, Vec<(u64, u64)>>::new();
+    for slice in shown.iter().filter(|event| event["ph"] == "X") {
+        let nanos = |what: &str| (slice[what].as_f64().expect("a time") * 1e3).round() as u64;
+        let from = nanos("ts");
+        let track = slice["tid"].as_u64().expect("a track");
+        tracks
+            .entry(track)
+            .or_default()
+            .push((from, from + nanos("dur")));
+    }
+    let slices: usize = tracks.values().map(Vec::len).sum();
+    assert_eq!(slices, 2 * 8 * 7);
+    for (track, slices) in &tracks {
+        for (from, until) in slices {
+            let is_cut = |(other, end): &(u64, u64)| other < from && from < end && end < until;
+            assert!(!slices.iter().any(is_cut), "{track}: {slices:?}");
+        }
+        let is_named =
+            |event: &&serde_json::Value| event["name"] == "thread_name" && event["tid"] == *track;
+        let names: Vec<_> = shown.iter().filter(is_named).collect();
+        assert_eq!(names.len(), 1, "{track}");
+    }
+    // An arrow leaves from, and comes to, a track that has a slice there.
+    for flow in shown.iter().filter(|event| event["cat"] == "value") {
+        let at = (flow["ts"].as_f64().expect("a time") * 1e3).round() as u64;
+        let slices = &tracks[&flow["tid"].as_u64().expect("a track")];
+        assert!(
+            slices
+                .iter()
+                .any(|(from, until)| (from..=until).contains(&&at)),
+            "{flow}"
+        );
+    }
+}
+
 #[test]
 fn recordings_of_two_machines_are_aligned_by_their_values() {
     let events = aligned(&pair([9, 8]));

@@ -1,11 +1,13 @@
-//! A timeline of recordings, as the JSON that Chrome's and Perfetto's viewers read: a track for each shard of each
-//! life of a task, a slice for each stage, an arrow from where a value was sent to where it was taken.
+//! A timeline of recordings, as the JSON that Chrome's and Perfetto's viewers read: tracks for each shard of each life
+//! of a task, a slice for each stage, an arrow from where a value was sent to where it was taken.
+//!
+//! Viewers leave out a slice that overlaps another of its track. A shard has as many tracks as it had values at once.
 //!
 //! Knows events. Times of recordings of one boot are put side by side by the counter they share, all at one rate: each
 //! process measured the counter's rate by itself, and by the day two of them are seconds apart. Those of another
 //! machine are put there by their values, since none arrives before it was sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -184,21 +186,19 @@ pub(super) fn render(
             lives.push(life);
         }
     }
-    let track = |recording: &Recording| {
+    let track = |recording: &Recording| -> Track {
         let own = (&*recording.head.task, recording.head.incarnation);
         let at = lives.iter().position(|life| *life == own);
-        (at.unwrap_or(0) + 1, u32::from(recording.head.shard) + 1)
+        (at.unwrap_or(0) + 1, recording.head.shard)
     };
     for (at, recording) in recordings.iter().enumerate() {
-        let (pid, tid) = track(recording);
+        let (pid, _) = track(recording);
         if let Some(error) = clocks.get(at).and_then(Aligned::error) {
             let labels = json!({"labels": format!("times {error}")});
             out.push(json!({"ph": "M", "name": "process_labels", "pid": pid, "args": labels}));
         }
         let life = life_of(recordings, at);
         out.push(json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": life}}));
-        let shard = format!("shard {}", recording.head.shard);
-        out.push(json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": shard}}));
     }
     let mut traces: BTreeMap<u64, String> = BTreeMap::new();
     for (_, event) in events {
@@ -211,63 +211,141 @@ pub(super) fn render(
         .map(|(_, event)| event.at.saturating_sub(spans(event)))
         .min()
         .unwrap_or(0);
+    let mut spans_shown: Vec<Span> = Vec::new();
     let mut waits: BTreeMap<(usize, u64, u64, (u32, u32)), u64> = BTreeMap::new();
     for (at, event) in events {
         let Some(recording) = recordings.get(*at) else {
             continue;
         };
-        let (pid, tid) = track(recording);
+        let track = track(recording);
         let key = recording.name_of(event.key).unwrap_or_default();
         let micros = |nanos: u64| nanos.saturating_sub(begins) as f64 / 1e3;
         let args = json!({
             "step": event.step, "key": key, "ordinal": event.ordinal, "way": event.way.name(),
             "size_class": CLASSES[usize::from(event.class)], "traceparent": traces.get(&event.step),
         });
-        let mut slice = |name: &str, from: u64, nanos: u64| {
-            out.push(json!({
-                "ph": "X", "name": name, "cat": "stage", "pid": pid, "tid": tid, "ts": micros(from),
-                "dur": nanos as f64 / 1e3, "args": args,
-            }));
+        let slice = |name: &str, from: u64, nanos: u64| {
+            json!({
+                "ph": "X", "name": name, "cat": "stage", "ts": micros(from), "dur": nanos as f64 / 1e3, "args": args,
+            })
+        };
+        let mut show = |from: u64, shown: Vec<Value>| {
+            spans_shown.push(Span {
+                track,
+                from,
+                until: event.at,
+                shown,
+            });
         };
         let (a, b, c) = (u64::from(event.a), u64::from(event.b), u64::from(event.c));
         let who = (*at, event.step, event.key, event.frame_iter);
+        let from = event.at.saturating_sub(spans(event));
         match event.what {
             What::Sent => {
-                let from = event.at.saturating_sub(a + b + c);
+                let mut shown = Vec::new();
                 if a > 0 {
-                    slice("queued", from, a);
+                    shown.push(slice("queued", from, a));
                 }
-                slice("matched", from + a, b);
-                slice("posted", from + a + b, c);
-                out.push(flow("s", event, pid, tid, micros(event.at)));
+                shown.push(slice("matched", from + a, b));
+                shown.push(slice("posted", from + a + b, c));
+                shown.push(flow("s", event, micros(event.at)));
+                show(from, shown);
             }
             What::Took => {
                 let met = event.at.saturating_sub(b);
                 let arrived = met.saturating_sub(a);
+                let mut shown = Vec::new();
                 if event.c != u32::MAX {
-                    slice("wire", arrived.saturating_sub(c), c);
+                    shown.push(slice("wire", arrived.saturating_sub(c), c));
                 }
-                slice("landed", arrived, a);
-                slice("woken", met, b);
+                shown.push(slice("landed", arrived, a));
+                shown.push(slice("woken", met, b));
+                shown.push(flow("f", event, micros(arrived)));
+                show(from, shown);
+                // It may have begun while the value was on the wire.
                 if let Some(since) = waits.remove(&who) {
-                    slice("receive", since, event.at.saturating_sub(since));
+                    let took = event.at.saturating_sub(since);
+                    show(since, vec![slice("receive", since, took)]);
                 }
-                out.push(flow("f", event, pid, tid, micros(arrived)));
             }
             What::Waits => {
                 waits.insert(who, event.at);
             }
             What::Missed => {
-                if let Some(since) = waits.remove(&who) {
-                    slice("waits in vain", since, event.at.saturating_sub(since));
+                let missed = instant(event, micros(event.at), &args);
+                match waits.remove(&who) {
+                    Some(since) => {
+                        let waited = event.at.saturating_sub(since);
+                        show(since, vec![slice("waits in vain", since, waited), missed]);
+                    }
+                    None => show(event.at, vec![missed]),
                 }
-                out.push(instant(event, pid, tid, micros(event.at), &args));
             }
-            _ => out.push(instant(event, pid, tid, micros(event.at), &args)),
+            _ => show(event.at, vec![instant(event, micros(event.at), &args)]),
         }
     }
+    let all = recordings.iter().map(track);
+    put_on_tracks(all.collect(), spans_shown, &mut out);
     let text = json!({"traceEvents": out, "displayTimeUnit": "ns"});
     text.to_string()
+}
+
+/// A shard of a life.
+type Track = (usize, u16);
+
+/// What is shown of a shard from one moment to another. Its slices follow each other.
+#[derive(Debug)]
+struct Span {
+    track: Track,
+    from: u64,
+    until: u64,
+    shown: Vec<Value>,
+}
+
+/// Shows each span on a track on which nothing else is then. The tracks of a shard stand together.
+fn put_on_tracks(shards: BTreeSet<Track>, mut spans: Vec<Span>, out: &mut Vec<Value>) {
+    spans.sort_by_key(|span| span.from);
+    // When what was put last on each lane of a shard ends.
+    let mut lanes: BTreeMap<Track, Vec<u64>> = BTreeMap::new();
+    for shard in shards {
+        lanes.insert(shard, vec![0]);
+    }
+    let mut put = Vec::new();
+    for span in spans {
+        let ends = lanes.entry(span.track).or_default();
+        let free = ends.iter().position(|end| *end <= span.from);
+        let lane = free.unwrap_or(ends.len());
+        match ends.get_mut(lane) {
+            Some(end) => *end = span.until,
+            None => ends.push(span.until),
+        }
+        put.push((span, lane));
+    }
+    let mut first: BTreeMap<Track, usize> = BTreeMap::new();
+    let mut tid = 1;
+    for ((pid, shard), ends) in &lanes {
+        first.insert((*pid, *shard), tid);
+        for lane in 0..ends.len() {
+            let name = match lane {
+                0 => format!("shard {shard}"),
+                _ => format!("shard {shard}, {}", lane + 1),
+            };
+            let (name, order) = (json!({"name": name}), json!({"sort_index": tid}));
+            out.push(
+                json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": name}),
+            );
+            out.push(json!({"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": order}));
+            tid += 1;
+        }
+    }
+    for (span, lane) in put {
+        let tid = first.get(&span.track).map_or(lane, |first| first + lane);
+        for mut value in span.shown {
+            value["pid"] = json!(span.track.0);
+            value["tid"] = json!(tid);
+            out.push(value);
+        }
+    }
 }
 
 /// How far before its time an event begins.
@@ -286,12 +364,12 @@ fn spans(event: &Event) -> u64 {
     }
 }
 
-fn instant(event: &Event, pid: usize, tid: u32, ts: f64, args: &Value) -> Value {
-    json!({"ph": "i", "s": "t", "name": event.what.name(), "pid": pid, "tid": tid, "ts": ts, "args": args})
+fn instant(event: &Event, ts: f64, args: &Value) -> Value {
+    json!({"ph": "i", "s": "t", "name": event.what.name(), "ts": ts, "args": args})
 }
 
-fn flow(end: &str, event: &Event, pid: usize, tid: u32, ts: f64) -> Value {
+fn flow(end: &str, event: &Event, ts: f64) -> Value {
     let (step, key, (frame, iter), ordinal) = name(event);
     let id = format!("{step:x}.{key:x}.{frame:x}.{iter:x}.{ordinal:x}");
-    json!({"ph": end, "bp": "e", "name": "value", "cat": "value", "id": id, "pid": pid, "tid": tid, "ts": ts})
+    json!({"ph": end, "bp": "e", "name": "value", "cat": "value", "id": id, "ts": ts})
 }
