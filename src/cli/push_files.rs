@@ -20,6 +20,10 @@ const WEIGHTS: &str = ".safetensors";
 /// How the index of a model ends that lies in several files.
 pub(super) const INDEX: &str = ".safetensors.index.json";
 
+/// What [`is_of_model`] asks of a name, for messages.
+pub(super) const MODEL_NAMES: &str =
+    "names must end in .safetensors or .safetensors.index.json and begin with no dot";
+
 /// Bytes of an index at most: it names every tensor once, as headers do.
 const INDEX_BYTES_MAX: u64 = super::weights::HEADER_BYTES_MAX;
 
@@ -140,6 +144,11 @@ impl PushFiles {
         // A reader that finds the index finds what it names: it goes last.
         push_files.extend(indices);
         for (path, push_file) in &push_files {
+            if is_folder && !is_of_model(&push_file.name) {
+                let path = path.display();
+                let message = format!("'{path}' cannot go into a folder: {MODEL_NAMES}; rename it");
+                return Err(CliError::failure("FILE_UNREADABLE", message));
+            }
             if !seen.insert(push_file.name.clone()) {
                 let message = format!(
                     "two files are called '{}' ('{}' is one): they go into one folder; push them one by one",
@@ -191,7 +200,7 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, CliError> {
     for entry in entries {
         let path = entry.map_err(|error| unreadable(&error))?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if !name.starts_with('.') && (name.ends_with(WEIGHTS) || name.ends_with(INDEX)) {
+        if is_of_model(&name) {
             found.push(path);
         }
     }
@@ -225,6 +234,11 @@ fn name_of(path: &Path) -> Result<String, CliError> {
 pub(super) fn is_plain(name: &str) -> bool {
     let is_odd = |c: char| c == '/' || c == '\\' || c.is_control();
     !(name.is_empty() || name == "." || name == ".." || name.len() > 255 || name.contains(is_odd))
+}
+
+/// True for a name that is taken into a folder: of no file that something else reads, whatever its bytes are.
+pub(super) fn is_of_model(name: &str) -> bool {
+    !name.starts_with('.') && (name.ends_with(WEIGHTS) || name.ends_with(INDEX))
 }
 
 /// An index, and the files that it names.

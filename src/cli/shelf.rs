@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::CliError;
 use super::exchange::{Manifest, Sink, Taken};
+use super::push_files::{MODEL_NAMES, is_of_model};
 use rendez::files::Output;
 use rendez::trace::Path as Way;
 
@@ -113,6 +114,12 @@ impl Sink for Shelf<'_> {
         };
         for (name, _) in &self.files {
             let path = folder.join(name);
+            if !is_of_model(name) {
+                let what = format!(
+                    "in a folder {MODEL_NAMES}; give `--out` the path of a file to call it otherwise"
+                );
+                return Err(CliError::unwritable(&path, &what));
+            }
             let output = open(&path)?;
             self.outputs.push((path, output));
         }
@@ -235,5 +242,30 @@ mod tests {
         drop(shelf);
         assert_eq!(error.reason(), "FILE_UNWRITABLE", "{error}");
         assert_eq!(count(), 1, "only what was in the way is there");
+    }
+
+    /// Whatever the source calls it.
+    #[test]
+    fn only_files_of_a_model_come_into_a_folder() {
+        let directory = tempfile::tempdir().expect("a folder");
+        let out = directory.path();
+        for name in [".bashrc", "rendez.toml", "Makefile", ".x.safetensors"] {
+            std::fs::write(out.join(name), "old").expect("written");
+            for is_folder in [false, true] {
+                let described = json!({ "name": name, "bytes": 3, "is_weights": true });
+                let manifest =
+                    json!({ "name": "it", "is_folder": is_folder, "files": [described] });
+                let manifest: Manifest = serde_json::from_value(manifest).expect("a manifest");
+                let mut progress = |_, _| ();
+                let mut shelf = Shelf::open(Some(out), &mut progress).expect("opened");
+                let error = shelf.begin(&manifest).expect_err("it is no such file");
+                assert_eq!(error.reason(), "FILE_UNWRITABLE", "{error}");
+                // Under a name of the one who takes it, it may come.
+                let mut progress = |_, _| ();
+                let one = out.join("one");
+                let mut shelf = Shelf::open(Some(&one), &mut progress).expect("opened");
+                assert_eq!(shelf.begin(&manifest).is_ok(), !is_folder);
+            }
+        }
     }
 }

@@ -1,6 +1,29 @@
 //! Names that come from elsewhere.
 
-use super::is_plain;
+use std::fs;
+use std::path::Path;
+
+use super::{PushFiles, is_plain};
+
+/// A file of weights with one tensor.
+fn weights(path: &Path) {
+    let header = br#"{"t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}"#;
+    let bytes = [&(header.len() as u64).to_le_bytes()[..], header].concat();
+    fs::write(path, bytes).expect("written");
+}
+
+#[test]
+fn what_goes_into_a_folder_is_called_as_files_of_models_are() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [good, other] = ["good.safetensors", "Makefile"].map(|name| folder.path().join(name));
+    weights(&good);
+    weights(&other);
+    let error = PushFiles::of(&[good.clone(), other.clone()]).expect_err("one is refused");
+    assert_eq!(error.reason(), "FILE_UNREADABLE", "{error}");
+    assert!(error.message().contains("Makefile"), "{error}");
+    assert!(error.message().contains(".safetensors"), "{error}");
+    PushFiles::of(&[other]).expect("one file gets its name from the other end");
+}
 
 #[test]
 fn a_name_is_of_one_file_and_of_nothing_beyond_its_folder() {
