@@ -211,7 +211,10 @@ impl Presence {
         services: &Services,
         must_listen: bool,
     ) -> Result<Self, CliError> {
-        let taken = match serve::start_with(settings, patience, services.clone()) {
+        let mut loaded = settings.load()?;
+        // Another task of this machine may have these settings, and the address.
+        loaded.config.metrics = None;
+        let taken = match serve::start_with(loaded.clone(), patience, services.clone()) {
             Ok((server, _)) => {
                 let (engine, task) = (server.engine()?, server.task().clone());
                 return Ok(Self {
@@ -224,7 +227,6 @@ impl Presence {
             Err(error) if error.reason() == catalogue::PEER_DUPLICATE_NAME => error,
             Err(error) => return Err(error),
         };
-        let loaded = settings.load()?;
         let resolved = resolved(&loaded)?;
         let Membership::Known(spec) = &resolved.membership else {
             return Err(taken);
@@ -239,7 +241,6 @@ impl Presence {
             false => None,
         };
         config.known.clear();
-        config.metrics = None;
         config.recorder_dir = None;
         ask_only(&mut config);
         for (other, address) in spec.tasks() {

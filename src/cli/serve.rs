@@ -20,7 +20,7 @@ use super::terminal::Terminal;
 use super::units;
 use rendez::cluster::Resolved;
 use rendez::control::Services;
-use rendez::engine::Engine;
+use rendez::engine::{Engine, Loaded};
 use rendez::ground::{TaskName, catalogue};
 use rendez::trace::Path;
 use rendez_dataflow::server::Server;
@@ -118,7 +118,8 @@ fn start_unless_stopped(
     let thread = thread::Builder::new().name("rendez-start".into());
     let started = thread.spawn(move || {
         // It is not heard if this process ends first.
-        let _ = tell.send(start_with(&settings, patience, services));
+        let loaded = settings.load();
+        let _ = tell.send(loaded.and_then(|loaded| start_with(loaded, patience, services)));
     });
     started.map_err(|error| {
         let message = format!("there is no thread to start the server: {error}");
@@ -180,16 +181,15 @@ fn dumped(engine: &Engine) -> String {
 /// # Errors
 /// What is wrong with the settings or the surroundings; what the server says.
 pub fn start(settings: &SettingArgs, patience: Duration) -> Result<(Server, Resolved), CliError> {
-    start_with(settings, patience, Services::new())
+    start_with(settings.load()?, patience, Services::new())
 }
 
-/// As [`start`], with more services than every server has.
+/// As [`start`] of settings that were read, with more services than every server has.
 pub(super) fn start_with(
-    settings: &SettingArgs,
+    loaded: Loaded,
     patience: Duration,
     services: Services,
 ) -> Result<(Server, Resolved), CliError> {
-    let loaded = settings.load()?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }

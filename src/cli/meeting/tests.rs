@@ -134,3 +134,31 @@ fn a_push_that_has_ended_is_taken_by_nobody() {
         refused(taken, catalogue::PUSH_ELSEWHERE, "has ended");
     }
 }
+
+/// Settings of a whole cluster, with one address for the metrics of a machine.
+#[test]
+fn an_exchange_serves_no_metrics() {
+    let bound = || std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    let (other, free) = (bound(), bound());
+    let [other_at, free_at] = [&other, &free].map(|socket| {
+        let address = socket.local_addr().expect("an address");
+        address.to_string()
+    });
+    drop(free);
+    let flags = [
+        ("cluster", format!("a={free_at}")),
+        ("task", "/job:a/task:0".into()),
+        ("metrics", other_at),
+        ("shards", "1".into()),
+        ("share_cores", "true".into()),
+        ("arena_segment_bytes", "4MiB".into()),
+    ];
+    let settings = SettingArgs {
+        file: None,
+        flags: flags.to_vec(),
+    };
+    let patience = Duration::from_secs(5);
+    let presence = Presence::enter(&settings, patience, &Services::new(), false);
+    let presence = presence.expect("the address is not asked for");
+    assert_eq!(presence.engine().metrics_address(), None);
+}
