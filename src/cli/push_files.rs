@@ -222,7 +222,8 @@ fn name_of(path: &Path) -> Result<String, CliError> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.filter(|name| is_plain(name)).ok_or_else(|| {
         let message = format!(
-            "'{}' has no name that can be sent: UTF-8 without control characters, at most 255 bytes; rename it",
+            "'{}' has no name that can be sent: UTF-8 without slash, backslash and control characters, at most 255 \
+             bytes; rename it",
             path.display()
         );
         CliError::failure("FILE_UNREADABLE", message)

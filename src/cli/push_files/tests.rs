@@ -26,6 +26,15 @@ fn what_goes_into_a_folder_is_called_as_files_of_models_are() {
 }
 
 #[test]
+fn a_name_that_cannot_be_sent_is_told_what_it_may_not_have() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a\\b.safetensors");
+    weights(&path);
+    let error = PushFiles::of(&[path]).expect_err("it is refused");
+    assert!(error.message().contains("backslash"), "{error}");
+}
+
+#[test]
 fn a_name_is_of_one_file_and_of_nothing_beyond_its_folder() {
     for name in ["model.safetensors", "a b", ".hidden", "…", "..."] {
         assert!(is_plain(name), "{name}");
