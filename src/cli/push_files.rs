@@ -119,8 +119,12 @@ impl PushFiles {
             }
         }
         let mut push_files = Vec::new();
+        let mut places = BTreeSet::new();
         let mut indices = Vec::new();
         for path in files {
+            if !places.insert(place_of(&path)) {
+                continue;
+            }
             if !path.to_string_lossy().ends_with(INDEX) {
                 push_files.push((path.clone(), weights(&path)?));
                 continue;
@@ -129,7 +133,7 @@ impl PushFiles {
             let folder = path.parent().unwrap_or_else(|| Path::new(""));
             for shard in &shards {
                 let path = folder.join(shard);
-                if !push_files.iter().any(|(other, _)| *other == path) {
+                if places.insert(place_of(&path)) {
                     push_files.push((path.clone(), weights(&path)?));
                 }
             }
@@ -215,6 +219,18 @@ fn weights(path: &Path) -> Result<PushFile, CliError> {
     let content = Content::Weights(Weights::open(path)?);
     let name = name_of(path)?;
     Ok(PushFile::new(name, content))
+}
+
+/// Where a file lies, however its folder is spelt. Two links to one file are two files: each has its name.
+fn place_of(path: &Path) -> PathBuf {
+    let folder = path.parent().unwrap_or_else(|| Path::new(""));
+    let folder = if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
+    };
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    folder.join(path.file_name().unwrap_or_default())
 }
 
 /// The name of a file, which its receiver must be able to write down.

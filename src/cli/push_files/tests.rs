@@ -35,6 +35,21 @@ fn a_name_that_cannot_be_sent_is_told_what_it_may_not_have() {
 }
 
 #[test]
+fn a_file_that_is_named_in_two_ways_is_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("x.safetensors");
+    weights(&file);
+    let index = folder.path().join("model.safetensors.index.json");
+    fs::write(&index, r#"{"weight_map":{"t":"x.safetensors"}}"#).expect("written");
+    let name = folder.path().file_name().expect("it has a name");
+    let again = folder.path().join("..").join(name).join("x.safetensors");
+    for paths in [[again.clone(), index.clone()], [index, again]] {
+        let push_files = PushFiles::of(&paths).expect("one file and its index");
+        assert_eq!(push_files.push_files.len(), 2);
+    }
+}
+
+#[test]
 fn a_name_is_of_one_file_and_of_nothing_beyond_its_folder() {
     for name in ["model.safetensors", "a b", ".hidden", "…", "..."] {
         assert!(is_plain(name), "{name}");
