@@ -264,14 +264,13 @@ fn opened(path: &Path) -> Result<Output, CliError> {
 
 /// The tensor of `FILE.npy` or `FILE.safetensors:NAME`.
 fn load(text: &str) -> Result<Tensor, CliError> {
-    let Some((file, name)) = text
-        .find(".safetensors")
-        .map(|at| text.split_at(at + ".safetensors".len()))
-    else {
-        return npy::read(Path::new(text));
+    const END: &str = ".safetensors";
+    let (file, name) = match text.rfind(".safetensors:") {
+        Some(at) => (&text[..at + END.len()], &text[at + END.len() + 1..]),
+        None if text.ends_with(END) => (text, ""),
+        None => return npy::read(Path::new(text)),
     };
     let weights = Weights::open(Path::new(file))?;
-    let name = name.trim_start_matches(':');
     let all = weights.entries();
     let entry = match all {
         [only] if name.is_empty() => Some(only),

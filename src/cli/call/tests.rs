@@ -182,3 +182,23 @@ fn references_are_listed() {
     drop(kept);
     agent.shutdown(Duration::from_secs(60)).expect("it leaves");
 }
+
+/// Also where folders are called as files of weights are.
+#[test]
+fn the_file_of_an_argument_is_told_from_its_folders() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().join("a.safetensors.bak");
+    std::fs::create_dir(&folder).expect("made");
+    let header = br#"{"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}"#;
+    let bytes = [&(header.len() as u64).to_le_bytes()[..], header, &[1, 2]].concat();
+    let file = folder.join("m.safetensors");
+    std::fs::write(&file, bytes).expect("written");
+    let file = file.to_str().expect("a text");
+    for text in [format!("{file}:w"), format!("{file}:"), file.to_owned()] {
+        let tensor = load(&text).expect("it is there");
+        assert_eq!(tensor.as_slice::<u8>().expect("bytes"), [1, 2], "{text}");
+    }
+    let absent = folder.join("x.npy");
+    let error = load(absent.to_str().expect("a text")).expect_err("it is not there");
+    assert!(error.message().contains("x.npy"), "{error}");
+}
