@@ -17,6 +17,8 @@ pub(crate) enum Shown {
     /// As many decimals as tell it from its neighbours of 32 bits.
     Single(f32),
     Complex(f64, f64),
+    /// Of two as [`Self::Single`].
+    SingleComplex(f32, f32),
     Bytes(Vec<u8>),
 }
 
@@ -38,6 +40,10 @@ impl Shown {
             Self::Complex(re, im) => Value::Array(vec![
                 Self::Float(re).into_json(),
                 Self::Float(im).into_json(),
+            ]),
+            Self::SingleComplex(re, im) => Value::Array(vec![
+                Self::Single(re).into_json(),
+                Self::Single(im).into_json(),
             ]),
             Self::Bytes(bytes) => match String::from_utf8(bytes) {
                 Ok(text) => json!(text),
@@ -62,6 +68,7 @@ impl fmt::Display for Shown {
             Self::Float(value) => write!(f, "{value}"),
             Self::Single(value) => write!(f, "{value}"),
             Self::Complex(re, im) => write!(f, "{re}{im:+}i"),
+            Self::SingleComplex(re, im) => write!(f, "{re}{im:+}i"),
             Self::Bytes(bytes) => {
                 const LONGEST: usize = 40;
                 let part = bytes.get(..LONGEST).unwrap_or(bytes);
@@ -102,7 +109,7 @@ pub(crate) fn values(tensor: &Tensor, most: usize) -> Result<Vec<Shown>, Status>
         DType::C64 => all!(num_complex::Complex<f32>, |value: num_complex::Complex<
             f32,
         >| {
-            Shown::Complex(value.re.into(), value.im.into())
+            Shown::SingleComplex(value.re, value.im)
         }),
         DType::C128 => all!(num_complex::Complex<f64>, |value: num_complex::Complex<
             f64,

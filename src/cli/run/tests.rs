@@ -48,6 +48,8 @@ fn values_are_shown_as_they_are() {
         shown(&complex),
         ("1.5-2i".to_owned(), "[[1.5,-2.0]]".to_owned())
     );
+    let single = Tensor::scalar(num_complex::Complex::new(0.1f32, 3.820_471_4e-37));
+    assert_eq!(shown(&single).1, "[[0.1,3.8204714e-37]]");
     let half = Tensor::scalar(half::bf16::from_f32(0.5));
     assert_eq!(shown(&half).0, "0.5");
     let many = Tensor::from_vec(vec![1u8; 100], row(100)).expect("a tensor");
