@@ -18,6 +18,9 @@ const HEAD: usize = 40;
 /// bytes.
 const COUNTERS_MAX: u32 = 64 << 20;
 
+/// The least of all numbers, as a counter: nine bytes, and no other has so many of these in a row.
+const LEAST: [u8; 9] = [0xff; 9];
+
 /// Values at most, so that no sum of counters overflows. At a billion a second they take 36 years.
 const VALUES_MAX: u64 = 1 << 60;
 
@@ -46,6 +49,13 @@ pub(crate) fn histogram_of(bytes: &[u8]) -> Result<Histogram<u64>, String> {
         .take(claimed.into())
         .read_to_end(&mut unpacked)
         .map_err(unreadable)?;
+    // The crate negates it, and there is no such number.
+    if unpacked[HEAD..]
+        .windows(LEAST.len())
+        .any(|run| *run == LEAST)
+    {
+        return Err("it has a run of 2^63 counters".into());
+    }
     let histogram = Deserializer::new()
         .deserialize(&mut unpacked.as_slice())
         .map_err(|error| error.to_string())?;

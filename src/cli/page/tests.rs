@@ -173,6 +173,17 @@ fn an_interval_that_unpacks_to_more_than_a_histogram_is_refused_by_its_line() {
     assert_eq!(Log::read(&path).expect("it is one").series[""].count(), 3);
 }
 
+/// No number is as long as that of a run of 2^63 counters.
+#[test]
+fn a_run_of_more_counters_than_can_be_is_refused() {
+    for is_compressed in [false, true] {
+        let line = line_of(9, &[0xff; 9], is_compressed);
+        let refused = Log::of(line.as_bytes(), String::new()).map(drop);
+        let refused = refused.expect_err("too many");
+        assert!(refused.contains("line 1: "), "{refused}");
+    }
+}
+
 /// Their sums would overflow.
 #[test]
 fn counters_that_were_never_counted_are_refused() {
