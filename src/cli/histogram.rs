@@ -115,15 +115,6 @@ impl Recorder {
         (self.count() > 0).then(|| self.histogram.mean() / self.per_nano)
     }
 
-    /// Records a time of a *closed* loop that wanted to send every `interval`: the sends that a slow one held up are
-    /// recorded too, each with the time that it would have taken. An open loop needs none of that: see [`Schedule`].
-    pub fn record_corrected(&mut self, time: u64, interval: u64) {
-        // In range by the clamp, so that the only error the crate has cannot occur.
-        let _ = self
-            .histogram
-            .record_correct(time.clamp(1, self.histogram.high()), interval);
-    }
-
     /// Records the sends of an open loop from `first` on that were due before `end_ns` and are not done at `now_ns`,
     /// each with what it has waited until then; returns how many they are.
     pub fn record_overdue(

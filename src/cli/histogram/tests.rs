@@ -148,13 +148,6 @@ fn a_schedule_does_not_drift() {
 }
 
 #[test]
-fn a_corrected_closed_loop_fills_in_what_was_held_up() {
-    let mut recorder = Recorder::nanos();
-    recorder.record_corrected(100_000, 1_000);
-    assert_eq!(recorder.count(), 100);
-}
-
-#[test]
 fn merging_adds_and_clearing_forgets() {
     let (mut left, mut right) = (Recorder::nanos(), Recorder::nanos());
     left.record(10);
