@@ -20,6 +20,9 @@ const WEIGHTS: &str = ".safetensors";
 /// How the index of a model ends that lies in several files.
 pub(super) const INDEX: &str = ".safetensors.index.json";
 
+/// Files of one exchange.
+pub(super) const FILES_MAX: usize = 4096;
+
 /// What [`is_of_model`] asks of a name, for messages.
 pub(super) const MODEL_NAMES: &str =
     "names must end in .safetensors or .safetensors.index.json and begin with no dot";
@@ -118,6 +121,7 @@ impl PushFiles {
                 files.push(path.clone());
             }
         }
+        check_count(files.len())?;
         let mut push_files = Vec::new();
         let mut places = BTreeSet::new();
         let mut indices = Vec::new();
@@ -130,6 +134,7 @@ impl PushFiles {
                 continue;
             }
             let (push_file, shards) = index(&path)?;
+            check_count(shards.len())?;
             let folder = path.parent().unwrap_or_else(|| Path::new(""));
             for shard in &shards {
                 let path = folder.join(shard);
@@ -147,6 +152,7 @@ impl PushFiles {
         let mut seen = BTreeSet::new();
         // A reader that finds the index finds what it names: it goes last.
         push_files.extend(indices);
+        check_count(push_files.len())?;
         for (path, push_file) in &push_files {
             if is_folder && !is_of_model(&push_file.name) {
                 let path = path.display();
@@ -191,6 +197,16 @@ impl PushFiles {
     pub(super) fn tensors(&self) -> usize {
         self.push_files.iter().map(PushFile::tensors).sum()
     }
+}
+
+/// Refuses more files than the other end takes.
+fn check_count(files: usize) -> Result<(), CliError> {
+    if files <= FILES_MAX {
+        return Ok(());
+    }
+    let message =
+        format!("{files} files are more than one push takes, {FILES_MAX}; push them in several");
+    Err(CliError::usage("USAGE", message))
 }
 
 /// The files of weights and the indices of a folder, by name. Whatever else lies there stays there.

@@ -8,11 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::malformed;
 use crate::error::CliError;
-use crate::push_files::{INDEX, is_plain};
+use crate::push_files::{FILES_MAX, INDEX, is_plain};
 use rendez::ground::{Code, Status, TaskName, catalogue};
-
-/// Files of one exchange.
-const FILES_MAX: usize = 4096;
 
 /// What comes, as its source says.
 #[derive(Serialize, Deserialize, Debug)]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{PushFiles, is_plain};
+use super::{FILES_MAX, PushFiles, is_plain};
 
 /// A file of weights with one tensor.
 fn weights(path: &Path) {
@@ -46,6 +46,26 @@ fn a_file_that_is_named_in_two_ways_is_one() {
     for paths in [[again.clone(), index.clone()], [index, again]] {
         let push_files = PushFiles::of(&paths).expect("one file and its index");
         assert_eq!(push_files.push_files.len(), 2);
+    }
+}
+
+#[test]
+fn more_files_than_an_exchange_has_are_refused_before_any_is_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut names = std::collections::BTreeMap::new();
+    for at in 0..=FILES_MAX {
+        let name = format!("{at}.safetensors");
+        fs::write(folder.path().join(&name), "no file of weights").expect("written");
+        names.insert(at, name);
+    }
+    let other = tempfile::tempdir().expect("a folder");
+    let index = other.path().join("model.safetensors.index.json");
+    let map = serde_json::json!({ "weight_map": names });
+    fs::write(&index, map.to_string()).expect("written");
+    for path in [folder.path().to_owned(), index] {
+        let error = PushFiles::of(&[path]).expect_err("too many");
+        assert_eq!(error.reason(), "USAGE", "{error}");
+        assert!(error.message().contains("4096"), "{error}");
     }
 }
 
