@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include <c10/util/Exception.h>
 
@@ -36,9 +37,37 @@ size_t chunks_in(const std::vector<Piece> &pieces, size_t length) {
 
 void copy(Piece into, const char *from) {
     if (into.size != 0 && into.data != from) {
-        std::memcpy(into.data, from, into.size);
+        std::memmove(into.data, from, into.size);
     }
 }
+
+bool share_memory(Piece one, Piece other) {
+    std::less<const char *> before;
+    return before(one.data, other.data + other.size) && before(other.data, one.data + one.size);
+}
+
+// What goes to each rank, out of the way of what is written before all is sent: a piece that lies there is copied. One
+// that lies just where its rank's answer comes stays, since each chunk goes before that of the answer comes.
+class Apart {
+public:
+    Apart(const std::vector<Piece> &out, const std::vector<Piece> &in) : pieces_(out) {
+        for (size_t rank = 0; rank < out.size(); ++rank) {
+            Piece &piece = pieces_[rank];
+            auto is_written = [&](const Piece &into) {
+                bool is_answer = &into == &in[rank] && into.data == piece.data;
+                return !is_answer && share_memory(piece, into);
+            };
+            if (std::any_of(in.begin(), in.end(), is_written)) {
+                piece.data = copies_.emplace_back(piece.data, piece.data + piece.size).data();
+            }
+        }
+    }
+    const Piece &operator[](size_t rank) const { return pieces_[rank]; }
+
+private:
+    std::vector<Piece> pieces_;
+    std::vector<std::vector<char>> copies_;
+};
 
 } // namespace
 
@@ -84,14 +113,15 @@ void Collective::check_own(size_t out, size_t in) const {
 }
 
 void Collective::exchange(const std::vector<Piece> &out, const std::vector<Piece> &in) {
+    Apart sent(out, in);
     auto own = static_cast<size_t>(rank());
     check_own(out[own].size, in[own].size);
-    copy(in[own], out[own].data);
+    copy(in[own], sent[own].data);
     size_t sends = chunks_in(out, kChunk), receives = chunks_in(in, kChunk);
     for (size_t at = 0; at < std::max(sends, receives + 1); ++at) {
         for (int i = 1; at < sends && i < size(); ++i) {
             int to = (rank() + i) % size();
-            send(to, Lane::contribution, chunk_of(out[static_cast<size_t>(to)], at, kChunk));
+            send(to, Lane::contribution, chunk_of(sent[static_cast<size_t>(to)], at, kChunk));
         }
         for (int i = 1; at > 0 && at <= receives && i < size(); ++i) {
             int from = (rank() + size() - i) % size();
@@ -101,8 +131,11 @@ void Collective::exchange(const std::vector<Piece> &out, const std::vector<Piece
 }
 
 void Collective::spread(Piece own, const std::vector<Piece> &in) {
-    check_own(own.size, in[static_cast<size_t>(rank())].size);
-    copy(in[static_cast<size_t>(rank())], own.data);
+    Piece kept = in[static_cast<size_t>(rank())];
+    check_own(own.size, kept.size);
+    copy(kept, own.data);
+    // What others give may be written to where `own` lies.
+    own = kept;
     size_t sends = chunks_in({own}, kChunk), receives = chunks_in(in, kChunk);
     for (size_t at = 0; at < std::max(sends, receives + 1); ++at) {
         if (at < sends) {
@@ -270,12 +303,15 @@ void Collective::reduce_in_pieces(Elements elements, int root) {
 void Collective::reduce_scatter(const std::vector<Piece> &contributions, Elements result) {
     size_t ranks = static_cast<size_t>(size()), own = static_cast<size_t>(rank());
     Piece into{result.data, result.count * result.width()};
-    copy(into, contributions[own].data);
+    std::vector<Piece> written(ranks);
+    written[own] = into;
+    Apart sent(contributions, written);
+    copy(into, sent[own].data);
     size_t sends = chunks_in(contributions, kChunk), receives = chunks_in({into}, kChunk);
     for (size_t at = 0; at < std::max(sends, receives + 1); ++at) {
         for (size_t i = 1; i < ranks; ++i) {
             size_t to = (own + i) % ranks;
-            send(static_cast<int>(to), Lane::contribution, chunk_of(contributions[to], at, kChunk));
+            send(static_cast<int>(to), Lane::contribution, chunk_of(sent[to], at, kChunk));
         }
         for (size_t i = 1; at >= 1 && i < ranks; ++i) {
             int from = static_cast<int>((own + ranks - i) % ranks);

@@ -34,7 +34,7 @@ class Collective {
 public:
     Collective(Group &group, Until until) : group_(group), until_(until) {}
 
-    // out[r] goes to rank r, in[r] comes from it.
+    // out[r] goes to rank r, in[r] comes from it. They may share memory, as may inputs and outputs below.
     void exchange(const std::vector<Piece> &out, const std::vector<Piece> &in);
     // `own` goes to all, in[r] comes from rank r.
     void spread(Piece own, const std::vector<Piece> &in);

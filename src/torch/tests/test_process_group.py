@@ -71,6 +71,34 @@ def test_collectives_give_what_torch_computes(world, size, path):
     world.run(COLLECTIVES, size=size, **path)
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_outputs_may_lie_where_inputs_do(world, size):
+    """What was written there first went to the ranks that the inputs were for."""
+    world.run(
+        """
+        def same(got, want): assert torch.equal(got, want), (rank, n, got, want)
+        ranks = range(size)
+        for n in (4, 700_001):
+            def value(r, s): return torch.arange(float(n)) % 7 + 100 * r + 10 * s
+            def mine(): return [value(rank, s) for s in ranks]
+            came = [value(r, rank) for r in ranks]
+            for at in ranks:
+                xs = mine(); dist.reduce_scatter(xs[at], xs); same(xs[at], sum(came))
+                xs = mine(); dist.scatter(xs[at], xs if rank == 1 else None, src=1); same(xs[at], value(1, rank))
+            for at in (0, n // 2, n * rank, n * (size - 1)):
+                x = torch.cat(mine()); dist.reduce_scatter_tensor(x[at : at + n], x); same(x[at : at + n], sum(came))
+                x[at : at + n] = value(rank, 0); dist.all_gather_into_tensor(x, x[at : at + n])
+                same(x, torch.cat([value(r, 0) for r in ranks]))
+            xs = mine(); dist.all_to_all(xs[::-1], xs); same(torch.cat(xs[::-1]), torch.cat(came))
+            xs = mine(); dist.all_to_all(xs, xs); same(torch.cat(xs), torch.cat(came))
+            x = torch.cat([*mine(), torch.zeros(n // 2)]); dist.all_to_all_single(x[n // 2 :], x[: n * size])
+            same(x[n // 2 :], torch.cat(came))
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        size=size,
+    )
+
+
 def test_many_ranks_go_by_doubling_and_by_trees(world):
     world.run(
         """
