@@ -5,6 +5,7 @@
 #include <set>
 #include <type_traits>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/core/grad_mode.h>
 
@@ -29,6 +30,17 @@ template <class T> struct AsyncOp<T, std::void_t<decltype(std::declval<T>().asyn
 
 void check_one(const Tensors &tensors, const char *what) {
     TORCH_CHECK(tensors.size() == 1, "rendez: ", what, " takes one tensor, and was given ", tensors.size());
+}
+
+// Throws unless they are dense tensors that can be written to. A failure to write the results, which comes once others
+// have theirs, closes the group.
+void check_written(const Tensors &tensors, const char *what) {
+    check_dense(tensors, what);
+    for (const at::Tensor &tensor : tensors) {
+        TORCH_CHECK(at::has_internal_overlap(tensor) != at::MemOverlap::Yes, "rendez: ", what,
+                    " cannot write to a tensor whose elements share memory, as those of `expand` do: pass a `clone()` "
+                    "of it");
+    }
 }
 
 void check_root(int64_t root, int size, const char *what) {
@@ -305,12 +317,15 @@ WorkPtr ProcessGroupRendez::endCoalescing() {
 
 WorkPtr ProcessGroupRendez::broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) {
     check_one(tensors, "broadcast");
-    check_dense(tensors, "broadcast");
     check_root(options.rootRank, size_, "broadcast");
-    auto body = [tensors, root = static_cast<int>(options.rootRank)](Collective &collective) {
-        Outputs outputs(tensors, true);
+    bool is_root = rank_ == options.rootRank;
+    is_root ? check_dense(tensors, "broadcast") : check_written(tensors, "broadcast");
+    auto body = [tensors, is_root, root = static_cast<int>(options.rootRank)](Collective &collective) {
+        Outputs outputs(tensors, is_root);
         collective.broadcast(piece_of(outputs.tensors()[0]), root);
-        outputs.finish();
+        if (!is_root) {
+            outputs.finish();
+        }
     };
     return run(call(c10d::OpType::BROADCAST, "broadcast", options), tensors, tensors, body);
 }
@@ -320,7 +335,7 @@ WorkPtr ProcessGroupRendez::allreduce(Tensors &tensors, const c10d::AllreduceOpt
     if (tensors[0].layout() == at::kSparse) {
         return allreduce_sparse(tensors, options);
     }
-    check_dense(tensors, "all_reduce");
+    check_written(tensors, "all_reduce");
     Reduction how = reduction_of(options.reduceOp, tensors[0]);
     auto body = [tensors, how](Collective &collective) {
         Outputs outputs(tensors, true);
@@ -360,7 +375,7 @@ WorkPtr ProcessGroupRendez::allreduce_sparse(Tensors &tensors, const c10d::Allre
 
 WorkPtr ProcessGroupRendez::allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &options) {
     TORCH_CHECK(!tensors.empty(), "rendez: all_reduce_coalesced of no tensors");
-    check_dense(tensors, "all_reduce_coalesced");
+    check_written(tensors, "all_reduce_coalesced");
     for (const at::Tensor &tensor : tensors) {
         TORCH_CHECK(tensor.scalar_type() == tensors[0].scalar_type(), "tensors must all have the same type");
     }
@@ -383,8 +398,8 @@ WorkPtr ProcessGroupRendez::allreduce_coalesced(Tensors &tensors, const c10d::Al
 
 WorkPtr ProcessGroupRendez::reduce(Tensors &tensors, const c10d::ReduceOptions &options) {
     check_one(tensors, "reduce");
-    check_dense(tensors, "reduce");
     check_root(options.rootRank, size_, "reduce");
+    rank_ == options.rootRank ? check_written(tensors, "reduce") : check_dense(tensors, "reduce");
     Reduction how = reduction_of(options.reduceOp, tensors[0]);
     auto body = [tensors, how, rank = rank_, root = static_cast<int>(options.rootRank)](Collective &collective) {
         // Only the root's tensor changes.
@@ -402,7 +417,7 @@ WorkPtr ProcessGroupRendez::allgather(std::vector<Tensors> &outputs, Tensors &in
     check_dense(inputs, "all_gather");
     TORCH_CHECK(outputs.size() == 1 && outputs[0].size() == static_cast<size_t>(size_),
                 "rendez: all_gather wants one output for each of ", size_, " ranks");
-    check_dense(outputs[0], "all_gather");
+    check_written(outputs[0], "all_gather");
     check_same(inputs[0], outputs[0][static_cast<size_t>(rank_)], "all_gather");
     auto body = [inputs, into = outputs[0]](Collective &collective) {
         Outputs made(into);
@@ -419,7 +434,7 @@ WorkPtr ProcessGroupRendez::allgather_coalesced(std::vector<Tensors> &outputs, T
     TORCH_CHECK(outputs.size() == static_cast<size_t>(size_), "rendez: all_gather_coalesced wants outputs of ", size_,
                 " ranks");
     for (const Tensors &list : outputs) {
-        check_dense(list, "all_gather_coalesced");
+        check_written(list, "all_gather_coalesced");
         TORCH_CHECK(list.size() == inputs.size(), "rendez: all_gather_coalesced wants ", inputs.size(),
                     " outputs for each rank");
     }
@@ -450,7 +465,7 @@ WorkPtr ProcessGroupRendez::_allgather_base(at::Tensor &output, at::Tensor &inpu
 WorkPtr ProcessGroupRendez::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                                             const c10d::AllgatherOptions &options) {
     check_dense(inputs, "all_gather_into_tensor");
-    check_dense(outputs, "all_gather_into_tensor");
+    check_written(outputs, "all_gather_into_tensor");
     TORCH_CHECK(outputs.size() == inputs.size(), "rendez: all_gather_into_tensor wants an output for each input");
     for (size_t i = 0; i < inputs.size(); ++i) {
         check_multiple(outputs[i], inputs[i], size_, "all_gather_into_tensor");
@@ -474,7 +489,7 @@ WorkPtr ProcessGroupRendez::gather(std::vector<Tensors> &outputs, Tensors &input
     TORCH_CHECK(!is_root || (outputs.size() == 1 && outputs[0].size() == static_cast<size_t>(size_)),
                 "rendez: gather wants one output for each of ", size_, " ranks at its root");
     Tensors into = is_root ? outputs[0] : Tensors();
-    check_dense(into, "gather");
+    check_written(into, "gather");
     if (is_root) {
         check_same(inputs[0], into[root], "gather");
     }
@@ -492,7 +507,7 @@ WorkPtr ProcessGroupRendez::gather(std::vector<Tensors> &outputs, Tensors &input
 WorkPtr ProcessGroupRendez::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
                                     const c10d::ScatterOptions &options) {
     check_one(outputs, "scatter");
-    check_dense(outputs, "scatter");
+    check_written(outputs, "scatter");
     check_root(options.rootRank, size_, "scatter");
     auto root = static_cast<size_t>(options.rootRank);
     bool is_root = rank_ == options.rootRank;
@@ -517,7 +532,7 @@ WorkPtr ProcessGroupRendez::scatter(Tensors &outputs, std::vector<Tensors> &inpu
 WorkPtr ProcessGroupRendez::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
                                            const c10d::ReduceScatterOptions &options) {
     check_one(outputs, "reduce_scatter");
-    check_dense(outputs, "reduce_scatter");
+    check_written(outputs, "reduce_scatter");
     TORCH_CHECK(inputs.size() == 1 && inputs[0].size() == static_cast<size_t>(size_),
                 "rendez: reduce_scatter wants one input for each of ", size_, " ranks");
     check_dense(inputs[0], "reduce_scatter");
@@ -546,7 +561,7 @@ WorkPtr ProcessGroupRendez::_reduce_scatter_base(at::Tensor &output, at::Tensor 
 WorkPtr ProcessGroupRendez::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                                             const c10d::ReduceScatterOptions &options) {
     check_dense(inputs, "reduce_scatter_tensor");
-    check_dense(outputs, "reduce_scatter_tensor");
+    check_written(outputs, "reduce_scatter_tensor");
     TORCH_CHECK(!outputs.empty() && outputs.size() == inputs.size(),
                 "rendez: reduce_scatter_tensor wants an output for each input");
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -570,7 +585,7 @@ WorkPtr ProcessGroupRendez::alltoall(Tensors &outputs, Tensors &inputs, const c1
     TORCH_CHECK(outputs.size() == ranks && inputs.size() == ranks,
                 "rendez: all_to_all wants one input and one output for each of ", ranks, " ranks");
     check_dense(inputs, "all_to_all");
-    check_dense(outputs, "all_to_all");
+    check_written(outputs, "all_to_all");
     return exchange(outputs, inputs, outputs, inputs, options);
 }
 

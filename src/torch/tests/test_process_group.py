@@ -417,6 +417,22 @@ def test_ddp(world):
     )
 
 
+def test_tensors_whose_elements_share_memory_may_be_read(world):
+    """Where others write to theirs such a tensor is refused, and they go on with the next."""
+    world.run(
+        """
+        x = torch.full((1,), 2.0).expand(4) if rank == 0 else torch.zeros(4)
+        dist.broadcast(x, 0); assert (x == 2).all(), x
+        x = torch.ones(1).expand(4) if rank == 0 else torch.ones(4)
+        dist.reduce(x, 1); assert (x == 1 + rank).all(), x
+        try: dist.broadcast(torch.ones(1).expand(4), 1 - rank); raise SystemExit("no error")
+        except RuntimeError as error: assert "share memory" in str(error), error
+        x = torch.ones(4); dist.all_reduce(x); assert (x == size).all(), x
+        dist.barrier(); dist.destroy_process_group()
+        """
+    )
+
+
 def test_timeouts_name_the_rank(world):
     world.run(
         """
@@ -924,6 +940,16 @@ def test_a_rank_that_was_lost_before_a_call_is_named_at_once(world, path, call):
         ("dist.scatter(torch.ones(2), [torch.ones(3)])", "differ|own|size"),
         ("dist.all_gather_into_tensor(torch.ones(5), torch.ones(2))", ""),
         ("dist.all_to_all_single(torch.ones(5), torch.ones(4), [5], [4])", "differ|size"),
+        ("dist.all_reduce(torch.ones(1).expand(4))", "share memory"),
+        ("dist.reduce(torch.ones(1).expand(4), 0)", "share memory"),
+        ("dist.all_reduce_coalesced([torch.ones(2), torch.ones(1).expand(4)])", "share memory"),
+        ("dist.all_gather([torch.ones(1).expand(4)], torch.ones(4))", "share memory"),
+        ("dist.all_gather_into_tensor(torch.ones(1).expand(4), torch.ones(4))", "share memory"),
+        ("dist.gather(torch.ones(4), [torch.ones(1).expand(4)])", "share memory"),
+        ("dist.scatter(torch.ones(1).expand(4), [torch.ones(4)])", "share memory"),
+        ("dist.reduce_scatter(torch.ones(1).expand(4), [torch.ones(4)])", "share memory"),
+        ("dist.reduce_scatter_tensor(torch.ones(1).expand(4), torch.ones(4))", "share memory"),
+        ("dist.all_to_all([torch.ones(1).expand(4)], [torch.ones(4)])", "share memory"),
     ],
 )
 def test_bad_input_is_an_error_and_nothing_else(world, call, says):
