@@ -38,7 +38,7 @@ pub(crate) fn tensor_of(
     if let Some(hook) = taking.on_release {
         // Nothing of it was lent, or it would hold the hook: the memory is free already.
         if let Ok(hook) = std::sync::Arc::try_unwrap(hook) {
-            call_hook(given.py(), &hook);
+            errands::tell(move |py| errands::call_of(py, &hook));
         }
     }
     Ok(tensor)
@@ -106,10 +106,13 @@ fn take(engine: &Engine, py: Python<'_>, source: Source, taking: &Taking) -> Out
         let meta = source.meta;
         let hook = taking.on_release.clone();
         return Ok(Tensor::from_foreign(meta, source, move |source| {
-            drop(source);
-            if let Some(hook) = hook {
-                errands::leave(move |py| call_hook(py, &hook));
-            }
+            let Some(hook) = hook else {
+                return drop(source);
+            };
+            errands::tell(move |py| {
+                source.release(py);
+                errands::call_of(py, &hook)
+            });
         })?);
     }
     let tensor = match is_small {
@@ -118,12 +121,6 @@ fn take(engine: &Engine, py: Python<'_>, source: Source, taking: &Taking) -> Out
     };
     source.release(py);
     tensor
-}
-
-pub(crate) fn call_hook(py: Python<'_>, hook: &Py<PyAny>) {
-    if let Err(error) = hook.call0(py) {
-        error.write_unraisable(py, Some(hook.bind(py)));
-    }
 }
 
 /// A copy in the engine's memory.

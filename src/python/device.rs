@@ -22,7 +22,7 @@ use rendez::{
     DeviceMemory, DevicePtr, Engine, MemoryKind, Path, Readiness, Status, Tensor, TensorMeta,
 };
 
-use super::convert::{Taking, call_hook, tensor_of};
+use super::convert::{Taking, tensor_of};
 use super::cuda_array::{self, CudaArray};
 use super::device_id::DeviceId;
 use super::dlpack::{self, Device, Lending};
@@ -327,11 +327,12 @@ impl Drop for Foreign {
     fn drop(&mut self) {
         let kept = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some((kept, hook)) = kept.take() {
-            errands::leave(move |py| {
+            let Some(hook) = hook else {
+                return errands::leave(move |_| drop(kept));
+            };
+            errands::tell(move |py| {
                 drop(kept);
-                if let Some(hook) = hook {
-                    call_hook(py, &hook);
-                }
+                errands::call_of(py, &hook)
             });
         }
     }

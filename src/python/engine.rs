@@ -7,6 +7,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList};
 use rendez::ground::{catalogue, faults};
+use rendez::mail::forks;
 use rendez::{
     Address, DType, Engine as Inner, PendingWhat, Shape, ShardStats, TaskName, TensorMeta,
     WeakEngine,
@@ -73,6 +74,9 @@ impl Engine {
     ) -> PyResult<Self> {
         errands::run(py);
         logs::level_as_set(py)?;
+        if !forks::is_child() {
+            py.import("rendez._waits")?.getattr("begin")?.call0()?;
+        }
         let config = config_of(py, task, config, settings)?;
         let drain = config.drain_timeout;
         let shares_secret =

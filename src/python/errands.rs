@@ -2,20 +2,34 @@
 //!
 //! They are left in a queue, and run by the main thread between two instructions of Python's, or before by whichever
 //! thread calls rendez next. At the interpreter's exit what is left stays undone: its memory goes with the process.
+//!
+//! So they only drop what Python lent. A thread that holds a lock of the program's may run them, and the main thread
+//! may wait and run none: what the program gave to be called, and lines for `logging`, are [`tell`]ed instead, to a
+//! thread of the package's that does nothing else.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam::queue::SegQueue;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use rendez::mail::forks;
 
 use super::ending::Away;
+use super::wakes::{Queue, Wakes};
 
 type Errand = Box<dyn FnOnce(Python<'_>) + Send>;
 
+/// What is to be called, and with what.
+pub(crate) type Call = (Py<PyAny>, Py<PyTuple>);
+type Told = Box<dyn FnOnce(Python<'_>) -> PyResult<Call> + Send>;
+
 static QUEUE: SegQueue<Errand> = SegQueue::new();
+static TOLD: SegQueue<Told> = SegQueue::new();
+/// What the thread that calls waits on. One that begins in a child of `fork` has its own.
+static LISTENER: Mutex<Option<Arc<Queue>>> = Mutex::new(None);
 /// The main thread has been asked to run them, and has not begun to.
 static IS_CALLED: AtomicBool = AtomicBool::new(false);
 /// The interpreter is about to end.
@@ -72,8 +86,46 @@ pub(crate) fn end(py: Python<'_>) {
     IS_ENDING.store(true, Ordering::Release);
 }
 
-/// Runs what was left to be done with the interpreter's lock: memory that is no longer read goes back, and lines
-/// go to `logging`.
+/// Has the package's thread call what `told` says, from any thread. It must not fail, and not wait.
+pub(crate) fn tell(told: impl FnOnce(Python<'_>) -> PyResult<Call> + Send + 'static) {
+    if forks::is_child() {
+        std::mem::forget(told);
+        return;
+    }
+    TOLD.push(Box::new(told));
+    if let Some(queue) = &*LISTENER.lock().unwrap_or_else(PoisonError::into_inner) {
+        queue.ring(0);
+    }
+}
+
+/// The call of a hook, which takes nothing.
+pub(crate) fn call_of(py: Python<'_>, hook: &Py<PyAny>) -> PyResult<Call> {
+    Ok((hook.clone_ref(py), PyTuple::empty(py).unbind()))
+}
+
+/// From now on `wakes` hears of each that is told; what was told before, too.
+#[pyfunction]
+#[pyo3(name = "_listen")]
+pub(crate) fn listen(wakes: &Wakes) {
+    let mut listener = LISTENER.lock().unwrap_or_else(PoisonError::into_inner);
+    *listener = Some(Arc::clone(&wakes.queue));
+    wakes.queue.ring(0);
+}
+
+/// What is to be called next, and with what; None if nothing is.
+#[pyfunction]
+#[pyo3(name = "_next_told")]
+pub(crate) fn next_told(py: Python<'_>) -> PyResult<Option<Call>> {
+    if forks::is_child() {
+        return Ok(None);
+    }
+    let Some(_away) = Away::begin() else {
+        return Ok(None);
+    };
+    TOLD.pop().map(|told| told(py)).transpose()
+}
+
+/// Runs what was left to be done with the interpreter's lock: memory that is no longer read goes back.
 #[pyfunction]
 #[pyo3(name = "_run_errands")]
 pub(crate) fn run_errands(py: Python<'_>) {

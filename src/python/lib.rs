@@ -1,8 +1,8 @@
 //! rendez for Python: the extension module `rendez._rendez`, which the package `rendez` gives names to.
 //!
 //! A thread of Python never waits for the interpreter's lock while it turns a shard, and a shard never does: what
-//! has to be done with the lock (memory of Python's that comes back, lines for `logging`) is left in [`errands`]. Calls
-//! that wait for the engine let the lock go first.
+//! has to be done with the lock (memory of Python's that comes back, what is called then, lines for `logging`) is left
+//! in [`errands`]. Calls that wait for the engine let the lock go first.
 //!
 //! Nothing here keeps state of an interpreter between calls but [`errands`], and every class is immutable outside its
 //! locks: the module declares that it needs no global lock.
@@ -61,7 +61,7 @@ mod _rendez {
     #[pymodule_export]
     use super::engine::{Engine, at_exit};
     #[pymodule_export]
-    use super::errands::run_errands;
+    use super::errands::{listen, next_told, run_errands};
     #[pymodule_export]
     use super::key::Key;
     #[pymodule_export]

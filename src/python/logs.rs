@@ -1,12 +1,11 @@
 //! What the engine says of peers and of itself, for Python's `logging`: loggers `rendez`, `rendez.control` and so on.
 //!
-//! Lines come from any thread and are handed over with the interpreter's lock: see [`errands`](super::errands).
+//! Lines come from any thread, and a thread of the package's logs them: see [`errands`](super::errands).
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::Interest;
@@ -16,7 +15,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::errands;
 
-/// Lines that may wait for the interpreter's lock; those beyond are counted.
+/// Lines that may wait for that thread; those beyond are counted.
 const WAITING_MAX: usize = 1024;
 
 static LEVEL: AtomicU8 = AtomicU8::new(30);
@@ -61,12 +60,15 @@ impl<S: Subscriber> Layer<S> for ToPython {
         event.record(&mut line);
         let level = number_of(event.metadata().level());
         let logger = event.metadata().target().replace("::", ".");
-        errands::leave(move |py| {
+        errands::tell(move |py| {
             WAITING.fetch_sub(1, Ordering::Relaxed);
-            // A handler that fails says so itself, as `logging` has it.
-            if let Err(error) = tell(py, &logger, level, &line) {
-                error.write_unraisable(py, None);
+            let lost = LOST.swap(0, Ordering::Relaxed);
+            if lost > 0 {
+                let text = format!("{lost} lines of rendez were lost: there were too many at once");
+                errands::tell(move |py| logged(py, "rendez", number_of(&Level::WARN), text));
             }
+            let text = format!("{}{}", line.message, line.fields);
+            logged(py, &logger, level, text)
         });
     }
 }
@@ -88,20 +90,12 @@ impl Visit for Line {
     }
 }
 
-fn tell(py: Python<'_>, logger: &str, level: u8, line: &Line) -> PyResult<()> {
+/// The call that logs a line.
+fn logged(py: Python<'_>, logger: &str, level: u8, text: String) -> PyResult<errands::Call> {
     let logging = py.import("logging")?;
-    let lost = LOST.swap(0, Ordering::Relaxed);
-    if lost > 0 {
-        let text = format!("{lost} lines of rendez were lost: there were too many at once");
-        logging
-            .call_method1("getLogger", ("rendez",))?
-            .call_method1("warning", (text,))?;
-    }
-    let text = format!("{}{}", line.message, line.fields);
-    let none = PyDict::new(py);
     let logger = logging.call_method1("getLogger", (logger,))?;
-    logger.call_method("log", (level, "%s", text), Some(&none))?;
-    Ok(())
+    let arguments = (level, "%s", text).into_pyobject(py)?;
+    Ok((logger.getattr("log")?.unbind(), arguments.unbind()))
 }
 
 /// Begins to hand lines over; a process that has a subscriber already keeps it.

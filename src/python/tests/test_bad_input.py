@@ -3,6 +3,7 @@
 import gc
 import math
 import os
+import queue
 import subprocess
 import sys
 import textwrap
@@ -98,15 +99,14 @@ def test_classes_are_not_made_by_hand():
 
 
 def test_hooks_that_fail(engine, own, monkeypatch):
-    seen = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda about: seen.append(about.exc_value))
+    seen = queue.SimpleQueue()
+    monkeypatch.setattr(threading, "excepthook", lambda about: seen.put((about.thread.name, about.exc_type)))
     engine.send(own("x"), np.ones(1000), copy=False, on_release=lambda: 1 / 0)
     engine.recv(own("x")).wait(10).release()
-    rendez._rendez._run_errands()
-    assert isinstance(seen[0], ZeroDivisionError)
+    assert seen.get(timeout=10) == ("rendez-hooks", ZeroDivisionError)
     # Also where nothing was lent, and it is called at once.
     engine.send(own("x"), engine.empty(1000, "u8"), on_release=lambda: [][0])
-    assert isinstance(seen[1], IndexError)
+    assert seen.get(timeout=10) == ("rendez-hooks", IndexError)
     assert engine.recv(own("x")).wait(10).nbytes == 1000
 
 
@@ -240,6 +240,9 @@ EXITS = {
     "with a tensor": "e = rendez.Engine('/job:e/task:0', **small); e.send('e->e;x', b'a' * 9999); t = e.recv('e->e;x').wait(); v = memoryview(t)",
     "with memory lent": "import array\na = array.array('d', range(9999))\n"
                         "e = rendez.Engine('/job:e/task:0', **small); e.send('e->e;x', a, copy=False, on_release=lambda: None)",
+    "in a hook": "e = rendez.Engine('/job:e/task:0', **small); b = threading.Event()\n"
+                 "def hook():\n    b.set(); threading.Event().wait()\n"
+                 "e.send('e->e;x', bytearray(9999), copy=False, on_release=hook); e.recv('e->e;x').wait().release(); b.wait()",
     "in a daemon's wait": "e = rendez.Engine('/job:e/task:0', **small)\n"
                           "def wait():\n    try: e.recv('e->e;x').wait()\n    except rendez.Aborted: pass\n"
                           "threading.Thread(target=wait, daemon=True).start(); time.sleep(.1)",

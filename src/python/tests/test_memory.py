@@ -4,9 +4,9 @@ import array
 import asyncio
 import concurrent.futures
 import ctypes
-import functools
 import gc
 import math
+import queue
 import threading
 import time
 import weakref
@@ -195,22 +195,73 @@ def test_in_place_and_its_release(engine, own):
     assert got.numpy()[0] == 5
     assert not released.is_set()
     got.release()
-    rendez._rendez._run_errands()
-    assert released.is_set()
+    assert released.wait(10)
 
 
-def test_a_release_is_heard_after_one_that_another_thread_was_quicker_to_hear(engine, own):
+def test_a_release_is_heard_while_the_main_thread_waits_for_it(engine, own):
+    released, over = threading.Event(), threading.Event()
+
+    def read():
+        engine.recv(own("x")).wait(10).release()
+        # It calls nothing of rendez's until then, either.
+        over.wait(10)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    engine.send(own("x"), bytearray(100_000), copy=False, on_release=released.set)
+    heard = released.wait(5)
+    over.set()
+    thread.join()
+    assert heard
+
+
+def test_a_release_takes_a_lock_that_another_thread_holds(engine, own):
+    """No hook is called within what a thread of the program's does: it would wait for itself."""
+    lock, took = threading.Lock(), queue.SimpleQueue()
+
+    def hear():
+        took.put((lock.acquire(timeout=0.9), threading.current_thread().name))
+
+    for value in (bytearray(100_000), engine.empty(100, "u8")):
+        with lock:
+            engine.send(own("x"), value, copy=False, on_release=hear)
+            engine.recv(own("x")).wait(10).release()
+            # This runs what is left to threads of the program's.
+            rendez._rendez._run_errands()
+        assert took.get(timeout=10) == (True, "rendez-hooks")
+        lock.release()
+
+
+def test_a_buffer_is_its_owners_again_when_its_release_is_heard(engine, own):
+    sent, grown = bytearray(100_000), queue.SimpleQueue()
+
+    def grow():
+        try:
+            sent.append(1)
+            grown.put(None)
+        except BufferError as error:
+            grown.put(error)
+
+    engine.send(own("x"), sent, copy=False, on_release=grow)
+    engine.recv(own("x")).wait(10).release()
+    assert grown.get(timeout=10) is None
+
+
+def test_memory_is_given_back_after_some_that_another_thread_was_quicker_to_give_back(engine, own):
     heard, tensors = [], {}
 
     def hear(name):
         heard.append(name)
         if name == "first":
-            # The thread has counted two errands. This runs the second, so that the thread goes on with the third.
+            # The thread has counted two pieces. This gives the second back, so that the thread goes on with the third.
             rendez._rendez._run_errands()
             tensors["third"].release()
 
     for name in ("first", "second", "third", "last"):
-        engine.send(own(name), bytes(100_000), copy=False, on_release=functools.partial(hear, name))
+        lent = np.zeros(100_000)
+        weakref.finalize(lent, hear, name)
+        engine.send(own(name), lent, copy=False)
+        del lent
         tensors[name] = engine.recv(own(name)).wait(10)
 
     def run():
@@ -231,9 +282,9 @@ def test_a_release_is_heard_after_one_that_another_thread_was_quicker_to_hear(en
 
 
 def test_release_hook_of_a_copy(engine, own):
-    released = []
-    engine.send(own("x"), np.ones(1000), on_release=lambda: released.append(1))
-    assert released == [1]
+    released = threading.Event()
+    engine.send(own("x"), np.ones(1000), on_release=released.set)
+    assert released.wait(10)
 
 
 def test_lent_memory_outlives_its_owner(engine, own):

@@ -85,6 +85,7 @@ def _end() -> None:
         finally:
             # Whatever a handler of signals raised: peers hear that this task leaves.
             _at_exit()
+            _waits.end_calls()
         _end_services()
     except BaseException as error:
         if not _is_called():

@@ -1,4 +1,4 @@
-"""Waiting in event loops: asyncio (uvloop too) and trio, and callbacks on a thread.
+"""Waiting in event loops: asyncio (uvloop too) and trio, and what is called on threads of the package's.
 
 Each loop has one hub: an eventfd that the loop watches, and who waits for which number. A shard that brings outcomes
 writes to the eventfd once for as many as there are before the loop wakes.
@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ._rendez import Operation, Wakes, _run_errands
+from ._rendez import Operation, Wakes, _listen, _next_told, _run_errands
 
 
 async def wait(operation: "Operation[Any]") -> Any:
@@ -169,22 +169,14 @@ def _hub() -> Any:
     return _asyncio_hubs[loop]
 
 
-class _Callbacks:
-    """A thread that calls functions when operations have ended."""
+class _Thread:
+    """A thread that calls what the program gave: no other does, which might hold a lock that this takes."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         self.wakes = Wakes()
-        self._numbers = itertools.count(1)
-        self._waiting: dict[int, tuple[Operation[Any], Callable[[Any], object]]] = {}
         self._stops = False
-        self._thread = threading.Thread(target=self._run, name="rendez-callbacks", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
-
-    def add(self, operation: "Operation[Any]", function: Callable[[Any], object]) -> None:
-        number = next(self._numbers)
-        self._waiting[number] = (operation, function)
-        # The thread polls it, and calls.
-        self.wakes.ring(number)
 
     def _run(self) -> None:
         while not self._stops:
@@ -193,17 +185,13 @@ class _Callbacks:
                 self._look(number)
 
     def _look(self, number: int) -> None:
-        operation, function = self._waiting.get(number, (None, None))
-        if operation is None or function is None:
-            return
+        raise NotImplementedError
+
+    def _call(self, function: Callable[..., object], *arguments: object) -> None:
         try:
-            if not operation._poll(self.wakes, number):
-                return
-            del self._waiting[number]
-            function(operation)
+            function(*arguments)
         except BaseException:
-            # Also what ends a program: this thread calls for all other operations too.
-            self._waiting.pop(number, None)
+            # Also what ends a program: this thread calls for all others too.
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), self._thread)))
 
     def stop(self) -> None:
@@ -212,7 +200,55 @@ class _Callbacks:
         self._thread.join(1.0)
 
 
+class _Callbacks(_Thread):
+    """Calls functions when operations have ended."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, tuple[Operation[Any], Callable[[Any], object]]] = {}
+        super().__init__("rendez-callbacks")
+
+    def add(self, operation: "Operation[Any]", function: Callable[[Any], object]) -> None:
+        number = next(self._numbers)
+        self._waiting[number] = (operation, function)
+        # The thread polls it, and calls.
+        self.wakes.ring(number)
+
+    def _look(self, number: int) -> None:
+        if number in self._waiting:
+            self._call(self._poll, number)
+
+    def _poll(self, number: int) -> None:
+        operation, function = self._waiting.pop(number)
+        if operation._poll(self.wakes, number):
+            function(operation)
+        else:
+            self._waiting[number] = (operation, function)
+
+
+class _Hooks(_Thread):
+    """Calls what is to hear that memory is read no more, and logs the engine's lines."""
+
+    def __init__(self) -> None:
+        super().__init__("rendez-hooks")
+        _listen(self.wakes)
+
+    def _look(self, number: int) -> None:
+        while True:
+            told = _next_told()
+            if told is None:
+                return
+            self._call(told[0], *told[1])
+
+    def stop(self) -> None:
+        super().stop()
+        # It may have looked for the last time before it was told of these.
+        if not self._thread.is_alive():
+            self._look(0)
+
+
 _callbacks: _Callbacks | None = None
+_hooks: _Hooks | None = None
 _lock = threading.Lock()
 
 
@@ -227,6 +263,14 @@ def add_done_callback(operation: "Operation[Any]", function: Callable[[Any], obj
     _callbacks.add(operation, function)
 
 
+def begin() -> None:
+    """An engine is about to begin."""
+    global _hooks
+    with _lock:
+        if _hooks is None:
+            _hooks = _Hooks()
+
+
 def end() -> None:
     """The interpreter is about to end."""
     global _callbacks
@@ -236,10 +280,18 @@ def end() -> None:
     _run_errands()
 
 
+def end_calls() -> None:
+    """The engines have ended."""
+    global _hooks
+    if _hooks is not None:
+        _hooks.stop()
+        _hooks = None
+
+
 def _forked() -> None:
     # The parent's loops and threads are not here.
-    global _callbacks, _lock, _trio_hub
-    _callbacks, _trio_hub, _lock = None, None, threading.Lock()
+    global _callbacks, _hooks, _lock, _trio_hub
+    _callbacks, _hooks, _trio_hub, _lock = None, None, None, threading.Lock()
     _asyncio_hubs.clear()
 
 
