@@ -16,7 +16,7 @@ use super::writable::TensorMut;
 /// Values up to this many bytes lie in the handle itself.
 const SMALL: usize = 16;
 /// From this many bytes on a copy is made without the interpreter's lock.
-const LONG: usize = 1 << 16;
+pub(crate) const LONG: usize = 1 << 16;
 
 /// How a value is taken.
 #[derive(Clone, Debug, Default)]

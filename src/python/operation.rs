@@ -22,6 +22,7 @@ use rendez::mail::forks;
 use rendez::{Driver, Engine, Received, Recv as Receive, SendAsync, Status, Unsent};
 
 use super::calls::call::{Answered, Underway};
+use super::convert::LONG;
 use super::ending;
 use super::errors::raise;
 use super::room::Into;
@@ -262,7 +263,12 @@ impl Operation {
             self.end_in_child(py);
             return Ok(self.has_ended());
         };
-        match work.poll(&self.bell.waker(), &self.fate) {
+        let waker = self.bell.waker();
+        let polled = match work.is_long() {
+            true => ending::detach_briefly(py, || work.poll(&waker, &self.fate)),
+            false => work.poll(&waker, &self.fate),
+        };
+        match polled {
             Poll::Ready(done) => {
                 self.finish(py, done, work.room());
                 Ok(true)
@@ -366,6 +372,11 @@ fn put_back(room: Option<&Py<TensorMut>>, unsent: Unsent) -> Status {
 }
 
 impl Work {
+    /// Whether an outcome takes a while to be taken.
+    fn is_long(&self) -> bool {
+        matches!(self, Self::ReceiveInto(_, into) if into.len() >= LONG)
+    }
+
     fn poll(&mut self, waker: &Waker, fate: &Fate) -> Poll<Result<Done, Status>> {
         let mut context = Context::from_waker(waker);
         match self {

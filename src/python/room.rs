@@ -43,6 +43,11 @@ impl Into {
         })
     }
 
+    /// How many bytes it has.
+    pub(crate) fn len(&self) -> usize {
+        self.source.bytes().len()
+    }
+
     /// The memory is its owner's again when this returns.
     pub(crate) fn release(self, py: Python<'_>) {
         self.source.release(py);

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError};
@@ -14,7 +15,7 @@ use rendez::memory::TensorBytes;
 use rendez::{DType, Engine, Path, Received, Shape, Status, Tensor as Inner, TensorMeta};
 
 use super::buffer::{self, Shown};
-use super::convert::freed;
+use super::convert::{LONG, freed};
 use super::device::{Asked, OnDevice, Seen};
 use super::device_id::{self, DeviceId};
 use super::dlpack::{Device, Lending};
@@ -260,9 +261,26 @@ impl Tensor {
             .call1((slf,))
     }
 
-    fn tobytes<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyBytes>> {
+    fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let inner = self.inner()?;
-        Ok(PyBytes::new(py, inner.host()?))
+        let bytes = inner.host().map_err(Failure::from)?;
+        if bytes.len() < LONG {
+            return Ok(PyBytes::new(py, bytes));
+        }
+        // SAFETY: this thread has the interpreter's lock. Without a text the new object has room for `len` bytes; a
+        // tensor has fewer than `isize::MAX`.
+        let made = unsafe {
+            let made = ffi::PyBytes_FromStringAndSize(std::ptr::null(), bytes.len().cast_signed());
+            Bound::from_owned_ptr_or_err(py, made)?.cast_into_unchecked::<PyBytes>()
+        };
+        // SAFETY: it is an object of `bytes`, which has room for `len` of them, not yet written. It stays in its place
+        // as long as `made`, and nothing else knows of it until this returns.
+        let room = unsafe {
+            let start = ffi::PyBytes_AsString(made.as_ptr()).cast::<MaybeUninit<u8>>();
+            std::slice::from_raw_parts_mut(start, bytes.len())
+        };
+        ending::detach_briefly(py, || room.write_copy_of_slice(bytes));
+        Ok(made)
     }
 
     /// Its strings, in row-major order.

@@ -7,6 +7,7 @@ import ctypes
 import gc
 import math
 import queue
+import sys
 import threading
 import time
 import weakref
@@ -279,6 +280,47 @@ def test_memory_is_given_back_after_some_that_another_thread_was_quicker_to_give
     while "last" not in heard and time.monotonic() < end:
         time.sleep(0.001)
     assert heard[3:] == ["last"]
+
+
+def test_a_long_copy_lets_other_threads_go_on(engine, own):
+    """As `wait` does: those that poll, as event loops, and `tobytes`."""
+    sent, out, looks, is_over = np.ones(2_000_000), np.zeros(2_000_000), [0], threading.Event()
+
+    def look():
+        while not is_over.is_set():
+            looks[0] += 1
+            time.sleep(0.0001)
+
+    def receive_into():
+        receive = engine.recv_into(own("x"), out)
+        before = looks[0]
+        while not receive.done():
+            pass
+        return looks[0] > before
+
+    def copy():
+        tensor = engine.recv(own("x")).wait(10)
+        before = looks[0]
+        assert len(tensor.tobytes()) == sent.nbytes
+        return looks[0] > before
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    usual = sys.getswitchinterval()
+    # No thread is made to let another go on.
+    sys.setswitchinterval(1000)
+    try:
+        for use in (receive_into, copy):
+            for _ in range(50):
+                engine.send(own("x"), sent)
+                if use():
+                    break
+            else:
+                raise AssertionError(f"{use.__name__} holds up the others")
+    finally:
+        sys.setswitchinterval(usual)
+        is_over.set()
+        thread.join()
 
 
 def test_release_hook_of_a_copy(engine, own):
