@@ -522,6 +522,11 @@ impl Operation {
         self.poll(py)
     }
 
+    /// Whether no thread of its engine's goes on meanwhile: it is to be polled each millisecond.
+    fn _is_alone(&self) -> bool {
+        self.slice == SHORT_SLICE
+    }
+
     /// Waits for so many nanoseconds in this thread, in which a loop runs. True if it has ended; else it is to be
     /// polled again.
     fn _linger(&self, py: Python<'_>, wakes: &Wakes, nanos: u64) -> PyResult<bool> {

@@ -56,6 +56,19 @@ def test_await(run, engine, own):
     run(main)
 
 
+def test_an_engine_without_threads_goes_on_while_something_waits(run):
+    with rendez.Engine(named("alone"), drive="caller", **SMALL) as engine:
+        key, ended = key_of(engine, engine, "never"), threading.Event()
+
+        async def main():
+            with anyio.fail_after(5), pytest.raises(rendez.DeadlineExceeded):
+                await engine.recv(key, timeout=0.02)
+
+        run(main)
+        engine.recv(key, timeout=0.02).add_done_callback(lambda _: ended.set())
+        assert ended.wait(5)
+
+
 def test_many_at_once(run, engine, own):
     async def main():
         got = []

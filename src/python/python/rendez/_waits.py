@@ -19,6 +19,9 @@ from typing import Any
 
 from ._rendez import Operation, Wakes, _listen, _next_told, _run_errands
 
+_TURN_EVERY = 0.001
+"""Seconds after which what waits polls again, where the engine has no thread that wakes it."""
+
 
 async def wait(operation: "Operation[Any]") -> Any:
     """The outcome of an operation, in whichever event loop this runs."""
@@ -35,9 +38,10 @@ async def wait(operation: "Operation[Any]") -> Any:
         if operation._poll(hub.wakes, number):
             await hub.pause()
         else:
-            await hub.sleep(number)
+            sleep = hub.nap if operation._is_alone() else hub.sleep
+            await sleep(number)
             while not operation._poll(hub.wakes, number):
-                await hub.sleep(number)
+                await sleep(number)
     except BaseException:
         # Cancelled, or its loop has ended: nothing is lost.
         operation.cancel()
@@ -97,6 +101,9 @@ class _AsyncioHub:
         finally:
             del self._waiting[number]
 
+    async def nap(self, _number: int) -> None:
+        await asyncio.sleep(_TURN_EVERY)
+
     async def pause(self) -> None:
         """Nothing: what is there at once is taken at once, as a full queue's `get` has it."""
 
@@ -132,6 +139,9 @@ class _TrioHub:
             return lowlevel.Abort.SUCCEEDED
 
         await lowlevel.wait_task_rescheduled(abort)
+
+    async def nap(self, _number: int) -> None:
+        await self._trio.sleep(_TURN_EVERY)
 
     async def pause(self) -> None:
         """A checkpoint, as trio wants of everything that awaits; the value is taken already."""
@@ -180,9 +190,17 @@ class _Thread:
 
     def _run(self) -> None:
         while not self._stops:
-            self.wakes.wait()
+            self.wakes.wait(self._patience())
             for number in self.wakes.drain():
                 self._look(number)
+            self._look_around()
+
+    def _patience(self) -> float | None:
+        """For how many seconds it sleeps at most."""
+        return None
+
+    def _look_around(self) -> None:
+        """Looks at what rings for nothing."""
 
     def _look(self, number: int) -> None:
         raise NotImplementedError
@@ -206,6 +224,7 @@ class _Callbacks(_Thread):
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[Operation[Any], Callable[[Any], object]]] = {}
+        self._alone: set[int] = set()
         super().__init__("rendez-callbacks")
 
     def add(self, operation: "Operation[Any]", function: Callable[[Any], object]) -> None:
@@ -224,6 +243,16 @@ class _Callbacks(_Thread):
             function(operation)
         else:
             self._waiting[number] = (operation, function)
+            if operation._is_alone():
+                self._alone.add(number)
+
+    def _patience(self) -> float | None:
+        return _TURN_EVERY if self._alone else None
+
+    def _look_around(self) -> None:
+        alone, self._alone = self._alone, set()
+        for number in alone:
+            self._look(number)
 
 
 class _Hooks(_Thread):
