@@ -21,7 +21,7 @@ def echo(*values, **named_values):
 
 @rpc.function
 def fail(kind, message):
-    raise {"value": ValueError, "key": KeyError, "own": Own, "odd": Odd}[kind](message)
+    raise {"value": ValueError, "key": KeyError, "own": Own, "odd": Odd, "missing": rendez.NotFound}[kind](message)
 
 
 @rpc.function

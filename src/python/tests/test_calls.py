@@ -246,6 +246,10 @@ def test_exceptions(trusting, careful):
         assert (error.worker, error.reason) == ("two", "RPC_REMOTE_ERROR")
         assert error.type_name.endswith(raised.__name__) and "message" in error.message
         assert "in fail" in error.traceback and "'two'" in str(error)
+    # Those of the package's, also without a reason.
+    for agents in (trusting, careful):
+        with pytest.raises(rendez.NotFound, match="'two': no such row"):
+            agents[0].call("two", fail, "missing", "no such row")
     # One that cannot be pickled.
     with pytest.raises(rpc.RemoteError, match="Odd"):
         trusting[0].call("two", fail, "odd", "message")

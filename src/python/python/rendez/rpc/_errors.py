@@ -85,7 +85,7 @@ def rebuild(
     worker: str, type_name: str, message: str, trace: str, reason: str, code: int, pickled: bytes | None
 ) -> BaseException:
     """The exception that a caller sees."""
-    if reason:
+    if reason or code:
         told = message if worker in message else f"at worker '{worker}': {message}"
         return _errors.of(code if code in _errors._classes else int(Code.UNKNOWN), reason, told, False)
     remote = RemoteError(message, worker=worker, type_name=type_name, traceback=trace)
