@@ -115,7 +115,8 @@ fn take(engine: &Engine, py: Python<'_>, source: Source, taking: &Taking) -> Out
             });
         })?);
     }
-    let tensor = match is_small {
+    // A copy makes bytes of other values than 0 and 1 true.
+    let tensor = match is_small && (in_place || source.meta.dtype != DType::Bool) {
         true => Tensor::from_inline(source.meta, source.bytes()).map_err(Failure::from),
         false => copied(engine, py, &source),
     };

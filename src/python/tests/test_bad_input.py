@@ -83,8 +83,9 @@ def test_times_without_bound(engine, own):
     assert engine.recv(own("x"), timeout=math.inf).wait(1e300).item() == 1
 
 
-def test_bools_that_are_none(engine, own):
-    wrong = np.full(1000, 7, dtype="u1").view("?")
+@pytest.mark.parametrize("count", [16, 1000])
+def test_bools_that_are_none(engine, own, count):
+    wrong = np.full(count, 7, dtype="u1").view("?")
     with pytest.raises(rendez.InvalidArgument):
         engine.send(own("x"), wrong, copy=False)
     # In a copy they are made true.
