@@ -554,6 +554,14 @@ impl Operation {
         }
     }
 
+    #[classmethod]
+    fn __class_getitem__(
+        cls: &Bound<'_, pyo3::types::PyType>,
+        _of: &Bound<'_, PyAny>,
+    ) -> Py<PyAny> {
+        cls.clone().into_any().unbind()
+    }
+
     fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let waits = slf.py().import("rendez._waits")?;
         waits

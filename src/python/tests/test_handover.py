@@ -12,6 +12,7 @@ import pytest
 
 import rendez
 from conftest import SMALL, key_of, named
+from rendez import rpc
 
 
 def test_value_first(engine, own):
@@ -519,3 +520,8 @@ def test_settings_of_a_file(tmp_path, monkeypatch):
         assert engine.shards == 3
     with pytest.raises(rendez.RendezError):
         rendez.Engine(named("file"), config=tmp_path / "none.toml")
+
+
+def test_classes_that_the_stubs_call_generic():
+    for kind in (rendez.Operation, rendez.Recv, rpc.Call, rpc.RRef):
+        assert kind[rendez.Tensor] is kind
