@@ -322,6 +322,24 @@ def test_functions_of_one_agent(engine):
     with pytest.raises(ValueError):
         rpc.Agent(engine, "one", world=[("one", engine.task)], functions={"not mine": print})
 
+    class Worker:
+        def __bool__(self):
+            return False
+
+        def __call__(self):
+            return 7
+
+        def run(self):
+            return 8
+
+    with pytest.raises(ValueError, match="two of them are named `run`"):
+        rpc.Agent(engine, "one", world=[("one", engine.task)], functions=[Worker().run, Worker().run])
+    run = Worker().run
+    with rpc.Agent(engine, "two", world=[("two", engine.task)], functions=[run, run]) as agent:
+        assert agent.call("two", "run") == 8
+    with rpc.Agent(engine, "three", world=[("three", engine.task)], functions={"false": Worker()}) as agent:
+        assert agent.call("three", "false") == 7
+
 
 def test_annotations_that_cannot_be_hashed(engine):
     def told(number: Annotated[int, {"min": 1}], more: list[Annotated[int, []]]) -> dict[str, None]:

@@ -89,7 +89,14 @@ def table(functions: Any) -> dict[str, Callable[..., Any]]:
     if isinstance(functions, Mapping):
         own = dict(functions)
     elif isinstance(functions, Iterable):
-        own = {getattr(each, _NAME, getattr(each, "__name__", "")): each for each in functions}
+        own = {}
+        for each in functions:
+            name = getattr(each, _NAME, getattr(each, "__name__", ""))
+            if own.setdefault(name, each) != each:
+                raise InvalidArgument(
+                    f"functions=: two of them are named `{name}`: pass a mapping of names to functions",
+                    "PYTHON_ARGUMENT",
+                )
     else:
         raise InvalidArgument("functions= is a mapping of names to functions, or a list of them", "PYTHON_ARGUMENT")
     for name, each in own.items():

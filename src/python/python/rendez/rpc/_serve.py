@@ -22,7 +22,7 @@ def current() -> Served | None:
 
 def find(own: Mapping[str, Callable[..., Any]], name: str, here: str) -> Callable[..., Any]:
     """The function that is registered by that name."""
-    found = own.get(name) or _functions.registered(name)
+    found = own[name] if name in own else _functions.registered(name)
     if found is None:
         raise NotFound(
             f"worker '{here}' has registered no function `{name}`: its module is perhaps not imported there",
