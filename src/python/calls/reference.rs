@@ -81,6 +81,16 @@ impl RRef {
         }
     }
 
+    /// The value at its owner, for the owner's program.
+    fn own_value(&self, py: Python<'_>, timeout: Duration) -> PyResult<Py<PyAny>> {
+        let kept = kept_here(py, &self.inner, timeout, || py.check_signals())?;
+        kept.value(py).or_else(|error| {
+            let errors = py.import("rendez.rpc._errors")?;
+            let about = (&self.core.name, error.value(py));
+            Err(PyErr::from_value(errors.getattr("kept")?.call1(about)?))
+        })
+    }
+
     /// Calls what needs this reference alone, as its method or its value.
     fn start(&self, py: Python<'_>, body: Body, timeout: Option<f64>) -> PyResult<Py<Call>> {
         let agent = self.core.agent()?;
@@ -133,7 +143,7 @@ impl RRef {
     /// The value, at its owner: the very object. Waits until it is there.
     fn local_value(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.core.agent()?;
-        value_here(py, &self.inner, self.core.timeout, || py.check_signals())
+        self.own_value(py, self.core.timeout)
     }
 
     /// Waits for a copy of the value; at its owner, for the value.
@@ -143,7 +153,7 @@ impl RRef {
         if this.is_owner() && this.made_by.is_none() {
             this.core.agent()?;
             let timeout = timeout_of(&this.core, timeout)?;
-            return value_here(py, &this.inner, timeout, || py.check_signals());
+            return this.own_value(py, timeout);
         }
         let call = Self::to_here_async(slf, timeout)?;
         call.call_method0(py, "wait")
@@ -245,10 +255,18 @@ pub(crate) fn value_here(
     timeout: Duration,
     look: impl Fn() -> PyResult<()>,
 ) -> PyResult<Py<PyAny>> {
+    kept_here(py, reference, timeout, look)?.value(py)
+}
+
+fn kept_here(
+    py: Python<'_>,
+    reference: &Inner<Object>,
+    timeout: Duration,
+    look: impl Fn() -> PyResult<()>,
+) -> PyResult<Arc<Object>> {
     let failed = |error: Error| super::call::raise(py, &error, None);
     let pending = reference.local_value_async(timeout).map_err(failed)?;
-    let kept = in_slices(py, pending, PendingLocal::wait_for, look)?;
-    kept.map_err(failed)?.value(py)
+    in_slices(py, pending, PendingLocal::wait_for, look)?.map_err(failed)
 }
 
 fn proxy<'py>(

@@ -200,6 +200,11 @@ def test_exceptions_that_misbehave(agent, trusting):
         # What would end the program there ends nothing here.
         with pytest.raises(rpc.RemoteError, match="SystemExit"):
             each.call("one", leaves)
+        # Nor does it where a reference to its result is opened.
+        reference = each.remote("one", leaves)
+        for use in (reference.local_value, reference.to_here):
+            with pytest.raises(rpc.RemoteError, match="SystemExit"):
+                use()
 
 
 def test_calls_that_fail_keep_nothing(trusting):

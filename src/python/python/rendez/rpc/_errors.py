@@ -102,6 +102,11 @@ def rebuild(
     return error
 
 
+def kept(worker: str, error: BaseException) -> BaseException:
+    """What a function raised whose result stays, as the owner's program sees it. It ends no program here, either."""
+    return error if isinstance(error, Exception) else rebuild(worker, *describe(error, False))
+
+
 def foreign(worker: str, message: str, trace: str, reason: str) -> RemoteError:
     """That of a function that is not Python's."""
     return RemoteError(message, reason, worker=worker, traceback=trace)
