@@ -24,7 +24,7 @@ use super::services::Table;
 use super::settings::config_of;
 use super::step::Step;
 use super::writable::{Room, TensorMut};
-use super::{arguments, capsule, errands, logs};
+use super::{arguments, capsule, errands};
 
 /// The engines of this process that may have to be ended at the interpreter's exit.
 static RUNNING: Mutex<Vec<WeakEngine>> = Mutex::new(Vec::new());
@@ -73,7 +73,6 @@ impl Engine {
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         errands::run(py);
-        logs::level_as_set(py)?;
         if !forks::is_child() {
             py.import("rendez._waits")?.getattr("begin")?.call0()?;
         }

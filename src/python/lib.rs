@@ -65,6 +65,8 @@ mod _rendez {
     #[pymodule_export]
     use super::key::Key;
     #[pymodule_export]
+    use super::logs::log_from;
+    #[pymodule_export]
     use super::operation::{Operation, Recv, Sending};
     #[pymodule_export]
     use super::step::Step;

@@ -41,7 +41,7 @@ impl<S: Subscriber> Layer<S> for ToPython {
             && number_of(about.level()) >= LEVEL.load(Ordering::Relaxed)
     }
 
-    /// Asked each time: Python may change its levels.
+    /// Asked each time: the level may change.
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
         Interest::sometimes()
     }
@@ -103,12 +103,9 @@ pub(crate) fn begin() {
     let _ = tracing_subscriber::registry().with(ToPython).try_init();
 }
 
-/// Takes the level of the logger `rendez`, as it is set now.
-pub(crate) fn level_as_set(py: Python<'_>) -> PyResult<()> {
-    let logger = py
-        .import("logging")?
-        .call_method1("getLogger", ("rendez",))?;
-    let level: u32 = logger.call_method0("getEffectiveLevel")?.extract()?;
-    LEVEL.store(u8::try_from(level).unwrap_or(u8::MAX), Ordering::Relaxed);
-    Ok(())
+/// From now on lines below this level are dropped, and no work is done for them.
+#[pyfunction]
+#[pyo3(name = "_log_from")]
+pub(crate) fn log_from(level: u8) {
+    LEVEL.store(level, Ordering::Relaxed);
 }

@@ -121,6 +121,31 @@ def test_logging_hears_of_peers(caplog):
         logging.getLogger("rendez").removeHandler(lines)
 
 
+def test_levels_may_be_changed_while_an_engine_runs(pair, monkeypatch):
+    """Also that of one of its loggers alone."""
+    left, right = pair
+    lines, logger = Lines(), logging.getLogger("rendez.engine")
+    told, tell = threading.Event(), getattr(rendez._waits, "_log_from", None)
+
+    def hear(level):
+        tell(level)
+        if level <= logging.DEBUG:
+            told.set()
+
+    monkeypatch.setattr(rendez._waits, "_log_from", hear, raising=False)
+    left.connect(right.task)
+    logger.addHandler(lines)
+    logger.setLevel(logging.DEBUG)
+    try:
+        assert told.wait(5)
+        # The other hears of it.
+        right.close()
+        assert lines.lines.get(timeout=10) == ("rendez", "rendez-hooks")
+    finally:
+        logger.setLevel(logging.NOTSET)
+        logger.removeHandler(lines)
+
+
 def test_the_command():
     done = subprocess.run([sys.executable, "-m", "rendez", "--version"], capture_output=True, text=True, timeout=60)
     if done.returncode == 127:

@@ -10,17 +10,22 @@ nothing, and the value is the next receive's.
 import asyncio
 import contextvars
 import itertools
+import logging
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ._rendez import Operation, Wakes, _listen, _next_told, _run_errands
+from ._rendez import Operation, Wakes, _listen, _log_from, _next_told, _run_errands
 
 _TURN_EVERY = 0.001
 """Seconds after which what waits polls again, where the engine has no thread that wakes it."""
+
+_LEVELS_EVERY = 0.5
+"""Seconds after which the levels of `logging` are read again."""
 
 
 async def wait(operation: "Operation[Any]") -> Any:
@@ -259,8 +264,18 @@ class _Hooks(_Thread):
     """Calls what is to hear that memory is read no more, and logs the engine's lines."""
 
     def __init__(self) -> None:
+        self._read_at = 0.0
         super().__init__("rendez-hooks")
         _listen(self.wakes)
+
+    def _patience(self) -> float:
+        return _LEVELS_EVERY
+
+    def _look_around(self) -> None:
+        now = time.monotonic()
+        if now >= self._read_at:
+            self._read_at = now + _LEVELS_EVERY
+            self._call(_read_levels)
 
     def _look(self, number: int) -> None:
         while True:
@@ -274,6 +289,13 @@ class _Hooks(_Thread):
         # It may have looked for the last time before it was told of these.
         if not self._thread.is_alive():
             self._look(0)
+
+
+def _read_levels() -> None:
+    """Has the engine say what any of its loggers takes: which they are, and their levels, the program may change."""
+    names = [name for name in list(logging.root.manager.loggerDict) if name.startswith("rendez.")]
+    levels = [logging.getLogger(name).getEffectiveLevel() for name in ("rendez", *names)]
+    _log_from(max(0, min(255, *levels)))
 
 
 _callbacks: _Callbacks | None = None
@@ -295,6 +317,7 @@ def add_done_callback(operation: "Operation[Any]", function: Callable[[Any], obj
 def begin() -> None:
     """An engine is about to begin."""
     global _hooks
+    _read_levels()
     with _lock:
         if _hooks is None:
             _hooks = _Hooks()
