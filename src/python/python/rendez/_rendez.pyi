@@ -175,7 +175,7 @@ class Step:
         copy: bool | None = None,
         on_release: Callable[[], object] | None = None,
     ) -> None:
-        """Hands a value over, and never waits for its receiver.
+        """Hands a value over, and never waits for its receiver. Of a masked array the mask is not sent.
 
         Python's memory is copied to the engine's once, so it may be changed at once; `bytes`, which nothing can
         change, are read where they lie. `copy=False` has all memory read where it lies: it must not change until
