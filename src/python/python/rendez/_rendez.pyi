@@ -234,7 +234,7 @@ class Operation(Generic[_T_co]):
         calls, whose answer is no other's.
         """
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Whether it has ended. It begins now if it has not: a receive takes its place among those of its key."""
     def start(self) -> Self:
         """Begins now, to be waited for later."""
     def result(self) -> _T_co:
@@ -242,7 +242,10 @@ class Operation(Generic[_T_co]):
     def cancelled(self) -> bool:
         """True if it was given up."""
     def add_done_callback(self, function: Callable[[Self], object], /) -> None:
-        """Has `function` called once it has ended, on one of rendez's threads."""
+        """Has `function` called once it has ended, on the thread that calls all such functions, one after the other.
+
+        So a function should not wait, least of all for another to be called.
+        """
     def __await__(self) -> Generator[Any, Any, _T_co]: ...
     def _poll(self, wakes: Wakes, number: int, /) -> bool: ...
     def _is_alone(self) -> bool: ...
