@@ -17,10 +17,10 @@ fn named(name: &str) -> Option<DType> {
         "u8" | "uint8" => DType::U8,
         "i16" | "int16" | "short" => DType::I16,
         "u16" | "uint16" => DType::U16,
-        "i32" | "int32" => DType::I32,
-        "u32" | "uint32" => DType::U32,
-        "i64" | "int64" | "int" | "long" => DType::I64,
-        "u64" | "uint64" => DType::U64,
+        "i32" | "int32" | "intc" => DType::I32,
+        "u32" | "uint32" | "uintc" => DType::U32,
+        "i64" | "int64" | "int" | "long" | "longlong" => DType::I64,
+        "u64" | "uint64" | "ulong" | "ulonglong" => DType::U64,
         "f16" | "float16" | "half" => DType::F16,
         "bf16" | "bfloat16" => DType::BF16,
         "f32" | "float32" => DType::F32,
@@ -39,6 +39,14 @@ pub(crate) fn dtype_of(given: &Bound<'_, PyAny>) -> PyResult<DType> {
     } else if let Ok(class) = given.cast::<PyType>() {
         class.name()?.to_string()
     } else if let Ok(name) = given.getattr("name").and_then(|name| name.extract()) {
+        // The name of NumPy's says nothing of the order.
+        if let Ok(is_native) = given.getattr("isnative")
+            && !is_native.is_truthy()?
+        {
+            let other =
+                format!("dtype `{given}` is big-endian: name the type in the machine's order");
+            return Err(argument(other).into());
+        }
         name
     } else {
         given.str()?.to_string()

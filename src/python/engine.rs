@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList};
+use pyo3::types::{PyBytes, PyCapsule, PyDict, PyInt, PyList};
 use rendez::ground::{catalogue, faults};
 use rendez::mail::forks;
 use rendez::{
@@ -203,6 +203,10 @@ impl Engine {
     ) -> PyResult<TensorMut> {
         let dims = match shape.extract::<u64>() {
             Ok(only) => vec![only],
+            Err(_) if shape.is_instance_of::<PyInt>() => {
+                let message = format!("{shape} is no number of elements");
+                return Err(super::errors::argument(message).into());
+            }
             Err(_) => shape.extract::<Vec<u64>>()?,
         };
         let dtype = dtype.map_or(Ok(DType::F32), dtype_of)?;

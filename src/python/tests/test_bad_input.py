@@ -56,10 +56,23 @@ def test_what_is_no_shape(engine, shape):
         engine.empty(shape)
 
 
-@pytest.mark.parametrize("dtype", ["", "f31", object, 7, "string", np.dtype("M8[s]"), np.dtype(object), "torch.qint8"])
+@pytest.mark.parametrize("dtype", ["", "f31", object, 7, "string", np.dtype("M8[s]"), np.dtype(object), np.dtype(">f4"),
+                                   "torch.qint8"])
 def test_what_is_no_dtype(engine, dtype):
     with pytest.raises((TypeError, ValueError)):
         engine.empty((2,), dtype)
+
+
+@pytest.mark.parametrize("number", [-1, 2**64])
+def test_a_shape_that_is_no_number_of_elements(engine, number):
+    with pytest.raises(rendez.InvalidArgument, match=f"{number} is no number of elements"):
+        engine.empty(number)
+
+
+def test_integers_by_their_names_in_c(engine):
+    for kind in (np.short, np.ushort, np.intc, np.uintc, np.int_, np.uint, np.long, np.ulong, np.longlong, np.ulonglong):
+        dtype = f"{'i' if np.dtype(kind).kind == 'i' else 'u'}{np.dtype(kind).itemsize * 8}"
+        assert engine.empty(3, kind).dtype == engine.empty(3, np.dtype(kind)).dtype == dtype
 
 
 @pytest.mark.parametrize("seconds", [-1, math.nan, -math.inf, "1", object()])
