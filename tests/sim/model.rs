@@ -98,8 +98,8 @@ pub struct Receive {
 }
 
 impl Receive {
-    /// Its task hears that the sender is lost. What is on its way to the shard that owns its key yet may come there after
-    /// that, and waits for the next life as if it had begun a moment later.
+    /// Its task hears that the sender is lost. What is still on its way to the shard that owns its key may come there
+    /// after that, and waits for the next life as if it had begun a moment later.
     pub fn loses_sender(&mut self) {
         self.is_orphan |= self.age >= ARRIVAL_MAX;
     }
