@@ -4,8 +4,10 @@
 //! debug assertions only.
 #![cfg(debug_assertions)]
 
+use std::cell::Cell;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
+use std::sync::Once;
 
 use rendez::channel::{Rule, Rules};
 use rustix::process::Signal;
@@ -15,8 +17,7 @@ use crate::{SEEDS, number};
 
 /// Runs worlds until one needs the rule: it passes with all rules, and fails without this one.
 fn needs(rule: Rule, worlds: impl Iterator<Item = Dials>) {
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
+    say_no_panics_of_this_thread();
     let mut count = 0;
     let mut shown = None;
     for dials in worlds {
@@ -28,12 +29,31 @@ fn needs(rule: Rule, worlds: impl Iterator<Item = Dials>) {
             break;
         }
     }
-    std::panic::set_hook(hook);
+    IS_MUTE.set(false);
     let Some((seed, harm, with)) = shown else {
         panic!("{count} worlds, and none of them needs {rule:?}")
     };
     eprintln!("{rule:?}: seed {seed}, without it: {harm}");
     assert_eq!(with, Ok(()), "seed {seed} fails with all rules on");
+}
+
+thread_local! {
+    /// Panics of this thread are expected.
+    static IS_MUTE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Tests of this file run side by side, beside others whose panics are to be told.
+fn say_no_panics_of_this_thread() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let told = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !IS_MUTE.get() {
+                told(panic);
+            }
+        }));
+    });
+    IS_MUTE.set(true);
 }
 
 /// Worlds: that of the seed which is known to need the rule, where few do, and then all.
