@@ -18,19 +18,9 @@ const IO_URING: [i64; 3] = [425, 426, 427];
 /// The memory that default container profiles let a process lock.
 const MEMLOCK: u64 = 64 << 10;
 
-/// What the child may not do.
-#[derive(Clone, Copy)]
-struct Refused {
-    io_uring: bool,
-    memory: bool,
-}
-
 #[test]
 fn the_demonstration_runs_without_rings_and_without_lockable_memory() {
-    let output = demo(Refused {
-        io_uring: true,
-        memory: true,
-    });
+    let output = demo();
     let shown = whole(&output);
     let runtime = shown
         .lines()
@@ -44,34 +34,10 @@ fn the_demonstration_runs_without_rings_and_without_lockable_memory() {
 }
 
 #[test]
-fn the_demonstration_runs_with_64_kib_of_lockable_memory() {
-    let output = demo(Refused {
-        io_uring: false,
-        memory: true,
-    });
-    let shown = whole(&output);
-    let runtime = shown
-        .lines()
-        .find(|line| line.starts_with("control "))
-        .unwrap_or_default();
-    // Whether rings count as locked memory is the kernel's to say: either runtime will do, with its reason.
-    assert!(
-        runtime.contains("Poll: ") || runtime.contains("Glommio: "),
-        "{shown}"
-    );
-}
-
-#[test]
 fn the_filter_is_in_force() {
     let mut command = Command::new("/bin/cat");
     command.args(["/proc/self/status", "/proc/self/limits"]);
-    restrict(
-        &mut command,
-        Refused {
-            io_uring: true,
-            memory: true,
-        },
-    );
+    restrict(&mut command);
     let shown = String::from_utf8(command.output().unwrap().stdout).unwrap();
     let field = |name: &str| {
         shown
@@ -105,31 +71,27 @@ fn whole(output: &Output) -> String {
     shown
 }
 
-fn demo(refused: Refused) -> Output {
+fn demo() -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
     command
         .args(["demo", "--rounds", "20"])
         .stdin(Stdio::null());
-    restrict(&mut command, refused);
+    restrict(&mut command);
     command.output().unwrap()
 }
 
-fn restrict(command: &mut Command, refused: Refused) {
+fn restrict(command: &mut Command) {
     let filter = filter();
     let prepare = move || {
-        if refused.memory {
-            let limit = Rlimit {
-                current: Some(MEMLOCK),
-                maximum: Some(MEMLOCK),
-            };
-            rustix::process::setrlimit(Resource::Memlock, limit)?;
-            // A process that may lock memory has no limit. What the bounding set lacks is gone after exec, even for
-            // root; one that may not change that set is not root, and has no such capability either.
-            let _ = rustix::thread::remove_capability_from_bounding_set(CapabilitySet::IPC_LOCK);
-        }
-        if refused.io_uring {
-            seccompiler::apply_filter(&filter).map_err(|_| io::Error::from_raw_os_error(1))?;
-        }
+        let limit = Rlimit {
+            current: Some(MEMLOCK),
+            maximum: Some(MEMLOCK),
+        };
+        rustix::process::setrlimit(Resource::Memlock, limit)?;
+        // A process that may lock memory has no limit. What the bounding set lacks is gone after exec, even for root;
+        // one that may not change that set is not root, and has no such capability either.
+        let _ = rustix::thread::remove_capability_from_bounding_set(CapabilitySet::IPC_LOCK);
+        seccompiler::apply_filter(&filter).map_err(|_| io::Error::from_raw_os_error(1))?;
         Ok(())
     };
     // SAFETY: `prepare` runs in the child between fork and exec, where only async-signal-safe calls are allowed: it

@@ -206,23 +206,6 @@ fn a_session_that_is_closed_and_a_step_that_is_late_end_what_runs() {
         "Step was cancelled by an explicit call to `Session::Close()`."
     );
     await_no_session(&servers);
-    // The same for a client outside, that goes without a word in the middle of a step.
-    let far =
-        Session::connect_with(&servers[0].target().unwrap(), config("/job:any/task:0")).unwrap();
-    far.create(graph).unwrap();
-    let late = far
-        .run_within(Duration::from_millis(200), &[], &["forever"], &[])
-        .unwrap_err();
-    assert_eq!(late.reason(), catalogue::STEP_DEADLINE);
-    await_nothing(&servers);
-    let running = far.clone();
-    let step = std::thread::spawn(move || {
-        running.run_within(Duration::from_millis(500), &[], &["forever"], &[])
-    });
-    until("the step runs", || servers[1].load().unwrap().steps > 0);
-    drop(far);
-    step.join().unwrap().unwrap_err();
-    await_no_session(&servers);
     stop_all(&servers);
 }
 
