@@ -117,6 +117,7 @@ fn runs_as_tensorflow_did(name: &str) {
             _ => panic!("{what}: a {kind}"),
         };
         let found = found.unwrap_or_else(|status| panic!("{what}: {status}"));
+        assert_eq!(found.len(), fetches.len(), "{what}");
         for ((fetch, wanted), found) in pairs(&step["fetches"]).zip(&found) {
             assert_equal(&format!("{what}, {fetch}"), found, &tensor(wanted));
         }

@@ -99,7 +99,9 @@ fn every_step_is_that_of_pytorch() {
                 .step(&BTreeMap::from([(parameter.id(), row(gradient))]))
                 .expect("a step");
             let actual = parameter.var().tensor().to_vec::<f64>().expect("doubles");
-            for (actual, expected) in actual.into_iter().zip(numbers(expected)) {
+            let expected = numbers(expected);
+            assert_eq!(actual.len(), expected.len());
+            for (actual, expected) in actual.into_iter().zip(expected) {
                 let near = (actual - expected).abs() <= 1e-12 * expected.abs().max(1.0);
                 assert!(
                     near,

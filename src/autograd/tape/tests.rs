@@ -418,7 +418,9 @@ fn a_convolution_is_the_sum_that_it_should_be() {
         }
         expected.push(sum);
     }
-    for (actual, expected) in numbers(y.tensor()).into_iter().zip(expected) {
+    let actual = numbers(y.tensor());
+    assert_eq!(actual.len(), expected.len());
+    for (actual, expected) in actual.into_iter().zip(expected) {
         assert!(
             (actual - expected).abs() < 1e-12,
             "{actual} instead of {expected}"

@@ -94,6 +94,7 @@ fn the_first_weights_are_those_of_their_seed() {
     };
     assert_eq!(bytes(&one), bytes(&again));
     assert_ne!(bytes(&one), bytes(&other));
+    assert_eq!(variables().len(), one.len());
     for ((name, dtype, dims), (named, tensor)) in variables().iter().zip(&one) {
         assert_eq!((name, *dtype), (named, tensor.dtype()));
         assert_eq!(tensor.shape().dims().collect::<Vec<_>>(), *dims);

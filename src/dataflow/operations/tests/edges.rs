@@ -103,6 +103,7 @@ fn losses_of_what_is_broadcast_along_the_classes() {
     let outputs = run("SoftmaxCrossEntropyWithLogits", &[logits, labels]).expect("losses");
     let third = 1.0 / 3.0;
     let gradient = [third - 1.0, third, third, third, third - 1.0, third];
+    assert_eq!(outputs.len(), 2);
     for (output, expected) in outputs.iter().zip([&[3f32.ln(); 2][..], &gradient]) {
         let values = output.as_slice::<f32>().expect("floats");
         assert_eq!(values.len(), expected.len());

@@ -1,5 +1,6 @@
 //! Threads that are lent again, and planes that break.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,8 +26,7 @@ fn plane() -> (ThreadId, Sender<()>, Working) {
 #[test]
 fn planes_at_once_have_threads_of_their_own() {
     let planes: Vec<_> = (0..3).map(|_| plane()).collect();
-    let mut threads: Vec<_> = planes.iter().map(|(thread, ..)| *thread).collect();
-    threads.dedup();
+    let threads: HashSet<_> = planes.iter().map(|(thread, ..)| *thread).collect();
     assert_eq!(threads.len(), 3);
     for (_, until, working) in planes {
         until.send(()).expect("open");

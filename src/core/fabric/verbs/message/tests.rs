@@ -107,17 +107,31 @@ fn words_are_read_as_they_were_said() {
 #[test]
 fn any_bytes_are_read_or_refused() {
     let mut rng = Rng::new(3);
+    let (mut read, mut refused) = (0, 0);
     for _ in 0..20_000 {
-        let len = rng.below(VERBS_SLOT_BYTES as u64 + 1) as usize;
-        let mut bytes: Vec<u8> = (0..len).map(|_| rng.next_u64() as u8).collect();
-        if let Some(high) = bytes.get_mut(3) {
-            *high &= 1;
+        let len = rng.below(300) as usize;
+        let body: Vec<u8> = (0..len).map(|_| rng.next_u64() as u8).collect();
+        let granted: Vec<_> = (0..rng.below(4) as u32).map(grant).collect();
+        let mut slot = [0; VERBS_SLOT_BYTES];
+        let parts = [&body[..], &[]];
+        let mut end = write_first(&mut slot, &told(len), parts, 9, granted.into_iter());
+        match rng.below(4) {
+            0 => end = rng.below(end as u64) as usize,
+            _ => slot[rng.below(end as u64) as usize] = rng.next_u64() as u8,
         }
         let mut grants = 0;
-        if let Ok((stamp, _)) = parse(&bytes, |_| grants += 1) {
-            assert_eq!(usize::from(stamp.grants), grants);
+        match parse(&slot[..end], |_| grants += 1) {
+            Ok((stamp, _)) => {
+                assert_eq!(usize::from(stamp.grants), grants);
+                read += 1;
+            }
+            Err(VerbsMalformed) => refused += 1,
         }
     }
+    assert!(
+        read > 1000 && refused > 1000,
+        "{read} read, {refused} refused"
+    );
     let mut past_the_end = [0; VERBS_SLOT_BYTES];
     let mut bad = grant(1);
     bad.address = u64::MAX - 5;
