@@ -227,10 +227,11 @@ fn output_that_is_not_read_makes_tasks_wait_and_a_request_to_end_ends_all() {
     let place = Place::new();
     let file = example(&place);
     let (said, told) = (place.file("said", ""), place.file("told", ""));
+    let ready = place.file("ready", "");
     let script = "\
         say() { yes 'a line that is as long as lines of logs often are, or nearly so' | head -c 4000000; }
         trap 'say; echo end >> told; exit' TERM
-        say; echo all >> said; sleep 60";
+        echo ready >> ready; say; echo all >> said; sleep 60";
     let mut up = place
         .command(&["up", &file, "--", "/bin/sh", "-c", script])
         .stdin(Stdio::null())
@@ -238,7 +239,20 @@ fn output_that_is_not_read_makes_tasks_wait_and_a_request_to_end_ends_all() {
         .stderr(Stdio::null())
         .spawn()
         .expect("it starts");
-    std::thread::sleep(Duration::from_secs(3));
+    let began = Instant::now();
+    while std::fs::read_to_string(&ready)
+        .expect("readable")
+        .lines()
+        .count()
+        < 3
+    {
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "the tasks do not begin"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_secs(1));
     let all = std::fs::read_to_string(said).expect("readable");
     let began = Instant::now();
     kill_process(Pid::from_child(&up), Signal::TERM).expect("signalled");

@@ -11,7 +11,7 @@ use rendez_proto::{self as proto, Envelope};
 
 use super::raw::hello;
 use super::refusals::{connected_as, connected_to};
-use super::support::{Answers, BOTH, Event, Task, config, start, start_with};
+use super::support::{Answers, BOTH, Event, PATIENCE, Task, config, start, start_with};
 
 const ECHO: u32 = 1;
 
@@ -53,7 +53,7 @@ fn a_peer_that_never_stops_holds_no_other_up() {
             let c = start(config("c", 3, kind));
             c.dial(&a, "a");
             let answers: Vec<_> = (0..3)
-                .map(|_| c.control.call("a", ECHO, b"x", Duration::from_secs(5)))
+                .map(|_| c.control.call("a", ECHO, b"x", PATIENCE))
                 .collect();
             is_over.store(true, Ordering::Relaxed);
             // The flood may wait for room.
@@ -92,8 +92,7 @@ fn calls_whose_answers_are_not_read_end_the_connection() {
     let Event::Up(_) = a.next() else {
         panic!("no peer")
     };
-    let Ok(Event::Gone(_, PeerGone::ConnectionLost(status))) =
-        a.events.recv_timeout(Duration::from_secs(5))
+    let Ok(Event::Gone(_, PeerGone::ConnectionLost(status))) = a.events.recv_timeout(PATIENCE)
     else {
         panic!("it stays")
     };
@@ -113,7 +112,7 @@ fn an_acknowledgement_has_its_bound() {
     raw.say(3, false, done(64));
     raw.say(4, false, Body::Ping(proto::Ping {}));
     let began = Instant::now();
-    assert!(raw.hear().is_some() && began.elapsed() < Duration::from_secs(5));
+    assert!(raw.hear().is_some() && began.elapsed() < PATIENCE);
     raw.say(5, false, done(65));
     assert!(raw.is_closed());
 }

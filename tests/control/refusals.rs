@@ -215,7 +215,7 @@ fn a_side_that_is_short_of_descriptors_is_met_when_it_has_some() {
 fn strangers_are_hung_up_on() {
     for kind in BOTH {
         let mut quick = config("a", 1, kind);
-        quick.greet_deadline = Duration::from_millis(50);
+        quick.greet_deadline = Duration::from_millis(500);
         let a = start(quick);
         let address = a.control.address();
         let mut silent = connect(address);

@@ -127,7 +127,7 @@ fn a_missed_deadline_leaves_what_led_to_it() {
     let late = consumer
         .step(StepId(7))
         .recv(&slow)
-        .deadline(Duration::from_millis(50))
+        .deadline(Duration::from_millis(500))
         .wait();
     assert_eq!(
         late.expect_err("it was not sent").code(),
@@ -164,7 +164,7 @@ fn a_missed_deadline_leaves_what_led_to_it() {
     // shard's clock lags, which it reads once a turn.
     let waits = waits.expect("it had begun");
     assert!(waits.at < missed.at);
-    assert!((1..=60_000_000).contains(&waits.a), "{}", waits.a);
+    assert!((1..=510_000_000).contains(&waits.a), "{}", waits.a);
     assert_eq!(missed.step, 7);
     assert!(
         recording

@@ -182,7 +182,7 @@ fn calls_of_a_process_that_is_stopped_end_at_their_deadlines_and_others_follow()
         }
     };
     let kept = agent
-        .remote::<u64>("second", "next", (1_u64,))
+        .remote_within::<u64>("second", "next", (1_u64,), LONG)
         .expect("a reference");
     assert_eq!(kept.to_here_within(LONG).expect("a number"), 2);
     let large = engine.tensor(DType::F32, &[1 << 20]).expect("memory");

@@ -180,7 +180,7 @@ fn a_peer_that_comes_later_hears_how_steps_ended() {
 #[test]
 fn a_peer_that_was_given_up_hears_how_steps_ended() {
     let mut config = config("a", 1);
-    config.connect_timeout = Duration::from_millis(50);
+    config.connect_timeout = Duration::from_secs(1);
     let a = Engine::start(config).unwrap();
     let key = Key::between("a", "b", "edge").unwrap();
     a.step(StepId(1)).send(&key, one(1)).unwrap();

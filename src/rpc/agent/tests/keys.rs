@@ -116,7 +116,7 @@ fn a_group_does_not_mix_both_and_no_name_is_taken_twice() {
 fn who_is_missing_is_told_and_a_log_that_is_none_is_named() {
     let (engines, (_server, address)) = (engines(2, "keysfew"), server());
     let mut options = Options::through_store(&address, Some(2));
-    options.init_timeout = Duration::from_millis(50);
+    options.init_timeout = Duration::from_millis(500);
     let error = Agent::init(&engines[0], "w0", options).unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_INIT);
     assert!(
