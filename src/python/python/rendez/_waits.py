@@ -278,11 +278,17 @@ class _Hooks(_Thread):
             self._call(_read_levels)
 
     def _look(self, number: int) -> None:
-        while True:
-            told = _next_told()
-            if told is None:
-                return
-            self._call(told[0], *told[1])
+        self._is_empty = False
+        while not self._is_empty:
+            # What cannot be called, as a line without a logger, stops none of those behind it.
+            self._call(self._tell_next)
+
+    def _tell_next(self) -> None:
+        told = _next_told()
+        if told is None:
+            self._is_empty = True
+        else:
+            told[0](*told[1])
 
     def stop(self) -> None:
         super().stop()
