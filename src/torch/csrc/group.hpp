@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include <unistd.h>
+
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "library.hpp"
@@ -80,6 +82,8 @@ public:
     void check_usable() const;
     void mark_failed(const std::string &why, bool is_loss = false);
 
+    // Whether this is a child of `fork`: it has the group and the engine of its parent, and none of their threads.
+    bool is_forked() const { return getpid() != process_; }
     // Waits until the members have what was sent to them, and ends the step here.
     void leave(std::chrono::milliseconds patience);
 
@@ -114,6 +118,7 @@ private:
     const Peer &peer(int rank) const { return *peers_.at(static_cast<size_t>(rank)); }
 
     const int rank_, size_;
+    const pid_t process_ = getpid();
     std::shared_ptr<Node> node_;
     uint64_t step_ = 0;
     std::vector<std::unique_ptr<Peer>> peers_;

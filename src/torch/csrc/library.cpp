@@ -16,6 +16,8 @@ namespace {
 std::atomic<const rendez_api *> given_table{nullptr};
 std::mutex node_lock;
 std::atomic<bool> wants_devices{false};
+// That of the engine: a child of `fork` has none, and nothing to end.
+std::atomic<pid_t> node_process{0};
 // Never destroyed: groups may outlive the static objects of this library.
 auto &node = *new std::shared_ptr<rendez_torch::Node>;
 
@@ -120,12 +122,14 @@ void Node::adopt(rendez_engine *engine) {
         throw std::runtime_error("rendez.torch has an engine already");
     }
     node = std::make_shared<Node>(engine);
+    node_process = getpid();
 }
 
 std::shared_ptr<Node> Node::get() {
     std::lock_guard<std::mutex> guard(node_lock);
     if (node == nullptr) {
         node = std::make_shared<Node>();
+        node_process = getpid();
     }
     return node;
 }
@@ -133,6 +137,9 @@ std::shared_ptr<Node> Node::get() {
 void Node::want_devices() { wants_devices = true; }
 
 void Node::stop(uint64_t patience_ns) {
+    if (node_process != getpid()) {
+        return;
+    }
     std::shared_ptr<Node> last;
     {
         std::lock_guard<std::mutex> guard(node_lock);

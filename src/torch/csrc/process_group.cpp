@@ -104,6 +104,9 @@ Milliseconds left_until(Deadline until) {
 }
 
 void leave_group(int rank, Group &group, Queue &queue, Deadline until) {
+    if (group.is_forked()) {
+        return;
+    }
     if (!queue.drain(left_until(until))) {
         group.abort(c10::str("rendez: rank ", rank, " shut the group down while a collective was under way"));
     }
@@ -112,6 +115,9 @@ void leave_group(int rank, Group &group, Queue &queue, Deadline until) {
 
 // Callbacks may begin operations, and those have callbacks.
 void shut_down(int rank, Group &group, Queue &queue, CallbackQueue &callbacks) {
+    if (group.is_forked()) {
+        return;
+    }
     WithoutGil released;
     auto until = Clock::now() + kLeaving;
     auto drain = [&](auto &what) { return what.drain(left_until(until)); };

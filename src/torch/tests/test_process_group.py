@@ -433,6 +433,26 @@ def test_tensors_whose_elements_share_memory_may_be_read(world):
     )
 
 
+def test_a_child_of_fork_ends_at_once(world):
+    """It has none of the threads that the groups and the engine of its parent have, and nothing of its own to send."""
+    world.run(
+        """
+        import signal
+        x = torch.ones(4); dist.all_reduce(x)
+        if rank == 0: dist.send(x, 1)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(4)
+            dist.destroy_process_group() if rank else None
+            rendez.torch._end()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        if rank == 1: dist.recv(x, 0)
+        dist.all_reduce(x); assert (x == size * size).all(), x
+        """
+    )
+
+
 def test_timeouts_name_the_rank(world):
     world.run(
         """
