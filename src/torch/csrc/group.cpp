@@ -1,6 +1,7 @@
 // The members of a process group as tasks of rendez: see group.hpp.
 #include "group.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <random>
@@ -59,6 +60,7 @@ void begin_recv(rendez_engine *engine, uint64_t step, const rendez::Key &key,
 }
 
 Until Until::after(std::chrono::milliseconds timeout, const char *what) {
+    timeout = std::min<std::chrono::milliseconds>(timeout, kLongest);
     return {Clock::now() + timeout, timeout, what};
 }
 

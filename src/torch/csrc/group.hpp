@@ -25,6 +25,9 @@ namespace rendez_torch {
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
 
+// The longest bound of a wait. The clock counts nanoseconds, and some bounds that it is given are longer than it counts.
+constexpr std::chrono::hours kLongest{24 * 365};
+
 // What a value is for: values of one lane from one rank to another come in the order they were sent.
 enum class Lane { contribution, result };
 

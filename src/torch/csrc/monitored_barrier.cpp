@@ -29,7 +29,7 @@ void ProcessGroupRendez::monitoredBarrier(const c10d::BarrierOptions &options, b
     auto timeout = options.timeout == c10d::kUnsetTimeout ? timeout_ : options.timeout;
     auto until = Until::after(timeout, "monitored_barrier");
     // A collective before it may hang for want of the very rank that is missing: half of the time is left to find that.
-    queue_->drain(timeout / 2);
+    queue_->drain(until.timeout / 2);
     monitor(until, wait_all_ranks);
 }
 

@@ -1,6 +1,8 @@
 // The RPC backend RENDEZ: see rpc_agent.hpp.
 #include "rpc_agent.hpp"
 
+#include <algorithm>
+
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/distributed/rpc/agent_utils.h>
 #include <torch/csrc/distributed/rpc/request_callback_impl.h>
@@ -15,7 +17,8 @@ namespace rendez_torch {
 namespace {
 
 std::chrono::milliseconds milliseconds(float seconds) {
-    return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+    constexpr float kMost = std::chrono::seconds(kLongest).count();
+    return std::chrono::milliseconds(static_cast<int64_t>(std::min(seconds, kMost) * 1000));
 }
 
 // How long a message waits for room before it fails, in all: senders that outrun a receiver are slowed down by this.
@@ -141,7 +144,8 @@ c10::intrusive_ptr<JitFuture> RendezAgent::send(const WorkerInfo &to, c10::intru
     auto call = std::make_shared<Call>();
     call->future = c10::make_intrusive<JitFuture>(at::AnyClassType::get(), getDevices());
     call->to = &peer;
-    call->timeout = timeout == rpc::kUnsetRpcTimeout ? getRpcTimeout() : milliseconds(timeout);
+    auto bound = timeout == rpc::kUnsetRpcTimeout ? getRpcTimeout() : milliseconds(timeout);
+    call->timeout = std::min<std::chrono::milliseconds>(bound, kLongest);
     int64_t id = next_id_++;
     auto type = message->type();
     // Throws for what cannot travel, before anything is counted.

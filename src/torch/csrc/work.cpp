@@ -1,6 +1,7 @@
 // Operations of a process group, and the order they run in: see work.hpp.
 #include "work.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -12,6 +13,7 @@
 
 #include "devices.hpp"
 #include "gil.hpp"
+#include "group.hpp"
 
 namespace rendez_torch {
 namespace {
@@ -28,7 +30,7 @@ RendezWork::RendezWork(int rank, c10d::OpType type, const char *title, const std
       callbacks_(std::move(callbacks)) {}
 
 bool RendezWork::wait(std::chrono::milliseconds timeout) {
-    auto bound = timeout > kNoTimeout ? timeout : timeout_;
+    auto bound = std::min<std::chrono::milliseconds>(timeout > kNoTimeout ? timeout : timeout_, kLongest);
     std::optional<CallbackQueue::Waits> waits;
     if (!is_receive()) {
         waits.emplace();

@@ -433,6 +433,22 @@ def test_tensors_whose_elements_share_memory_may_be_read(world):
     )
 
 
+def test_bounds_may_be_longer_than_any_clock_counts(world):
+    world.run(
+        """
+        ages = datetime.timedelta(days=200_000)
+        group = dist.new_group([0, 1], timeout=ages)
+        def late():
+            if rank == 1: time.sleep(0.2)
+        x = torch.ones(4)
+        late(); dist.all_reduce(x, group=group); assert (x == size).all(), x
+        late(); dist.all_reduce(x, group=group, async_op=True).wait(ages)
+        late(); dist.recv(x, 1, group=group) if rank == 0 else dist.send(x, 0, group=group)
+        dist.barrier(); dist.destroy_process_group()
+        """
+    )
+
+
 def test_a_child_of_fork_ends_at_once(world):
     """It has none of the threads that the groups and the engine of its parent have, and nothing of its own to send."""
     world.run(
