@@ -507,6 +507,54 @@ else:
     )
 
 
+# How long a worker that has the turn may say nothing.
+TURNS = """
+from rendez.torch import _rpc
+_rpc._BEAT, _rpc._SILENCE = 0.05, 0.5
+store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), None, rank == 0, wait_for_workers=False)
+"""
+
+
+def test_a_worker_that_dies_in_its_turn_keeps_it_from_no_other(world):
+    """Each later try to join or to leave failed."""
+    world.run(
+        TURNS
+        + """
+import signal
+if rank == 1:
+    with _rpc._turn(store, "second joins", 10):
+        store.set("begun", "1")
+        os.kill(os.getpid(), signal.SIGKILL)
+store.wait(["begun"])
+with _rpc._turn(store, "first leaves", 10): assert b"first leaves" in store.get("turn"), store.get("turn")
+assert store.get("turn") == b"", store.get("turn")
+""",
+        group=False,
+        timeout=60,
+        expect=[0, -9],
+    )
+
+
+def test_a_worker_that_takes_long_keeps_its_turn(world):
+    world.run(
+        TURNS
+        + """
+if rank == 1:
+    with _rpc._turn(store, "second joins", 10):
+        store.set("begun", "1")
+        time.sleep(0.9)
+        store.set("over", "1")
+    store.set("done", "1")
+else:
+    store.wait(["begun"])
+    with _rpc._turn(store, "first leaves", 10): assert store.check(["over"])
+    store.wait(["done"])
+""",
+        group=False,
+        timeout=60,
+    )
+
+
 @pytest.mark.parametrize("unreachable", ["second", "first"])
 @pytest.mark.parametrize("listens", ["", "0.0.0.0:5"])
 def test_a_worker_that_cannot_join_spoils_the_group_for_no_other(world, unreachable, listens):

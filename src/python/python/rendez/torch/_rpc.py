@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import secrets
+import threading
 import time
 
 import torch
@@ -143,20 +144,44 @@ def _init(store, name, rank, world_size, rpc_backend_options):
 _stores = {}
 
 
+#: How often who has the turn says that it goes on, and how long it says nothing before another takes it; in seconds.
+_BEAT, _SILENCE = 0.2, 10.0
+
+
 @contextlib.contextmanager
 def _turn(store, what, timeout):
-    """The right to change who is in a dynamic group: one worker has it at a time. torch's own keeps it for ever where
-    joining fails."""
+    """The right to change who is in a dynamic group: one worker has it at a time, and one that dies loses it. torch's
+    own keeps it for ever where joining fails."""
     what = f"{what} ({secrets.token_hex(4)})"
-    until = time.monotonic() + timeout
-    while (found := store.compare_set("turn", "", what).decode()) != what:
-        if time.monotonic() > until:
+    silence = max(5 * _BEAT, min(_SILENCE, timeout / 2))
+    began = heard_at = time.monotonic()
+    heard, free = None, ""
+    while (found := store.compare_set("turn", free, what).decode()) != what:
+        now = time.monotonic()
+        if now > began + timeout:
             raise TimeoutError(f"{what}, and has waited {timeout} s for its turn: `{found}` does not end")
+        said = found, store.add("turn/beats", 0)
+        if said != heard:
+            heard, heard_at = said, now
+        free = found if now > heard_at + silence else ""
         time.sleep(0.01)
+    is_over = threading.Event()
+    beats = threading.Thread(target=_beat, args=(store, is_over), name="rendez-turn", daemon=True)
+    beats.start()
     try:
         yield
     finally:
-        store.set("turn", "")
+        is_over.set()
+        beats.join()
+        # Another has it if this process stood still.
+        store.compare_set("turn", what, "")
+
+
+def _beat(store, is_over):
+    # A store that is gone has no waiters.
+    with contextlib.suppress(RuntimeError):
+        while not is_over.wait(_BEAT):
+            store.add("turn/beats", 1)
 
 
 def _join(store, name, rank, options):
