@@ -88,6 +88,10 @@ def test_a_call_that_is_over_keeps_no_timer(world):
     )
 
 
+def test_a_bound_may_be_longer_than_any_clock_counts(world):
+    world.run(only_first('assert rpc.rpc_sync("w1", time.sleep, (0.2,), timeout=1e12) is None'), group=False)
+
+
 def test_arguments_and_results_are_values(world, path):
     """What one side writes afterwards, the other does not see, though large tensors are read in place."""
     world.run(
