@@ -11,7 +11,7 @@
 //! value that is sent afterwards goes to it.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyBaseException;
@@ -19,10 +19,10 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rendez::ground::{catalogue, faults};
 use rendez::mail::forks;
-use rendez::{Driver, Engine, Received, Recv as Receive, SendAsync, Status, Unsent};
+use rendez::{Driver, Engine, Recv as Receive, SendAsync, Status};
 
-use super::calls::call::{Answered, Underway};
-use super::convert::LONG;
+pub(crate) use self::work::Work;
+use self::work::{Done, Fate, Slice, given_up, put_back};
 use super::ending;
 use super::errors::raise;
 use super::room::Into;
@@ -31,19 +31,12 @@ use super::wakes::{Bell, Wakes};
 use super::writable::TensorMut;
 use super::{arguments, errands};
 
+mod work;
+
 /// So long a thread waits before it looks at signals, and whether the operation was given up.
 const SLICE: Duration = Duration::from_millis(50);
 /// The same where no thread of the engine's goes on meanwhile.
 const SHORT_SLICE: Duration = Duration::from_millis(1);
-
-/// What the engine does.
-pub(crate) enum Work {
-    Receive(Receive),
-    ReceiveInto(Receive, Into),
-    /// With what is sent, if it could be written: it has the tensor back if this fails.
-    Send(SendAsync, Option<Py<TensorMut>>),
-    Call(Box<Underway>),
-}
 
 #[expect(
     clippy::large_enum_variant,
@@ -79,38 +72,6 @@ pub(crate) struct Operation {
     slice: Duration,
 }
 
-/// Whether its outcome counts, or it was given up before: who comes first decides.
-#[derive(Default)]
-struct Fate(OnceLock<bool>);
-
-impl Fate {
-    /// An outcome is here: whether it counts.
-    fn keep(&self) -> bool {
-        *self.0.get_or_init(|| true)
-    }
-
-    /// Whether it is given up, now or before.
-    fn give_up(&self) -> bool {
-        !*self.0.get_or_init(|| false)
-    }
-
-    fn is_given_up(&self) -> bool {
-        self.0.get() == Some(&false)
-    }
-
-    /// What `take` makes of a value that is here; the value of a receive that was given up is the next one's.
-    fn taken<T>(&self, take: impl FnOnce() -> Result<T, Status>) -> Result<T, Status> {
-        match self.keep() {
-            true => take(),
-            false => Err(given_up(catalogue::RECV_CANCELLED)),
-        }
-    }
-}
-
-fn given_up(reason: &'static str) -> Status {
-    Status::of(reason, "it was cancelled")
-}
-
 /// A receive.
 #[pyclass(frozen, extends = Operation, module = "rendez")]
 pub(crate) struct Recv;
@@ -118,32 +79,6 @@ pub(crate) struct Recv;
 /// A send that waits for room.
 #[pyclass(frozen, extends = Operation, module = "rendez")]
 pub(crate) struct Sending;
-
-/// How a wait of one slice ended.
-enum Slice {
-    Later(Work),
-    /// With the memory that it was to fill.
-    Done(Result<Done, Status>, Option<Into>),
-}
-
-/// An outcome, not yet an object of Python's.
-enum Done {
-    Value(Box<Tensor>),
-    Filled(super::room::Filled),
-    Sent,
-    Answered(Box<Answered>),
-}
-
-impl Done {
-    fn object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        Ok(match self {
-            Self::Value(tensor) => Py::new(py, *tensor)?.into_any(),
-            Self::Filled(filled) => filled.object(py)?.unbind(),
-            Self::Sent => py.None(),
-            Self::Answered(answered) => answered.object(py)?,
-        })
-    }
-}
 
 impl Operation {
     pub(crate) fn new(engine: &Engine, work: Work) -> Self {
@@ -354,100 +289,6 @@ impl Drop for Operation {
         {
             put_back(Some(&room), unsent);
         }
-    }
-}
-
-fn value(receive: &Receive, received: Received) -> Done {
-    let tensor = Tensor::received(received, || receive.engine());
-    Done::Value(Box::new(tensor))
-}
-
-/// Why a value was not sent, which is its sender's again.
-fn put_back(room: Option<&Py<TensorMut>>, unsent: Unsent) -> Status {
-    let status = unsent.status().clone();
-    if let (Some(room), Some(tensor)) = (room, unsent.into_tensor()) {
-        room.get().put_back(tensor);
-    }
-    status
-}
-
-impl Work {
-    /// Whether an outcome takes a while to be taken.
-    fn is_long(&self) -> bool {
-        matches!(self, Self::ReceiveInto(_, into) if into.len() >= LONG)
-    }
-
-    fn poll(&mut self, waker: &Waker, fate: &Fate) -> Poll<Result<Done, Status>> {
-        let mut context = Context::from_waker(waker);
-        match self {
-            Self::Receive(receive) => receive
-                .poll_and(&mut context, |it| fate.taken(|| Ok(it.clone())))
-                .map_ok(|received| value(receive, received)),
-            Self::ReceiveInto(receive, into) => receive
-                .poll_and(&mut context, |it| fate.taken(|| into.fill(it)))
-                .map_ok(Done::Filled),
-            Self::Send(send, room) => {
-                let polled = Future::poll(std::pin::Pin::new(send), &mut context);
-                polled
-                    .map_ok(|()| Done::Sent)
-                    .map_err(|unsent| put_back(room.as_ref(), unsent))
-            }
-            Self::Call(call) => {
-                let polled = call.poll(&mut context);
-                polled.map(|answered| Ok(Done::Answered(Box::new(answered))))
-            }
-        }
-    }
-
-    /// Waits for at most so long, without the interpreter's lock.
-    fn wait(mut self, patience: Duration, fate: &Fate) -> Slice {
-        if let Self::Call(call) = self {
-            return match call.wait(patience) {
-                Ok(answered) => Slice::Done(Ok(Done::Answered(Box::new(answered))), None),
-                Err(call) => Slice::Later(Self::Call(Box::new(call))),
-            };
-        }
-        let outcome = match &mut self {
-            Self::Receive(receive) => receive
-                .wait_at_most_and(patience, |it| fate.taken(|| Ok(it.clone())))
-                .map(|outcome| outcome.map(|received| value(receive, received))),
-            Self::ReceiveInto(receive, into) => receive
-                .wait_at_most_and(patience, |it| fate.taken(|| into.fill(it)))
-                .map(|outcome| outcome.map(Done::Filled)),
-            Self::Send(..) | Self::Call(_) => {
-                let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-                match self.poll(&waker, fate) {
-                    Poll::Ready(done) => Some(done),
-                    Poll::Pending => {
-                        std::thread::park_timeout(patience);
-                        match self.poll(&waker, fate) {
-                            Poll::Ready(done) => Some(done),
-                            Poll::Pending => None,
-                        }
-                    }
-                }
-            }
-        };
-        match outcome {
-            Some(done) => Slice::Done(done, self.room()),
-            None => Slice::Later(self),
-        }
-    }
-
-    /// Ends it: the memory that it was to fill.
-    fn room(self) -> Option<Into> {
-        match self {
-            Self::ReceiveInto(_, into) => Some(into),
-            _ => None,
-        }
-    }
-}
-
-struct Unpark(std::thread::Thread);
-
-impl std::task::Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }
 

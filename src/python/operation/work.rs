@@ -1,0 +1,178 @@
+//! Work: what the engine does for an operation, and what comes of it.
+//!
+//! Knows the engine's futures, and whose memory comes back; not who waits, nor Python's exceptions.
+
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use rendez::ground::catalogue;
+use rendez::{Received, Recv as Receive, SendAsync, Status, Unsent};
+
+use crate::calls::call::{Answered, Underway};
+use crate::convert::LONG;
+use crate::room::{Filled, Into};
+use crate::tensor::Tensor;
+use crate::writable::TensorMut;
+
+/// What the engine does.
+pub(crate) enum Work {
+    Receive(Receive),
+    ReceiveInto(Receive, Into),
+    /// With what is sent, if it could be written: it has the tensor back if this fails.
+    Send(SendAsync, Option<Py<TensorMut>>),
+    Call(Box<Underway>),
+}
+
+/// Whether its outcome counts, or it was given up before: who comes first decides.
+#[derive(Default)]
+pub(super) struct Fate(OnceLock<bool>);
+
+impl Fate {
+    /// An outcome is here: whether it counts.
+    pub(super) fn keep(&self) -> bool {
+        *self.0.get_or_init(|| true)
+    }
+
+    /// Whether it is given up, now or before.
+    pub(super) fn give_up(&self) -> bool {
+        !*self.0.get_or_init(|| false)
+    }
+
+    pub(super) fn is_given_up(&self) -> bool {
+        self.0.get() == Some(&false)
+    }
+
+    /// What `take` makes of a value that is here; the value of a receive that was given up is the next one's.
+    fn taken<T>(&self, take: impl FnOnce() -> Result<T, Status>) -> Result<T, Status> {
+        match self.keep() {
+            true => take(),
+            false => Err(given_up(catalogue::RECV_CANCELLED)),
+        }
+    }
+}
+
+pub(super) fn given_up(reason: &'static str) -> Status {
+    Status::of(reason, "it was cancelled")
+}
+
+/// How a wait of one slice ended.
+pub(super) enum Slice {
+    Later(Work),
+    /// With the memory that it was to fill.
+    Done(Result<Done, Status>, Option<Into>),
+}
+
+/// An outcome, not yet an object of Python's.
+pub(super) enum Done {
+    Value(Box<Tensor>),
+    Filled(Filled),
+    Sent,
+    Answered(Box<Answered>),
+}
+
+impl Done {
+    pub(super) fn object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(match self {
+            Self::Value(tensor) => Py::new(py, *tensor)?.into_any(),
+            Self::Filled(filled) => filled.object(py)?.unbind(),
+            Self::Sent => py.None(),
+            Self::Answered(answered) => answered.object(py)?,
+        })
+    }
+}
+
+fn value(receive: &Receive, received: Received) -> Done {
+    let tensor = Tensor::received(received, || receive.engine());
+    Done::Value(Box::new(tensor))
+}
+
+/// Why a value was not sent, which is its sender's again.
+pub(super) fn put_back(room: Option<&Py<TensorMut>>, unsent: Unsent) -> Status {
+    let status = unsent.status().clone();
+    if let (Some(room), Some(tensor)) = (room, unsent.into_tensor()) {
+        room.get().put_back(tensor);
+    }
+    status
+}
+
+impl Work {
+    /// Whether an outcome takes a while to be taken.
+    pub(super) fn is_long(&self) -> bool {
+        matches!(self, Self::ReceiveInto(_, into) if into.len() >= LONG)
+    }
+
+    pub(super) fn poll(&mut self, waker: &Waker, fate: &Fate) -> Poll<Result<Done, Status>> {
+        let mut context = Context::from_waker(waker);
+        match self {
+            Self::Receive(receive) => receive
+                .poll_and(&mut context, |it| fate.taken(|| Ok(it.clone())))
+                .map_ok(|received| value(receive, received)),
+            Self::ReceiveInto(receive, into) => receive
+                .poll_and(&mut context, |it| fate.taken(|| into.fill(it)))
+                .map_ok(Done::Filled),
+            Self::Send(send, room) => {
+                let polled = Future::poll(std::pin::Pin::new(send), &mut context);
+                polled
+                    .map_ok(|()| Done::Sent)
+                    .map_err(|unsent| put_back(room.as_ref(), unsent))
+            }
+            Self::Call(call) => {
+                let polled = call.poll(&mut context);
+                polled.map(|answered| Ok(Done::Answered(Box::new(answered))))
+            }
+        }
+    }
+
+    /// Waits for at most so long, without the interpreter's lock.
+    pub(super) fn wait(mut self, patience: Duration, fate: &Fate) -> Slice {
+        if let Self::Call(call) = self {
+            return match call.wait(patience) {
+                Ok(answered) => Slice::Done(Ok(Done::Answered(Box::new(answered))), None),
+                Err(call) => Slice::Later(Self::Call(Box::new(call))),
+            };
+        }
+        let outcome = match &mut self {
+            Self::Receive(receive) => receive
+                .wait_at_most_and(patience, |it| fate.taken(|| Ok(it.clone())))
+                .map(|outcome| outcome.map(|received| value(receive, received))),
+            Self::ReceiveInto(receive, into) => receive
+                .wait_at_most_and(patience, |it| fate.taken(|| into.fill(it)))
+                .map(|outcome| outcome.map(Done::Filled)),
+            Self::Send(..) | Self::Call(_) => {
+                let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+                match self.poll(&waker, fate) {
+                    Poll::Ready(done) => Some(done),
+                    Poll::Pending => {
+                        std::thread::park_timeout(patience);
+                        match self.poll(&waker, fate) {
+                            Poll::Ready(done) => Some(done),
+                            Poll::Pending => None,
+                        }
+                    }
+                }
+            }
+        };
+        match outcome {
+            Some(done) => Slice::Done(done, self.room()),
+            None => Slice::Later(self),
+        }
+    }
+
+    /// Ends it: the memory that it was to fill.
+    pub(super) fn room(self) -> Option<Into> {
+        match self {
+            Self::ReceiveInto(_, into) => Some(into),
+            _ => None,
+        }
+    }
+}
+
+struct Unpark(std::thread::Thread);
+
+impl std::task::Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
