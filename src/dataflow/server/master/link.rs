@@ -315,12 +315,15 @@ impl There {
 
     /// Goes on over another line.
     pub(super) fn goes_over(&self, line: Arc<RpcStream>) {
-        let mut untold = self.untold();
-        for graph in untold.drain(..) {
+        let untold = {
+            let mut untold = self.untold();
+            let mut former = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+            *former = Arc::clone(&line);
+            std::mem::take(&mut *untold)
+        };
+        for graph in untold {
             quiet(tell_deregister(&line, &graph));
         }
-        let mut former = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        *former = line;
     }
 
     fn deregister(&self, graph: &str) -> Result<(), Status> {
