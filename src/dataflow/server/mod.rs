@@ -152,28 +152,23 @@ impl Server {
         }
         *stage = Stage::Starting(None);
         drop(stage);
-        let started = self.bring_up();
-        let mut stage = self.stage();
-        if let Stage::Stopping = *stage {
-            drop(stage);
-            drop(started);
-            *self.stage() = Stage::Stopped;
-            self.inner.changed.notify_all();
-            return Err(stopped());
-        }
-        let (next, outcome) = match started {
-            Ok(started) => (started, Ok(())),
-            Err(status) => (Stage::New, Err(status)),
+        let mut start = Start {
+            inner: &self.inner,
+            engine: None,
+            next: Stage::New,
+            is_over: false,
         };
-        let former = std::mem::replace(&mut *stage, next);
-        drop(stage);
-        self.inner.changed.notify_all();
-        drop(former);
-        outcome
+        match self.bring_up(&mut start) {
+            Ok(started) => {
+                start.next = started;
+                start.end()
+            }
+            Err(status) => start.end().and(Err(status)),
+        }
     }
 
     /// Starts all that the server has. It may be stopped meanwhile, which ends its engine, and all that waits here.
-    fn bring_up(&self) -> Result<Stage, Status> {
+    fn bring_up(&self, start: &mut Start<'_>) -> Result<Stage, Status> {
         let place = RuntimePlace::default();
         let services = place.services().and(self.inner.services.clone());
         let began = Instant::now();
@@ -183,6 +178,7 @@ impl Server {
             config.listen = Some(self.inner.listen(patience)?);
         }
         let engine = Engine::start_with(config, services)?;
+        start.engine = Some(engine.clone());
         if let Stage::Starting(known) = &mut *self.stage() {
             *known = Some(engine.clone());
         } else {
@@ -226,8 +222,9 @@ impl Server {
             // The thread that starts it hears so, and lets go of the rest.
             stage = self.stage();
         }
-        if let Stage::Stopping = *stage {
-            let until = deadline.saturating_add(Duration::from_secs(1));
+        if let Stage::Stopping | Stage::Stopped = *stage {
+            let left = deadline.saturating_sub(began.elapsed());
+            let until = left.saturating_add(Duration::from_secs(1));
             let is_stopping = |stage: &mut Stage| matches!(stage, Stage::Stopping);
             let changed = &self.inner.changed;
             drop(changed.wait_timeout_while(stage, until, is_stopping));
@@ -337,14 +334,15 @@ impl Server {
     }
 
     fn stage(&self) -> std::sync::MutexGuard<'_, Stage> {
-        self.inner
-            .stage
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.inner.stage()
     }
 }
 
 impl Inner {
+    fn stage(&self) -> std::sync::MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Where the task listens, as its cluster says.
     fn listen(&self, patience: Duration) -> Result<rendez::control::Address, Status> {
         let Place { port, local } = self.place;
@@ -358,6 +356,66 @@ impl Inner {
     }
 }
 
+/// A start under way. It ends in another stage, whatever comes of it, and those that wait hear so.
+struct Start<'a> {
+    inner: &'a Inner,
+    engine: Option<Engine>,
+    /// What the server is then, unless it was stopped meanwhile.
+    next: Stage,
+    is_over: bool,
+}
+
+impl Drop for Start<'_> {
+    /// Something that was given to the server has panicked.
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.settle();
+        }
+    }
+}
+
+impl Start<'_> {
+    /// # Errors
+    /// It was stopped meanwhile.
+    fn end(mut self) -> Result<(), Status> {
+        match self.settle() {
+            true => Ok(()),
+            false => Err(stopped()),
+        }
+    }
+
+    /// True if it was not stopped.
+    fn settle(&mut self) -> bool {
+        self.is_over = true;
+        let mut stage = self.inner.stage();
+        let is_up = matches!(self.next, Stage::Started { .. });
+        if !is_up || matches!(*stage, Stage::Stopping) {
+            let known = match &mut *stage {
+                Stage::Starting(engine) => engine.take(),
+                _ => None,
+            };
+            let is_stopped = matches!(*stage, Stage::Stopping);
+            drop(stage);
+            self.next = Stage::New;
+            // It is at its end before it is said to be, and before another listens in its place.
+            if let Some(engine) = self.engine.take().filter(|_| is_stopped) {
+                engine.shutdown(self.inner.config.drain_timeout);
+            }
+            drop(known);
+            stage = self.inner.stage();
+        }
+        let is_stopped = matches!(*stage, Stage::Stopping);
+        let next = match is_stopped {
+            true => Stage::Stopped,
+            false => std::mem::replace(&mut self.next, Stage::New),
+        };
+        let former = std::mem::replace(&mut *stage, next);
+        drop(stage);
+        self.inner.changed.notify_all();
+        drop(former);
+        !is_stopped
+    }
+}
 fn stopped() -> Status {
     let message = "Server has stopped.";
     Status::new(Code::FailedPrecondition, catalogue::SERVER_STOPPED, message)

@@ -6,6 +6,7 @@ mod ports;
 mod ends;
 mod operations;
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use ports::free_ports;
@@ -296,11 +297,15 @@ fn a_server_that_waits_for_its_ranks_is_stopped_at_once() {
             std::thread::yield_now();
         }
         assert!((server.state(), server.target()) == (State::New, None));
-        server.stop(Some(Duration::from_millis(100)));
+        let stops = server.clone();
+        let stops = std::thread::spawn(move || stops.stop(Some(Duration::from_millis(100))));
+        server.join();
+        // It is stopped where it is said to be: another listens in its place.
+        drop(TcpListener::bind(("127.0.0.1", port)).unwrap());
         let status = starts.join().unwrap().unwrap_err();
         assert_eq!(status.reason(), catalogue::SERVER_STOPPED, "{status}");
+        stops.join().unwrap();
         assert_eq!(server.state(), State::Stopped);
-        server.join();
         let again = server.start().unwrap_err();
         assert_eq!(again.message(), "Server has stopped.");
     }
