@@ -71,7 +71,7 @@ catalogue! {
         "Ask for fewer values at once.";
     KEYS: ResourceExhausted,
         "The maximum number of keys is already in use.",
-        "Finish steps that are over.";
+        "Finish steps that are over, and use keys of step 0 again.";
     STEPS: ResourceExhausted,
         "The maximum number of steps is already alive.",
         "Finish steps that are over.";

@@ -130,7 +130,7 @@ class Engine:
         copy: bool | None = None,
         on_release: Callable[[], object] | None = None,
     ) -> None:
-        """As `Step.send`, in step 0."""
+        """As `Step.send`, in step 0, which is never over: each of its keys is remembered, so they should recur."""
     def send_dead(self, key: KeyLike) -> None: ...
     def recv(self, key: KeyLike, *, timeout: float | None = None) -> Recv[Tensor]:
         """As `Step.recv`, in step 0."""
