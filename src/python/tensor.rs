@@ -267,18 +267,17 @@ impl Tensor {
         if bytes.len() < LONG {
             return Ok(PyBytes::new(py, bytes));
         }
-        // SAFETY: this thread has the interpreter's lock. Without a text the new object has room for `len` bytes; a
-        // tensor has fewer than `isize::MAX`.
-        let made = unsafe {
-            let made = ffi::PyBytes_FromStringAndSize(std::ptr::null(), bytes.len().cast_signed());
-            Bound::from_owned_ptr_or_err(py, made)?.cast_into_unchecked::<PyBytes>()
-        };
-        // SAFETY: it is an object of `bytes`, which has room for `len` of them, not yet written. It stays in its place
-        // as long as `made`, and nothing else knows of it until this returns.
-        let room = unsafe {
-            let start = ffi::PyBytes_AsString(made.as_ptr()).cast::<MaybeUninit<u8>>();
-            std::slice::from_raw_parts_mut(start, bytes.len())
-        };
+        let len = bytes.len();
+        // SAFETY: this thread has the interpreter's lock. Without a text the new object has room for `len` bytes, fewer
+        // than `isize::MAX` as all slices have.
+        let made = unsafe { ffi::PyBytes_FromStringAndSize(std::ptr::null(), len.cast_signed()) };
+        // SAFETY: it is a reference of this function's, or null with an exception set.
+        let made = unsafe { Bound::from_owned_ptr_or_err(py, made) }?.cast_into::<PyBytes>()?;
+        // SAFETY: it is an object of `bytes`, and this thread has the interpreter's lock.
+        let start = unsafe { ffi::PyBytes_AsString(made.as_ptr()) };
+        // SAFETY: the object has room for `len` bytes there, not yet written. It stays in its place as long as `made`,
+        // and nothing else knows of it until this returns.
+        let room = unsafe { std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), len) };
         ending::detach_briefly(py, || room.write_copy_of_slice(bytes));
         Ok(made)
     }
