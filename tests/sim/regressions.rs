@@ -310,7 +310,7 @@ fn an_acknowledgement_keeps_its_time() {
 #[test]
 fn an_offer_renewed_is_released_with_its_step() {
     pass(
-        [Dials::disturbed(72_532)],
+        [9000, 9012, 9020].map(Dials::of_seed),
         "dropped_while_its_landing_is_out",
     );
 }

@@ -33,12 +33,12 @@ fn a_step_that_only_peers_speak_of_ends_by_its_time() {
 /// that does not come back, and with it a master's session and its steps.
 #[test]
 fn a_receive_of_a_life_that_is_over_is_told() {
-    pass(&[23, 28, 37], "a_receive_names_a_life_that_is_over");
+    pass(&[486, 515, 531], "a_receive_names_a_life_that_is_over");
 }
 
 /// A task gave another up and the other did not know: what the other sent before it heard was dropped, and a receive
 /// that had begun in between waited for ever.
 #[test]
 fn a_receive_of_what_was_dropped_meanwhile_is_told() {
-    pass(&[6472, 6496, 6539], "received_what_was_dropped");
+    pass(&[9044, 9051, 9056], "received_what_was_dropped");
 }
