@@ -59,7 +59,12 @@ impl<S: Subscriber> Layer<S> for ToPython {
         let mut line = Line::default();
         event.record(&mut line);
         let level = number_of(event.metadata().level());
-        let logger = event.metadata().target().replace("::", ".");
+        let target = event.metadata().target().replace("::", ".");
+        // The crates are one package here.
+        let logger = match target.strip_prefix("rendez_") {
+            Some(within) => format!("rendez.{within}"),
+            None => target,
+        };
         errands::tell(move |py| {
             WAITING.fetch_sub(1, Ordering::Relaxed);
             let lost = LOST.swap(0, Ordering::Relaxed);
