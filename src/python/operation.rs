@@ -11,7 +11,7 @@
 //! value that is sent afterwards goes to it.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyBaseException;
@@ -26,7 +26,6 @@ use self::work::{Done, Fate, Slice, given_up, put_back};
 use super::ending;
 use super::errors::raise;
 use super::room::Into;
-use super::tensor::Tensor;
 use super::wakes::{Bell, Wakes};
 use super::writable::TensorMut;
 use super::{arguments, errands};
