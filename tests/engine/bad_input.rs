@@ -415,7 +415,7 @@ fn too_many_receives_of_one_key_are_refused() {
         &status,
         Code::ResourceExhausted,
         catalogue::WAITERS_OF_KEY,
-        &["4096", "`waiters_per_key`"],
+        &["4096", "ask for fewer values at once"],
     );
     assert_works(&engine);
     drop(receives);
