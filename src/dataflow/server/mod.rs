@@ -416,6 +416,7 @@ impl Start<'_> {
         !is_stopped
     }
 }
+
 fn stopped() -> Status {
     let message = "Server has stopped.";
     Status::new(Code::FailedPrecondition, catalogue::SERVER_STOPPED, message)
