@@ -469,6 +469,24 @@ def test_a_child_of_fork_ends_at_once(world):
     )
 
 
+def test_lines_of_the_engine_go_to_logging(world):
+    """A program of torch's makes no `rendez.Engine`, which would begin what hands them over."""
+    world.run(
+        """
+        import logging, queue
+        lines = queue.SimpleQueue()
+        handler = logging.Handler(); handler.emit = lambda record: lines.put(record.name)
+        logging.getLogger("rendez").addHandler(handler); logging.getLogger("rendez").setLevel(logging.DEBUG)
+        dist.all_reduce(torch.ones(4))
+        # Levels are looked at now and then.
+        time.sleep(2)
+        if rank == 1: os._exit(0)
+        assert lines.get(timeout=30).startswith("rendez")
+        os._exit(0)
+        """
+    )
+
+
 def test_timeouts_name_the_rank(world):
     world.run(
         """

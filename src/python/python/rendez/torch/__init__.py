@@ -30,6 +30,7 @@ _rendez_torch.check_version()
 
 from rendez_torch import _native  # noqa: E402
 
+from .. import _waits  # noqa: E402
 from . import _library  # noqa: E402
 from ._arena import arena_counts, use_arena  # noqa: E402
 
@@ -47,7 +48,13 @@ def use_engine(engine):
     _native.adopt_engine(_library.engine_address(engine))
 
 
-_dist.Backend.register_backend("rendez", _native.create_process_group, devices=["cpu", "cuda"])
+def _create_process_group(*arguments):
+    # The engine's lines go to `logging`.
+    _waits.begin()
+    return _native.create_process_group(*arguments)
+
+
+_dist.Backend.register_backend("rendez", _create_process_group, devices=["cpu", "cuda"])
 
 if _dist.rpc.is_available():
     from ._rpc import RendezRpcBackendOptions

@@ -14,6 +14,8 @@ from torch.distributed.rpc import api, backend_registry, constants
 
 from rendez_torch import _native
 
+from .. import _waits
+
 
 def _device(device):
     device = torch.device(device)
@@ -107,6 +109,7 @@ def _options(rpc_timeout, init_method, num_worker_threads=constants.DEFAULT_NUM_
 def _agent(store, name, rank, world_size, options, devices):
     if devices:
         torch.cuda.init()
+    _waits.begin()
     return _native.RendezAgent(
         store,
         name,
@@ -178,18 +181,21 @@ def _turn(store, what, timeout):
 
 
 def _beat(store, is_over):
-    # A store that is gone has no waiters.
-    with contextlib.suppress(RuntimeError):
-        while not is_over.wait(_BEAT):
+    while not is_over.wait(_BEAT):
+        # A store that is gone has no waiters, and one that was late once may not be late again.
+        with contextlib.suppress(RuntimeError):
             store.add("turn/beats", 1)
 
 
 def _join(store, name, rank, options):
     """Joins a dynamic group: one worker at a time joins or leaves, and tells the others."""
+    devices = options.devices
+    if options.device_maps and not devices:
+        devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
+    if devices:
+        # Before its turn: a driver that takes long lets no other thread of Python's say that it goes on.
+        torch.cuda.init()
     with _turn(store, f"{name} joins", options.rpc_timeout):
-        devices = options.devices
-        if options.device_maps and not devices:
-            devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
         agent = _agent(store, name, rank, 0, options, devices)
         try:
             api._init_rpc_states(agent)
