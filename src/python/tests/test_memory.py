@@ -221,7 +221,7 @@ def test_a_release_takes_a_lock_that_another_thread_holds(engine, own):
     lock, took = threading.Lock(), queue.SimpleQueue()
 
     def hear():
-        took.put((lock.acquire(timeout=0.9), threading.current_thread().name))
+        took.put((lock.acquire(timeout=30), threading.current_thread().name))
 
     for value in (bytearray(100_000), engine.empty(100, "u8")):
         with lock:
