@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::{DistributedOptimizer, Joining};
@@ -14,7 +14,7 @@ use rendez::engine::{Config, Engine};
 use rendez::ground::{Shape, Status, catalogue};
 use rendez::memory::Tensor;
 use rendez_dataflow::server::executor;
-use rendez_rpc::{Agent, Context, Error, Functions, Options, Pending, RRef};
+use rendez_rpc::{Agent, Context, Error, Functions, Observer, Options, Pending, RRef};
 
 mod contexts;
 mod references;
@@ -107,6 +107,15 @@ fn engine(task: &str) -> Engine {
     Engine::start(config).expect("an engine")
 }
 
+/// Counts what observers before it have heard of workers that came.
+struct Finds(Arc<AtomicUsize>);
+
+impl Observer for Finds {
+    fn found(&self, _: rendez_rpc::WorkerId) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 impl Group {
     fn start(test: &str, count: usize) -> Self {
         Self::start_with(test, count, |options| options)
@@ -114,6 +123,7 @@ impl Group {
 
     fn start_with(test: &str, count: usize, set: impl Fn(Options) -> Options + Sync) -> Self {
         let open: Arc<AtomicBool> = Arc::default();
+        let found: Arc<AtomicUsize> = Arc::default();
         let task = |at| format!("/job:{test}_{}/task:{at}", std::process::id());
         let engines: Vec<_> = (0..count).map(|at| engine(&task(at))).collect();
         let named: Vec<_> = engines
@@ -128,7 +138,8 @@ impl Group {
             let tape = Tape::with(executor::home(engines[at].downgrade()));
             let joining = Joining::new(at as u16, tape.clone());
             let options = Options::of_workers(named.clone()).functions(functions(&tape, &open));
-            let options = set(joining.options(options));
+            let options =
+                set(joining.options(options)).observer(Arc::new(Finds(Arc::clone(&found))));
             let agent = Agent::init(&engines[at], &format!("w{at}"), options).expect("an agent");
             let worker = joining.attach(&agent).expect("its worker");
             (agent, worker)
@@ -143,6 +154,10 @@ impl Group {
                 .map(|thread| thread.join().expect("no panic"))
                 .collect()
         });
+        // Heard later, it would undo what a test says of a worker.
+        assert!(Self::until(
+            || found.load(Ordering::SeqCst) >= count * (count - 1)
+        ));
         let (agents, workers) = started.into_iter().unzip();
         Self {
             agents,
