@@ -1,6 +1,6 @@
 //! Those who knock at a task and do not belong: they get nothing, the log says why, and no one else notices.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -186,9 +186,9 @@ fn a_name_that_is_taken_is_not_given_twice() {
 #[test]
 fn garbage_and_silence_cost_their_own_connection() {
     let cluster = Cluster::new();
-    // Half a request of the control plane, and nothing more: it is hung up on in its time, and not before.
-    let mut silent = cluster.dial();
-    silent.write_all(b"R").expect("sent");
+    // Part of an opening, and never the whole: it is hung up on in its time, and not before.
+    let mut slow = cluster.dial();
+    let mut opening = b"rendezC".iter();
     let began = Instant::now();
     for garbage in [
         &b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"[..],
@@ -206,8 +206,16 @@ fn garbage_and_silence_cost_their_own_connection() {
         cluster.is_unharmed();
     }
     // A byte now and then does not make the time longer.
-    while silent.write_all(b"e").is_ok() {
-        std::thread::sleep(Duration::from_millis(200));
+    slow.set_read_timeout(Some(Duration::from_millis(400)))
+        .expect("set");
+    let is_kept = |read: std::io::Result<usize>| {
+        let kind = read.map_err(|error| error.kind());
+        matches!(kind, Err(ErrorKind::WouldBlock | ErrorKind::TimedOut))
+    };
+    while is_kept(slow.read(&mut [0])) {
+        if let Some(byte) = opening.next() {
+            let _ = slow.write_all(&[*byte]);
+        }
         assert!(began.elapsed() < PATIENCE, "a slow sender is kept for ever");
     }
     // Of its five seconds.
