@@ -51,7 +51,7 @@ impl Refusal {
             Self::Unclaimed => {
                 let seconds = limits.grace_ttl_ns / 1_000_000_000;
                 let message = format!(
-                    "Step {step}: peers ran it, but it was not used here within {seconds} s, \
+                    "Step {step}: peers ran it, but it was not used here within {seconds} s; \
                      begin it on all tasks at about the same time"
                 );
                 return aborted("STEP_UNCLAIMED", message);
