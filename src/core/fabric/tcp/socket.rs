@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketType, sockopt};
 
 use super::records::TlsRecords;
 use super::secured::{RecordLayer, Secured};
@@ -227,12 +227,15 @@ impl Wire {
     pub(super) fn send(&self, slices: &[IoSlice<'_>]) -> Result<usize, Stop> {
         loop {
             // No signal for a broken pipe: an error is enough.
-            let sent = rustix::net::sendmsg(
-                &self.fd,
-                slices,
-                &mut SendAncillaryBuffer::default(),
-                SendFlags::NOSIGNAL,
-            );
+            let sent = match slices {
+                [one] => rustix::net::send(&self.fd, one, SendFlags::NOSIGNAL),
+                _ => rustix::net::sendmsg(
+                    &self.fd,
+                    slices,
+                    &mut SendAncillaryBuffer::default(),
+                    SendFlags::NOSIGNAL,
+                ),
+            };
             match sent {
                 Ok(count) => return Ok(count),
                 Err(Errno::INTR) => {}
@@ -267,9 +270,9 @@ impl Wire {
         }
         loop {
             let received = if first.is_empty() {
-                rustix::io::read(&self.fd, &mut *second)
+                self.receive_one(second)
             } else if second.is_empty() {
-                rustix::io::read(&self.fd, &mut *first)
+                self.receive_one(first)
             } else {
                 let mut slices = [IoSliceMut::new(first), IoSliceMut::new(second)];
                 rustix::io::readv(&self.fd, &mut slices)
@@ -282,6 +285,12 @@ impl Wire {
                 Err(errno) => return Err(stop(errno)),
             }
         }
+    }
+
+    /// As a read, without what the kernel asks about files first.
+    #[inline]
+    fn receive_one(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        rustix::net::recv(&self.fd, into, RecvFlags::empty()).map(|(count, _)| count)
     }
 
     /// What of `parts` a simulation lets through.
