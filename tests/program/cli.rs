@@ -267,7 +267,12 @@ fn cluster_show_names_who_said_so() {
     for (variables, reason) in [
         (&[("TF_CONFIG", "{")][..], "TF_CONFIG_MALFORMED"),
         (
-            &[("RANK", "0"), ("WORLD_SIZE", "many")],
+            &[
+                ("RANK", "0"),
+                ("WORLD_SIZE", "many"),
+                ("MASTER_ADDR", "a"),
+                ("MASTER_PORT", "29500"),
+            ],
             "LAUNCHER_ENVIRONMENT",
         ),
     ] {

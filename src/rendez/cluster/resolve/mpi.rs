@@ -49,10 +49,10 @@ pub(super) fn ask(view: &View<'_>) -> Result<Answer, Status> {
     };
     // `srun` sets PMI's variables too, and knows the nodes. Hydra may start its proxies by `srun`, whose step the ranks
     // inherit; only Hydra says which rank of its machine each is.
-    let step = view.number(slurm::STEP_ID)?;
     if family.rank == names::PMI_RANK
         && view.variable(names::HYDRA_LOCAL_RANK).is_none()
-        && step.is_some_and(|step| step < OWN_STEPS)
+        && let Some(step) = view.number(slurm::STEP_ID)?
+        && step < OWN_STEPS
     {
         return absent("PMI_RANK is set by srun, which says more itself");
     }

@@ -39,27 +39,17 @@ pub(super) fn ask(view: &View<'_>) -> Result<Answer, Status> {
     };
     let nodes = host_list::expand(nodes)?;
     let local = view.number(names::LOCAL_ID)?;
-    let place = (view.number(names::NODE_ID)?, local);
-
-    let mut found = match deal(view, ranks, size_name, &nodes)? {
-        Ok(places) if agrees(&places, rank, place) => {
+    let origin = format!("{}, {size_name} and {nodes_name}", names::PROC_ID);
+    let mut found = match (view.root()?, deal(view, ranks, size_name, &nodes)?) {
+        (Some(root), _) => ranks.rooted(root, origin)?,
+        (None, Ok(places)) => {
+            agree(&places, rank, (view.number(names::NODE_ID)?, local))?;
             let spec = addresses(&places, &nodes, view.port()?)?;
-            let origin = format!("{}, {size_name} and {nodes_name}", names::PROC_ID);
-            match view.root()? {
-                Some(root) => ranks.rooted(root, origin)?,
-                None => Found::new(Membership::Known(spec), ranks.task()?, origin),
-            }
+            Found::new(Membership::Known(spec), ranks.task()?, origin)
         }
-        other => {
-            let why = other.err().unwrap_or_else(|| {
-                "the node and place that Slurm says this task has are not those of its rank".into()
-            });
+        (None, Err(why)) => {
             let first = nodes.first().map_or("", String::as_str);
-            let root = match view.root()? {
-                Some(root) => root,
-                None => HostPort::new(first, view.port()?)?,
-            };
-            let origin = format!("{}, {size_name} and {nodes_name}", names::PROC_ID);
+            let root = HostPort::new(first, view.port()?)?;
             let mut found = ranks.rooted(root, origin)?;
             found.notes.push(format!(
                 "{why}: the others are learnt from rank 0, taken to be on {first}"
@@ -130,12 +120,31 @@ fn in_turn(counts: &[u32]) -> Vec<Place> {
     (0..rounds).flat_map(round).collect()
 }
 
-/// True unless Slurm says that `rank` is elsewhere.
-fn agrees(places: &[Place], rank: u32, (node, local): (Option<u32>, Option<u32>)) -> bool {
-    places.get(rank as usize).is_some_and(|place| {
-        node.is_none_or(|node| node as usize == place.0)
-            && local.is_none_or(|local| local == place.1)
-    })
+/// Refuses places of which Slurm says that `rank` is elsewhere. Rank 0 has the same place however ranks are dealt out: it
+/// would take the others' places for known, while they waited for it to tell them.
+fn agree(
+    places: &[Place],
+    rank: u32,
+    (node, local): (Option<u32>, Option<u32>),
+) -> Result<(), Status> {
+    let Some(&(on, at)) = places.get(rank as usize) else {
+        return Ok(());
+    };
+    let said = [
+        (names::NODE_ID, node, on as u64),
+        (names::LOCAL_ID, local, u64::from(at)),
+    ];
+    let other = said
+        .iter()
+        .find(|(_, said, ours)| said.is_some_and(|said| u64::from(said) != *ours));
+    let Some((name, Some(said), ours)) = other else {
+        return Ok(());
+    };
+    let why = format!(
+        "rank {rank} would have {ours} there, as ranks are dealt out in blocks unless SLURM_DISTRIBUTION says otherwise: \
+         set that as it was given to srun, or RENDEZ_ROOT=host:port, the same for all ranks"
+    );
+    Err(wrong(name, &said.to_string(), &why))
 }
 
 fn addresses(places: &[Place], nodes: &[String], port: u16) -> Result<ClusterSpec, Status> {

@@ -5,28 +5,36 @@
 //! store, which runs while we do; the root listens one port beside it.
 
 use super::ranks::Ranks;
+use super::view::number;
 use super::{Answer, Epoch, Local, View, absent, wrong};
 use crate::cluster::HostPort;
 use crate::cluster::variables::torchrun as names;
 use crate::ground::Status;
 
 pub(super) fn ask(view: &View<'_>) -> Result<Answer, Status> {
-    let rank = view.number(names::RANK)?;
-    let size = view.number(names::WORLD_SIZE)?;
-    let host = view.variable(names::MASTER_ADDR);
-    let port = view.number(names::MASTER_PORT)?;
-    let (Some(rank), Some(size), Some(host), Some(port)) = (rank, size, host, port) else {
-        let missing: Vec<&str> = [
-            (rank.is_none(), names::RANK),
-            (size.is_none(), names::WORLD_SIZE),
-            (host.is_none(), names::MASTER_ADDR),
-            (port.is_none(), names::MASTER_PORT),
-        ]
-        .into_iter()
-        .filter_map(|(is_missing, name)| is_missing.then_some(name))
-        .collect();
+    // Others set some of these for themselves, a Kubernetes service named `master` its own port: only all four together
+    // are torchrun's.
+    let four = [
+        names::RANK,
+        names::WORLD_SIZE,
+        names::MASTER_ADDR,
+        names::MASTER_PORT,
+    ]
+    .map(|name| (name, view.variable(name)));
+    let [
+        (_, Some(rank)),
+        (_, Some(size)),
+        (_, Some(host)),
+        (_, Some(port)),
+    ] = four
+    else {
+        let missing = four.iter().filter(|(_, text)| text.is_none());
+        let missing: Vec<&str> = missing.map(|(name, _)| *name).collect();
         return absent(format!("{} not set", missing.join(", ")));
     };
+    let rank = number(names::RANK, rank)?;
+    let size = number(names::WORLD_SIZE, size)?;
+    let port = number(names::MASTER_PORT, port)?;
     let ranks = Ranks::new((names::RANK, rank), (names::WORLD_SIZE, size))?;
     let mut notes = Vec::new();
     let root = match view.root()? {

@@ -128,7 +128,7 @@ impl<'a> View<'a> {
     }
 }
 
-fn number(name: &str, text: &str) -> Result<u32, Status> {
+pub(super) fn number(name: &str, text: &str) -> Result<u32, Status> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|_| digits);
     number.ok_or_else(|| wrong(name, text, "it should be a number from 0 on"))

@@ -163,6 +163,20 @@ fn hydra_within_a_step_of_slurm_is_no_step() {
 }
 
 #[test]
+fn what_others_call_as_torchrun_does_is_not_its() {
+    // A service named `master` gives every pod of its namespace the port of an address.
+    let mut pod = of_sample(sample!("jobset"));
+    let link = ("MASTER_PORT".to_owned(), "tcp://10.96.3.4:29500".to_owned());
+    pod.environment.extend([link]);
+    assert_eq!(resolve(&pod).unwrap().source, Source::Kubernetes);
+    let mut ranked = of_sample(sample!("torchrun"));
+    ranked.environment.insert("RANK".into(), "general".into());
+    refused(&ranked, "LAUNCHER_ENVIRONMENT", "RANK");
+    ranked.environment.remove("WORLD_SIZE");
+    refused(&ranked, "CLUSTER_UNRESOLVED", "WORLD_SIZE not set");
+}
+
+#[test]
 fn slurm_tells_every_address() {
     let resolved = resolve(&of_sample(sample!("slurm"))).unwrap();
     assert_eq!(resolved.source, Source::Slurm);
@@ -188,12 +202,22 @@ fn slurm_tells_every_address() {
 
 #[test]
 fn slurm_says_when_it_cannot_tell_who_is_where() {
-    for (name, value) in [("SLURM_DISTRIBUTION", "plane=2"), ("SLURM_NODEID", "0")] {
+    let planes = ("SLURM_DISTRIBUTION".to_owned(), "plane=2".to_owned());
+    let mut other = of_sample(sample!("slurm"));
+    other.environment.extend([planes]);
+    let resolved = resolve(&other).unwrap();
+    assert_eq!(root(&resolved), ("cn009:29700".into(), 4, 5));
+    assert!(resolved.notes[0].contains("rank 0"), "{:?}", resolved.notes);
+    // Rank 0 is at the same place however they are dealt out, and would not know that the others wait for it.
+    for (name, value) in [("SLURM_NODEID", "0"), ("SLURM_LOCALID", "7")] {
         let mut other = of_sample(sample!("slurm"));
         other.environment.insert(name.into(), value.into());
+        refused(&other, "LAUNCHER_ENVIRONMENT", "SLURM_DISTRIBUTION");
+        refused(&other, "LAUNCHER_ENVIRONMENT", name);
+        let given = ("RENDEZ_ROOT".to_owned(), "cn009:4000".to_owned());
+        other.environment.extend([given]);
         let resolved = resolve(&other).unwrap();
-        assert_eq!(root(&resolved), ("cn009:29700".into(), 4, 5), "{name}");
-        assert!(resolved.notes[0].contains("rank 0"), "{:?}", resolved.notes);
+        assert_eq!(root(&resolved), ("cn009:4000".into(), 4, 5), "{name}");
     }
     // A batch script is no task of a step.
     let mut script = of_sample(sample!("slurm"));
