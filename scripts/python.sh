@@ -125,7 +125,7 @@ check_types() {
 case "${1:-all}" in
     wheel) wheel ;;
     sdist)
-        environment tools "maturin>=1.9,<2"
+        environment tools "maturin>=1.9,<2" wheel
         rm -rf "$made/sdist"
         PATH="$made/tools/bin:$PATH" maturin sdist --manifest-path src/python/Cargo.toml --out "$made/sdist"
         PATH="$made/tools/bin:$PATH" timeout 1500 "$made/tools/bin/pip" wheel --quiet --no-deps --no-build-isolation \

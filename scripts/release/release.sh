@@ -7,6 +7,8 @@
 #   OUT=folder scripts/release/release.sh   writes there instead
 # Changes nothing outside of target/, except that the container runtime keeps the image.
 set -euo pipefail
+# A build that fails in `$(…)` ends the script, too: nothing is packed of one that was made before.
+shopt -s inherit_errexit
 # Paths that are given are meant from where this is called.
 [ -z "${RENDEZ:-}" ] || RENDEZ="$(realpath "$RENDEZ")"
 [ -z "${OUT:-}" ] || OUT="$(realpath -m "$OUT")"
