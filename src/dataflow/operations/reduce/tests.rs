@@ -1,6 +1,6 @@
 //! Long sums: of many numbers in 32 bits, which one running sum would not hold.
 
-use crate::operations::testing::{is_close, one, one_with, tensor};
+use crate::operations::testing::{is_close, one, one_with, run, tensor};
 use rendez::memory::Tensor;
 
 /// So many that a running sum of 0.1 is off by more than a hundredth.
@@ -43,6 +43,42 @@ fn gradients_of_biases_stay_true() {
 fn long_sums_of_squares_stay_true() {
     let (_, half) = one::<f32>("L2Loss", &[tenths(&[MANY])]);
     assert_close("L2Loss", &half, TOTAL / 20.0);
+}
+
+#[test]
+fn long_rows_have_their_softmax_and_losses() {
+    let mut logits = vec![0.1f32.ln(); MANY as usize];
+    logits[0] = 0.0;
+    let log = logits.iter().map(|&x| f64::from(x).exp()).sum::<f64>().ln();
+    let weight = 0.1f32;
+    let of_all = logits.iter().map(|&x| log - f64::from(x)).sum::<f64>() * f64::from(weight);
+    let logits = tensor(&[1, MANY], &logits);
+    let weights = tensor(&[1, MANY], &vec![weight; MANY as usize]);
+    let first = tensor(&[1], &[0i64]);
+    let made = |op: &str, inputs: &[Tensor]| -> Vec<f64> {
+        let made = run(op, inputs).unwrap_or_else(|status| panic!("{op}: {status}"));
+        let values = made[0].as_slice::<f32>().expect("numbers").iter();
+        values.map(|&value| value.into()).collect()
+    };
+    let softmax = made("Softmax", std::slice::from_ref(&logits));
+    let total = softmax.iter().sum::<f64>();
+    assert!(is_close(&[total], &[1.0], 1e-4), "Softmax: {total}");
+    let logs = made("LogSoftmax", std::slice::from_ref(&logits));
+    assert!(
+        is_close(&logs[..1], &[-log], 1e-4),
+        "LogSoftmax: {}",
+        logs[0]
+    );
+    let sparse = made(
+        "SparseSoftmaxCrossEntropyWithLogits",
+        &[logits.clone(), first],
+    );
+    assert!(is_close(&sparse, &[log], 1e-4), "of a class: {sparse:?}");
+    let dense = made("SoftmaxCrossEntropyWithLogits", &[logits, weights]);
+    assert!(
+        is_close(&dense, &[of_all], 1e-4),
+        "of all: {dense:?}, {of_all}"
+    );
 }
 
 #[test]
