@@ -2,18 +2,19 @@
 //!
 //! Knows where the channels of a value lie.
 
-use super::reduce::{Fold, fold_cost};
+use super::reduce::{Fold, fold_cost, gather};
 use super::row::{Row, row};
 use crate::graph::gradients::{Back, Flows, one};
 use crate::graph::infer::{Inferred, Known, all_same, merged_size, same};
 use crate::graph::{Node, PartialShape, attr};
 use crate::kernel::Call;
-use crate::kernel::broadcast::count;
+use crate::kernel::broadcast::{Walk, count};
 use crate::kernel::call::{Done, Fault, elements_mut};
 use crate::kernel::elementwise::{each, pairs};
 use crate::kernel::make::{Cost, made, of_same_shapes, typed};
 use crate::kernel::numbers::Number;
 use rendez::ground::Shape;
+use rendez::ground::shape::RANK_MAX;
 use rendez::memory::Element;
 
 #[cfg(test)]
@@ -168,6 +169,9 @@ fn bias_add_grad_shape(known: Known<'_>) -> Inferred {
 fn bias_add_grad<T: Number>(call: &mut Call<'_>, is_first: bool) -> Done {
     let gradient = call.tensor(0)?;
     let lie = channels(gradient.shape(), is_first)?;
+    let mut strides = [[0; RANK_MAX]; 1];
+    strides[0][lie.at] = 1;
+    let walk = Walk::strided(gradient.shape(), strides);
     let elements = gradient.as_slice::<T>()?;
     let shape = Shape::new(&[lie.channels as u64])?;
     // In the engine's memory, which is bounded: of a gradient of nothing there may be more channels than fit any.
@@ -176,16 +180,7 @@ fn bias_add_grad<T: Number>(call: &mut Call<'_>, is_first: bool) -> Done {
     call.output::<T>(shape, |out| {
         sums.fill(T::Wide::default());
         let adding = Fold::new(T::Wide::default(), T::wide, Number::plus);
-        if lie.inner == 1 {
-            adding.rows(sums, elements);
-        } else {
-            let block = lie.inner.saturating_mul(lie.channels);
-            for block in elements.chunks_exact(block.max(1)) {
-                for (sum, row) in sums.iter_mut().zip(block.chunks_exact(lie.inner)) {
-                    *sum = sum.plus(adding.row(row));
-                }
-            }
-        }
+        gather(walk, elements, sums, adding);
         for (out, sum) in out.iter_mut().zip(&*sums) {
             *out = T::narrow(*sum);
         }
@@ -197,8 +192,9 @@ fn is_first(node: &Node) -> bool {
     attr::text(&node.attrs, "data_format") == Some("NCHW")
 }
 
-/// How a value and its bias lie: along and after the channels.
+/// How a value and its bias lie: which dimension the channels are, and what is along and after it.
 struct Channels {
+    at: usize,
     channels: usize,
     inner: usize,
 }
@@ -210,6 +206,7 @@ fn channels(shape: Shape, is_first: bool) -> Result<Channels, Fault> {
     let dims: Vec<_> = shape.dims().map(|dim| dim as usize).collect();
     let at = if is_first { 1 } else { dims.len() - 1 };
     Ok(Channels {
+        at,
         channels: dims[at],
         inner: count(dims[at + 1..].iter().copied()),
     })

@@ -26,6 +26,8 @@ const FOLD: usize = 300;
 const LANES: usize = 16;
 /// Elements added up before their sum is set aside: long sums are sums of sums.
 const BLOCK: usize = 4096;
+/// The same for rows that go to many places in turn: elements for each place before the sums of all are set aside.
+const EACH: usize = 64;
 
 const TRUTHS: &str = "input: bool, reduction_indices: Tidx@ -> output: bool";
 const OF_TRUTHS: &str = "keep_dims: bool = false; Tidx: index = int32";
@@ -213,11 +215,8 @@ fn kept_shape(at: &mut Back<'_>) -> Result<Output, Status> {
 struct Plan {
     /// The output.
     shape: Shape,
-    /// The rows of the input, and where in the output each goes; of those that follow each other to the same place,
-    /// the first.
+    /// The rows of the input, and where in the output each goes.
     walk: Walk<1>,
-    /// How many those are.
-    repeats: usize,
     /// Elements that become one.
     count: usize,
 }
@@ -258,12 +257,9 @@ fn plan(call: &Call<'_>, input: Shape, keep: bool) -> Result<Plan, Fault> {
     let counts = each()
         .filter(|(_, gone)| *gone)
         .map(|(dim, _)| dim as usize);
-    let mut walk = Walk::strided(input, strides);
-    let repeats = walk.take_repeats();
     Ok(Plan {
         shape: Shape::new(&dims)?,
-        walk,
-        repeats,
+        walk: Walk::strided(input, strides),
         count: count(counts),
     })
 }
@@ -316,7 +312,7 @@ fn reduce<T: Number, A: Number>(
             &mut |plan, input, [room, all]| {
                 let all = elements_mut::<A>(all)?;
                 all.fill(fold.start);
-                gather(plan, elements::<T>(input)?, all, fold);
+                gather(plan.walk, elements::<T>(input)?, all, fold);
                 for (out, &all) in elements_mut::<T>(room)?.iter_mut().zip(&*all) {
                     *out = end(all, plan.count);
                 }
@@ -348,24 +344,44 @@ fn reduced(
 }
 
 /// Gives each row of the input to the element of the output that it goes to, or its elements to theirs.
-fn gather<T: Copy, A: Copy>(
-    plan: &Plan,
+pub(super) fn gather<T: Copy, A: Copy>(
+    mut walk: Walk<1>,
     elements: &[T],
     out: &mut [A],
     fold: Fold<A, impl Fn(T) -> A + Copy, impl Fn(A, A) -> A + Copy>,
 ) {
-    let walk = &plan.walk;
-    let mut rows = elements.chunks_exact(walk.row.saturating_mul(plan.repeats).max(1));
+    let row = walk.row.saturating_mul(walk.take_repeats()).max(1);
+    let is_one = walk.step == [0];
+    let width = if is_one { 1 } else { walk.row };
+    let mut rows = elements.chunks_exact(row);
+    // Few elements for each place go there at once. Many go to a part of each first, and the parts to their places
+    // after `most` rows.
+    let (mut part, mut most) = (vec![], usize::MAX);
+    if elements.len() / BLOCK > out.len() {
+        part.resize(out.len(), fold.start);
+        most = (out.len().saturating_mul(EACH).max(BLOCK) / row).max(1);
+    }
+    let (into, all) = match part.as_mut_slice() {
+        [] => (out, [].as_mut_slice()),
+        part => (part, out),
+    };
+    let mut left = most;
     walk.rows(|[place]| {
-        let width = if walk.step == [0] { 1 } else { walk.row };
-        let (Some(rows), Some(out)) = (rows.next(), out.get_mut(place..place + width)) else {
+        if left == 0 {
+            fold.put(all, into);
+            into.fill(fold.start);
+            left = most;
+        }
+        left -= 1;
+        let (Some(rows), Some(into)) = (rows.next(), into.get_mut(place..place + width)) else {
             return;
         };
-        match out {
-            [out] if walk.step == [0] => *out = (fold.both)(*out, fold.row(rows)),
-            out => fold.rows(out, rows),
+        match into {
+            [into] if is_one => *into = (fold.both)(*into, fold.row(rows)),
+            into => fold.rows(into, rows),
         }
     });
+    fold.put(all, into);
 }
 
 /// How elements become one: what there is without any, what each is in it, and how two are put together.
@@ -438,9 +454,14 @@ impl<A: Copy, I: Copy, F: Fn(A, A) -> A + Copy> Fold<A, I, F> {
         for block in blocks {
             let mut part = vec![self.start; out.len()];
             self.each(&mut part, block);
-            for (out, part) in out.iter_mut().zip(part) {
-                *out = (self.both)(*out, part);
-            }
+            self.put(out, &part);
+        }
+    }
+
+    /// Puts what was set aside into `out`.
+    fn put(self, out: &mut [A], part: &[A]) {
+        for (out, &part) in out.iter_mut().zip(part) {
+            *out = (self.both)(*out, part);
         }
     }
 
@@ -467,7 +488,7 @@ fn truths(call: &mut Call<'_>, keep: bool, is_all: bool) -> Done {
             false => (one.is_true() || other.is_true()).into(),
         };
         let fold = Fold::new(is_all.into(), |truth: Bool8| truth, both);
-        gather(&plan, elements, out, fold);
+        gather(plan.walk, elements, out, fold);
     })
 }
 
