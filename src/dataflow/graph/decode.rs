@@ -142,9 +142,11 @@ fn field(of: What, number: u64) -> (What, usize) {
         (What::Attr, 10) | (What::List, 9) => (What::Func, size_of::<NameAttrList>() + LEAF),
         (What::Shape, 2) => (What::Dim, size_of::<Dim>()),
         (What::Tensor, 2) => (What::Shape, 0),
+        // Numbers of a fixed size, and truths: no byte becomes more than one.
+        (What::List, 4 | 5) | (What::Tensor, 5 | 6 | 9 | 11 | 12) => (What::Plain(1), 8),
         // Packed numbers: one byte may become eight.
-        (What::List, 3..=6) | (What::Versions, 3) => (What::Plain(8), 8),
-        (What::Tensor, 5..=7 | 9..=13 | 16 | 17) => (What::Plain(8), 8),
+        (What::List, 3 | 6) | (What::Versions, 3) => (What::Plain(8), 8),
+        (What::Tensor, 7 | 10 | 13 | 16 | 17) => (What::Plain(8), 8),
         _ => text,
     }
 }

@@ -33,6 +33,30 @@ fn two_bytes_that_ask_for_hundreds_are_counted() {
 }
 
 #[test]
+fn fixed_numbers_and_truths_take_no_more_than_their_bytes() {
+    let taken = |of: What, number: u8, body: &[u8]| {
+        let mut room = Room {
+            bytes: GRAPH_MEMORY_MAX,
+            nodes: 0,
+        };
+        let fits = count(&field(number, body), of, 1, &mut room);
+        assert!(fits.is_ok(), "{number}");
+        GRAPH_MEMORY_MAX - room.bytes
+    };
+    let body = [1; 8000];
+    for number in [5, 6, 9, 11, 12] {
+        assert_eq!(taken(What::Tensor, number, &body), 8008, "tensor: {number}");
+    }
+    for number in [4, 5] {
+        assert_eq!(taken(What::List, number, &body), 8008, "list: {number}");
+    }
+    // A byte may be a whole number there.
+    for number in [7, 10, 13] {
+        assert_eq!(taken(What::Tensor, number, &body), 64_008, "{number}");
+    }
+}
+
+#[test]
 fn depth_is_bounded() {
     // A function's attribute that is a function whose attribute is …
     let mut attr = vec![];
