@@ -2,7 +2,8 @@
 //!
 //! Two bytes of a message can ask for hundreds: an empty node, an empty tensor in a list. So what the message will take
 //! is counted over its bytes first, by the shape of the messages and without making any, and refused if it is too much.
-//! Only then it is made. The reader of the format itself bounds how deep messages lie in each other.
+//! Only then it is made. Text becomes such bytes first, of which no more are made than a graph may have. The reader of
+//! the format itself bounds how deep messages lie in each other.
 
 use std::collections::BTreeSet;
 use std::mem::size_of;
@@ -35,8 +36,7 @@ const LEAF: usize = 11 * (size_of::<String>() + size_of::<AttrValue>());
 pub fn decode(bytes: &[u8]) -> Result<GraphDef, Status> {
     check_size(bytes.len())?;
     if text::is_text(bytes) {
-        let binary = text::to_binary(bytes)?;
-        check_size(binary.len())?;
+        let binary = text::to_binary(bytes, GRAPH_BYTES_MAX)?;
         return decode_binary(&binary);
     }
     decode_binary(bytes)

@@ -3,7 +3,7 @@
 //! Knows the messages by a table of their fields. What is read becomes the bytes of the binary format, so that all that
 //! is checked of those is checked of text too; what is written is made from them.
 
-use prost::encoding::{encode_varint, encoded_len_varint};
+use prost::encoding::encode_varint;
 
 use self::schema::{Field, FieldKind, GRAPH, Message};
 use self::words::{TextFault, Word, Words};
@@ -39,11 +39,11 @@ pub(super) fn is_text(bytes: &[u8]) -> bool {
     !bytes.iter().all(is_blank) && !bytes.iter().any(is_control)
 }
 
-/// The bytes of the binary format for a graph's text.
+/// The bytes of the binary format for a graph's text, which are made as long as there are no more than `most`.
 ///
 /// # Errors
-/// `GRAPH_MALFORMED` with line, column and field.
-pub(super) fn to_binary(text: &[u8]) -> Result<Vec<u8>, Status> {
+/// `GRAPH_LIMIT` if there would be more; `GRAPH_MALFORMED` with line, column and field.
+pub(super) fn to_binary(text: &[u8], most: usize) -> Result<Vec<u8>, Status> {
     let refused = |at: usize, path: &[&str], what: &str| {
         let before = &text[..at.min(text.len())];
         let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
@@ -65,6 +65,8 @@ pub(super) fn to_binary(text: &[u8]) -> Result<Vec<u8>, Status> {
         words: Words::of(read),
         next: (0, Word::End),
         path: vec![],
+        most,
+        is_full: false,
     };
     let mut bytes = Vec::new();
     let done = reader
@@ -72,6 +74,10 @@ pub(super) fn to_binary(text: &[u8]) -> Result<Vec<u8>, Status> {
         .and_then(|_| reader.message(&GRAPH, None, DEPTH_MAX, &mut bytes));
     match done {
         Ok(()) => Ok(bytes),
+        Err(_) if reader.is_full => {
+            let message = format!("the text's graph has more than {most} bytes (GRAPH_BYTES_MAX)");
+            Err(Status::of(catalogue::GRAPH_LIMIT, message))
+        }
         Err(fault) => Err(refused(fault.at, &reader.path, &fault.what)),
     }
 }
@@ -81,9 +87,25 @@ struct Reader<'a> {
     next: (usize, Word<'a>),
     /// The fields that it is in.
     path: Vec<&'static str>,
+    /// Bytes that it may write, and whether there were more to write.
+    most: usize,
+    is_full: bool,
 }
 
 impl<'a> Reader<'a> {
+    /// Refuses what would make the binary format longer than it may be.
+    fn check_len(&mut self, len: usize) -> Result<(), TextFault> {
+        self.is_full = len > self.most;
+        if !self.is_full {
+            return Ok(());
+        }
+        let what = "it is too large".to_owned();
+        Err(TextFault {
+            at: self.next.0,
+            what,
+        })
+    }
+
     /// Takes the next token.
     fn advance(&mut self) -> Result<(usize, Word<'a>), TextFault> {
         let next = self.words.next()?;
@@ -216,9 +238,9 @@ impl<'a> Reader<'a> {
             FieldKind::Message(of) => {
                 let depth = self.deeper(depth)?;
                 let close = self.opened()?;
-                let mut inner = Vec::new();
-                self.message(of, Some(close), depth, &mut inner)?;
-                put_counted(number, &inner, out);
+                let start = out.len();
+                self.message(of, Some(close), depth, out)?;
+                put_count_before(number, start, out);
             }
             FieldKind::Bytes(is_text) => {
                 let bytes = self.quoted()?;
@@ -226,7 +248,10 @@ impl<'a> Reader<'a> {
                     let what = "it is not UTF-8".to_owned();
                     return Err(TextFault { at, what });
                 }
-                put_counted(number, &bytes, out);
+                self.check_len(out.len() + bytes.len())?;
+                let start = out.len();
+                out.extend_from_slice(&bytes);
+                put_count_before(number, start, out);
             }
             FieldKind::Int(bits) => {
                 let limit = 1i128 << (bits - 1);
@@ -271,7 +296,7 @@ impl<'a> Reader<'a> {
             // Never asked for: readers of fields skip them.
             FieldKind::Skipped => self.skip(depth)?,
         }
-        Ok(())
+        self.check_len(out.len())
     }
 
     fn deeper(&self, depth: usize) -> Result<usize, TextFault> {
@@ -411,9 +436,10 @@ fn put_varint(number: u32, value: u64, out: &mut Vec<u8>) {
     encode_varint(value, out);
 }
 
-fn put_counted(number: u32, bytes: &[u8], out: &mut Vec<u8>) {
-    out.reserve(encoded_len_varint(bytes.len() as u64) + bytes.len() + 1);
+/// Puts what a counted field begins with before its bytes, which are those from `start` on.
+fn put_count_before(number: u32, start: usize, out: &mut Vec<u8>) {
+    let len = out.len() - start;
     put_tag(number, COUNTED, out);
-    encode_varint(bytes.len() as u64, out);
-    out.extend_from_slice(bytes);
+    encode_varint(len as u64, out);
+    out[start..].rotate_left(len);
 }

@@ -192,6 +192,36 @@ fn what_is_wrong_is_said_with_line_column_and_field() {
 }
 
 #[test]
+fn text_that_grows_is_refused_before_it_has_grown() {
+    let tensor = |field: &str| {
+        format!("node {{ attr {{ key: 'a' value {{ tensor {{ tensor_shape {{}} {field} }} }} }} }}")
+    };
+    // Long lists, a long text, many fields and many messages.
+    let grown = [
+        tensor(&format!("int_val: [{}-1]", "-1,".repeat(999))),
+        tensor(&format!("double_val: [{}1]", "1,".repeat(999))),
+        tensor(&format!("tensor_content: '{}'", "x".repeat(9000))),
+        tensor(&"half_val: -1 ".repeat(1000)),
+        "node { name: 'a' input: 'b' } ".repeat(1000),
+    ];
+    for text in &grown {
+        let whole = to_binary(text.as_bytes(), usize::MAX)
+            .expect("a graph")
+            .len();
+        let exact = to_binary(text.as_bytes(), whole).expect("as large as may be");
+        assert_eq!(exact.len(), whole);
+        for most in [whole - 1, whole / 2, 0] {
+            let status = to_binary(text.as_bytes(), most).expect_err("too large");
+            assert_eq!(status.reason(), "GRAPH_LIMIT", "{status:?}");
+        }
+        // Not read on: what is wrong behind it is not seen.
+        let wrong = format!("{text} $");
+        let status = to_binary(wrong.as_bytes(), whole / 2).expect_err("too large, and wrong");
+        assert_eq!(status.reason(), "GRAPH_LIMIT", "{status:?}");
+    }
+}
+
+#[test]
 fn depth_is_bounded() {
     let open = "value { func { attr { ".repeat(20_000);
     let said = read(&format!("node {{ attr {{ {open}")).expect_err("too deep");
