@@ -9,7 +9,7 @@ use crate::graph::{Node, Output, PartialShape, attr};
 use crate::kernel::arrange::{Arrange, Strided, arranged};
 use crate::kernel::broadcast::{Walk, broadcast, count_of};
 use crate::kernel::call::{Done, axis_of, heap, integers, shape_of};
-use crate::kernel::make::{Cost, Made, dtype, for_each_said, made, product, typed};
+use crate::kernel::make::{Cost, Made, dtype, made, product, typed};
 use crate::kernel::numbers::Number;
 use crate::kernel::{Call, Value};
 use rendez::ground::shape::RANK_MAX;
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Row] = &[
         let flow = at.op("Sum", &[g, axes])?;
         Ok(vec![None, Some(flow)])
     })
-    .kernel(|_| made(written(0), fill)),
+    .kernel(|_| made(written(0, 1), fill)),
     row(
         "BroadcastTo",
         "input: T, shape: Tidx@ -> output: T",
@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Row] = &[
         let flow = at.unbroadcast([x, result], [Some(g), None])?.swap_remove(0);
         Ok(vec![flow, None])
     })
-    .kernel(|_| made(written(1), broadcast_to)),
+    .kernel(|_| made(written(1, 0), broadcast_to)),
     row(
         "Tile",
         "input: T, multiples: Tmultiples@ -> output: T",
@@ -121,9 +121,17 @@ fn broadcast_to(call: &mut Call<'_>) -> Done {
     spread(call, &input, shape)
 }
 
-/// The cost of writing a shape that comes as input `index`.
-fn written(index: usize) -> Cost {
-    for_each_said(index, 4 * WRITE)
+/// The cost of writing a shape that comes as input `index`, of elements as large as those of input `value`.
+fn written(index: usize, value: usize) -> Cost {
+    Cost::Picoseconds(Box::new(move |inputs| {
+        let value = inputs.get(value).and_then(|value| value.tensor().ok());
+        let each = value.map_or(0, |value| {
+            value.size() / (value.shape().elements() as usize).max(1)
+        });
+        product(inputs, index)
+            .saturating_mul(each.max(4))
+            .saturating_mul(WRITE)
+    }))
 }
 
 /// The next output: `input` broadcast to `shape`, of whatever type.

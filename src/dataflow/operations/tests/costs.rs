@@ -73,6 +73,18 @@ fn what_makes_much_of_little_is_costly_and_what_makes_little_is_not() {
             vec![row(&[1_000_000_000]), f(1.)],
         ),
         (
+            "Fill",
+            vec![DtInt32, DtString],
+            vec![row(&[10]), text(10)],
+            vec![row(&[10]), text(1 << 20)],
+        ),
+        (
+            "BroadcastTo",
+            vec![DtString, DtInt32],
+            vec![text(10), row(&[10])],
+            vec![text(1 << 20), row(&[10])],
+        ),
+        (
             "StridedSliceGrad",
             vec![DtInt32, DtInt32, DtInt32, DtInt32, DtFloat],
             slice(10),
