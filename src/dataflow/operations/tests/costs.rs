@@ -1,9 +1,11 @@
 //! What is made of little: a call that writes much is costly, however few its inputs are.
 
 use crate::graph::NodeBuilder;
+use crate::graph::types::data_type;
+use crate::kernel::numbers::{Number, by_type};
 use crate::kernel::{Kernel, Value};
 use crate::operations::testing::{call, home, kernel, tensor};
-use rendez::ground::Shape;
+use rendez::ground::{DType, Shape};
 use rendez::memory::{Bool8, Element, Tensor};
 use rendez_proto::tensorflow::DataType::{
     self, DtBool, DtFloat, DtInt16, DtInt32, DtInt64, DtString, DtUint8,
@@ -173,6 +175,30 @@ fn what_meets_by_broadcasting_is_costly_by_what_that_makes() {
         let kernel = made(op, &types, |node| node);
         assert!(!is_costly(&*kernel, &little), "{op} of little");
         assert!(is_costly(&*kernel, &much), "{op} of much");
+    }
+}
+
+#[test]
+fn products_are_costly_by_what_their_type_takes() {
+    let square = |dtype: DType, side: usize| {
+        let dims = [side as u64; 2];
+        by_type!(dtype, T: numbers => tensor(&dims, &vec![T::ONE; side * side])).expect("a number")
+    };
+    // How large squares may be whose product takes ten microseconds.
+    let cases = [
+        (DType::F32, 58),
+        (DType::F64, 46),
+        (DType::F16, 16),
+        (DType::BF16, 16),
+        (DType::I32, 22),
+        (DType::I64, 22),
+        (DType::U8, 22),
+    ];
+    for (dtype, side) in cases {
+        let kernel = made("MatMul", &[data_type(dtype); 2], |node| node);
+        let of = |side| vec![square(dtype, side); 2];
+        assert!(!is_costly(&*kernel, &of(side - 3)), "{dtype:?}");
+        assert!(is_costly(&*kernel, &of(side + 3)), "{dtype:?}");
     }
 }
 
