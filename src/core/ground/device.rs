@@ -19,7 +19,6 @@
 //! One thing is stricter than in the original: a component that is given twice is refused, where there the last
 //! one won. A name that contradicts itself is a mistake, and the peer that made it wants to know.
 
-use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -60,8 +59,6 @@ pub enum Conflict {
     Strict,
     /// Soft placement: another type leaves both type and index unset, another index leaves the index unset.
     Clear,
-    /// Soft placement where the second name wins.
-    Override,
 }
 
 /// A component of a device name.
@@ -108,18 +105,6 @@ pub enum DeviceError {
         text: Box<str>,
         /// What is wrong with it.
         fault: Fault,
-    },
-    /// The base of a canonicalisation does not parse.
-    #[error("Could not parse basename: {text} into a device specification.")]
-    BaseMalformed {
-        /// The text, cut if it is absurdly long.
-        text: Box<str>,
-    },
-    /// The base of a canonicalisation is a partial name.
-    #[error("Basename: {text} should be fully specified.")]
-    BasePartial {
-        /// The base.
-        text: Box<str>,
     },
     /// Two names that contradict each other were merged.
     #[error("Cannot merge devices with incompatible {}: '{first}' and '{second}'", component.plural())]
@@ -172,49 +157,6 @@ impl DeviceName {
             None => Ok(name),
             Some(component) => Err(malformed(text, Fault::Missing(component))),
         }
-    }
-
-    /// Parses the name of a device inside some task: `CPU:1` or `/device:CPU:1`.
-    ///
-    /// # Errors
-    /// [`DeviceError::Malformed`] says what is wrong.
-    pub fn parse_local(text: &str) -> Result<Self, DeviceError> {
-        let name = if text.starts_with('/') {
-            Self::parse(text)?
-        } else if text.len() > DEVICE_NAME_BYTES_MAX {
-            return Err(malformed(text, Fault::TooLong));
-        } else {
-            scan::local(text).map_err(|fault| malformed(text, fault))?
-        };
-        let unwanted = [
-            (name.job.is_some(), Component::Job),
-            (name.replica.is_some(), Component::Replica),
-            (name.task.is_some(), Component::Task),
-        ];
-        if let Some((_, component)) = unwanted.into_iter().find(|(set, _)| *set) {
-            return Err(malformed(text, Fault::Unwanted(component)));
-        }
-        match (&name.kind, name.index) {
-            (None, _) => Err(malformed(text, Fault::Missing(Component::Type))),
-            (_, None) => Err(malformed(text, Fault::Missing(Component::Index))),
-            _ => Ok(name),
-        }
-    }
-
-    /// The full name that `text`, local or partial, means beside the full name `base`.
-    ///
-    /// # Errors
-    /// If either does not parse, or `base` is not full.
-    pub fn canonicalise(text: &str, base: &str) -> Result<Self, DeviceError> {
-        let Ok(base_name) = Self::parse(base) else {
-            return Err(DeviceError::BaseMalformed { text: echo(base) });
-        };
-        if !base_name.is_full() {
-            return Err(DeviceError::BasePartial { text: echo(base) });
-        }
-        let mut name = Self::parse_local(text).or_else(|_| Self::parse(text))?;
-        name.fill(&base_name);
-        Ok(name)
     }
 
     /// Takes over what `other` sets. Where the two disagree on type or index, `conflict` decides.
@@ -309,15 +251,6 @@ impl DeviceName {
             replica,
             task,
         })
-    }
-
-    /// True if both names say which process they mean, and it is the same one.
-    #[must_use]
-    pub fn same_address_space(&self, other: &Self) -> bool {
-        self.job.is_some()
-            && self.replica.is_some()
-            && self.task.is_some()
-            && (&self.job, self.replica, self.task) == (&other.job, other.replica, other.task)
     }
 
     /// The name and its task's; refused unless it is full.
@@ -527,17 +460,6 @@ impl From<DeviceError> for Status {
             _ => catalogue::DEVICE_MALFORMED,
         };
         Self::of(reason, error.to_string())
-    }
-}
-
-/// The order of device names as texts: those that do not parse first, by their bytes; then as [`DeviceName`]s.
-#[must_use]
-pub fn compare_names(a: &str, b: &str) -> Ordering {
-    match (DeviceName::parse(a), DeviceName::parse(b)) {
-        (Ok(a), Ok(b)) => a.cmp(&b),
-        (Ok(_), Err(_)) => Ordering::Greater,
-        (Err(_), Ok(_)) => Ordering::Less,
-        (Err(_), Err(_)) => a.cmp(b),
     }
 }
 

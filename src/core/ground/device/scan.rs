@@ -12,24 +12,6 @@ pub(super) fn name(text: &str) -> Result<DeviceName, Fault> {
     Scan::new(text).run()
 }
 
-/// Reads a name such as `CPU:1`, without a slash.
-pub(super) fn local(text: &str) -> Result<DeviceName, Fault> {
-    let mut scan = Scan::new(text);
-    let kind = scan.kind().ok_or(Fault::Value(Component::Type))?;
-    if !scan.skip(":") {
-        return Err(Fault::Missing(Component::Index));
-    }
-    let index = scan.number().ok_or(Fault::Value(Component::Index))?;
-    if !scan.rest.is_empty() {
-        return Err(Fault::Unknown);
-    }
-    Ok(DeviceName {
-        kind: Some(kind),
-        index: Some(index),
-        ..DeviceName::default()
-    })
-}
-
 /// A letter, then letters, digits and underscores, all of them ASCII.
 pub(super) fn is_word(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic())

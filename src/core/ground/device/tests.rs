@@ -120,13 +120,6 @@ fn lengths_are_bounded() {
         error.to_string().len() < 2 * DEVICE_NAME_BYTES_MAX,
         "the echo is bounded"
     );
-    assert!(
-        DeviceName::parse_local(&"C".repeat(100_000))
-            .unwrap_err()
-            .to_string()
-            .len()
-            < 2 * DEVICE_NAME_BYTES_MAX
-    );
 }
 
 #[test]
@@ -148,31 +141,6 @@ fn full_names_have_all_five() {
                 fault: Fault::Missing(missing)
             }
         );
-    }
-}
-
-#[test]
-fn local_names() {
-    for (text, expected) in [
-        ("CPU:10", "/device:CPU:10"),
-        ("/device:abc:3", "/device:abc:3"),
-        ("/gpu:1", "/gpu:1"),
-    ] {
-        assert_eq!(DeviceName::parse_local(text), Ok(name(expected)));
-    }
-    for text in [
-        "cpu:abc",
-        "abc:",
-        "abc",
-        "",
-        "/",
-        "CPU:1/",
-        "CPU:*",
-        "/device:CPU:*",
-        "/device:CPU",
-        "/job:a/cpu:0",
-    ] {
-        assert!(DeviceName::parse_local(text).is_err(), "{text}");
     }
 }
 
@@ -211,25 +179,6 @@ fn tasks() {
 }
 
 #[test]
-fn same_address_space() {
-    let base = name("/job:foo/replica:1/task:2/cpu:3");
-    assert!(base.same_address_space(&name("/job:foo/replica:1/task:2/gpu:4")));
-    for other in [
-        "/job:foo/replica:1/task:3",
-        "/job:foo/replica:10/task:2",
-        "/job:bar/replica:1/task:2",
-        "/job:foo",
-    ] {
-        assert!(!base.same_address_space(&name(other)), "{other}");
-        assert!(!name(other).same_address_space(&base), "{other}");
-    }
-    assert!(
-        !name("/cpu:0").same_address_space(&name("/cpu:0")),
-        "names that say no process share none"
-    );
-}
-
-#[test]
 fn merge_takes_the_union() {
     for (a, b, expected) in [
         ("", "", ""),
@@ -247,7 +196,7 @@ fn merge_takes_the_union() {
         ),
         ("/gpu:*", "/device:*:3", "/gpu:3"),
     ] {
-        for conflict in [Conflict::Strict, Conflict::Clear, Conflict::Override] {
+        for conflict in [Conflict::Strict, Conflict::Clear] {
             let (mut left, mut right) = (name(a), name(b));
             left.merge(&name(b), conflict).unwrap();
             right.merge(&name(a), conflict).unwrap();
@@ -282,9 +231,6 @@ fn merge_of_contradictions() {
         (Conflict::Clear, "/job:a/gpu:1", "/cpu:1", "/job:a"),
         (Conflict::Clear, "/gpu:1", "/task:3/cpu:1", "/task:3"),
         (Conflict::Clear, "/gpu:1", "/gpu:2", "/gpu:*"),
-        (Conflict::Override, "/job:a/gpu:1", "/cpu:2", "/job:a/cpu:2"),
-        (Conflict::Override, "/gpu:1", "/cpu:*", "/cpu:1"),
-        (Conflict::Override, "/gpu:1", "/gpu:2", "/gpu:2"),
     ] {
         let mut target = name(a);
         target.merge(&name(b), conflict).unwrap();
@@ -293,7 +239,7 @@ fn merge_of_contradictions() {
     let mut target = name("/job:a/gpu:1");
     assert!(
         target
-            .merge(&name("/job:b/cpu:0"), Conflict::Override)
+            .merge(&name("/job:b/cpu:0"), Conflict::Clear)
             .is_err(),
         "soft placement moves no process"
     );
@@ -304,83 +250,6 @@ fn fill_changes_nothing_that_is_set() {
     let mut target = name("/job:a/gpu:*");
     target.fill(&name("/job:b/replica:1/task:2/cpu:3"));
     assert_eq!(target, name("/job:a/replica:1/task:2/gpu:3"));
-}
-
-#[test]
-fn canonicalise() {
-    let base = "/job:foo/replica:10/task:0/device:CPU:1";
-    for (text, expected) in [
-        (
-            "/job:foo/replica:10/task:0/device:CPU:1",
-            "/job:foo/replica:10/task:0/device:CPU:1",
-        ),
-        (
-            "/job:foo/task:0/replica:10/device:CPU:1",
-            "/job:foo/replica:10/task:0/device:CPU:1",
-        ),
-        ("/cpu:0", "/job:foo/replica:10/task:0/device:CPU:0"),
-        ("CPU:0", "/job:foo/replica:10/task:0/device:CPU:0"),
-        ("/job:foo", "/job:foo/replica:10/task:0/device:CPU:1"),
-        ("/", "/job:foo/replica:10/task:0/device:CPU:1"),
-    ] {
-        assert_eq!(
-            DeviceName::canonicalise(text, base).map(|name| name.to_string()),
-            Ok(expected.into())
-        );
-    }
-    for (text, base, message) in [
-        (
-            "/cpu:0",
-            "/job:foo/device:CPU:0",
-            "Basename: /job:foo/device:CPU:0 should be fully specified.",
-        ),
-        (
-            "/cpu:0",
-            "bogus",
-            "Could not parse basename: bogus into a device specification.",
-        ),
-    ] {
-        assert_eq!(
-            DeviceName::canonicalise(text, base)
-                .unwrap_err()
-                .to_string(),
-            message
-        );
-    }
-    let error = DeviceName::canonicalise("bogus!", base).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .starts_with("Could not parse bogus! into a device specification"),
-        "{error}"
-    );
-    assert_eq!(Status::from(error).reason(), catalogue::DEVICE_MALFORMED);
-}
-
-#[test]
-fn order_of_texts() {
-    let ascending = [
-        "",
-        "bogus",
-        "/",
-        "/device:CPU:0",
-        "/job:a",
-        "/job:a/replica:0/task:0/device:CPU:0",
-        "/job:a/replica:0/task:0/device:CPU:1",
-        "/job:a/replica:0/task:0/device:GPU:0",
-        "/job:a/replica:0/task:2/device:CPU:0",
-        "/job:a/replica:0/task:10/device:CPU:0",
-        "/job:a/replica:1/task:0/device:CPU:0",
-        "/job:b/replica:0/task:0/device:CPU:0",
-    ];
-    // The empty text parses, as nothing set; only "bogus" does not, and comes before it.
-    assert_eq!(compare_names("", "bogus"), Ordering::Greater);
-    assert_eq!(compare_names("bogus", "bogus!"), Ordering::Less);
-    for (index, a) in ascending.iter().enumerate().skip(1) {
-        for (other, b) in ascending.iter().enumerate().skip(1) {
-            assert_eq!(compare_names(a, b), index.cmp(&other), "{a} {b}");
-        }
-    }
 }
 
 fn word() -> impl Strategy<Value = String> {
@@ -430,7 +299,7 @@ proptest! {
         if let Ok(name) = DeviceName::parse(&text) {
             prop_assert_eq!(DeviceName::parse(&name.to_string()), Ok(name));
         }
-        let _ = (DeviceName::parse_local(&text), TaskName::parse(&text));
+        let _ = TaskName::parse(&text);
     }
 
     #[test]
