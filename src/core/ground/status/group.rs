@@ -66,8 +66,11 @@ impl StatusGroup {
     /// # Errors
     /// That status, if anything failed.
     pub fn summary(&self) -> Result<(), Status> {
-        let Some(first) = self.several_roots()? else {
-            return Ok(());
+        let first = match (self.roots.as_slice(), self.derived.first()) {
+            ([], None) => return Ok(()),
+            ([], Some(derived)) => return Err(derived.clone()),
+            ([only], _) => return Err(only.clone()),
+            ([first, ..], _) => first,
         };
         let named = self
             .roots
@@ -90,42 +93,6 @@ impl StatusGroup {
             "\n{} derived errors ignored.",
             self.derived.len() + self.derived_unlisted
         );
-        Err(rooted(named, message))
+        Err(Status::new(named.code, named.reason, message))
     }
-
-    /// One status for all where each is itself a summary: the roots' texts between rulers, under the first code.
-    ///
-    /// # Errors
-    /// That status, if anything failed.
-    pub fn concatenated(&self) -> Result<(), Status> {
-        const RULER: &str = "=====================";
-        let Some(first) = self.several_roots()? else {
-            return Ok(());
-        };
-        let mut message = format!("\n{RULER}\n");
-        for root in &self.roots {
-            // Writing to a string cannot fail.
-            let _ = writeln!(message, "{}: {}", root.code, root.message);
-        }
-        message.push_str(RULER);
-        message.push('\n');
-        Err(rooted(first, message))
-    }
-
-    /// The first root where there are several; `None` where nothing failed.
-    ///
-    /// What both forms tell alike is the error: a single root, and failures without any root.
-    fn several_roots(&self) -> Result<Option<&Status>, Status> {
-        match (self.roots.as_slice(), self.derived.first()) {
-            ([], None) => Ok(None),
-            ([], Some(derived)) => Err(derived.clone()),
-            ([only], _) => Err(only.clone()),
-            ([first, ..], _) => Ok(Some(first)),
-        }
-    }
-}
-
-/// A root status of `like`'s code and reason with as much of `message` as may leave this process.
-fn rooted(like: &Status, message: String) -> Status {
-    Status::new(like.code, like.reason, message)
 }

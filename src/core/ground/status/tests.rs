@@ -98,7 +98,7 @@ fn a_message_is_cut_where_it_is_made() {
 fn nothing_failed() {
     let group = group(&[Ok(()), Ok(())]);
     assert!(group.is_ok());
-    assert_eq!((group.summary(), group.concatenated()), (Ok(()), Ok(())));
+    assert_eq!(group.summary(), Ok(()));
     assert_eq!(StatusGroup::default().summary(), Ok(()));
 }
 
@@ -108,8 +108,7 @@ fn one_root_is_told_as_it_is() {
     let derived = root(Code::Aborted, "because").derived();
     let group = group(&[Err(derived), Ok(()), Err(only.clone()), Err(only.clone())]);
     assert!(!group.is_ok());
-    assert_eq!(group.summary(), Err(only.clone()));
-    assert_eq!(group.concatenated(), Err(only));
+    assert_eq!(group.summary(), Err(only));
 }
 
 #[test]
@@ -119,8 +118,7 @@ fn only_derived_ones_stay_derived() {
         root(Code::Internal, "two").derived(),
     );
     let group = group(&[Ok(()), Err(first.clone()), Err(second)]);
-    assert_eq!(group.summary(), Err(first.clone()));
-    assert_eq!(group.concatenated(), Err(first));
+    assert_eq!(group.summary(), Err(first));
 }
 
 #[test]
@@ -147,12 +145,6 @@ fn several_roots_are_listed() {
         "3 root error(s) found.\n  (0) Cancelled: given up\n  (1) Unavailable: lost\n  (2) Internal: broken\n\
          2 successful operations.\n1 derived errors ignored."
     );
-    let joined = group.concatenated().unwrap_err();
-    assert_eq!(joined.code(), Code::Cancelled, "the first");
-    assert_eq!(
-        joined.message(),
-        "\n=====================\nCancelled: given up\nUnavailable: lost\nInternal: broken\n=====================\n"
-    );
 }
 
 #[test]
@@ -172,15 +164,13 @@ fn messages_are_cut_between_characters() {
             .map(|n| Err(root(Code::Internal, &format!("{padding}{n}{long}"))))
             .collect();
         let group = group(&outcomes);
-        for told in [group.summary(), group.concatenated()] {
-            let told = told.unwrap_err();
-            let len = told.message().len();
-            assert!(told.message().ends_with('…'));
-            assert!(
-                (STATUS_MESSAGE_BYTES_MAX - 1..=STATUS_MESSAGE_BYTES_MAX).contains(&len),
-                "{len}"
-            );
-        }
+        let told = group.summary().unwrap_err();
+        let len = told.message().len();
+        assert!(told.message().ends_with('…'));
+        assert!(
+            (STATUS_MESSAGE_BYTES_MAX - 1..=STATUS_MESSAGE_BYTES_MAX).contains(&len),
+            "{len}"
+        );
     }
 }
 
