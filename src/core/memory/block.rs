@@ -133,11 +133,6 @@ impl Block {
         House::of(unsafe { self.home.as_ref() }.mark())
     }
 
-    /// True while a handle to it exists.
-    pub(crate) fn is_held(&self) -> bool {
-        self.handles.load(Ordering::Relaxed) != 0
-    }
-
     /// Its first `len` bytes as others name them.
     pub(crate) fn region(&self, len: usize) -> Region {
         Region {

@@ -46,20 +46,11 @@ pub struct Pool<A: Arena = Memfd> {
     pages: Pages,
     /// The first page of each segment.
     firsts: Vec<PageIndex>,
-    /// The owner of each page; of a large block only the first page knows.
-    tenants: Vec<Tenant>,
     spans: Spans,
     /// Headers of large blocks that stand for none now.
     spare: *mut Block,
     generation: u32,
     account: Account,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Tenant {
-    Free,
-    Span(u32),
-    Large(NonNull<Block>),
 }
 
 impl<A: Arena> Pool<A> {
@@ -83,7 +74,6 @@ impl<A: Arena> Pool<A> {
             segments: Vec::new(),
             pages: Pages::new(),
             firsts: Vec::new(),
-            tenants: Vec::new(),
             spans: Spans::new(),
             spare: ptr::null_mut(),
             generation: 0,
@@ -290,26 +280,6 @@ impl<A: Arena> Pool<A> {
         count
     }
 
-    /// True if `region` is, or begins, a block as it was given out, and a handle to it still exists.
-    ///
-    /// False says that it is stale: the block went home since, and may have been given out again. A generation comes
-    /// again only after 2³² blocks were given out.
-    #[must_use]
-    pub fn is_current(&self, region: Region) -> bool {
-        let Some(block) = self.find(region) else {
-            return false;
-        };
-        let whole = block.region(0);
-        let kind = self.segments[usize::from(whole.segment)].kind();
-        region.arena == self.id.0
-            && region.kind == kind
-            && whole.segment == region.segment
-            && whole.offset == region.offset
-            && whole.generation == region.generation
-            && region.len <= block.size()
-            && block.is_held()
-    }
-
     /// The arena's number.
     #[must_use]
     pub const fn id(&self) -> ArenaId {
@@ -364,10 +334,9 @@ impl<A: Arena> Pool<A> {
         let (home, arena) = (self.owner.home(), self.id.0);
         let estate = self.owner.estate_mut();
         let len = count as usize * PAGE_BYTES;
-        let span = self.spans.open(class, place, len, |count| {
+        self.spans.open(class, place, len, |count| {
             estate.headers(home, arena, count)
         });
-        self.tenants[page as usize..(page + count) as usize].fill(Tenant::Span(span));
         Ok(self
             .spans
             .take(class)
@@ -404,7 +373,6 @@ impl<A: Arena> Pool<A> {
         let block = self.spare_header();
         // SAFETY: the header lies in the owner's estate, which outlives this call.
         unsafe { block.as_ref() }.settle(place);
-        self.tenants[place.page as usize] = Tenant::Large(block);
         block
     }
 
@@ -414,7 +382,6 @@ impl<A: Arena> Pool<A> {
             segment, offset, ..
         } = block.region(0);
         let page = self.firsts[usize::from(segment)] + (offset as usize / PAGE_BYTES) as PageIndex;
-        self.tenants[page as usize] = Tenant::Free;
         self.pages.give(page);
         block.set_next(self.spare);
         self.spare = ptr::from_ref(block).cast_mut();
@@ -442,15 +409,9 @@ impl<A: Arena> Pool<A> {
         if let Some(page) = self.pages.take(count) {
             return Ok(page);
         }
-        let Self {
-            spans,
-            pages,
-            tenants,
-            ..
-        } = self;
+        let Self { spans, pages, .. } = self;
         spans.close_idle(|page| {
-            let count = pages.give(page);
-            tenants[page as usize..(page + count) as usize].fill(Tenant::Free);
+            pages.give(page);
         });
         if let Some(page) = self.pages.take(count) {
             return Ok(page);
@@ -507,8 +468,6 @@ impl<A: Arena> Pool<A> {
             limit: self.config.bytes_max,
         })?;
         self.account.mapped += size as u64;
-        self.tenants
-            .resize(first as usize + size / PAGE_BYTES, Tenant::Free);
         self.firsts.push(first);
         let segment = Arc::new(segment);
         self.segments.push(Arc::clone(&segment));
@@ -570,25 +529,9 @@ impl<A: Arena> Pool<A> {
     fn segment_of(&self, page: PageIndex) -> usize {
         self.firsts.partition_point(|&first| first <= page) - 1
     }
-
-    /// The block in whose place `region` starts.
-    fn find(&self, region: Region) -> Option<&Block> {
-        let segment = self.segments().get(usize::from(region.segment))?;
-        if region.offset >= segment.size() as u64 {
-            return None;
-        }
-        let page =
-            self.firsts[usize::from(region.segment)] as usize + region.offset as usize / PAGE_BYTES;
-        match *self.tenants.get(page)? {
-            Tenant::Free => None,
-            Tenant::Span(span) => self.spans.find(span, region.offset),
-            // SAFETY: the header lies in the owner's estate, which `self` keeps.
-            Tenant::Large(block) => Some(unsafe { block.as_ref() }),
-        }
-    }
 }
 
-// SAFETY: not automatic because of the pointers to headers (`spare`, `tenants`). They lie in the estate of `owner`,
+// SAFETY: not automatic because of the pointer to headers (`spare`). They lie in the estate of `owner`,
 // which moves with the pool; handles elsewhere touch only their atomics. An arena is `Send`, and segments are shared.
 unsafe impl<A: Arena> Send for Pool<A> {}
 

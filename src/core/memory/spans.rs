@@ -104,7 +104,7 @@ impl Spans {
         start: Place,
         len: usize,
         headers: impl FnOnce(usize) -> NonNull<[Block]>,
-    ) -> u32 {
+    ) {
         let index = self.wake(class, headers);
         let span = &mut self.spans[index as usize];
         span.page = start.page;
@@ -132,7 +132,6 @@ impl Spans {
         }
         self.idle += 1;
         self.link(index);
-        index
     }
 
     /// Makes every idle span dormant; `release` gets the first page of each.
@@ -154,21 +153,6 @@ impl Spans {
             release(span.page);
         }
         self.idle = 0;
-    }
-
-    /// The header of the block at `offset` of span `index`, which starts at `start`; `None` between blocks.
-    pub(crate) fn find(&self, index: u32, offset: u64) -> Option<&Block> {
-        let span = self.spans.get(index as usize)?;
-        // SAFETY: headers live as long as the pool; shared references are all that is ever made to them.
-        let blocks = unsafe { span.headers.as_ref() };
-        let start = blocks.first()?.region(0).offset;
-        let size = size_of(span.class) as u64;
-        let at = offset.checked_sub(start)? / size;
-        blocks
-            .iter()
-            .take(span.count as usize)
-            .nth(usize::try_from(at).ok()?)
-            .filter(|b| b.region(0).offset == offset)
     }
 
     /// A span without pages: a dormant one of the class, or a new one.

@@ -51,7 +51,6 @@ impl Model {
             (3, len as u64, len)
         );
         assert!(buffer.as_ptr().addr().is_multiple_of(64));
-        assert!(pool.is_current(region));
         assert!(
             region.offset + region.len <= pool.segments()[usize::from(region.segment)].len() as u64
         );
@@ -319,7 +318,7 @@ fn small_blocks_find_room_in_the_last_page() {
 }
 
 #[test]
-fn a_region_is_current_until_its_block_goes_home() {
+fn a_block_that_is_given_out_again_is_of_another_generation() {
     let mut pool = pool(1 << 20, 1 << 20);
     for len in [100, 100_000] {
         let buffer = pool.buffer(len).expect("room");
@@ -328,39 +327,7 @@ fn a_region_is_current_until_its_block_goes_home() {
             .into_tensor(meta(DType::U8, &[len as u64]))
             .expect("it fits");
         assert_eq!(tensor.region(), Some(region));
-        assert!(pool.is_current(region));
-        assert!(pool.is_current(Region { len: 1, ..region }), "a prefix is");
-        for wrong in [
-            Region { arena: 4, ..region },
-            Region {
-                segment: 1,
-                ..region
-            },
-            Region {
-                generation: region.generation + 1,
-                ..region
-            },
-            Region {
-                offset: region.offset + 1,
-                ..region
-            },
-            Region {
-                offset: region.offset + 64,
-                ..region
-            },
-            Region {
-                offset: u64::MAX,
-                ..region
-            },
-            Region {
-                len: 1 << 20,
-                ..region
-            },
-        ] {
-            assert!(!pool.is_current(wrong), "{wrong:?}");
-        }
         drop(tensor);
-        assert!(!pool.is_current(region));
         pool.reclaim();
         let again = pool.buffer(len).expect("room");
         assert_eq!(again.region().offset, region.offset, "the same block");
@@ -369,7 +336,6 @@ fn a_region_is_current_until_its_block_goes_home() {
             region.generation,
             "another generation"
         );
-        assert!(!pool.is_current(region) && pool.is_current(again.region()));
     }
 }
 
