@@ -5,8 +5,10 @@
 use crate::source::{Kind, Source};
 use crate::{Violation, violation};
 
-/// Rooms on the path of every value.
-const HOT: &[&str] = &[
+/// Rooms of the floors up to 3 that no value passes.
+const ASIDE: &[&str] = &["ground", "sync", "proto", "graph", "autograd", "cluster"];
+/// Rooms of the floors up to 3 that every value passes.
+const PASSED: &[&str] = &[
     "wire",
     "rendezvous",
     "channel",
@@ -14,72 +16,11 @@ const HOT: &[&str] = &[
     "fabric",
     "trace",
     "mail",
-    "shard",
-    "testing",
 ];
-/// Rooms whose code is run millions of times a second; `memory`, `trace`, `mail` and `shard` also set things up.
-const HOTTEST: &[&str] = &["wire", "rendezvous", "channel", "fabric"];
-/// Rooms without clock, I/O and globals.
-const PURE: &[&str] = &[
-    "ground",
-    "wire",
-    "graph",
-    "autograd",
-    "cluster",
-    "rendezvous",
-    "channel",
-];
-/// Floors 0 to 3.
-const BELOW_SHARD: &[&str] = &[
-    "ground",
-    "sync",
-    "wire",
-    "proto",
-    "graph",
-    "autograd",
-    "cluster",
-    "rendezvous",
-    "channel",
-    "memory",
-    "fabric",
-    "trace",
-    "mail",
-];
-/// Floors 0 to 4.
-const BELOW_CONTROL: &[&str] = &[
-    "ground",
-    "sync",
-    "wire",
-    "proto",
-    "graph",
-    "autograd",
-    "cluster",
-    "rendezvous",
-    "channel",
-    "memory",
-    "fabric",
-    "trace",
-    "mail",
-    "shard",
-    "testing",
-];
-/// All but the command.
-const LIBRARY: &[&str] = &[
-    "ground",
-    "sync",
-    "wire",
-    "proto",
-    "graph",
-    "autograd",
-    "cluster",
-    "rendezvous",
-    "channel",
-    "memory",
-    "fabric",
-    "trace",
-    "mail",
-    "shard",
-    "testing",
+/// Rooms of floor 4 that every value passes.
+const TURNED: &[&str] = &["shard", "testing"];
+/// Rooms above floor 4, without the command.
+const ABOVE: &[&str] = &[
     "control",
     "engine",
     "kernel",
@@ -93,9 +34,30 @@ const LIBRARY: &[&str] = &[
     "lib",
 ];
 
+/// Rooms on the path of every value.
+const HOT: &[&[&str]] = &[PASSED, TURNED];
+/// Rooms whose code is run millions of times a second; `memory`, `trace`, `mail` and `shard` also set things up.
+const HOTTEST: &[&[&str]] = &[&["wire", "rendezvous", "channel", "fabric"]];
+/// Rooms without clock, I/O and globals.
+const PURE: &[&[&str]] = &[&[
+    "ground",
+    "wire",
+    "graph",
+    "autograd",
+    "cluster",
+    "rendezvous",
+    "channel",
+]];
+/// Floors 0 to 3.
+const BELOW_SHARD: &[&[&str]] = &[ASIDE, PASSED];
+/// Floors 0 to 4.
+const BELOW_CONTROL: &[&[&str]] = &[ASIDE, PASSED, TURNED];
+/// All but the command.
+const LIBRARY: &[&[&str]] = &[ASIDE, PASSED, TURNED, ABOVE];
+
 struct Ban {
     rule: &'static str,
-    rooms: &'static [&'static str],
+    rooms: &'static [&'static [&'static str]],
     words: &'static [&'static str],
     remedy: &'static str,
 }
@@ -144,16 +106,7 @@ const BANS: &[Ban] = &[
     },
     Ban {
         rule: "log",
-        rooms: &[
-            "ground",
-            "wire",
-            "rendezvous",
-            "channel",
-            "memory",
-            "fabric",
-            "trace",
-            "mail",
-        ],
+        rooms: &[&["ground"], PASSED],
         words: &["tracing ::", "log ::"],
         remedy: "count it or return it; the first to know above this floor logs",
     },
@@ -205,7 +158,8 @@ pub(crate) fn check(source: &Source) -> Vec<Violation> {
     let Some(room) = source.room() else {
         return found;
     };
-    for ban in BANS.iter().filter(|ban| ban.rooms.contains(&room)) {
+    let is_in = |rooms: &[&[&str]]| rooms.iter().any(|rooms| rooms.contains(&room));
+    for ban in BANS.iter().filter(|ban| is_in(ban.rooms)) {
         if ban.rule == "clock" && source.path == CLOCK {
             continue;
         }
