@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rendez::engine::{Config, Engine, Recv};
 use rendez::ground::{Code, DType, Key, Shape, Status, StepId, catalogue};
@@ -16,34 +16,14 @@ use rendez::mail::PendingWhat;
 use rendez::memory::Tensor;
 use rendez::shard::{Task, TaskContext, TaskEvent};
 
-const PATIENCE: Duration = Duration::from_secs(20);
-
-fn config(task: &str) -> Config {
-    let mut config = Config::new(format!("/job:{task}/task:0"));
-    config.shards = 1;
-    config.share_cores = true;
-    config.control = false;
-    config.arena.segment_bytes = 4 << 20;
-    config
-}
+use crate::support::{self, PATIENCE, config, until};
 
 fn engine(change: impl FnOnce(&mut Config)) -> Engine {
-    let mut config = config("a");
-    change(&mut config);
-    Engine::start(config).unwrap()
+    support::engine("a", change)
 }
 
 fn own_key(edge: &str) -> Key {
     Key::between("a", "a", edge).unwrap()
-}
-
-/// Waits for what other threads bring about.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        std::thread::yield_now();
-    }
 }
 
 fn poll(receive: &mut Recv) -> Poll<Result<rendez::mail::Received, Status>> {

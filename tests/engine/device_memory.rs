@@ -4,7 +4,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
 
 use rendez::engine::{Config, Engine};
 use rendez::ground::{Code, DType, Key, MemoryKind, Shape, Status, StepId, TensorMeta, catalogue};
@@ -12,7 +11,7 @@ use rendez::memory::{DeviceEvent, DeviceMemory, DevicePtr, Readiness, Tensor, Te
 use rendez::shard::{Task, TaskContext, TaskEvent};
 use rendez::trace::Path;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::support::{PATIENCE, until};
 const STEP: StepId = StepId(1);
 const PLACE: DevicePtr = DevicePtr {
     kind: MemoryKind::Cuda,
@@ -95,14 +94,6 @@ fn assert_refused(status: &Status) {
         (Code::InvalidArgument, catalogue::TENSOR_DEVICE),
         "{status}"
     );
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        std::thread::yield_now();
-    }
 }
 
 #[test]

@@ -8,28 +8,18 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rendez::control::Address;
-use rendez::engine::{CancelToken, Config, Engine, Require};
+use rendez::engine::{CancelToken, Engine, Require};
 use rendez::ground::{Code, DType, Key, Shape, Status, StepId, TensorMeta, catalogue};
 use rendez::mail::{PendingWhat, ShardStats};
 use rendez::memory::Tensor;
 use rendez::trace::Path;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::support::{PATIENCE, engine, on_the_network, until};
 const STEP: StepId = StepId(1);
 const LEN: usize = 1 << 20;
-
-fn engine(task: &str, change: impl FnOnce(&mut Config)) -> Engine {
-    let mut config = Config::new(format!("/job:{task}/task:0"));
-    config.shards = 1;
-    config.share_cores = true;
-    config.control = false;
-    config.arena.segment_bytes = 4 << 20;
-    change(&mut config);
-    Engine::start(config).unwrap()
-}
 
 fn content(seed: usize) -> Vec<u8> {
     (0..LEN)
@@ -44,15 +34,6 @@ fn copied(engine: &Engine) -> u64 {
 
 fn in_use(engine: &Engine) -> u64 {
     engine.stats().iter().map(|stats| stats.arena_in_use).sum()
-}
-
-/// Waits for what other threads bring about.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        std::thread::yield_now();
-    }
 }
 
 #[test]
@@ -328,15 +309,6 @@ fn a_peer_that_reads_in_place_has_a_copy_and_the_memory_is_released() {
     drop(received);
     until("the copy is home", || in_use(&a) == 0);
     assert_eq!(releases.count(), 1);
-}
-
-fn on_the_network(task: &str, way: Require) -> Engine {
-    engine(task, |config| {
-        (config.control, config.require) = (true, way);
-        if way == Require::Tcp {
-            config.listen = Some("127.0.0.1:0".parse().unwrap());
-        }
-    })
 }
 
 fn address_of(engine: &Engine) -> Address {

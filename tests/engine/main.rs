@@ -9,5 +9,6 @@ mod foreign_memory;
 mod ports;
 mod private_memory;
 mod settings;
+mod support;
 mod tls;
 mod unread;

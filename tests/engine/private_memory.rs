@@ -5,36 +5,17 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rendez::engine::{Config, Engine, Require};
+use rendez::engine::{Engine, Require};
 use rendez::ground::{Code, DType, Key, Status, StepId, catalogue};
 use rendez::memory::Tensor;
 use rendez::trace::Path;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::support::{PATIENCE, engine, on_the_network, until};
 const STEP: StepId = StepId(1);
 /// A quarter of a million floats, and one that begins a page more.
 const ELEMENTS: usize = (1 << 18) + 1;
-
-fn engine(task: &str, change: impl FnOnce(&mut Config)) -> Engine {
-    let mut config = Config::new(format!("/job:{task}/task:0"));
-    config.shards = 1;
-    config.share_cores = true;
-    config.control = false;
-    config.arena.segment_bytes = 4 << 20;
-    change(&mut config);
-    Engine::start(config).unwrap()
-}
-
-fn on_the_network(task: &str, way: Require) -> Engine {
-    engine(task, |config| {
-        (config.control, config.require) = (true, way);
-        if way == Require::Tcp {
-            config.listen = Some("127.0.0.1:0".parse().unwrap());
-        }
-    })
-}
 
 fn paged(engine: &Engine) -> Tensor {
     let mut builder = engine.paged_tensor(DType::F32, &[ELEMENTS as u64]).unwrap();
@@ -62,14 +43,6 @@ fn take(engine: &Engine, key: &Key) -> (Tensor, Path) {
     let received = engine.step(STEP).recv(key).deadline(PATIENCE).wait();
     let received = received.unwrap();
     (received.tensor, received.path)
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        std::thread::yield_now();
-    }
 }
 
 #[test]
