@@ -5,7 +5,6 @@
 //! for all its trainers at the same time, and no thread of its own is needed.
 
 mod current;
-mod local;
 mod progress;
 #[cfg(test)]
 mod tests;
@@ -18,7 +17,6 @@ use std::time::{Duration, Instant};
 
 pub(crate) use current::enter_nested;
 pub use current::{Entered, current_context};
-pub use local::{Handler, LocalGroup};
 
 use crate::autograd::{
     Autograd, ContextId, Effect, Envelope, Load, LocalEngine, Message, Options, PassId, WorkerId,

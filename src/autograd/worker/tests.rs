@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Handler, LocalGroup, Worker, current_context};
+use super::{Worker, current_context};
 use crate::autograd::{
     Body, ContextId, Message, MessageId, Mode, Options, PassId, Port, Session, WorkerId,
 };
@@ -10,6 +10,10 @@ use crate::tape::{Tape, Var};
 use rendez::ground::rng::Rng;
 use rendez::ground::{Shape, Status, catalogue};
 use rendez::memory::Tensor;
+
+mod local;
+
+use local::{Handler, LocalGroup};
 
 const SMART: Options = Options {
     mode: Mode::Smart,
@@ -35,14 +39,14 @@ fn nothing(_: &Worker<Tape>, _: Vec<Var>) -> Result<Vec<Var>, Status> {
     Ok(vec![])
 }
 
-fn group(count: usize) -> LocalGroup<Tape> {
+fn group(count: usize) -> LocalGroup {
     let engines = (0..count).map(|_| Tape::new().expect("memory")).collect();
-    let handlers: [(&str, Handler<Tape>); 3] = [
+    let handlers: [(&str, Handler); 3] = [
         ("scale", scale),
         ("multiply", multiply),
         ("nothing", nothing),
     ];
-    LocalGroup::new(engines, &handlers).expect("threads")
+    LocalGroup::new(engines, &handlers)
 }
 
 fn numbers(tensor: &Tensor) -> Vec<f64> {
@@ -50,7 +54,7 @@ fn numbers(tensor: &Tensor) -> Vec<f64> {
 }
 
 /// Waits until only the creator could hold it: messages are under way for a moment.
-fn all_empty(group: &LocalGroup<Tape>, count: u16) {
+fn all_empty(group: &LocalGroup, count: u16) {
     for _ in 0..2000 {
         if (0..count).all(|id| group.worker(id).load().contexts == 0) {
             break;
@@ -194,7 +198,7 @@ fn roots_are_judged_before_anything_begins() {
 
 /// A program of sums, products and calls, the same on one tape and on several workers.
 struct Program<'a> {
-    group: &'a LocalGroup<Tape>,
+    group: &'a LocalGroup,
     reference: &'a Tape,
     /// By worker: values with their copies in the reference, and leaves with theirs.
     values: Vec<Vec<(Var, Var)>>,
