@@ -86,7 +86,7 @@ impl Handed {
         let count = |kind: Path| rounds.iter().filter(|(_, path)| *path == kind).count();
         let mut counted: Vec<(usize, &'static str)> = kinds
             .iter()
-            .map(|kind| (count(*kind), plan::path_name(*kind)))
+            .map(|kind| (count(*kind), kind.name()))
             .filter(|(count, _)| *count > 0)
             .collect();
         counted.sort_unstable_by_key(|(count, _)| std::cmp::Reverse(*count));
@@ -325,10 +325,7 @@ fn write_legend(
     outcome: &Outcome,
     terminal: &mut Terminal,
 ) -> Result<(), CliError> {
-    let took = |path: Path| {
-        rows.iter()
-            .any(|(_, handed)| handed.path == plan::path_name(path))
-    };
+    let took = |path: Path| rows.iter().any(|(_, handed)| handed.path == path.name());
     let paths = [
         (
             Path::Inline,
@@ -341,7 +338,7 @@ fn write_legend(
         (Path::Copy, "copied into the consumer's memory"),
     ];
     for (path, words) in paths.into_iter().filter(|(path, _)| took(*path)) {
-        terminal.line(format_args!("{:<7}  {words}", plan::path_name(path)))?;
+        terminal.line(format_args!("{:<7}  {words}", path.name()))?;
     }
     if outcome.latencies.is_some() {
         terminal.line(format_args!(

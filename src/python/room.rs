@@ -7,7 +7,7 @@ use rendez::{DType, Engine, Path, Received, Status, TensorMeta};
 
 use super::errors::argument;
 use super::source::Source;
-use super::tensor::{dims_of, path_name};
+use super::tensor::dims_of;
 
 /// Memory to receive into.
 pub(crate) struct Into {
@@ -84,7 +84,7 @@ impl Filled {
             shape,
             self.meta.dtype.name(),
             self.len,
-            path_name(self.path),
+            self.path.name(),
             self.is_dead,
         );
         py.import("rendez._types")?.getattr("Filled")?.call1(about)

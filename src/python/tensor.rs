@@ -127,7 +127,7 @@ impl Tensor {
     /// The way it came: `local`, `inline`, `lease` (read in place) or `copy`.
     #[getter]
     fn path(&self) -> &'static str {
-        path_name(self.path)
+        self.path.name()
     }
 
     /// Where it lies: `cpu`, or `cuda:0`.
@@ -420,16 +420,6 @@ impl Tensor {
         let private = self.inner()?.map_private().ok();
         let room = private.map(|private| TensorMut::new(Room::Private(private)));
         room.map(|room| Py::new(py, room)).transpose()
-    }
-}
-
-/// A path as Python calls it.
-pub(crate) const fn path_name(path: Path) -> &'static str {
-    match path {
-        Path::Local => "local",
-        Path::Inline => "inline",
-        Path::Lease => "lease",
-        Path::Copy => "copy",
     }
 }
 

@@ -173,16 +173,6 @@ fn path_of(number: u64) -> Option<Path> {
         .find(|path| *path as u64 == number)
 }
 
-/// How a path is shown.
-pub(super) const fn path_name(path: Path) -> &'static str {
-    match path {
-        Path::Local => "local",
-        Path::Inline => "inline",
-        Path::Lease => "lease",
-        Path::Copy => "copy",
-    }
-}
-
 /// Nanoseconds on the one clock that both processes read.
 #[inline]
 pub(super) fn now_ns() -> u64 {

@@ -16,6 +16,19 @@ pub enum Path {
     Copy,
 }
 
+impl Path {
+    /// Its name, as users of the command and of Python read it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Inline => "inline",
+            Self::Lease => "lease",
+            Self::Copy => "copy",
+        }
+    }
+}
+
 /// What carries a link's frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Carrier {
