@@ -43,8 +43,6 @@ pub struct Pruned {
     pub graph: Graph,
     /// The types of what is fed, in order.
     pub feed_types: Vec<DataType>,
-    /// The types of what is fetched, in order.
-    pub fetch_types: Vec<DataType>,
 }
 
 /// Reduces `graph` to what the endpoints need. Values come and go at the device `client`, which has that number.
@@ -75,7 +73,6 @@ pub fn prune(
         client,
         convention,
         feed_types: vec![],
-        fetch_types: vec![],
         roots: vec![],
     };
     rewriter.feed(&mut graph, feeds)?;
@@ -96,7 +93,6 @@ pub fn prune(
     Ok(Pruned {
         graph: graph.retain(&keep),
         feed_types: rewriter.feed_types,
-        fetch_types: rewriter.fetch_types,
     })
 }
 
@@ -105,7 +101,6 @@ struct Rewriter<'a> {
     client: (DeviceIndex, &'a Device),
     convention: Convention,
     feed_types: Vec<DataType>,
-    fetch_types: Vec<DataType>,
     roots: Vec<NodeId>,
 }
 
@@ -171,7 +166,6 @@ impl Rewriter<'_> {
                 )));
             };
             let base = port.what.base();
-            self.fetch_types.push(base);
             let sink = self.sink(graph, fetch, fetched, index, base)?;
             self.roots.push(sink);
         }

@@ -91,7 +91,6 @@ fn only_what_is_needed_is_left() {
         (CLIENT, Some(DeviceIndex(0)))
     );
     assert_eq!(pruned.feed_types, [DataType::DtInt32]);
-    assert_eq!(pruned.fetch_types, [DataType::DtInt32]);
     assert_eq!(pruned.graph.edges(), 4);
     pruned.graph.order().expect("still in order");
 }
