@@ -126,12 +126,6 @@ impl<P, T> Node<P, T> {
     pub fn listed_references(&self) -> Vec<Listed> {
         self.references.listed()
     }
-
-    /// References that the program holds, by name.
-    #[must_use]
-    pub fn held_references(&self) -> Vec<String> {
-        self.references.held()
-    }
 }
 
 impl<P, T> Node<P, T> {
