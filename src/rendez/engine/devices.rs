@@ -26,7 +26,6 @@ use crate::memory::{
     HugePages, HugePagesReport, Keeper, Lanes, MemoryError, Pool, PoolStats, Staging, Stream,
     Tensor, TensorBytes, Times, accelerator, await_bytes, groups, release_after,
 };
-pub use copies::DeviceWay;
 use peers::DevicePeers;
 use pinning::Pinning;
 
@@ -480,10 +479,11 @@ impl EngineDevices {
         self.all().to_host(&self.inner, tensor)
     }
 
-    /// A tensor in a device's memory: itself if it lies there, else a copy. From another device it goes as
-    /// [`EngineDevices::way`] says; from the host's the device reads it where it lies if that is pinned, or may be
-    /// (`device_pinned_bytes`: tensors in memory of the engine's), and else it goes by way of chunks. The copy may be
-    /// under way when this returns: the tensor's readiness says when it is over, here and at its receivers.
+    /// A tensor in a device's memory: itself if it lies there, else a copy. From another device the copy engine takes
+    /// it, over the link between the two if one reads the other's memory in place, and else as the driver has it; from
+    /// the host's memory the device reads it where it lies if that is pinned, or may be (`device_pinned_bytes`: tensors
+    /// in memory of the engine's), and else it goes by way of chunks. The copy may be under way when this returns: the
+    /// tensor's readiness says when it is over, here and at its receivers.
     ///
     /// # Errors
     /// As [`EngineDevices::buffer`]; as [`EngineDevices::copy`] from another device.

@@ -37,7 +37,7 @@ pub use config::{
     Config, Loaded, Origin, Origins, Require, SETTINGS, Setting, Sources, Taker, VerbsSettings,
     reference_page,
 };
-pub use devices::{DeviceSettings, DeviceStats, DeviceUse, DeviceWay, EngineDevices};
+pub use devices::{DeviceSettings, DeviceStats, DeviceUse, EngineDevices};
 pub use offers::Offer;
 pub use recv::{Filled, Recv};
 pub use send::{SendAsync, Unsent};

@@ -1,10 +1,9 @@
-//! Copies from device to device: which way they go, on streams of their own, and when one is made before a value
+//! Copies from device to device: on streams of their own, and when one is made before a value
 //! leaves.
 //!
 //! Knows accelerators by their trait. A peer that cannot import a value's memory may see another of our devices, or the
 //! same one: then a copy in our arena is lent to it, and nothing goes through the host.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,57 +13,9 @@ use crate::engine::users::Users;
 use crate::engine::{Engine, Inner};
 use crate::ground::{Key, Status, catalogue, faults};
 use crate::mail::Received;
-use crate::memory::{DeviceBuffer, DevicePtr, Lane, MemoryError, Stream, Tensor, TensorBytes};
-
-/// How bytes go from one device to another.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum DeviceWay {
-    /// They lie there.
-    Here,
-    /// The device reads the other's memory in place, and its copy engine goes over the link between them.
-    Peer,
-    /// The copy engine, by way of the host where the driver has no other.
-    CopyEngine,
-}
-
-impl fmt::Display for DeviceWay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Here => "the same device: nothing is copied",
-            Self::Peer => "peer mapping: read in place over the link between the two; copies by the copy engine",
-            Self::CopyEngine => {
-                "copy engine: the devices do not reach each other's memory, and the driver takes copies its own way"
-            }
-        })
-    }
-}
+use crate::memory::{DeviceBuffer, DevicePtr, Lane, Stream, Tensor, TensorBytes};
 
 impl EngineDevices {
-    /// How bytes of device `from` get to device `to`.
-    ///
-    /// # Errors
-    /// `DEVICE_ORDINAL` if there is no such device.
-    pub fn way(&self, from: u32, to: u32) -> Result<DeviceWay, Status> {
-        let accelerator = self.all().accelerator()?;
-        let devices = accelerator.devices();
-        let (kind, count) = (accelerator.kind(), devices.len() as u32);
-        let info = |device: u32| {
-            let found = devices.get(device as usize);
-            found.ok_or(MemoryError::Ordinal {
-                kind,
-                device,
-                count,
-            })
-        };
-        let (from, to) = (info(from)?, info(to)?);
-        Ok(match () {
-            () if from.number == to.number => DeviceWay::Here,
-            () if from.readers >> to.number & 1 == 1 => DeviceWay::Peer,
-            () => DeviceWay::CopyEngine,
-        })
-    }
-
     /// A stream of a device to copy by: other libraries order their work before it.
     ///
     /// # Errors

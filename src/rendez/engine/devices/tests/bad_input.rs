@@ -17,8 +17,6 @@ fn a_device_that_is_not_there_is_refused_wherever_it_is_named() {
         ours.to_device(&value, 2).map(drop),
         ours.to_device(&here, u32::MAX).map(drop),
         ours.lane(2).map(drop),
-        ours.way(2, 0).map(drop),
-        ours.way(0, 2).map(drop),
     ];
     for status in refused {
         assert_eq!(status.unwrap_err().reason(), catalogue::DEVICE_ORDINAL);

@@ -44,15 +44,6 @@ fn bytes_go_from_device_to_device_whichever_way_there_is() {
         alone.played.can("copies", copies);
         let engine = alone_engine();
         let devices = engine.devices().unwrap();
-        let far = if peers {
-            DeviceWay::Peer
-        } else {
-            DeviceWay::CopyEngine
-        };
-        let ways = [(0, 0), (0, 1), (1, 0)].map(|(from, to)| devices.way(from, to).unwrap());
-        assert_eq!(ways, [DeviceWay::Here, far, far]);
-        let status = devices.way(0, 2).unwrap_err();
-        assert_eq!(status.reason(), catalogue::DEVICE_ORDINAL);
         for (seed, len) in [1_usize, 4096, 200_001].into_iter().enumerate() {
             let sent = host(len, seed);
             let here = devices.to_device(&sent, 0).unwrap();
