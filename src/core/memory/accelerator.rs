@@ -35,21 +35,6 @@ pub struct DeviceInfo {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct DeviceUuid(pub [u8; 16]);
 
-impl DeviceUuid {
-    /// From 32 hexadecimal digits, as [`Display`](fmt::Display) writes them.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let mut bytes = [0; 16];
-        if text.len() != 32 || !text.is_ascii() {
-            return None;
-        }
-        for (at, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
-        }
-        Some(Self(bytes))
-    }
-}
-
 impl fmt::Display for DeviceUuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -218,9 +203,6 @@ pub unsafe trait Accelerator: Debug + Send + Sync {
     /// # Errors
     /// [`MemoryError::Context`] if it is of a context that is none of this accelerator's.
     unsafe fn device_of(&self, stream: u64) -> Result<Option<u32>, MemoryError>;
-
-    /// The handle of the stream of work that names none, at which other libraries' usual streams meet.
-    fn default_stream(&self) -> u64;
 
     /// Queues a write of a word behind all that is queued. All earlier writes of the stream are visible before it.
     ///

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::AtomicU64;
@@ -89,12 +89,6 @@ impl Words {
         // SAFETY: the mapping is page-aligned, so aligned for `AtomicU64`; it holds `count` of them, initialised by the
         // kernel to zero, and lives as long as `self`; any other writer there writes atomically.
         unsafe { slice::from_raw_parts(self.base.as_ptr(), self.count) }
-    }
-
-    /// The file they lie in.
-    #[must_use]
-    pub fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
     }
 }
 

@@ -276,12 +276,6 @@ impl Recorder {
         recorder
     }
 
-    /// The file it lies in.
-    #[must_use]
-    pub fn file(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.words.file()
-    }
-
     #[inline]
     fn put(&self, at: usize, number: u64) {
         if let Some(word) = self.words.all().get(at) {

@@ -378,10 +378,6 @@ unsafe impl Accelerator for CudaDriver {
         }
     }
 
-    fn default_stream(&self) -> u64 {
-        CU_STREAM_LEGACY
-    }
-
     unsafe fn device_of(&self, stream: u64) -> Result<Option<u32>, MemoryError> {
         if stream <= CU_STREAM_PER_THREAD.max(CU_STREAM_LEGACY) {
             return Ok(None);
