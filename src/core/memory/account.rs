@@ -21,8 +21,6 @@ pub struct PoolStats {
     pub limit_bytes: u64,
     /// Segments.
     pub segments: u32,
-    /// Blocks that could not be proved quiet: given up for good, and part of those in use.
-    pub quarantined: u64,
     /// Requests refused because the arena was full.
     pub refused: u64,
     /// Which pages the newest segment got.
@@ -35,7 +33,6 @@ pub(crate) struct Account {
     pub(crate) in_use: u64,
     pub(crate) peak: u64,
     pub(crate) mapped: u64,
-    pub(crate) quarantined: u64,
     pub(crate) refused: u64,
 }
 

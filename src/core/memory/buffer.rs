@@ -84,11 +84,6 @@ impl Buffer {
     pub(crate) fn finish(self, meta: TensorMeta) -> Tensor {
         Tensor::of_block(meta, self.base, self.len, self.block)
     }
-
-    /// Gives up the block, keeping its handle out for ever.
-    pub(crate) fn forget(self) {
-        std::mem::forget(self);
-    }
 }
 
 impl Deref for Buffer {

@@ -251,13 +251,6 @@ impl<A: Arena<Segment: HostSegment>> Pool<A> {
             return Ok(self.settle_large(Place { paged, ..place }));
         }
     }
-
-    /// Gives up a buffer that cannot be proved quiet: counted, never freed, and mapped for as long as the process
-    /// lives.
-    pub fn quarantine(&mut self, buffer: Buffer) {
-        self.account.quarantined += 1;
-        buffer.forget();
-    }
 }
 
 impl<A: Arena> Pool<A> {
@@ -304,7 +297,6 @@ impl<A: Arena> Pool<A> {
             mapped_bytes: self.account.mapped,
             limit_bytes: self.config.bytes_max,
             segments: segments.len() as u32,
-            quarantined: self.account.quarantined,
             refused: self.account.refused,
             huge_pages: segments
                 .last()

@@ -218,7 +218,6 @@ impl Devices {
             mapped_bytes: 0,
             limit_bytes: self.settings.bytes_max,
             segments: 0,
-            quarantined: 0,
             refused: 0,
             huge_pages: HugePagesReport::Off,
         }

@@ -340,15 +340,6 @@ fn a_block_that_is_given_out_again_is_of_another_generation() {
 }
 
 #[test]
-fn a_quarantined_buffer_is_counted_and_never_comes_back() {
-    let mut pool = pool(1 << 20, 1 << 20);
-    let buffer = pool.buffer(64).expect("room");
-    pool.quarantine(buffer);
-    pool.reclaim();
-    assert_eq!((pool.stats().quarantined, pool.stats().blocks), (1, 1));
-}
-
-#[test]
 fn a_buffer_too_short_for_its_tensor_comes_back() {
     let mut pool = pool(1 << 20, 1 << 20);
     let buffer = pool.buffer(15).expect("room");
