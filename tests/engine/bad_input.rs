@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use rendez::engine::{Config, Engine, Recv};
+use rendez::engine::{Config, Engine, Recv, Step};
 use rendez::ground::{Code, DType, Key, Shape, Status, StepId, catalogue};
 use rendez::mail::PendingWhat;
 use rendez::memory::Tensor;
@@ -24,6 +24,12 @@ fn engine(change: impl FnOnce(&mut Config)) -> Engine {
 
 fn own_key(edge: &str) -> Key {
     Key::between("a", "a", edge).unwrap()
+}
+
+/// The bytes of the value that comes.
+fn received(step: &Step, key: &Key) -> Vec<u8> {
+    let received = step.recv(key).deadline(PATIENCE).wait().unwrap();
+    received.tensor.host().unwrap().to_vec()
 }
 
 fn poll(receive: &mut Recv) -> Poll<Result<rendez::mail::Received, Status>> {
@@ -304,17 +310,7 @@ fn parked_bytes_are_bounded_and_the_bound_is_named() {
             "another step has bytes of its own, but not another shard"
         );
         for _ in 0..4 {
-            assert_eq!(
-                step.recv(&key)
-                    .deadline(PATIENCE)
-                    .wait()
-                    .unwrap()
-                    .tensor
-                    .host()
-                    .unwrap()
-                    .len(),
-                LEN
-            );
+            assert_eq!(received(&step, &key).len(), LEN);
         }
         step.send(&key, value()).unwrap();
         assert_works(&engine);
@@ -467,16 +463,7 @@ fn a_deadline_leaves_no_waiter_and_a_late_value_stays() {
     assert_status(&status, Code::DeadlineExceeded, catalogue::DEADLINE, &[]);
     assert!(engine.pending().is_empty());
     step.send(&key, Tensor::scalar(5u8)).unwrap();
-    assert_eq!(
-        step.recv(&key)
-            .deadline(PATIENCE)
-            .wait()
-            .unwrap()
-            .tensor
-            .host()
-            .unwrap(),
-        [5]
-    );
+    assert_eq!(received(&step, &key), [5]);
 }
 
 #[test]
@@ -494,14 +481,5 @@ fn a_dropped_receive_is_cancelled() {
     drop(receive);
     until("no waiter", || engine.pending().is_empty());
     step.send(&key, Tensor::scalar(6u8)).unwrap();
-    assert_eq!(
-        step.recv(&key)
-            .deadline(PATIENCE)
-            .wait()
-            .unwrap()
-            .tensor
-            .host()
-            .unwrap(),
-        [6]
-    );
+    assert_eq!(received(&step, &key), [6]);
 }
