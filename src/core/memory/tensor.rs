@@ -114,6 +114,22 @@ impl Tensor {
         Ok(Self::of_inline(TensorMeta { dtype, shape }, bytes))
     }
 
+    /// A tensor of a copy of `bytes` on the heap, as many as `meta` takes and aligned for every element.
+    pub(crate) fn on_heap(meta: TensorMeta, bytes: &[u8]) -> Self {
+        let words = bytes.chunks(8).map(|chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_ne_bytes(word)
+        });
+        let kept = Bytes::from_owner(VectorBytes(words.collect::<Vec<_>>())).slice(..bytes.len());
+        Self {
+            meta,
+            data: kept.as_ptr(),
+            len: kept.len(),
+            kept: Kept::Foreign(Arc::new(kept)),
+        }
+    }
+
     /// A tensor over foreign memory, which is kept and not copied. Memory that is not aligned for the elements still
     /// gives its [`bytes`](Self::bytes), but no slice.
     ///

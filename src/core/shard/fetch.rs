@@ -414,7 +414,8 @@ impl Core {
             self.fetch(TransferId::from_token(token));
         }
         if let Some(ordinal) = asked {
-            self.ask(link, slot, ordinal, Nanos::NEVER);
+            // Where a receive before it has just ended, the place that it moves up to may be asked for already.
+            self.ask_once(link, slot, ordinal);
         }
         self.hand_over_in_order(link, slot, matched);
     }

@@ -5,9 +5,9 @@
 
 use super::core::Core;
 use super::ids::LinkId;
-use super::transfers::Unopened;
+use super::transfers::{TransferId, Unopened};
 use crate::channel::{Demand, Rule, Violation};
-use crate::ground::{Incarnation, faults};
+use crate::ground::{Incarnation, Status, faults};
 use crate::memory::MemoryError;
 use crate::wire::Ticket;
 
@@ -88,15 +88,40 @@ impl Core {
             Unopened::Later => self.next_timer = self.next_timer.min(self.transfers.next_try()),
             Unopened::Requeued => drop(entry.channel.settle(ticket)),
             Unopened::Unfit(why) => {
-                entry.channel.settle(ticket);
-                self.fail_step(
-                    demand.point.step,
-                    &faults::landing_unfit(bytes, &why.into()),
-                );
+                self.take_nothing(link, ticket, &faults::landing_unfit(bytes, &why.into()));
             }
             Unopened::Refused => {
-                self.fail_step(demand.point.step, &faults::landing_unopened(bytes));
+                self.next_timer = self.next_timer.min(self.transfers.next_try());
+                self.take_nothing(link, ticket, &faults::landing_unopened(bytes));
             }
+        }
+    }
+
+    /// An offer that was accepted cannot be brought here: the receive that waits for it hears why, its sender may let
+    /// go of it, and what comes next is for the others. Where that receive has left, nothing may be lost unheard: the
+    /// step ends.
+    #[cold]
+    fn take_nothing(&mut self, link: LinkId, ticket: Ticket, why: &Status) {
+        let entry = self.links.at(link);
+        let Some(demand) = entry.and_then(|entry| entry.channel.demand_at(ticket).copied()) else {
+            return;
+        };
+        let slot = Self::slot_of(demand.key, demand.point);
+        let mut is_awaited = false;
+        self.table.waiting_at(slot, |_, _, ordinal| {
+            is_awaited |= ordinal == demand.ordinal
+        });
+        if !is_awaited {
+            return self.fail_step(slot.step, why);
+        }
+        // The peer lets go of it at once or, where it has heard of the demand, with the answer: see `heard_end`.
+        self.links[link].channel.cancel(ticket);
+        self.links.touch(link);
+        self.stats.dropped += 1;
+        self.fail_waiters_of(slot, demand.ordinal..=demand.ordinal, why);
+        // At once: the receive behind has moved up to its place.
+        if let Some(accepted) = demand.offer {
+            self.withdraw(link, slot, TransferId::from_token(demand.tag), &accepted);
         }
     }
 

@@ -155,20 +155,16 @@ impl Core {
     /// A value that lies in a block.
     #[inline(never)]
     fn heard_long(&mut self, link: LinkId, push: PushHeard<'_>) {
-        match self.pool.tensor_of(push.meta, push.data) {
-            Ok(tensor) => {
-                let received = Received {
-                    tensor,
-                    is_dead: push.is_dead,
-                    path: Path::Inline,
-                };
-                self.heard_whole(link, &push, received);
-            }
-            Err(error) => {
-                let slot = Self::slot_of(push.key, push.point);
-                self.no_room(link, slot, push.lines, &error.into());
-            }
-        }
+        // Where the arena is full it lies on the heap: it is short, and the peer's credit bounds how many are parked.
+        // What a program says about its large tensors still arrives.
+        let tensor = (self.pool.tensor_of(push.meta, push.data))
+            .unwrap_or_else(|_| Tensor::on_heap(push.meta, push.data));
+        let received = Received {
+            tensor,
+            is_dead: push.is_dead,
+            path: Path::Inline,
+        };
+        self.heard_whole(link, &push, received);
     }
 
     #[inline(always)]

@@ -207,14 +207,6 @@ impl Core {
         self.next_timer = self.next_timer.min(time);
     }
 
-    /// There is no memory for a value that came: its waiter is told; the peer is not at fault.
-    #[cold]
-    pub(super) fn no_room(&mut self, link: LinkId, slot: Slot, lines: u32, status: &Status) {
-        self.return_lines(link, lines);
-        self.stats.dropped += 1;
-        self.fail_step(slot.step, status);
-    }
-
     /// A step ends by a failure of this shard.
     pub(crate) fn fail_step(&mut self, step: StepId, status: &Status) {
         self.observer.step_ended(step, status);

@@ -408,12 +408,12 @@ impl Transfers {
             return Unopened::Bare;
         }
         let since = self.barred.map_or(now, |barred| barred.since);
-        if now - since >= patience_ns {
-            self.barred = None;
-            return Unopened::Refused;
-        }
         let until = now + limits::OPEN_AGAIN_NS;
         self.barred = Some(Barred { since, until });
+        // So for all that wait: none of them is tried for as long once more.
+        if now - since >= patience_ns {
+            return Unopened::Refused;
+        }
         self.renewals.push_back((link, ticket));
         Unopened::Later
     }

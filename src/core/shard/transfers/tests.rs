@@ -376,12 +376,14 @@ fn a_fabric_that_refuses_is_tried_again_for_a_while() {
         refuse(&mut transfers, &of_offer, NOW + patience),
         Unopened::Refused
     );
-    assert_eq!(transfers.next_try(), Nanos::NEVER);
+    // Others have waited for as long: none of them gets that time once more.
+    let late = NOW + patience + limits::OPEN_AGAIN_NS;
+    assert_eq!(transfers.next_try(), late);
+    assert_eq!(refuse(&mut transfers, &of_offer, late), Unopened::Refused);
     // With nothing left to open it is not tried again.
-    assert_eq!(refuse(&mut transfers, &of_offer, NOW), Unopened::Later);
     transfers.end(id);
     assert!(opened(&mut transfers, true, &[]).is_empty());
-    assert!(!transfers.try_again(soon));
+    assert!(!transfers.try_again(late + limits::OPEN_AGAIN_NS));
     assert_eq!(transfers.next_try(), Nanos::NEVER);
     // Nor once one was opened.
     assert_eq!(refuse(&mut transfers, &of_offer, NOW), Unopened::Later);

@@ -143,20 +143,51 @@ fn the_requests_of_one_peer_leave_room_for_those_of_others() {
     }
 }
 
-/// The arena is full of what is held here: who waits for a peer's value hears that, and not that it could never fit.
+/// The arena is full of what is held here: who waits for a peer's value hears that, and not that it could never fit. It
+/// costs that receive alone: what lies on its key behind it, what is short enough for a frame, and what is larger when
+/// there is room again, all of it in the same step, arrives.
 #[test]
-fn a_landing_that_finds_the_arena_full_says_so() {
+fn a_landing_that_finds_the_arena_full_costs_its_receive_alone() {
     let mut pair = Pair::new(Settings::default());
     let pool = &mut pair.solos[1].core_mut().pool;
     let mut held = Vec::new();
-    while let Ok(buffer) = pool.buffer(1 << 14) {
-        held.push(buffer);
+    for size in [1 << 14, 64] {
+        while let Ok(buffer) = pool.buffer(size) {
+            held.push(buffer);
+        }
     }
     let key = Key::between("a", "b", "large").unwrap();
-    let waiting = pair.solos[1].recv(STEP, &key, Nanos::NEVER);
-    pair.send(0, &key, 8_000);
+    let other = Key::between("b", "a", "back").unwrap();
+    let waiting = [(); 3].map(|()| pair.solos[1].recv(STEP, &key, Nanos::NEVER));
+    for len in [8_000, 100, 8_001] {
+        pair.send(0, &key, len);
+    }
+    let back = pair.solos[0].recv(STEP, &other, Nanos::NEVER);
+    pair.send(1, &other, 8_000);
     pair.settle();
-    let status = waiting.take().expect("it hears").unwrap_err();
-    assert_eq!(status.reason(), "ARENA_FULL", "{status}");
-    assert!(status.message().contains("longest free"), "{status}");
+    let [first, second, third] = waiting;
+    for waiting in [first, third] {
+        let status = waiting.take().expect("it hears").unwrap_err();
+        assert_eq!(status.reason(), "ARENA_FULL", "{status}");
+        assert!(status.message().contains("longest free"), "{status}");
+    }
+    let size = |waiting: &crate::testing::solo::Waiting| {
+        let outcome = waiting.take().expect("it hears");
+        outcome.unwrap().tensor.host().unwrap().len()
+    };
+    assert_eq!((size(&second), size(&back)), (100, 8_000));
+    drop(held);
+    let again = pair.solos[1].recv(STEP, &key, Nanos::NEVER);
+    pair.send(0, &key, 8_002);
+    pair.settle();
+    assert_eq!(size(&again), 8_002);
+    // Nothing of those that were lost is kept for them.
+    for solo in &mut pair.solos {
+        let held = solo.holdings();
+        assert_eq!(
+            (held.owed[..2].to_vec(), held.incoming),
+            (vec![0, 0], 0),
+            "{held:?}"
+        );
+    }
 }
