@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
 
+use rendez::ground::Status;
 use rendez::memory::Tensor;
 use smallvec::SmallVec;
 
@@ -36,8 +37,8 @@ pub struct Parts {
     pub tensors: Vec<Tensor>,
     /// How many tensors follow, where a head was read and they have not come yet; of each, whether it is large.
     pub(crate) awaited: Vec<bool>,
-    /// One of its tensors could not come, and lies here as nothing: no value is to be read of it.
-    pub(crate) lacks_tensor: bool,
+    /// Why one of its tensors could not come, and lies here as nothing: no value is to be read of it.
+    pub(crate) lacking: Option<Status>,
 }
 
 impl From<Parts> for Payload {
@@ -68,7 +69,7 @@ impl DerefMut for Payload {
     }
 }
 
-/// What is said of a message whose tensor could not come.
+/// What is said of a message whose tensor of a device could not come.
 pub(crate) const OUT_OF_REACH: &str =
     "a tensor of it in a device's memory could not go in its turn, or cannot be read here";
 

@@ -28,7 +28,7 @@ use crate::id::{CallId, RRefId, WorkerId};
 use crate::locks::{lock, read};
 use crate::message::Outcome;
 use crate::node::{Ending, Node, Output};
-use crate::payload::{OUT_OF_REACH, Payload};
+use crate::payload::Payload;
 
 /// After how long a worker that cannot be heard is listened to again.
 const LISTEN_AGAIN: Duration = Duration::from_millis(200);
@@ -303,13 +303,14 @@ impl Desk {
         };
         // No value: whatever looks at the end of the call sees a failure.
         if let Ending::Answered(Outcome::Value { payload, .. }) = &ending
-            && payload.lacks_tensor
+            && let Some(why) = &payload.lacking
         {
             let message = format!(
-                "the result at '{}': {OUT_OF_REACH}",
-                self.shared.name_of(at)
+                "the result at '{}': {}",
+                self.shared.name_of(at),
+                why.message()
             );
-            ending = Ending::Unsent(Status::of(catalogue::TENSOR_DEVICE, message));
+            ending = Ending::Unsent(Status::new(why.code(), why.reason(), message));
         }
         let Token {
             ticket,

@@ -17,7 +17,7 @@ use rendez::shard::{PreparedKey, TaskContext};
 use crate::codec::{decode, may_have_tensors};
 use crate::id::WorkerId;
 use crate::message::{Body, Call, Message, Outcome};
-use crate::payload::Payload;
+use crate::payload::{OUT_OF_REACH, Payload};
 
 /// Kinds of keys: of heads, small tensors and large ones.
 const KINDS: [&str; 3] = ["heads", "small", "large"];
@@ -31,6 +31,13 @@ const AWAITED_MAX: usize = 1 << 18;
 
 /// Receives that wait for tensors of a worker at once, of each size: fewer than the engine lets wait at a key.
 const POSTED_MAX: usize = 1024;
+
+/// Why the engine ends the receive of one tensor alone, where it has no room for it.
+const NO_ROOM_HERE: [&str; 3] = [
+    catalogue::ARENA_FULL,
+    catalogue::ARENA_UNFIT,
+    catalogue::LANDING_UNOPENED,
+];
 
 /// A token that stands for a tensor of a partial message, and not for a head.
 const OF_TENSOR: u64 = 1 << 63;
@@ -69,7 +76,7 @@ struct Partial {
     tensors: Vec<Option<Tensor>>,
     left: usize,
     /// One of them cannot come: something dead came in its place, or it cannot be read here.
-    lacks_tensor: bool,
+    lacking: Option<Status>,
 }
 
 /// A message that was given up, of whose tensors some are still waited for: a receive in a shard cannot be taken back.
@@ -349,7 +356,7 @@ impl Lanes {
                 message,
                 tensors,
                 left,
-                lacks_tensor: false,
+                lacking: None,
             },
         );
         self.post(at, context);
@@ -454,11 +461,16 @@ impl Lanes {
         context: &mut TaskContext<'_>,
     ) -> Brought {
         let (serial, index) = parts_of(token);
-        let (tensor, is_dead) = match outcome {
-            Ok(received) => (received.tensor, received.is_dead),
+        let out_of_reach = || Some(Status::of(catalogue::TENSOR_DEVICE, OUT_OF_REACH));
+        let (tensor, lacking) = match outcome {
+            Ok(received) if received.is_dead => (received.tensor, out_of_reach()),
+            Ok(received) => (received.tensor, None),
             // It was sent, and cannot be read here. Its place is gone with it: those that follow are for the others.
             Err(status) if status.reason() == catalogue::TENSOR_DEVICE => {
-                (Tensor::scalar(0_u8), true)
+                (Tensor::scalar(0_u8), out_of_reach())
+            }
+            Err(status) if NO_ROOM_HERE.contains(&status.reason()) => {
+                (Tensor::scalar(0_u8), Some(status))
             }
             // Without it those that follow would be taken for it.
             Err(status) => {
@@ -477,7 +489,7 @@ impl Lanes {
             self.orphan_ended(serial, index, context);
             return Brought::Nothing;
         };
-        partial.lacks_tensor |= is_dead;
+        partial.lacking = partial.lacking.take().or(lacking);
         partial.tensors[index] = Some(tensor);
         partial.left -= 1;
         let lane = &mut self.lanes[partial.lane];
@@ -495,7 +507,7 @@ impl Lanes {
         if let Some(payload) = payload_mut(&mut partial.message) {
             payload.tensors = partial.tensors.into_iter().flatten().collect();
             payload.awaited.clear();
-            payload.lacks_tensor = partial.lacks_tensor;
+            payload.lacking = partial.lacking;
         }
         self.whole = Some(at);
         Brought::Message(self.lanes[at].worker, partial.message)

@@ -22,6 +22,7 @@ mod observers;
 mod panics;
 mod references;
 mod reporting;
+mod room;
 mod rules;
 mod shutdown;
 mod spans;

@@ -14,7 +14,7 @@ use crate::header::Header;
 use crate::id::{CallId, RRefId, WorkerId};
 use crate::locks::lock;
 use crate::message::{Fault, FaultKind, Outcome, Reference, Target};
-use crate::payload::{OUT_OF_REACH, Payload};
+use crate::payload::Payload;
 use crate::spans::ServedSpan;
 use crate::value::Packer;
 
@@ -116,8 +116,8 @@ impl Desk {
             header: None,
             spans: None,
         };
-        if payload.lacks_tensor {
-            let fault = Fault::new(FaultKind::Arguments, OUT_OF_REACH);
+        if let Some(why) = &payload.lacking {
+            let fault = Fault::new(FaultKind::Arguments, why.message());
             return self.done(done(Err(fault)), now);
         }
         let Some(entry) = self.shared.functions.find(&function) else {

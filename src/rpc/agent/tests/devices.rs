@@ -253,6 +253,7 @@ fn a_tensor_that_was_sent_and_cannot_be_read_where_it_lies_costs_its_message_alo
         let mut lanes = Lanes::new(task, "rpc", step);
         lanes.open(WorkerId(1), other, context).expect("keys");
         let unread = || Err(Status::of(catalogue::TENSOR_DEVICE, "it cannot be mapped"));
+        let full = || Err(Status::of(catalogue::ARENA_FULL, "no room for 5 bytes"));
         let first = answer(vec![on_host(3), on_host(4), on_host(1 << 17)]);
         let second = answer(vec![on_host(5)]);
         for message in [&first, &second, &second] {
@@ -270,7 +271,7 @@ fn a_tensor_that_was_sent_and_cannot_be_read_where_it_lies_costs_its_message_alo
                     Body::Reply {
                         outcome: Outcome::Value { payload, .. },
                         ..
-                    } => Some((payload.lacks_tensor, payload.tensors.len())),
+                    } => Some((payload.lacking.clone(), payload.tensors.len())),
                     other => panic!("{other:?}"),
                 },
                 other => panic!("{other:?}"),
@@ -279,11 +280,20 @@ fn a_tensor_that_was_sent_and_cannot_be_read_where_it_lies_costs_its_message_alo
         assert_eq!(brings(0, 0, unread()), None);
         assert_eq!(brings(0, 1, alive(on_host(4))), None);
         // Those behind it on its key are of the next messages.
-        assert_eq!(brings(1, 0, alive(on_host(5))), Some((false, 1)));
-        assert_eq!(brings(0, 2, unread()), Some((true, 3)));
+        assert_eq!(brings(1, 0, alive(on_host(5))), Some((None, 1)));
+        let (why, tensors) = brings(0, 2, full()).expect("it is whole");
+        let why = why.expect("the first that lacked");
+        assert_eq!((why.reason(), tensors), (catalogue::TENSOR_DEVICE, 3));
+        // Nor does one for which there is no room here cost more, and its message says why.
+        let (why, tensors) = brings(2, 0, full()).expect("it is whole");
+        assert_eq!((why, tensors), (full().err(), 1));
+        let head = encode(&second);
+        let shape = Shape::from([head.len() as u64]);
+        let head = Tensor::from_vec(head, shape).expect("a head");
+        lanes.brought(0, alive(head), context);
         // One that is not waited for any more matters to nothing.
         lanes.forget(WorkerId(1));
-        let late = lanes.brought(token_of(2, 0), unread(), context);
+        let late = lanes.brought(token_of(3, 0), unread(), context);
         assert!(matches!(late, Brought::Nothing), "{late:?}");
     });
 }

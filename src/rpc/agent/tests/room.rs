@@ -1,0 +1,91 @@
+//! What finds no room at its receiver costs its call, and nothing else.
+
+use super::*;
+
+/// Bytes that no worker's arena holds.
+const LARGE: u64 = 32 << 20;
+
+fn tensor(bytes: u64) -> Tensor {
+    Tensor::from_vec(vec![7_u8; bytes as usize], Shape::from([bytes])).expect("a tensor")
+}
+
+fn agents(test: &str, is_tcp: bool) -> Vec<Agent> {
+    let kept = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let keep = move |tensor: Tensor| {
+        let mut kept = kept.lock().expect("no panic");
+        kept.push(tensor);
+        kept.len() as u64
+    };
+    let functions = Functions::new()
+        .add("size", |tensor: Tensor| tensor.size() as u64)
+        .add("made", tensor)
+        .add("keep", keep);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("group");
+    let join = &|at: usize| {
+        let task = format!("/job:{test}_{}/task:{at}", std::process::id());
+        let engine = engine_with(&task, |config| {
+            (config.arena.segment_bytes, config.arena.bytes_max) = (1 << 20, 2 << 20);
+            config.listen = Some("127.0.0.1:0".parse().expect("an address"));
+            if is_tcp {
+                (config.insecure, config.require) = (true, rendez::engine::Require::Tcp);
+            }
+        });
+        let options = Options::through_file(&path, Some(3)).functions(functions.clone());
+        Agent::init(&engine, &format!("w{at}"), options).expect("an agent")
+    };
+    std::thread::scope(|scope| {
+        let threads = [0, 1, 2].map(|at| scope.spawn(move || join(at)));
+        threads
+            .map(|thread| thread.join().expect("no panic"))
+            .into()
+    })
+}
+
+/// Each calls each.
+fn are_well(agents: &[Agent]) {
+    for from in 0..3 {
+        for to in (0..3).filter(|&to| to != from) {
+            let there = format!("w{to}");
+            let size: u64 = agents[from]
+                .rpc_sync(&there, "size", (tensor(900),))
+                .expect("a size");
+            assert_eq!(size, 900, "{from} to {to}");
+        }
+    }
+}
+
+#[test]
+fn a_tensor_that_never_fits_costs_its_call_alone() {
+    let agents = agents("unfit", true);
+    let argument = agents[0].rpc_sync::<u64>("w1", "size", (tensor(LARGE),));
+    let error = argument.expect_err("there is no room");
+    assert_eq!(error.reason(), catalogue::RPC_ARGUMENTS, "{error}");
+    assert!(error.to_string().contains("no room"), "{error}");
+    are_well(&agents);
+    let result = agents[2].rpc_sync::<Tensor>("w0", "made", (LARGE,));
+    let error = result.expect_err("there is no room");
+    assert_eq!(error.reason(), catalogue::ARENA_UNFIT, "{error}");
+    are_well(&agents);
+    assert!(shut_down(agents).iter().all(Result::is_ok));
+}
+
+/// Of what lies in an arena nothing is let go: calls, whose heads are short, and short tensors go on.
+#[test]
+fn a_full_arena_stops_no_calls() {
+    for is_tcp in [false, true] {
+        let agents = agents(&format!("full_{is_tcp}"), is_tcp);
+        // Small ones lie in blocks, too, until there is none.
+        for _ in 0..3_000 {
+            let kept: Result<u64, _> = agents[0].rpc_sync("w1", "keep", (tensor(1000),));
+            kept.expect("it is kept");
+        }
+        if is_tcp {
+            let larger = agents[0].rpc_sync::<u64>("w1", "size", (tensor(100_000),));
+            let error = larger.expect_err("there is no room");
+            assert!(error.to_string().contains("no room"), "{error}");
+        }
+        are_well(&agents);
+        assert!(shut_down(agents).iter().all(Result::is_ok));
+    }
+}
