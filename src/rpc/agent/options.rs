@@ -214,7 +214,8 @@ impl Options {
         self
     }
 
-    /// This rides along with calls.
+    /// This rides along with calls. One observer at most may have a header for a leg: autograd has one of its own for
+    /// those in a context.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observers.push(observer);

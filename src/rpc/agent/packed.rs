@@ -70,10 +70,14 @@ impl Shared {
         let mut header = None;
         for observer in observers {
             // Dropped by an observer that refuses, it tells those before that it does not leave.
-            let bytes = observer.sent(leg, &packer.tensors)?;
-            header = bytes
-                .map(|bytes| Header::leaving(bytes, leg, observers))
-                .or(header);
+            let Some(bytes) = observer.sent(leg, &packer.tensors)? else {
+                continue;
+            };
+            if header.is_some() {
+                let message = "two observers have a header for it, and it carries one";
+                return Err(ValueError::new(message));
+            }
+            header = Some(Header::leaving(bytes, leg, observers));
         }
         Ok(header)
     }

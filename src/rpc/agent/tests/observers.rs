@@ -111,3 +111,27 @@ fn observers_leave_what_panics() {
         assert!(count("enter") > 0, "{seen:?}");
     }
 }
+
+/// One of the two headers would not travel, though the leg does.
+#[test]
+fn a_leg_for_which_two_observers_have_a_header_does_not_go() {
+    let engines = engines(2, "two_headers");
+    let functions = Functions::new().add("number", |number: u32| number);
+    let agents = start(&engines, |at, options| {
+        let options = options.functions(functions.clone());
+        match at {
+            0 => options
+                .observer(Arc::<Scribe>::default())
+                .observer(Arc::<Scribe>::default()),
+            _ => options,
+        }
+    });
+    let outcome = agents[0].rpc_sync::<u32>("w1", "number", (1_u32,));
+    let error = outcome.unwrap_err();
+    assert_eq!(error.reason(), catalogue::RPC_ARGUMENTS, "{error}");
+    assert!(error.to_string().contains("two observers"), "{error}");
+    let back: u32 = agents[1]
+        .rpc_sync("w1", "number", (2_u32,))
+        .expect("a number");
+    assert_eq!(back, 2);
+}
