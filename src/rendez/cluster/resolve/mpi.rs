@@ -88,7 +88,7 @@ fn root(
         let note = format!("rank 0 is on MASTER_ADDR {host}");
         return Ok((HostPort::new(host, port)?, Some(note)));
     }
-    if local_size == Some(ranks.size) {
+    if local_size == Some(ranks.size) || ranks.size == 1 {
         let note = "all ranks are on this machine".to_owned();
         return Ok((HostPort::new("127.0.0.1", port)?, Some(note)));
     }

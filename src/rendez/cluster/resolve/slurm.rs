@@ -120,8 +120,8 @@ fn in_turn(counts: &[u32]) -> Vec<Place> {
     (0..rounds).flat_map(round).collect()
 }
 
-/// Refuses places of which Slurm says that `rank` is elsewhere. Rank 0 has the same place however ranks are dealt out: it
-/// would take the others' places for known, while they waited for it to tell them.
+/// Refuses places of which Slurm says that `rank` is elsewhere. Rank 0 has the same place however ranks are dealt out:
+/// it would take the others' places for known, while they waited for it to tell them.
 fn agree(
     places: &[Place],
     rank: u32,
@@ -141,8 +141,8 @@ fn agree(
         return Ok(());
     };
     let why = format!(
-        "rank {rank} would have {ours} there, as ranks are dealt out in blocks unless SLURM_DISTRIBUTION says otherwise: \
-         set that as it was given to srun, or RENDEZ_ROOT=host:port, the same for all ranks"
+        "rank {rank} would have {ours} there, as ranks are dealt out in blocks unless SLURM_DISTRIBUTION says \
+         otherwise: set that as it was given to srun, or RENDEZ_ROOT=host:port, the same for all ranks"
     );
     Err(wrong(name, &said.to_string(), &why))
 }

@@ -140,6 +140,10 @@ fn hydra_tells_ranks_too() {
         ("MPI_LOCALNRANKS", "2"),
     ];
     assert_eq!(root(&resolve(&surroundings(&pairs)).unwrap()).1, 1);
+    // One rank of one is here, wherever that is.
+    let alone = [("PMI_RANK", "0"), ("PMI_SIZE", "1")];
+    let resolved = resolve(&surroundings(&alone)).unwrap();
+    assert_eq!(root(&resolved), ("127.0.0.1:29700".into(), 0, 1));
 }
 
 #[test]
