@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 count="${1:-64}"
 shift || true
-rendez="${RENDEZ:-target/release/rendez}"
+rendez="${RENDEZ:-${CARGO_TARGET_DIR:-target}/release/rendez}"
 base="${BASE:-21000}"
 [ -x "$rendez" ] || { echo "mesh: no $rendez: run 'cargo build --release' first" >&2; exit 1; }
 

@@ -35,7 +35,7 @@ detection_ms="${DETECTION:-300}"
 nemesis="${NEMESIS:-}"
 if [ -z "$nemesis" ]; then
     cargo build --release --locked --quiet -p rendez-nemesis
-    nemesis="$PWD/target/release/rendez-nemesis"
+    nemesis="${CARGO_TARGET_DIR:-$PWD/target}/release/rendez-nemesis"
 fi
 
 id="nm$$"

@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 rendez="${RENDEZ:-}"
 if [ -z "$rendez" ]; then
     cargo build --release --locked --quiet
-    rendez="$PWD/target/release/rendez"
+    rendez="${CARGO_TARGET_DIR:-$PWD/target}/release/rendez"
 fi
 
 id="rz$$"

@@ -97,6 +97,12 @@ bounded() {
     local minutes status=0
     minutes="$(describe "$1" | sed 's/.*(\([0-9]*\) min.*/\1/')"
     minutes=$((minutes * patience > 30 ? minutes * patience : 30))
+    # What it was told to do for longer than usual takes that much more.
+    case "$1" in
+        nemesis) minutes=$((minutes + nemesis_seconds / 60)) ;;
+        seeds | calls | passes) minutes=$((minutes * (1 + seeds / 100000))) ;;
+        fuzz) minutes=$((minutes * (1 + fuzz_seconds / 120))) ;;
+    esac
     timeout --kill-after=60 $((minutes * 60)) bash -euo pipefail -c 'run "$1"' run "$1" &
     child=$!
     wait "$child" || status=$?

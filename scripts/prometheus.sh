@@ -39,7 +39,7 @@ if [ -n "$missing" ]; then
 fi
 if [ -z "${RENDEZ:-}" ]; then
     cargo build --locked --quiet
-    RENDEZ="$PWD/target/debug/rendez"
+    RENDEZ="${CARGO_TARGET_DIR:-$PWD/target}/debug/rendez"
 fi
 
 work="$(mktemp -d)"

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 cargo build --release --locked --quiet
-rendez=target/release/rendez
+rendez="${CARGO_TARGET_DIR:-target}/release/rendez"
 
 say() { printf '\n== %s\n' "$*"; }
 

@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 peers="${1:-64}"
 scrapes="${2:-200}"
-rendez="${RENDEZ:-target/release/rendez}"
+rendez="${RENDEZ:-${CARGO_TARGET_DIR:-target}/release/rendez}"
 base="${BASE:-22000}"
 [ -x "$rendez" ] || { echo "scrape: no $rendez: run 'cargo build --release' first" >&2; exit 1; }
 command -v curl >/dev/null || { echo "scrape: no curl: apt-get install curl" >&2; exit 1; }

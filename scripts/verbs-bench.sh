@@ -20,7 +20,7 @@ done
 for tool in ib_write_lat ib_write_bw; do
     command -v "$tool" >/dev/null || missing "there is no $tool: install the package perftest"
 done
-rendez="${RENDEZ:-target/release/rendez}"
+rendez="${RENDEZ:-${CARGO_TARGET_DIR:-target}/release/rendez}"
 [ -x "$rendez" ] || missing "there is no $rendez: cargo build --release"
 
 each="${SECONDS_EACH:-3}"

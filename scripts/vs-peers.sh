@@ -269,7 +269,7 @@ if [ -n "${UCX_SOURCE:-}" ]; then
     ucx_at+=("$newer")
 fi
 for at in "${ucx_at[@]}"; do ucx_version+=("$(version_of "$at")"); done
-rendez="${RENDEZ:-target/release/rendez}"
+rendez="${RENDEZ:-${CARGO_TARGET_DIR:-target}/release/rendez}"
 if [ -z "${RENDEZ:-}" ]; then
     say "building rendez, some minutes the first time"
     cargo build --release --locked --quiet

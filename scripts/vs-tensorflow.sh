@@ -16,7 +16,7 @@ if ! "$venv/bin/python" -c 'import tensorflow' 2>/dev/null; then
 fi
 if [ -z "${RENDEZ:-}" ]; then
     cargo build --release --locked --quiet
-    RENDEZ="$PWD/target/release/rendez"
+    RENDEZ="${CARGO_TARGET_DIR:-$PWD/target}/release/rendez"
 fi
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT

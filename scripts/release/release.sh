@@ -64,7 +64,12 @@ missing() {
     local tool
     case "$1" in
         gnu)
-            [ -n "${RENDEZ:-}" ] || command -v cargo >/dev/null || echo "cargo (https://rustup.rs)"
+            if [ -z "${RENDEZ:-}" ]; then
+                command -v cargo >/dev/null || echo "cargo (https://rustup.rs)"
+                # glommio's build compiles bundled C and asks git for it.
+                command -v cc >/dev/null || echo "cc (apt-get install gcc libc6-dev)"
+                command -v git >/dev/null || echo "git (apt-get install git)"
+            fi
             for tool in strip readelf; do command -v "$tool" >/dev/null || echo "$tool (apt-get install binutils)"; done
             ;;
         musl)
