@@ -122,11 +122,16 @@ fn quotient_gradient(at: &mut Back<'_>) -> Flows {
 /// `f` of each pair, which must not be divided by zero if they are integers.
 fn quotients<T: Number>(f: impl Fn(T, T) -> T + Copy + Send + Sync + 'static) -> Made {
     made(broadcast_cost(4 * LIGHT), move |call| {
-        if T::IS_INTEGER {
+        if T::IS_INTEGER && has_elements(call)? {
             refuse_divisors(call, T::default())?;
         }
         zip(call, f)
     })
+}
+
+/// Whether anything is computed: where the first input has no elements, none is paired with those of the second.
+fn has_elements(call: &Call<'_>) -> Result<bool, Fault> {
+    Ok(call.tensor(0)?.shape().elements() > 0)
 }
 
 /// Refuses a second input that holds `zero`. Not inlined: it is compiled once for each type, not for each operation.
@@ -171,6 +176,7 @@ fn powers<T: Number>() -> Made {
     made(broadcast_cost(DEEP), |call| {
         let zero = T::default();
         if T::IS_INTEGER
+            && has_elements(call)?
             && call
                 .tensor(1)?
                 .as_slice::<T>()?

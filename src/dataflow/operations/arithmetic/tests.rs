@@ -84,6 +84,12 @@ fn what_has_no_result_is_refused_with_the_node() {
         text.starts_with("Integers to negative integer powers are not allowed"),
         "{text}"
     );
+    // Of no elements none is divided.
+    let none = tensor::<i32>(&[0], &[]);
+    for (op, other) in [("FloorDiv", 0), ("Mod", 0), ("Pow", -1)] {
+        let both = [none.clone(), tensor(&[], &[other])];
+        assert!(one::<i32>(op, &both).1.is_empty(), "{op}");
+    }
     let text = refusal("AddV2", &[left.clone(), tensor(&[3], &[1i32, 2, 3])]);
     assert!(
         text.starts_with("Incompatible shapes: [2] vs. [3]; {{node n}}"),
