@@ -52,10 +52,16 @@ const _: () = assert!(
     "lengths and offsets are 64 bits and are kept as usize"
 );
 
-/// What keeps the bytes alive.
+/// What keeps the bytes alive: the handle alone, which is moved, copied and dropped without more, or what it holds.
 #[derive(Clone)]
 enum Kept {
     Inline(Inline),
+    Held(Held),
+}
+
+/// What a handle holds.
+#[derive(Clone)]
+enum Held {
     Block(Handle<Block>),
     Foreign(Arc<dyn Foreign>),
     Leased(Handle<Lease>),
@@ -126,7 +132,7 @@ impl Tensor {
             meta,
             data: kept.as_ptr(),
             len: kept.len(),
-            kept: Kept::Foreign(Arc::new(kept)),
+            kept: Kept::Held(Held::Foreign(Arc::new(kept))),
         }
     }
 
@@ -147,7 +153,7 @@ impl Tensor {
             meta,
             data,
             len,
-            kept: Kept::Foreign(Arc::new(bytes)),
+            kept: Kept::Held(Held::Foreign(Arc::new(bytes))),
         })
     }
 
@@ -228,7 +234,7 @@ impl Tensor {
             meta,
             data: ptr::null(),
             len: actual as usize,
-            kept: Kept::Foreign(Arc::new(OnDevice(memory))),
+            kept: Kept::Held(Held::Foreign(Arc::new(OnDevice(memory)))),
         })
     }
 
@@ -305,8 +311,10 @@ impl Tensor {
     #[must_use]
     pub fn readiness(&self) -> Readiness<'_> {
         match &self.kept {
-            Kept::Foreign(memory) => memory.readiness(),
-            Kept::Leased(lease) if self.data.is_null() => Readiness::After(lease.node()),
+            Kept::Held(Held::Foreign(memory)) => memory.readiness(),
+            Kept::Held(Held::Leased(lease)) if self.data.is_null() => {
+                Readiness::After(lease.node())
+            }
             _ => Readiness::Ready,
         }
     }
@@ -407,8 +415,8 @@ impl Tensor {
     #[must_use]
     pub fn region(&self) -> Option<Region> {
         match &self.kept {
-            Kept::Block(block) => Some(block.node().region(self.len)),
-            Kept::Foreign(memory) => memory.region(),
+            Kept::Held(Held::Block(block)) => Some(block.node().region(self.len)),
+            Kept::Held(Held::Foreign(memory)) => memory.region(),
             _ => None,
         }
     }
@@ -417,15 +425,15 @@ impl Tensor {
     #[must_use]
     pub fn house(&self) -> Option<House> {
         match &self.kept {
-            Kept::Block(block) => Some(block.node().house()),
-            Kept::Foreign(memory) => memory.house(),
+            Kept::Held(Held::Block(block)) => Some(block.node().house()),
+            Kept::Held(Held::Foreign(memory)) => memory.house(),
             _ => None,
         }
     }
 
     /// Its entry among the leases, if it reads a peer's memory.
     pub(super) fn lease(&self) -> Option<&Lease> {
-        let Kept::Leased(lease) = &self.kept else {
+        let Kept::Held(Held::Leased(lease)) = &self.kept else {
             return None;
         };
         Some(lease.node())
@@ -433,7 +441,7 @@ impl Tensor {
 
     /// Its header, if it lies in an arena of this process.
     pub(super) fn block(&self) -> Option<&Block> {
-        let Kept::Block(block) = &self.kept else {
+        let Kept::Held(Held::Block(block)) = &self.kept else {
             return None;
         };
         Some(block.node())
@@ -442,7 +450,7 @@ impl Tensor {
     /// True if it reads a peer's memory. Sent on it must be copied, but to that peer.
     #[must_use]
     pub const fn is_leased(&self) -> bool {
-        matches!(self.kept, Kept::Leased(_))
+        matches!(self.kept, Kept::Held(Held::Leased(_)))
     }
 
     /// True if its bytes lie in a device's memory, where the host cannot read them.
@@ -454,8 +462,8 @@ impl Tensor {
 
     fn device(&self) -> Option<DevicePtr> {
         match &self.kept {
-            Kept::Foreign(memory) => memory.device(),
-            Kept::Leased(lease) if self.data.is_null() => lease.node().place(self.len),
+            Kept::Held(Held::Foreign(memory)) => memory.device(),
+            Kept::Held(Held::Leased(lease)) if self.data.is_null() => lease.node().place(self.len),
             _ => None,
         }
     }
@@ -467,6 +475,7 @@ impl Tensor {
     }
 
     /// True if its bytes lie in the handle.
+    #[inline]
     #[must_use]
     pub const fn is_inline(&self) -> bool {
         matches!(self.kept, Kept::Inline(_))
@@ -502,7 +511,7 @@ impl Tensor {
             meta,
             data,
             len,
-            kept: Kept::Block(block),
+            kept: Kept::Held(Held::Block(block)),
         }
     }
 
@@ -512,7 +521,7 @@ impl Tensor {
             meta,
             data: bytes.as_ptr(),
             len: bytes.len(),
-            kept: Kept::Leased(lease),
+            kept: Kept::Held(Held::Leased(lease)),
         }
     }
 
@@ -522,7 +531,7 @@ impl Tensor {
             meta,
             data: ptr::null(),
             len,
-            kept: Kept::Leased(of),
+            kept: Kept::Held(Held::Leased(of)),
         }
     }
 }
@@ -539,11 +548,11 @@ impl std::fmt::Debug for Tensor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let kept = match self.kept {
             Kept::Inline(_) => "inline",
-            Kept::Block(_) => "block",
-            Kept::Foreign(_) if self.is_device() => "device",
-            Kept::Foreign(_) => "foreign",
-            Kept::Leased(_) if self.is_device() => "leased device",
-            Kept::Leased(_) => "leased",
+            Kept::Held(Held::Block(_)) => "block",
+            Kept::Held(Held::Foreign(_)) if self.is_device() => "device",
+            Kept::Held(Held::Foreign(_)) => "foreign",
+            Kept::Held(Held::Leased(_)) if self.is_device() => "leased device",
+            Kept::Held(Held::Leased(_)) => "leased",
         };
         write!(f, "Tensor({}{}, {kept})", self.meta.dtype, self.meta.shape)
     }
