@@ -217,20 +217,30 @@ impl Core {
     pub(super) fn bring_value(&mut self, waiter: Waiter, from: Origin, arriving: impl Arriving) {
         let Waiter::Task { task, token } = waiter else {
             let received = arriving.received();
-            return self.complete(waiter, Ok(Handed { received, from }));
+            return self.complete_elsewhere(waiter, Handed { received, from });
         };
         let (trace, shard) = (self.stages.take_handing(), self.index);
-        let place = self.events.place(EventHead {
+        let head = EventHead {
             task,
             trace,
             shard,
             from,
-        });
-        // It is empty: there is nothing to drop.
-        std::mem::forget(place.replace(TaskEvent::Received {
-            token,
-            outcome: Ok(arriving.received()),
-        }));
+        };
+        let place = self.events.place(head);
+        // There is nothing to drop.
+        std::mem::forget(std::mem::replace(
+            place,
+            TaskEvent::Received {
+                token,
+                outcome: Ok(arriving.received()),
+            },
+        ));
+    }
+
+    /// As [`Core::complete`], with a value. Apart, so that what brings a task its value is short.
+    #[inline(never)]
+    fn complete_elsewhere(&mut self, waiter: Waiter, handed: Handed) {
+        self.complete(waiter, Ok(handed));
     }
 
     /// As [`Core::bring`], to a waiter that is no task of this shard.

@@ -32,16 +32,12 @@ impl Shard {
 
     #[inline]
     pub(super) fn call_task(&mut self, task: TaskId, event: TaskEvent) {
-        self.call_with(task, |_| Some(event));
+        self.call_with(task, |_| event);
     }
 
     /// Calls a task with an event that is moved once, from where `take` finds it to the task.
     #[inline(always)]
-    pub(super) fn call_with(
-        &mut self,
-        task: TaskId,
-        take: impl FnOnce(&mut Core) -> Option<TaskEvent>,
-    ) {
+    pub(super) fn call_with(&mut self, task: TaskId, take: impl FnOnce(&mut Core) -> TaskEvent) {
         let Some(mut body) = self.tasks.at_mut(task).and_then(Option::take) else {
             drop(take(&mut self.core));
             return;
@@ -49,9 +45,8 @@ impl Shard {
         self.let_go = self.core.leases.latest();
         // A task that panics has left nothing of the shard half done: what it calls of it does not panic.
         let called = catch_unwind(AssertUnwindSafe(|| {
-            if let Some(event) = take(&mut self.core) {
-                body.handle(event, &mut TaskContext { shard: self, task });
-            }
+            let event = take(&mut self.core);
+            body.handle(event, &mut TaskContext { shard: self, task });
         }));
         match called {
             Ok(()) if self.finished.is_empty() => self.tasks[task] = Some(body),

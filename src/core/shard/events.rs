@@ -23,18 +23,21 @@ pub(crate) struct EventHead {
 /// The queue.
 #[derive(Debug)]
 pub(crate) struct Events {
-    first: Option<TaskEvent>,
+    /// The first, if there is one; else an event that says nothing and holds nothing.
+    first: TaskEvent,
+    has_first: bool,
     /// Whose the first is.
     head: EventHead,
     /// Those behind the first, or all that are left when that is taken.
-    rest: VecDeque<(EventHead, Option<TaskEvent>)>,
+    rest: VecDeque<(EventHead, TaskEvent)>,
 }
 
 impl Events {
     /// None, with room for so many.
     pub(super) fn new(room: usize) -> Self {
         Self {
-            first: None,
+            first: TaskEvent::Again,
+            has_first: false,
             head: EventHead {
                 task: TaskId::of_row(0),
                 trace: 0,
@@ -47,23 +50,24 @@ impl Events {
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_none() && self.rest.is_empty()
+        !self.has_first && self.rest.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.rest.len()
+        usize::from(self.has_first) + self.rest.len()
     }
 
     #[inline]
     pub(super) fn push(&mut self, head: EventHead, event: TaskEvent) {
         // There is none to drop.
-        std::mem::forget(self.place(head).replace(event));
+        std::mem::forget(std::mem::replace(self.place(head), event));
     }
 
-    /// Where the next event is to be put, which is that head's; it is empty.
+    /// Where the next event is to be put, which is that head's. What stands there says nothing, and needs no drop.
     #[inline(always)]
-    pub(super) fn place(&mut self, head: EventHead) -> &mut Option<TaskEvent> {
+    pub(super) fn place(&mut self, head: EventHead) -> &mut TaskEvent {
         if self.is_empty() {
+            self.has_first = true;
             self.head = head;
             &mut self.first
         } else {
@@ -72,26 +76,26 @@ impl Events {
     }
 
     #[inline(never)]
-    fn queued(&mut self, head: EventHead) -> &mut Option<TaskEvent> {
-        self.rest.push_back((head, None));
+    fn queued(&mut self, head: EventHead) -> &mut TaskEvent {
+        self.rest.push_back((head, TaskEvent::Again));
         let last = self.rest.len() - 1;
         &mut self.rest[last].1
     }
 
-    /// Whose the next is.
+    /// Whose the next is, which comes to be the first.
     #[inline(always)]
-    pub(super) fn front(&self) -> Option<EventHead> {
-        match self.first {
-            Some(_) => Some(self.head),
-            None => self.rest.front().map(|(head, _)| *head),
+    pub(super) fn front(&mut self) -> Option<EventHead> {
+        if !self.has_first {
+            (self.head, self.first) = self.rest.pop_front()?;
+            self.has_first = true;
         }
+        Some(self.head)
     }
 
+    /// Takes the event whose head [`Events::front`] gave.
     #[inline(always)]
-    pub(super) fn pop(&mut self) -> Option<TaskEvent> {
-        if self.first.is_some() {
-            return self.first.take();
-        }
-        self.rest.pop_front()?.1
+    pub(super) fn pop(&mut self) -> TaskEvent {
+        self.has_first = false;
+        std::mem::replace(&mut self.first, TaskEvent::Again)
     }
 }

@@ -158,19 +158,16 @@ impl Core {
             let Some(head) = self.events.front() else {
                 break;
             };
-            match self.events.pop() {
-                Some(event) if head.task == task => {
-                    if let TaskEvent::Received {
-                        outcome: Ok(received),
-                        ..
-                    } = event
-                    {
-                        let from = head.from;
-                        unread.push((head.shard, Handed { received, from }));
-                    }
-                }
-                Some(event) => self.events.push(head, event),
-                None => break,
+            let event = self.events.pop();
+            if head.task != task {
+                self.events.push(head, event);
+            } else if let TaskEvent::Received {
+                outcome: Ok(received),
+                ..
+            } = event
+            {
+                let from = head.from;
+                unread.push((head.shard, Handed { received, from }));
             }
         }
         for (shard, handed) in unread {
