@@ -121,14 +121,14 @@ impl Credit {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn note(&mut self, now: Nanos, is_much: bool) {
-        let at = if is_much {
-            Nanos::ZERO
-        } else {
-            now + self.delay_ns
-        };
-        self.due_at = self.due_at.min(at);
+        if is_much {
+            self.due_at = Nanos::ZERO;
+        } else if self.due_at == Nanos::NEVER {
+            // What came before it is due no later.
+            self.due_at = now + self.delay_ns;
+        }
     }
 
     /// When what is untold must go, alone if nothing else does.

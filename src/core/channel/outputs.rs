@@ -2,7 +2,7 @@
 //!
 //! It knows neither queue pairs nor keys' texts; both are closures of the caller.
 //!
-//! What goes first, and why ([`Channel::due`] alone decides it, for `transmit`, `must_transmit` and `poll_timeout`):
+//! What goes first, and why ([`Channel::due`] decides it, and `must_transmit` and `poll_timeout` agree):
 //!
 //! 1. The hello, before which the peer takes nothing.
 //! 2. Frames, in the order in which they were queued, as far as the peer's window goes: each carries all credit. In
@@ -59,10 +59,13 @@ impl<V: Payload> Channel<V> {
     }
 
     /// True if there is something to post now.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn must_transmit(&self, now: Nanos) -> bool {
-        self.due(now).is_some()
+        match self.session.state() {
+            SessionState::Up => self.stream.has_next() || self.credit.due_at() <= now,
+            state => state.owes_hello(),
+        }
     }
 
     /// When there will be something to post, if nothing is said or heard until then.
