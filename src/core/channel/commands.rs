@@ -14,7 +14,7 @@ use super::{Channel, Demand, NoPush, Payload, Rule, Violation};
 use crate::ground::{DType, Nanos, Region, Status, StepId, TensorMeta};
 use crate::rendezvous::KeyId;
 use crate::wire::message::{Offer, Push, Request, StatusText, Subject};
-use crate::wire::{Body, Flags, Frame, Kind, Message, Point, Ticket};
+use crate::wire::{Body, Flags, Frame, INLINE_BODY_MAX, Kind, Message, Point, Ticket};
 
 /// A message as the stream keeps it. The load of a push is its value: [`Channel::push`].
 pub(super) fn framed<V>(message: &Message<'_>) -> (Frame, Option<Load<V>>) {
@@ -35,7 +35,7 @@ pub(super) fn framed<V>(message: &Message<'_>) -> (Frame, Option<Load<V>>) {
 /// Whose value a queued frame is about. The key's number comes into the frame when it is posted; until then the key
 /// itself stands there.
 #[inline]
-pub(super) const fn subject_of(key: KeyId, point: Point, ordinal: u32) -> Subject {
+pub(crate) const fn subject_of(key: KeyId, point: Point, ordinal: u32) -> Subject {
     Subject {
         key: Ticket::unpack(key.0),
         point,
@@ -131,6 +131,45 @@ impl<V: Payload> Channel<V> {
         self.stream.push(frame, sending.take().map(Load::Value));
         self.mark_posted(is_posted, true);
         Ok(is_posted)
+    }
+
+    /// The frame of the usual push: unrequested, a scalar or a row that is not offered, and nothing goes before it. To
+    /// be posted at once, with its dimension and its bytes beside it if they do not lie in it, and then given to
+    /// [`Channel::keep_posted`]. `None` for any other: [`Channel::push_whole`] takes it, and what was not posted.
+    #[inline(always)]
+    pub fn frame_now(&mut self, key: KeyId, push: &Push<'_>) -> Option<Frame> {
+        let rank = push.meta.shape.rank();
+        let body_len = 8 * rank + push.data.len();
+        if rank > 1
+            || rank == 0 && body_len > INLINE_BODY_MAX
+            || body_len > self.settings.inline_max
+            || lines(body_len) > self.credit.open()
+            || self.session.state() != SessionState::Up
+            || !self.stream.is_clear()
+        {
+            return None;
+        }
+        let number = self.given.number(key)?;
+        let mut frame = push.frame();
+        frame.set_slot(number.packed());
+        self.credit.write(&mut frame);
+        Some(frame)
+    }
+
+    /// Keeps a frame of [`Channel::frame_now`], which was posted; its value comes by [`Channel::keep_value`] if its
+    /// bytes do not lie in it.
+    #[inline(always)]
+    pub fn keep_posted(&mut self, key: KeyId, frame: &mut Frame) {
+        self.credit.spend(lines(frame.body_len() as usize));
+        frame.set_slot(key.0);
+        self.stream.push_frame(frame);
+        self.mark_posted(true, !frame.body_is_inline());
+    }
+
+    /// Keeps the value of the frame that [`Channel::keep_posted`] kept last.
+    #[inline]
+    pub fn keep_value(&mut self, value: V) {
+        self.stream.push_load(Load::Value(value));
     }
 
     /// True if what answers `request` needs no credit.

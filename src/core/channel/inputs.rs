@@ -15,7 +15,7 @@ use super::{Accepted, Channel, ChannelSettings, Counters, Demand, Payload, Rule,
 use crate::ground::limits::{PARKED_REQUESTS, SECOND_ANSWERS, STREAM_FRAMES};
 use crate::ground::{Incarnation, Nanos, StepId};
 use crate::rendezvous::KeyId;
-use crate::wire::message::{Hello, Offer, Push, Request};
+use crate::wire::message::{Hello, Offer, Push, Request, Subject};
 use crate::wire::{Frame, INLINE_BODY_MAX, Kind, Message, Point, Ticket};
 
 /// The life of connections and epochs.
@@ -189,10 +189,13 @@ impl<V: Payload> Channel<V> {
             }
             Some(request) => demand = self.answered(request)?.map(|(ticket, _)| ticket),
         }
+        // Read from the frame once more, which is at hand: there are too many words here to keep these since it was
+        // parsed.
+        let Subject { point, ordinal, .. } = Subject::of(frame);
         Ok(PushHeard {
             key,
-            point: push.subject.point,
-            ordinal: push.subject.ordinal,
+            point,
+            ordinal,
             meta: push.meta,
             is_dead: push.is_dead,
             lines: cost,
@@ -485,6 +488,13 @@ impl<V: Payload> Channel<V> {
             self.served.len(),
             self.stream.len(),
         ]
+    }
+
+    /// True if requests are outstanding.
+    #[inline]
+    #[must_use]
+    pub fn is_asking(&self) -> bool {
+        self.requests.len() > 0
     }
 
     /// Frames posted and not acknowledged.

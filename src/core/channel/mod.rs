@@ -35,6 +35,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use commands::subject_of;
 pub use demand::{Accepted, Demand};
 pub use heard::{Heard, OfferHeard, PushHeard, RequestHeard, ReturnedLease, Violation};
 pub use rules::{Rule, Rules};

@@ -77,9 +77,21 @@ impl<V> FrameStream<V> {
     pub(super) fn push(&mut self, frame: Frame, load: Option<Load<V>>) {
         debug_assert_eq!(load.is_none(), frame.body_is_inline());
         if let Some(load) = load {
-            self.loads.push_back(load);
+            self.push_load(load);
         }
-        self.frames.push(frame);
+        self.push_frame(&frame);
+    }
+
+    /// Queues a frame. What does not lie in it is given to [`FrameStream::push_load`], before or at once after this.
+    #[inline(always)]
+    pub(super) fn push_frame(&mut self, frame: &Frame) {
+        self.frames.push(*frame);
+    }
+
+    /// Queues what a frame carries beside itself.
+    #[inline(always)]
+    pub(super) fn push_load(&mut self, load: Load<V>) {
+        self.loads.push_back(load);
     }
 
     /// True if a frame of that key is here.

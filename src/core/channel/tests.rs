@@ -15,7 +15,9 @@ mod lent;
 mod pair;
 mod resume;
 
-use super::{Channel, ChannelSettings, Demand, Heard, NoPush, Payload, Rules, Violation};
+use super::{
+    Channel, ChannelSettings, Demand, Heard, NoPush, Payload, Rules, Violation, subject_of,
+};
 use crate::ground::{DType, Incarnation, Nanos, Region, Shape, StepId, TensorMeta};
 use crate::rendezvous::KeyId;
 use crate::wire::message::{Hello, Offer, Push, Request, Subject};

@@ -518,6 +518,7 @@ impl Port for FaultyPort {
         self.inner.close_landing(qp, landing);
     }
 
+    #[inline(never)]
     fn poll<S: FnMut(Arrival<'_>)>(&mut self, now: Nanos, budget: usize, sink: &mut S) -> usize {
         self.now = now.0;
         if now.0 < self.paused_until {

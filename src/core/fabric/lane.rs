@@ -277,7 +277,7 @@ impl RingMemory for MemoryLane {
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[inline]
+    #[inline(always)]
     fn put(&self, slot: u64, frame: &Frame, stale: u64, word: u64) {
         if !self.is_wide {
             self.fill(slot, frame);

@@ -22,6 +22,11 @@ impl LoopbackPort {
         Self(RingPort::new())
     }
 
+    /// Its rings.
+    pub(super) const fn rings(&mut self) -> &mut RingPort {
+        &mut self.0
+    }
+
     /// See [`AnyPort::has_few_rings`](super::AnyPort).
     pub(super) const fn has_few_rings(&self) -> bool {
         self.0.has_few_rings()

@@ -60,6 +60,7 @@ pub use lane::Geometry;
 pub use link::{Endpoint, Side};
 pub use loopback::LoopbackPort;
 pub use ring_port::PortStats;
+use ring_port::RingPort;
 pub use shm::ShmPort;
 pub use tcp::{KernelTlsMissing, Protection, Secured, TcpConfig, TcpError, TcpPort, kernel_tls};
 pub use verbs::VerbsPort;
@@ -360,6 +361,33 @@ impl AnyPort {
         }
     }
 
+    /// The port over rings that it is, if it is one.
+    #[inline(always)]
+    const fn as_rings(&mut self) -> Option<&mut RingPort> {
+        match self {
+            Self::Loopback(port) => Some(port.rings()),
+            Self::Shm(port) => Some(port.rings()),
+            Self::Tcp(_) | Self::Verbs(_) | Self::Faulty(_) => None,
+        }
+    }
+
+    /// As [`Port::post_send`], of a frame whose body, if it has one, lies in its tail.
+    ///
+    /// # Errors
+    /// As [`Port::post_send`].
+    #[inline(always)]
+    pub(crate) fn post_short(&mut self, qp: QpId, frame: &Frame) -> Result<(), PostRefusal> {
+        match self.as_rings() {
+            Some(port) => port.post_short(qp, frame),
+            None => self.post_short_elsewhere(qp, frame),
+        }
+    }
+
+    #[inline(never)]
+    fn post_short_elsewhere(&mut self, qp: QpId, frame: &Frame) -> Result<(), PostRefusal> {
+        self.post_send(qp, frame, [&[], &[]])
+    }
+
     /// True if it looks at a few rings of memory and no more: then arrivals can be taken one by one at little cost, and
     /// no peer waits for another's.
     pub(crate) const fn has_few_rings(&self) -> bool {
@@ -401,7 +429,10 @@ impl Port for AnyPort {
 
     #[inline(always)]
     fn poll<S: FnMut(Arrival<'_>)>(&mut self, now: Nanos, budget: usize, sink: &mut S) -> usize {
-        each!(self, port => port.poll(now, budget, sink))
+        match self.as_rings() {
+            Some(port) => port.poll(now, budget, sink),
+            None => each!(self, port => port.poll(now, budget, sink)),
+        }
     }
 
     fn poll_one<S: FnMut(Arrival<'_>)>(

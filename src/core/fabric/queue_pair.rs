@@ -136,13 +136,29 @@ impl RingQueuePair {
         }
         self.tx
             .post(frame, body, FOR_BYE)
-            .map_err(|error| match error {
-                PostError::Full => PostRefusal::Full,
-                PostError::Corrupt => {
-                    self.go_down(DownReason::Corrupt);
-                    PostRefusal::Closed
-                }
-            })
+            .map_err(|error| self.refused(error))
+    }
+
+    /// As [`RingQueuePair::post_send`], of a frame whose body, if it has one, lies in its tail.
+    #[inline(always)]
+    pub(super) fn post_short(&mut self, frame: &Frame) -> Result<(), PostRefusal> {
+        if !self.caps.takes(frame, [&[], &[]]) {
+            return Err(PostRefusal::Malformed);
+        }
+        self.tx
+            .post_short(frame, FOR_BYE)
+            .map_err(|error| self.refused(error))
+    }
+
+    #[cold]
+    fn refused(&mut self, error: PostError) -> PostRefusal {
+        match error {
+            PostError::Full => PostRefusal::Full,
+            PostError::Corrupt => {
+                self.go_down(DownReason::Corrupt);
+                PostRefusal::Closed
+            }
+        }
     }
 
     pub(super) fn post_write(&mut self, write: Write) -> Result<(), Write> {
@@ -179,10 +195,9 @@ impl RingQueuePair {
         &mut self,
         qp: QpId,
         budget: usize,
-        scratch: &mut [u8],
+        scratch: &mut Box<[u8]>,
         sink: &mut S,
     ) -> RingTake {
-        let told = self.rx.told().slots;
         let mut done = RingTake::default();
         let Self {
             rx,
@@ -213,7 +228,7 @@ impl RingQueuePair {
             }
             done.frames += 1;
         }
-        done.has_told = self.rx.told().slots != told;
+        done.has_told = self.rx.take_told();
         done
     }
 

@@ -208,12 +208,21 @@ impl<L: RingMemory> RingProducer<L> {
         if len > INLINE_BODY_MAX {
             return self.post_beside(frame, body, reserve);
         }
-        self.make_room(self.cursor, reserve)?;
         if len == 0 {
-            self.put(frame);
+            self.post_short(frame, reserve)
         } else {
-            self.put(&with_tail(frame, body));
+            self.post_short(&with_tail(frame, body), reserve)
         }
+    }
+
+    /// As [`RingProducer::post`], of a frame whose body, if it has one, lies in its tail.
+    ///
+    /// # Errors
+    /// As [`RingProducer::post`].
+    #[inline(always)]
+    pub fn post_short(&mut self, frame: &Frame, reserve: Reserve) -> Result<(), PostError> {
+        self.make_room(self.cursor, reserve)?;
+        self.put(frame);
         Ok(())
     }
 
@@ -262,7 +271,7 @@ impl<L: RingMemory> RingProducer<L> {
     }
 
     /// Writes the next slot; there is room.
-    #[inline]
+    #[inline(always)]
     fn put(&mut self, frame: &Frame) {
         let slot = self.head & (self.lane.slot_count() - 1);
         let word = (frame.words[0] & !STAMP_MASK) | stamp(self.head);
@@ -275,7 +284,7 @@ impl<L: RingMemory> RingProducer<L> {
     }
 
     /// Looks whether there is room for a slot, and for a payload that ends at `cursor`.
-    #[inline]
+    #[inline(always)]
     fn make_room(&mut self, cursor: u64, reserve: Reserve) -> Result<(), PostError> {
         if self.has_room(cursor, reserve) {
             return Ok(());
@@ -358,6 +367,8 @@ pub struct RingConsumer<L> {
     cursor: u64,
     /// What the producer was told.
     told: RingProgress,
+    /// It was told in passing, since [`RingConsumer::take_told`] was asked.
+    has_told: bool,
 }
 
 impl<L: RingMemory> RingConsumer<L> {
@@ -371,6 +382,7 @@ impl<L: RingMemory> RingConsumer<L> {
                 slots: 0,
                 payload: 0,
             },
+            has_told: false,
         }
     }
 
@@ -431,6 +443,7 @@ impl<L: RingMemory> RingConsumer<L> {
             || self.cursor - self.told.payload >= self.lane.payload_len() / 4;
         if is_quarter {
             self.settle();
+            self.has_told = true;
         }
     }
 
@@ -459,6 +472,12 @@ impl<L: RingMemory> RingConsumer<L> {
     #[must_use]
     pub const fn told(&self) -> RingProgress {
         self.told
+    }
+
+    /// True if the producer was told in passing since this was asked last: a quarter ring was taken.
+    #[inline]
+    pub(super) const fn take_told(&mut self) -> bool {
+        std::mem::replace(&mut self.has_told, false)
     }
 
     /// The lane.

@@ -339,6 +339,21 @@ impl RingPort {
 }
 
 impl RingPort {
+    /// As [`Port::post_send`], of a frame whose body, if it has one, lies in its tail.
+    #[inline(always)]
+    pub(super) fn post_short(&mut self, qp: QpId, frame: &Frame) -> Result<(), PostRefusal> {
+        let (index, queue_pair) = self.find(qp).ok_or(PostRefusal::Closed)?;
+        match queue_pair.post_short(frame) {
+            Ok(()) => {
+                if queue_pair.wake.may_sleep() {
+                    self.note_posted(index);
+                }
+                Ok(())
+            }
+            Err(refusal) => self.refused(index, refusal),
+        }
+    }
+
     /// As [`RingPort::poll`], where there is more than hot rings.
     #[inline(never)]
     fn poll_all<S: FnMut(Arrival<'_>)>(&mut self, budget: usize, sink: &mut S) -> usize {
@@ -437,7 +452,7 @@ impl Port for RingPort {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn poll<S: FnMut(Arrival<'_>)>(&mut self, _now: Nanos, budget: usize, sink: &mut S) -> usize {
         self.stats.polls += 1;
         self.stats.rings_polled += self.hot_count as u64;

@@ -489,7 +489,7 @@ impl Port for TcpPort {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn poll<S: FnMut(Arrival<'_>)>(&mut self, now: Nanos, budget: usize, sink: &mut S) -> usize {
         self.stats.polls += 1;
         self.now = now;

@@ -34,8 +34,8 @@ mod values;
 mod waiters;
 
 pub use names::{
-    Arrived, Ended, Expired, KeyId, Limits, Origin, Pass, Pending, PendingKind, PushOutcome,
-    QueuePosition, ReceiveOutcome, Requested, Sent, Slot, Stats, WaiterId, Withdrawn,
+    Arrived, Ended, Expired, KeyId, Limits, NextOrdinal, Origin, Pass, Pending, PendingKind,
+    PushOutcome, QueuePosition, ReceiveOutcome, Requested, Sent, Slot, Stats, WaiterId, Withdrawn,
 };
 pub use refusal::{Refusal, deadline_status};
 pub use table::Table;

@@ -162,6 +162,25 @@ pub enum ReceiveOutcome<V> {
     },
 }
 
+/// The ordinal that the next value of a slot gets, whose way is clear.
+#[derive(Debug)]
+pub struct NextOrdinal<'a>(pub(super) &'a mut u32);
+
+impl NextOrdinal<'_> {
+    /// Which it is.
+    #[inline(always)]
+    #[must_use]
+    pub const fn get(&self) -> u32 {
+        *self.0
+    }
+
+    /// The value has left with it.
+    #[inline(always)]
+    pub const fn give(self) {
+        *self.0 += 1;
+    }
+}
+
 /// What a peer pushes.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Arrived<V> {

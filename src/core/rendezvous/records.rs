@@ -78,6 +78,10 @@ impl<W: Copy> Record<W> {
         self.next_ordinal = ordinal;
     }
 
+    pub(super) const fn next_ordinal_mut(&mut self) -> &mut u32 {
+        &mut self.next_ordinal
+    }
+
     /// Gives the next value its ordinal, as long as there are any.
     #[inline]
     pub(super) const fn take_ordinal(&mut self) -> Option<u32> {

@@ -5,8 +5,8 @@
 //! What a peer says is an allegation: no order or number of it may break a queue, or make more than a grace step.
 
 use super::names::{
-    Arrived, Limits, Origin, Pass, PushOutcome, QueuePosition, ReceiveOutcome, Requested, Sent,
-    Slot, WaiterId, is_timed,
+    Arrived, Limits, NextOrdinal, Origin, Pass, PushOutcome, QueuePosition, ReceiveOutcome,
+    Requested, Sent, Slot, WaiterId, is_timed,
 };
 use super::records::Records;
 use super::refusal::Refusal;
@@ -91,7 +91,7 @@ impl<V, W: Copy> Table<V, W> {
     ///
     /// # Errors
     /// The step ended or a limit is reached: nothing waits.
-    #[inline]
+    #[inline(never)]
     pub fn recv(
         &mut self,
         now: Nanos,
@@ -99,19 +99,45 @@ impl<V, W: Copy> Table<V, W> {
         waiter: W,
         deadline: Nanos,
     ) -> Result<ReceiveOutcome<V>, Refusal> {
-        let mut found = None;
-        if let Some((at, record)) = self.records.last(&slot) {
-            if record.is_idle()
-                && !is_timed(deadline)
-                && let ordinal = record.next_ordinal()
-                && let Ok(first) = self.waiters.admit(0, waiter, now)
-            {
-                let id = record.seat(at, first);
-                return Ok(ReceiveOutcome::Waiting { id, ordinal });
-            }
-            found = (!record.is_grace()).then_some(at);
+        let found = self.records.seek(&slot);
+        let found = found.filter(|&at| !self.records.at(at).is_grace());
+        let at = match found {
+            Some(at) => at,
+            None => self.local(now, &slot)?,
+        };
+        if !self.records.at(at).is_awaited()
+            && let Some((place, ordinal, _)) = self.pop(at)
+            && let Some(value) = self.values.take(place)
+        {
+            let from = self.records.origin(at, ordinal);
+            return Ok(ReceiveOutcome::Ready { value, from });
         }
-        self.recv_slowly(now, slot, found, waiter, deadline)
+        let (place, ordinal) = self.expects(at, self.records.at(at).waiters());
+        let id = self.join(now, at, waiter, deadline)?;
+        Ok(match self.values.want(place) {
+            Some(token) => ReceiveOutcome::Fetch { id, token },
+            None if place == NONE => ReceiveOutcome::Waiting { id, ordinal },
+            None => ReceiveOutcome::Behind { id },
+        })
+    }
+
+    /// As [`Table::recv`], for a receive that waits alone, for the value of the ordinal that is given too: the usual
+    /// case. `None` changes nothing.
+    #[inline(always)]
+    pub fn wait_alone(
+        &mut self,
+        now: Nanos,
+        slot: &Slot,
+        waiter: W,
+        deadline: Nanos,
+    ) -> Option<(WaiterId, u32)> {
+        let (at, record) = self.records.last(slot)?;
+        if !record.is_idle() || is_timed(deadline) {
+            return None;
+        }
+        let ordinal = record.next_ordinal();
+        let first = self.waiters.admit(0, waiter, now).ok()?;
+        Some((record.seat(at, first), ordinal))
     }
 
     /// Unlinks a waiter. A value that comes later goes to the next waiter, or parks. `None` if it has ended already,
@@ -213,6 +239,18 @@ impl<V, W: Copy> Table<V, W> {
             return Ok(Pass::Clear(QueuePosition(self.records.origin(at, ordinal))));
         }
         self.pass_slowly(now, slot)
+    }
+
+    /// As [`Table::pass`], for a value that may leave at once: the usual case. The ordinal is given when the value has
+    /// left: [`NextOrdinal::give`]. `None` if its way is not clear.
+    #[inline(always)]
+    pub fn clear_way(&mut self, slot: &Slot) -> Option<NextOrdinal<'_>> {
+        let (_, record) = self.records.last(slot)?;
+        if record.is_idle() && record.next_ordinal() != u32::MAX {
+            Some(NextOrdinal(record.next_ordinal_mut()))
+        } else {
+            None
+        }
     }
 
     /// Parks the value of a ticket at the end of the queue, and gives its ordinal.
@@ -398,35 +436,6 @@ impl<V, W: Copy> Table<V, W> {
         let is_behind = record.has_items();
         let pass = if is_behind { Pass::Behind } else { Pass::Clear };
         Ok(pass(QueuePosition(self.records.origin(at, ordinal))))
-    }
-
-    #[inline(never)]
-    fn recv_slowly(
-        &mut self,
-        now: Nanos,
-        slot: Slot,
-        found: Option<u32>,
-        waiter: W,
-        deadline: Nanos,
-    ) -> Result<ReceiveOutcome<V>, Refusal> {
-        let at = match found {
-            Some(at) => at,
-            None => self.local(now, &slot)?,
-        };
-        if !self.records.at(at).is_awaited()
-            && let Some((place, ordinal, _)) = self.pop(at)
-            && let Some(value) = self.values.take(place)
-        {
-            let from = self.records.origin(at, ordinal);
-            return Ok(ReceiveOutcome::Ready { value, from });
-        }
-        let (place, ordinal) = self.expects(at, self.records.at(at).waiters());
-        let id = self.join(now, at, waiter, deadline)?;
-        Ok(match self.values.want(place) {
-            Some(token) => ReceiveOutcome::Fetch { id, token },
-            None if place == NONE => ReceiveOutcome::Waiting { id, ordinal },
-            None => ReceiveOutcome::Behind { id },
-        })
     }
 
     /// The oldest waiter, if a value goes to it at once: the value has that ordinal then, which is not below the next.

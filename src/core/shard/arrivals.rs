@@ -87,13 +87,16 @@ impl Core {
         }
     }
 
+    /// True if nothing is asked of the link's peer, and no value came before its turn.
+    #[inline(always)]
+    pub(super) fn is_plain(&self, link: LinkId) -> bool {
+        let entry = self.links.at(link);
+        entry.is_none_or(|entry| !entry.channel.is_asking()) && self.early.is_empty()
+    }
+
     /// True if values of the link may come before others that were sent before them: some go by landings.
     #[inline]
     pub(super) fn may_overtake(&self, link: LinkId) -> bool {
-        let asks = self
-            .links
-            .at(link)
-            .is_some_and(|entry| entry.channel.load()[0] > 0);
-        (asks || !self.early.is_empty()) && self.settings.rules.on(Rule::NoOrderBetweenLanes)
+        !self.is_plain(link) && self.settings.rules.on(Rule::NoOrderBetweenLanes)
     }
 }

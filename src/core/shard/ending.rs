@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::core::Core;
-use super::ids::{LinkId, TaskId};
+use super::ids::{LinkId, NO_LINK, TaskId};
 use super::keys::{KeyEntry, Route};
 use super::peers::{Peer, PeerState};
 use super::posting::Outlet;
@@ -38,12 +38,14 @@ impl Core {
             key: id,
             at: key.frame_iter(),
         };
-        self.send(
-            self.way(id)?,
-            slot,
-            &mut Some(Value::local(tensor, is_dead)),
-            outlet,
-        )
+        let way = self.way(id)?;
+        if self.send_short(way, &slot, &tensor, is_dead, outlet) {
+            return Ok(NO_LINK);
+        }
+        match self.send_row(way, &slot, tensor, is_dead, outlet) {
+            None => Ok(NO_LINK),
+            Some(value) => self.send(way, slot, &mut Some(value), outlet),
+        }
     }
 
     /// True if the table holds so much that the next send could be refused, or a send waits for room.

@@ -162,7 +162,11 @@ impl Core {
         if self.partings.has(slot.step, link) {
             return self.ask_last(link, slot);
         }
-        let Some(entry) = self.links.at(link).filter(|entry| entry.channel.is_up()) else {
+        let Some(entry) = self
+            .links
+            .at_mut(link)
+            .filter(|entry| entry.channel.is_up())
+        else {
             return self.await_peer(peer);
         };
         if entry.is_pressed(self.transfers.of_link(link), self.settings.offers) {
@@ -170,7 +174,7 @@ impl Core {
         }
         let is_large = !entry.seen.is_empty() && !entry.channel.reads_in_place();
         // Should the link be pressed again, this one has not asked.
-        self.links[link].has_asked = false;
+        entry.has_asked = false;
         if is_large {
             self.ask_with_landing(link, slot, ordinal, deadline);
         }
@@ -274,7 +278,7 @@ impl Core {
         let Some(entry) = self.links.at_mut(link) else {
             return;
         };
-        if entry.channel.load()[0] > 0 {
+        if entry.channel.is_asking() {
             self.settle_some(link, slot);
         }
     }

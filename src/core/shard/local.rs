@@ -401,26 +401,40 @@ impl Core {
     pub(crate) fn recv(
         &mut self,
         key: Option<&Key>,
-        KeyLook { route, link, .. }: KeyLook,
+        way: KeyLook,
         slot: Slot,
         waiter: Waiter,
         deadline: Nanos,
     ) -> Option<WaiterId> {
-        match route {
-            Route::Local => {}
-            Route::In { peer } => {
-                let wanted = key.map(Key::source_incarnation);
-                if let Some(status) = wanted.and_then(|life| self.incarnation_fault(life, peer)) {
-                    self.complete(waiter, Err(status));
-                    return None;
-                }
-            }
-            Route::Out { .. } | Route::Foreign => {
-                let status = self.foreign(slot, false);
+        if let Route::In { peer } = way.route {
+            let wanted = key.map(Key::source_incarnation);
+            if let Some(status) = wanted.and_then(|life| self.incarnation_fault(life, peer)) {
                 self.complete(waiter, Err(status));
                 return None;
             }
+        } else if way.route != Route::Local {
+            let status = self.foreign(slot, false);
+            self.complete(waiter, Err(status));
+            return None;
         }
+        match self.table.wait_alone(self.now, &slot, waiter, deadline) {
+            Some((id, ordinal)) => {
+                self.nothing_is_here(way, slot, ordinal, deadline);
+                Some(id)
+            }
+            None => self.recv_slowly(way, slot, waiter, deadline),
+        }
+    }
+
+    /// As [`Core::recv`], for a receive that does not wait alone.
+    #[inline(never)]
+    fn recv_slowly(
+        &mut self,
+        way: KeyLook,
+        slot: Slot,
+        waiter: Waiter,
+        deadline: Nanos,
+    ) -> Option<WaiterId> {
         match self.table.recv(self.now, slot, waiter, deadline) {
             Ok(rendezvous::ReceiveOutcome::Ready { value, from }) => {
                 self.hand_over(waiter, value, from);
@@ -432,13 +446,8 @@ impl Core {
                     let patience = deadline.0.saturating_sub(self.now.0);
                     self.remember(What::Waits, slot, 0, patience);
                 }
-                if !self.send_queue.is_empty() {
-                    self.wanted(slot);
-                }
                 self.next_timer = self.next_timer.min(deadline);
-                if let Route::In { peer } = route {
-                    self.want(peer, link, slot, ordinal, deadline);
-                }
+                self.nothing_is_here(way, slot, ordinal, deadline);
                 Some(id)
             }
             Ok(rendezvous::ReceiveOutcome::Fetch { id, token }) => {
@@ -448,7 +457,7 @@ impl Core {
             }
             Ok(rendezvous::ReceiveOutcome::Behind { id }) => {
                 self.next_timer = self.next_timer.min(deadline);
-                self.ask_last(link, slot);
+                self.ask_last(way.link, slot);
                 Some(id)
             }
             Err(refusal) => {
@@ -456,6 +465,17 @@ impl Core {
                 self.complete(waiter, Err(status));
                 None
             }
+        }
+    }
+
+    /// A receive waits for a value that is not here: who may have it is told.
+    #[inline(always)]
+    fn nothing_is_here(&mut self, way: KeyLook, slot: Slot, ordinal: u32, deadline: Nanos) {
+        if !self.send_queue.is_empty() {
+            self.wanted(slot);
+        }
+        if let Route::In { peer } = way.route {
+            self.want(peer, way.link, slot, ordinal, deadline);
         }
     }
 

@@ -42,6 +42,7 @@ mod remote;
 mod reorder;
 mod requested;
 mod send_queue;
+mod sending;
 mod settings;
 mod shard_messages;
 mod steps;
@@ -335,7 +336,7 @@ impl Shard {
     }
 
     /// Hands a value over from inside the shard, and posts at once what it gave a link to say.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn send(
         &mut self,
         way: KeyLook,

@@ -47,11 +47,27 @@ impl<'a> Outlet<'a> {
 
     /// Posts a frame, if it can be.
     #[inline(always)]
-    fn post(&mut self, (port, qp): (usize, QpId), frame: &Frame, body: [&[u8]; 2]) -> bool {
+    pub(super) fn post(
+        &mut self,
+        (port, qp): (usize, QpId),
+        frame: &Frame,
+        body: [&[u8]; 2],
+    ) -> bool {
         let Some(port) = self.ports.get_mut(port) else {
             return false;
         };
         let is_posted = port.post_send(qp, frame, body).is_ok();
+        self.must_flush |= port.must_flush();
+        is_posted
+    }
+
+    /// As [`Outlet::post`], of a frame whose body, if it has one, lies in its tail.
+    #[inline(always)]
+    pub(super) fn post_short(&mut self, (port, qp): (usize, QpId), frame: &Frame) -> bool {
+        let Some(port) = self.ports.get_mut(port) else {
+            return false;
+        };
+        let is_posted = port.post_short(qp, frame).is_ok();
         self.must_flush |= port.must_flush();
         is_posted
     }

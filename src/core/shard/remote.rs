@@ -10,7 +10,7 @@ use super::leases::NoLease;
 use super::transfers::{Incoming, TransferId};
 use super::value::{Arriving, NOT_LENT, Value};
 use crate::channel::{Accepted, Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
-use crate::fabric::{self, Outcome};
+use crate::fabric::{self, Outcome, QpId};
 use crate::ground::{Key, Status, faults};
 use crate::mail::Received;
 use crate::memory::{INLINE_MAX, Tensor};
@@ -37,15 +37,20 @@ impl Arriving for InHandle<'_> {
 
 impl Core {
     /// Something arrived at a port.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrived(&mut self, port: usize, arrival: fabric::Arrival<'_>) {
+        if let fabric::Arrival::Frame { qp, frame, body } = arrival {
+            self.heard_at(port, qp, frame, body);
+            return std::mem::forget(arrival); // It is not looked at for anything to drop.
+        }
+        self.arrived_besides(port, arrival);
+    }
+
+    /// As [`Core::arrived`], mostly of what is no frame.
+    #[inline(never)]
+    fn arrived_besides(&mut self, port: usize, arrival: fabric::Arrival<'_>) {
         match arrival {
-            fabric::Arrival::Frame { qp, frame, body } => {
-                let link = self.links.of_qp(port, qp);
-                if link != NO_LINK {
-                    self.heard_frame(link, frame, body);
-                }
-            }
+            fabric::Arrival::Frame { qp, frame, body } => self.heard_at(port, qp, frame, body),
             fabric::Arrival::Landed {
                 qp,
                 landing,
@@ -88,12 +93,16 @@ impl Core {
         }
     }
 
-    #[inline]
-    pub(crate) fn heard_frame(&mut self, link: LinkId, frame: &Frame, body: &[u8]) {
+    /// A frame arrived.
+    #[inline(never)]
+    fn heard_at(&mut self, port: usize, qp: QpId, frame: &Frame, body: &[u8]) {
+        let link = self.links.of_qp(port, qp);
+        if link == NO_LINK {
+            return;
+        }
         // The same way as for every push, compiled once more for what most of them say. One in 64 is timed, and takes
         // `heard_any`.
-        let tail = frame.tail();
-        match Push::parse_row(frame, &tail, body) {
+        match Push::parse_row(frame, body) {
             Some(push) => self.heard_push(link, frame, &push),
             None => self.heard_any(link, frame, body),
         }
@@ -196,27 +205,17 @@ impl Core {
         lines: u32,
         arriving: impl Arriving,
     ) {
-        let claimed = if self.may_overtake(link) {
-            None
-        } else {
+        // All that is before it has come, and nothing is asked of the peer.
+        let is_plain = self.is_plain(link);
+        let may_claim = is_plain || !self.settings.rules.on(Rule::NoOrderBetweenLanes);
+        let claimed = if may_claim {
             self.table.claim(&slot, ordinal)
+        } else {
+            None
         };
         let Some((waiter, from)) = claimed else {
-            let Received {
-                tensor,
-                is_dead,
-                path,
-            } = arriving.received();
-            let value = Value {
-                tensor,
-                is_dead,
-                path,
-                trace,
-                lines,
-                link,
-                lent: NOT_LENT,
-            };
-            return self.arrive(link, slot, ordinal, value);
+            let place = (link, slot, ordinal);
+            return self.arrive_unclaimed(place, trace, lines, arriving.received());
         };
         self.stats.delivered += 1;
         self.stages.meets(trace);
@@ -225,6 +224,40 @@ impl Core {
         }
         self.bring_value(waiter, from, arriving);
         self.return_lines(link, lines);
+        if !is_plain {
+            self.follow_claim(link, slot);
+        }
+    }
+
+    /// A value that has no receiver yet, or others before it.
+    #[inline(never)]
+    fn arrive_unclaimed(
+        &mut self,
+        (link, slot, ordinal): (LinkId, Slot, u32),
+        trace: u16,
+        lines: u32,
+        received: Received,
+    ) {
+        let Received {
+            tensor,
+            is_dead,
+            path,
+        } = received;
+        let value = Value {
+            tensor,
+            is_dead,
+            path,
+            trace,
+            lines,
+            link,
+            lent: NOT_LENT,
+        };
+        self.arrive(link, slot, ordinal, value);
+    }
+
+    /// A value has met its receiver while others were asked for, or came before their turn.
+    #[cold]
+    fn follow_claim(&mut self, link: LinkId, slot: Slot) {
         self.settle_demands_of(link, slot);
         if !self.early.is_empty() {
             self.release_early(link, slot);

@@ -9,7 +9,7 @@ pub use waking::TaskWaker;
 use super::Shard;
 use super::ids::TaskId;
 use super::keys::Route;
-use super::value::{Value, Waiter};
+use super::value::Waiter;
 use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId, TensorMeta, faults};
 use crate::mail::Received;
 use crate::memory::{MemoryError, Tensor, TensorBuilder};
@@ -149,8 +149,14 @@ impl TaskContext<'_> {
     ) -> Result<(), Status> {
         let way = self.shard.core.keys.way(key.id, key.serial);
         let way = way.ok_or_else(faults::stale_key)?;
-        let mut value = Some(Value::local(tensor, is_dead));
-        self.shard.send(way, key.slot(step), &mut value)
+        let slot = key.slot(step);
+        if self.shard.send_short(way, &slot, &tensor, is_dead) {
+            return Ok(());
+        }
+        match self.shard.send_row(way, &slot, tensor, is_dead) {
+            None => Ok(()),
+            Some(value) => self.shard.send(way, slot, &mut Some(value)),
+        }
     }
 
     /// Whether a tensor may go by that key now, as far as its memory decides: for who announces a value before it sends

@@ -171,6 +171,16 @@ impl Stages {
         }
     }
 
+    /// True if the next value that a task of the shard sends is timed.
+    pub(crate) const fn is_next(&self) -> bool {
+        ON && self.left == 1
+    }
+
+    /// True if the value that is being sent is timed, or would be by this port.
+    pub(crate) const fn is_timing(&self, port: usize) -> bool {
+        ON && (self.sending != 0 || self.slow_ports >> port & 1 != 0)
+    }
+
     /// An application thread's value was taken; it began to queue then.
     #[inline]
     pub(crate) fn took(&mut self, queued_at: Nanos) {
@@ -180,7 +190,6 @@ impl Stages {
     }
 
     /// The trace of the value that is being sent, which is its own from here on.
-    #[inline]
     pub(crate) const fn take_sending(&mut self) -> u16 {
         if ON {
             std::mem::replace(&mut self.sending, 0)

@@ -104,6 +104,22 @@ pub struct Push<'a> {
     pub stamp: u64,
 }
 
+impl<'a> Push<'a> {
+    /// Of a value that was not asked for and is not timed.
+    #[inline(always)]
+    #[must_use]
+    pub const fn usual(subject: Subject, meta: TensorMeta, is_dead: bool, data: &'a [u8]) -> Self {
+        Self {
+            subject,
+            meta,
+            is_dead,
+            request: None,
+            data,
+            stamp: 0,
+        }
+    }
+}
+
 /// A large value that waits at its sender.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Offer {

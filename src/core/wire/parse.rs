@@ -63,31 +63,32 @@ impl<'a> Message<'a> {
     }
 }
 
-#[inline]
-fn subject_of(frame: &Frame) -> Subject {
-    Subject {
-        key: Ticket::unpack(frame.slot()),
-        point: Point {
-            step: StepId(frame.words[2]),
-            at: FrameIter {
-                frame: frame.words[3],
-                iter: frame.words[4],
+impl Subject {
+    /// Whose value a frame is about that says a push, an offer or a request.
+    #[inline(always)]
+    #[must_use]
+    pub const fn of(frame: &Frame) -> Self {
+        Self {
+            key: Ticket::unpack(frame.slot()),
+            point: Point {
+                step: StepId(frame.words[2]),
+                at: FrameIter {
+                    frame: frame.words[3],
+                    iter: frame.words[4],
+                },
             },
-        },
-        ordinal: frame.ordinal(),
+            ordinal: frame.ordinal(),
+        }
     }
 }
 
 impl<'a> Push<'a> {
-    /// What the usual push says: a scalar or a row, which answers no request and is not timed. `None` for every other
-    /// frame, which [`Message::parse`] judges; where it is something, it is the same.
+    /// What the usual push says: a scalar or a row, which answers no request and is not timed. `body` is the frame's,
+    /// wherever it lies. `None` for every other frame, which [`Message::parse`] judges; where it is something, it is
+    /// the same.
     #[inline(always)]
     #[must_use]
-    pub fn parse_row(
-        frame: &Frame,
-        tail: &'a [u8; INLINE_BODY_MAX],
-        beside: &'a [u8],
-    ) -> Option<Self> {
+    pub fn parse_row(frame: &Frame, body: &'a [u8]) -> Option<Self> {
         let (flags, rank) = (frame.flags(), frame.rank());
         let is_usual = frame.kind() == Kind::Push as u8 && flags.0 & !Flags::DEAD.0 == 0;
         if !is_usual || rank > 1 {
@@ -95,7 +96,9 @@ impl<'a> Push<'a> {
         }
         let dtype = DType::from_wire(frame.dtype())?;
         let size = dtype.size()? as u64;
-        let body = body_of(frame, tail, beside).ok()?;
+        if body.len() != frame.body_len() as usize || body.len() > BODY_MAX {
+            return None;
+        }
         let (elements, data) = if rank == 0 {
             (1, body)
         } else {
@@ -107,7 +110,7 @@ impl<'a> Push<'a> {
             return None;
         }
         Some(Push {
-            subject: subject_of(frame),
+            subject: Subject::of(frame),
             meta: TensorMeta {
                 dtype,
                 shape: Shape::few(rank == 1, elements),
@@ -167,7 +170,7 @@ impl<'a> Push<'a> {
             return Err(Malformed::Shape);
         }
         Ok(Push {
-            subject: subject_of(frame),
+            subject: Subject::of(frame),
             meta: TensorMeta { dtype, shape },
             is_dead: flags.has(Flags::DEAD),
             request,
@@ -227,7 +230,7 @@ fn parse_offer(frame: &Frame, flags: Flags, reader: &mut Reader<'_>) -> Result<O
         return Err(Malformed::Shape);
     }
     Ok(Offer {
-        subject: subject_of(frame),
+        subject: Subject::of(frame),
         meta,
         is_dead: flags.has(Flags::DEAD),
         request: flags.has(Flags::SOLICITED).then_some(request),
@@ -252,7 +255,7 @@ fn parse_request(
         None
     };
     Ok(Request {
-        subject: subject_of(frame),
+        subject: Subject::of(frame),
         request,
         offer: flags.has(Flags::OFFER).then_some(offer),
         patience_ns,

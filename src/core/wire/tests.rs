@@ -145,18 +145,22 @@ proptest! {
             frame.words[6] = if rank > 0 { elements } else { frame.words[6] };
         }
         let tail = frame.tail();
+        let body = if len > 16 { &beside[..] } else { &tail[..len as usize] };
         let is_usual = rank < 2 && bytes == Some(len);
-        match Push::parse_row(&frame, &tail, &beside) {
+        match Push::parse_row(&frame, body) {
             Some(push) => prop_assert_eq!(Message::parse(&frame, &tail, &beside), Ok(Message::Push(push))),
             None => prop_assert!(!is_usual),
         }
         for flag in [Flags::SOLICITED, Flags::STAMPED, Flags::REGION] {
             let mut other = frame;
             other.words[0] |= u64::from(flag.0) << 40;
-            prop_assert_eq!(Push::parse_row(&other, &tail, &beside), None);
+            prop_assert_eq!(Push::parse_row(&other, body), None);
+        }
+        if let Some(shorter) = body.len().checked_sub(1) {
+            prop_assert_eq!(Push::parse_row(&frame, &body[..shorter]), None);
         }
         frame.words[0] = frame.words[0] & !(0xff << 32) | u64::from(Kind::Offer as u8) << 32;
-        prop_assert_eq!(Push::parse_row(&frame, &tail, &beside), None);
+        prop_assert_eq!(Push::parse_row(&frame, body), None);
     }
 
     #[test]

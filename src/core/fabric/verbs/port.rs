@@ -452,7 +452,7 @@ impl Port for VerbsPort {
         self.activate(index);
     }
 
-    #[inline]
+    #[inline(never)]
     fn poll<S: FnMut(Arrival<'_>)>(&mut self, now: Nanos, budget: usize, sink: &mut S) -> usize {
         self.now = now;
         self.stats.polls += 1;

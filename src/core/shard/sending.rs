@@ -1,0 +1,173 @@
+//! Sending at once: the usual value, which is short and which nothing goes before, goes a way of its own.
+//!
+//! It changes nothing unless the value leaves. What does not leave so goes by `local.rs`, which knows every case: here
+//! stands what most values need of that, in one look at each part.
+
+use super::Shard;
+use super::core::Core;
+use super::keys::{KeyLook, Route};
+use super::posting::Outlet;
+use super::value::Value;
+use crate::channel::{Channel, subject_of};
+use crate::fabric::QpId;
+use crate::memory::Tensor;
+use crate::rendezvous::{NextOrdinal, Slot};
+use crate::wire::INLINE_BODY_MAX;
+use crate::wire::message::Push;
+
+/// A way to a peer that nothing is before.
+struct ClearWay<'a> {
+    channel: &'a mut Channel<Value>,
+    qp: (usize, QpId),
+    next: NextOrdinal<'a>,
+}
+
+impl Shard {
+    /// As [`Shard::send`], by [`Core::send_short`].
+    #[inline(always)]
+    pub(super) fn send_short(
+        &mut self,
+        way: KeyLook,
+        slot: &Slot,
+        tensor: &Tensor,
+        is_dead: bool,
+    ) -> bool {
+        if !self.may_send_now() {
+            return false;
+        }
+        let mut outlet = Outlet::new(&mut self.ports);
+        let has_left = (self.core).send_short(way, slot, tensor, is_dead, &mut outlet);
+        if has_left {
+            self.has_posted |= outlet.must_flush();
+            self.core.stages.count();
+        }
+        has_left
+    }
+
+    /// As [`Shard::send`], by [`Core::send_row`].
+    #[inline]
+    pub(super) fn send_row(
+        &mut self,
+        way: KeyLook,
+        slot: &Slot,
+        tensor: Tensor,
+        is_dead: bool,
+    ) -> Option<Value> {
+        if !self.may_send_now() {
+            return Some(Value::local(tensor, is_dead));
+        }
+        let mut outlet = Outlet::new(&mut self.ports);
+        let left = (self.core).send_row(way, slot, tensor, is_dead, &mut outlet);
+        if left.is_none() {
+            self.has_posted |= outlet.must_flush();
+            self.core.stages.count();
+        }
+        left
+    }
+
+    /// False if leases are to be returned before the running task sends, or what it sends next is timed.
+    #[inline(always)]
+    fn may_send_now(&self) -> bool {
+        self.core.leases.latest() == self.let_go && !self.core.stages.is_next()
+    }
+}
+
+impl Core {
+    /// Sends a value whose bytes lie in its handle and in its frame, so that it is kept nowhere. False, and nothing
+    /// happens, for any other.
+    #[inline(always)]
+    pub(super) fn send_short(
+        &mut self,
+        way: KeyLook,
+        slot: &Slot,
+        tensor: &Tensor,
+        is_dead: bool,
+        outlet: &mut Outlet<'_>,
+    ) -> bool {
+        if !tensor.is_inline() || tensor.size() > INLINE_BODY_MAX / 2 {
+            return false;
+        }
+        let (Ok(data), Some(clear)) = (tensor.host(), self.clear_way(way, slot)) else {
+            return false;
+        };
+        let subject = subject_of(slot.key, Self::point_of(*slot), clear.next.get());
+        let push = Push::usual(subject, tensor.meta(), is_dead, data);
+        let Some(mut frame) = clear.channel.frame_now(slot.key, &push) else {
+            return false;
+        };
+        let is_posted = outlet.post_short(clear.qp, &frame);
+        if is_posted {
+            clear.channel.keep_posted(slot.key, &mut frame);
+            clear.next.give();
+        }
+        is_posted
+    }
+
+    /// Sends a row whose bytes go beside its frame, and keeps it until the peer has acknowledged it. Any other comes
+    /// back: then nothing happened.
+    #[inline(never)]
+    pub(super) fn send_row(
+        &mut self,
+        way: KeyLook,
+        slot: &Slot,
+        tensor: Tensor,
+        is_dead: bool,
+        outlet: &mut Outlet<'_>,
+    ) -> Option<Value> {
+        let Some(channel) = self.post_row(way, slot, &tensor, is_dead, outlet) else {
+            return Some(Value::local(tensor, is_dead));
+        };
+        channel.keep_value(Value::local(tensor, is_dead));
+        None
+    }
+
+    #[inline(always)]
+    fn post_row(
+        &mut self,
+        way: KeyLook,
+        slot: &Slot,
+        tensor: &Tensor,
+        is_dead: bool,
+        outlet: &mut Outlet<'_>,
+    ) -> Option<&mut Channel<Value>> {
+        let meta = tensor.meta();
+        let (dim, data) = (meta.shape.dim(0)?, tensor.host().ok()?);
+        let clear = self.clear_way(way, slot)?;
+        let subject = subject_of(slot.key, Self::point_of(*slot), clear.next.get());
+        let push = Push::usual(subject, meta, is_dead, data);
+        let mut frame = clear.channel.frame_now(slot.key, &push)?;
+        if frame.body_is_inline() || !outlet.post(clear.qp, &frame, [&dim.to_le_bytes(), data]) {
+            return None;
+        }
+        clear.channel.keep_posted(slot.key, &mut frame);
+        clear.next.give();
+        Some(clear.channel)
+    }
+
+    /// The way of a value, if nothing is before it, and it is not timed.
+    #[inline(always)]
+    fn clear_way(
+        &mut self,
+        KeyLook { route, owner, link }: KeyLook,
+        slot: &Slot,
+    ) -> Option<ClearWay<'_>> {
+        if !matches!(route, Route::Out { .. }) {
+            return None;
+        }
+        let entry = self.links.at_mut(link)?;
+        let qp = entry.qp?;
+        if owner != self.index
+            || !self.send_queue.is_empty()
+            || entry.is_awaited()
+            || !entry.parked.is_empty()
+            || self.stages.is_timing(qp.0)
+        {
+            return None;
+        }
+        Some(ClearWay {
+            channel: &mut entry.channel,
+            qp,
+            next: self.table.clear_way(slot)?,
+        })
+    }
+}
