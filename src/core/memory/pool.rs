@@ -196,11 +196,7 @@ impl<A: Arena<Segment: HostSegment>> Pool<A> {
     /// # Errors
     /// As [`Pool::buffer`].
     #[inline]
-    pub(crate) fn tensor_of(
-        &mut self,
-        meta: TensorMeta,
-        bytes: &[u8],
-    ) -> Result<Tensor, MemoryError> {
+    fn tensor_of(&mut self, meta: TensorMeta, bytes: &[u8]) -> Result<Tensor, MemoryError> {
         if bytes.len() <= INLINE_MAX {
             return Ok(Tensor::of_inline(meta, bytes));
         }
@@ -208,9 +204,18 @@ impl<A: Arena<Segment: HostSegment>> Pool<A> {
     }
 
     fn tensor_in_block(&mut self, meta: TensorMeta, bytes: &[u8]) -> Result<Tensor, MemoryError> {
+        Ok(self.buffer_of(bytes)?.finish(meta))
+    }
+
+    /// A block with a copy of `bytes`.
+    ///
+    /// # Errors
+    /// As [`Pool::buffer`].
+    #[inline]
+    pub(crate) fn buffer_of(&mut self, bytes: &[u8]) -> Result<Buffer, MemoryError> {
         let mut buffer = self.buffer(bytes.len())?;
         buffer.copy_from_slice(bytes);
-        Ok(buffer.finish(meta))
+        Ok(buffer)
     }
 
     /// A block that owns whole pages of its segment, zero behind its first `len` bytes.

@@ -207,7 +207,7 @@ impl<V, W: Copy> Table<V, W> {
 
     /// The oldest waiter of a slot, if a value with that ordinal would go to it at once: the usual case, without moving
     /// the value through here. `None` changes nothing: [`Table::arrive`] says what to do with the value then.
-    #[inline]
+    #[inline(always)]
     pub fn claim(&mut self, slot: &Slot, ordinal: u32) -> Option<(W, Origin)> {
         if let Some((at, record)) = self.records.last(slot) {
             if record.next_ordinal() == ordinal

@@ -8,7 +8,7 @@ use super::ids::{LinkId, NO_LINK, PeerId};
 use super::keys;
 use super::leases::NoLease;
 use super::transfers::{Incoming, TransferId};
-use super::value::{Arriving, NOT_LENT, Value};
+use super::value::{Arriving, InBlock, InHandle, NOT_LENT, Value};
 use crate::channel::{Accepted, Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
 use crate::fabric::{self, Outcome, QpId};
 use crate::ground::{Key, Status, faults};
@@ -19,21 +19,6 @@ use crate::trace::Path;
 use crate::trace::recorder::What;
 use crate::wire::message::{Push, StatusText};
 use crate::wire::{Frame, Kind, Ticket};
-
-/// A push whose bytes are so few that they lie in the handle.
-struct InHandle<'a>(&'a PushHeard<'a>);
-
-impl Arriving for InHandle<'_> {
-    #[inline(always)]
-    fn received(self) -> Received {
-        let Self(push) = self;
-        Received {
-            tensor: Tensor::of_inline(push.meta, push.data),
-            is_dead: push.is_dead,
-            path: Path::Inline,
-        }
-    }
-}
 
 impl Core {
     /// Something arrived at a port.
@@ -164,16 +149,23 @@ impl Core {
     /// A value that lies in a block.
     #[inline(never)]
     fn heard_long(&mut self, link: LinkId, push: PushHeard<'_>) {
-        // Where the arena is full it lies on the heap: it is short, and the peer's credit bounds how many are parked.
-        // What a program says about its large tensors still arrives.
-        let tensor = (self.pool.tensor_of(push.meta, push.data))
-            .unwrap_or_else(|_| Tensor::on_heap(push.meta, push.data));
+        match self.pool.buffer_of(push.data) {
+            Ok(buffer) => self.heard_whole(link, &push, InBlock(&push, buffer)),
+            Err(_) => self.heard_on_heap(link, &push),
+        }
+    }
+
+    /// A value for which the arena has no room. It is short, and the peer's credit bounds how many are parked: so what a
+    /// program says about its large tensors still arrives.
+    #[cold]
+    #[inline(never)]
+    fn heard_on_heap(&mut self, link: LinkId, push: &PushHeard<'_>) {
         let received = Received {
-            tensor,
+            tensor: Tensor::on_heap(push.meta, push.data),
             is_dead: push.is_dead,
             path: Path::Inline,
         };
-        self.heard_whole(link, &push, received);
+        self.heard_whole(link, push, received);
     }
 
     #[inline(always)]

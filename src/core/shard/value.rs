@@ -1,11 +1,11 @@
 //! What the shard's table holds: values on one side, waiters on the other.
 
 use super::ids::{LinkId, NO_LINK, TaskId};
-use crate::channel::Payload;
+use crate::channel::{Payload, PushHeard};
 use crate::ground::{Region, TensorMeta};
 use crate::mail::Received;
 use crate::mail::mailbox::bytes_of;
-use crate::memory::Tensor;
+use crate::memory::{Buffer, Tensor};
 use crate::trace::Path;
 use crate::wire::Ticket;
 
@@ -130,5 +130,35 @@ impl Arriving for Received {
     #[inline(always)]
     fn in_place(&self) -> Option<&Tensor> {
         (self.path == Path::Lease).then_some(&self.tensor)
+    }
+}
+
+/// A push whose bytes are so few that they lie in the handle.
+pub(super) struct InHandle<'a>(pub(super) &'a PushHeard<'a>);
+
+impl Arriving for InHandle<'_> {
+    #[inline(always)]
+    fn received(self) -> Received {
+        let Self(push) = self;
+        Received {
+            tensor: Tensor::of_inline(push.meta, push.data),
+            is_dead: push.is_dead,
+            path: Path::Inline,
+        }
+    }
+}
+
+/// A push whose bytes lie in a block.
+pub(super) struct InBlock<'a>(pub(super) &'a PushHeard<'a>, pub(super) Buffer);
+
+impl Arriving for InBlock<'_> {
+    #[inline(always)]
+    fn received(self) -> Received {
+        let Self(push, buffer) = self;
+        Received {
+            tensor: buffer.finish(push.meta),
+            is_dead: push.is_dead,
+            path: Path::Inline,
+        }
     }
 }
