@@ -5,8 +5,8 @@
 use bytes::Bytes;
 
 use super::element::{self, Element};
-use super::{DeviceMemory, DevicePtr, House, Readiness};
-use crate::ground::Region;
+use super::{DeviceMemory, DevicePtr, House, Readiness, Tensor};
+use crate::ground::{Region, TensorMeta};
 
 /// Memory that is not the engine's, as a tensor keeps it.
 pub(super) trait Foreign: Send + Sync {
@@ -62,6 +62,19 @@ pub(super) struct VectorBytes<T>(pub(super) Vec<T>);
 impl<T: Element> AsRef<[u8]> for VectorBytes<T> {
     fn as_ref(&self) -> &[u8] {
         element::bytes_of(&self.0)
+    }
+}
+
+impl Tensor {
+    /// A tensor of a copy of `bytes` on the heap, as many as `meta` takes and aligned for every element.
+    pub(crate) fn on_heap(meta: TensorMeta, bytes: &[u8]) -> Self {
+        let words = bytes.chunks(8).map(|chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_ne_bytes(word)
+        });
+        let kept = VectorBytes(words.collect::<Vec<_>>());
+        Self::keeping(meta, Bytes::from_owner(kept).slice(..bytes.len()))
     }
 }
 

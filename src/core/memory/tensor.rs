@@ -120,22 +120,6 @@ impl Tensor {
         Ok(Self::of_inline(TensorMeta { dtype, shape }, bytes))
     }
 
-    /// A tensor of a copy of `bytes` on the heap, as many as `meta` takes and aligned for every element.
-    pub(crate) fn on_heap(meta: TensorMeta, bytes: &[u8]) -> Self {
-        let words = bytes.chunks(8).map(|chunk| {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            u64::from_ne_bytes(word)
-        });
-        let kept = Bytes::from_owner(VectorBytes(words.collect::<Vec<_>>())).slice(..bytes.len());
-        Self {
-            meta,
-            data: kept.as_ptr(),
-            len: kept.len(),
-            kept: Kept::Held(Held::Foreign(Arc::new(kept))),
-        }
-    }
-
     /// A tensor over foreign memory, which is kept and not copied. Memory that is not aligned for the elements still
     /// gives its [`bytes`](Self::bytes), but no slice.
     ///
@@ -148,13 +132,17 @@ impl Tensor {
         if bytes.len() <= INLINE_MAX {
             return Ok(Self::of_inline(meta, &bytes));
         }
+        Ok(Self::keeping(meta, bytes))
+    }
+
+    pub(super) fn keeping(meta: TensorMeta, bytes: Bytes) -> Self {
         let (data, len) = (bytes.as_ptr(), bytes.len());
-        Ok(Self {
+        Self {
             meta,
             data,
             len,
             kept: Kept::Held(Held::Foreign(Arc::new(bytes))),
-        })
+        }
     }
 
     /// A tensor over memory of `owner`, which is kept and not copied until neither side reads it any more: then

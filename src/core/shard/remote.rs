@@ -155,8 +155,8 @@ impl Core {
         }
     }
 
-    /// A value for which the arena has no room. It is short, and the peer's credit bounds how many are parked: so what a
-    /// program says about its large tensors still arrives.
+    /// A value for which the arena has no room. It is short, and the peer's credit bounds how many are parked: so what
+    /// a program says about its large tensors still arrives.
     #[cold]
     #[inline(never)]
     fn heard_on_heap(&mut self, link: LinkId, push: &PushHeard<'_>) {

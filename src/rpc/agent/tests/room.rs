@@ -44,10 +44,10 @@ fn agents(test: &str, is_tcp: bool) -> Vec<Agent> {
 
 /// Each calls each.
 fn are_well(agents: &[Agent]) {
-    for from in 0..3 {
+    for (from, agent) in agents.iter().enumerate() {
         for to in (0..3).filter(|&to| to != from) {
             let there = format!("w{to}");
-            let size: u64 = agents[from]
+            let size: u64 = agent
                 .rpc_sync(&there, "size", (tensor(900),))
                 .expect("a size");
             assert_eq!(size, 900, "{from} to {to}");
