@@ -155,7 +155,11 @@ impl Pair {
     fn recv(&mut self, slot: Slot, deadline: Nanos) {
         let tag = self.fresh();
         let now = self.model.now;
-        let got = self.table.recv(now, slot, tag, deadline);
+        // As the shard does: most wait alone.
+        let got = match self.table.wait_alone(now, &slot, tag, deadline) {
+            Some((id, ordinal)) => Ok(ReceiveOutcome::Waiting { id, ordinal }),
+            None => self.table.recv(now, slot, tag, deadline),
+        };
         let point = match self.model.local(slot) {
             Ok(point) => point,
             Err(refusal) => return assert_eq!(got, Err(refusal)),
@@ -459,6 +463,19 @@ impl Pair {
     }
 
     fn pass(&mut self, slot: Slot, b: u8) {
+        // As the shard asks first for most values.
+        if b & 4 == 0
+            && let Some(next) = self.table.clear_way(&slot)
+        {
+            let point = self.model.local(slot).expect("its way is clear");
+            assert!(point.items.is_empty() && point.waiters.is_empty());
+            assert_eq!(next.get(), point.next);
+            if b & 8 == 0 {
+                next.give();
+                point.next += 1;
+                return;
+            }
+        }
         let value = self.fresh();
         let now = self.model.now;
         let got = self.table.pass(now, slot);

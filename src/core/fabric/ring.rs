@@ -468,12 +468,6 @@ impl<L: RingMemory> RingConsumer<L> {
         self.told.slots != self.tail
     }
 
-    /// What the producer was told.
-    #[must_use]
-    pub const fn told(&self) -> RingProgress {
-        self.told
-    }
-
     /// True if the producer was told in passing since this was asked last: a quarter ring was taken.
     #[inline]
     pub(super) const fn take_told(&mut self) -> bool {

@@ -99,12 +99,7 @@ impl<V, W: Copy> Table<V, W> {
         waiter: W,
         deadline: Nanos,
     ) -> Result<ReceiveOutcome<V>, Refusal> {
-        let found = self.records.seek(&slot);
-        let found = found.filter(|&at| !self.records.at(at).is_grace());
-        let at = match found {
-            Some(at) => at,
-            None => self.local(now, &slot)?,
-        };
+        let at = self.local(now, &slot)?;
         if !self.records.at(at).is_awaited()
             && let Some((place, ordinal, _)) = self.pop(at)
             && let Some(value) = self.values.take(place)

@@ -112,14 +112,14 @@ fn progress_is_told_each_quarter_or_when_asked() {
         post(&mut producer, number, 0).expect("room");
     }
     take(&mut consumer).expect("honest");
-    assert_eq!(consumer.told().slots, 0);
+    assert_eq!(consumer.told.slots, 0);
     take(&mut consumer).expect("honest");
-    assert_eq!(consumer.told().slots, 2, "a quarter of eight");
+    assert_eq!(consumer.told.slots, 2, "a quarter of eight");
     take(&mut consumer).expect("honest");
     assert!(consumer.is_unsettled());
     assert!(consumer.settle());
     assert!(!consumer.settle(), "nothing new");
-    assert_eq!(consumer.told().slots, 3);
+    assert_eq!(consumer.told.slots, 3);
 }
 
 #[test]
