@@ -230,8 +230,8 @@ fn what_lost_peers_may_read_stops_no_offer() {
     world.settle().unwrap();
 }
 
-/// A value that came in a frame and found no memory was dropped, and the credit it had cost with it. It lies on the heap
-/// now.
+/// A value that came in a frame and found no memory was dropped, and the credit it had cost with it. It lies on the
+/// heap now.
 #[test]
 fn a_value_that_finds_no_memory_comes_and_gives_its_credit_back() {
     let mut dials = Dials::calm(1);
