@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rendez::ground::{Code, Incarnation, Key, Nanos, StepId, catalogue};
+use rendez::ground::{Incarnation, Key, Nanos, StepId, catalogue};
 use rendez::testing::solo::Waiting;
 use rendez::trace::Path;
 
