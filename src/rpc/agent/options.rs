@@ -86,6 +86,10 @@ pub struct Options {
     pub timeout: Duration,
     /// How long all workers may take to be there; zero for no limit. One of a dynamic group that the engine cannot
     /// reach within its `connect_timeout` is not waited for: it may be dead, and its place in the group stays.
+    ///
+    /// Agents of a listed group or of a cluster greet at once, and an engine keeps what only others say for a minute:
+    /// an agent that begins on a running engine more than a minute after the first of the others cannot join any more
+    /// (`RPC_INIT`). Start the engine with the agent, or meet through a file or a store.
     pub init_timeout: Duration,
     /// Threads that carry functions out. One that waits for a call of its own is replaced meanwhile, as long as no more
     /// than 256 wait; beyond that what comes waits until one of them gets on, so calls that call on need a time.
