@@ -30,6 +30,9 @@ use rendez::memory::Tensor;
 /// The longest measurement that the far side takes part in.
 const ERRAND_MAX: Duration = Duration::from_secs(3600);
 
+/// How long a far side that is not there yet is waited for: its user has just started it, or mistyped its address.
+const ARRIVAL: Duration = Duration::from_secs(20);
+
 /// How often the far side looks whether it was interrupted.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -95,8 +98,7 @@ impl FarHost {
         let far = keys.there.destination_task();
         near.add_peer(far.clone(), self.address.clone());
         // Else a wait for what it sends would end in no more than that time is over.
-        near.reach(far, PATIENCE)
-            .map_err(|status| failed(&status))?;
+        near.reach(far, ARRIVAL).map_err(|status| failed(&status))?;
         let errand = Errand {
             step: step.0,
             boot: boot(),
