@@ -127,7 +127,7 @@ impl<V, W: Copy> Table<V, W> {
         deadline: Nanos,
     ) -> Option<(WaiterId, u32)> {
         let (at, record) = self.records.last(slot)?;
-        if !record.is_idle() || is_timed(deadline) {
+        if !record.is_idle() || is_timed(deadline) && !mutant!("receives_alone_have_no_deadline") {
             return None;
         }
         let ordinal = record.next_ordinal();
