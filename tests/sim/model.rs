@@ -64,6 +64,8 @@ pub struct Flow {
     taken: usize,
     /// Ordinals that later ones have passed: receives that were given up had them, and give them back.
     passed: BTreeSet<usize>,
+    /// Values that found no room, of which only the receives that they were for have heard so far.
+    lost: usize,
     /// How many were received.
     pub count: usize,
     /// The receive that got the last value.
@@ -141,6 +143,7 @@ impl Flow {
             receives: Vec::new(),
             taken: 0,
             passed: BTreeSet::new(),
+            lost: 0,
             count: 0,
             last: None,
         }
@@ -272,7 +275,10 @@ impl Step {
                 Ok(())
             }
             Err(status) if may_fail && is_excuse(status) => Ok(()),
-            Err(status) if may_refuse && is_bound(status) => Ok(()),
+            Err(status) if may_refuse && is_bound(status) => {
+                flow.lost += usize::from(costs_its_receive_alone(status));
+                Ok(())
+            }
             Err(status) => Err(format!(
                 "{place}: failed with {status:?}, {}",
                 if may_fail {
@@ -300,7 +306,9 @@ impl Step {
                     .iter()
                     .filter(|receive| receive.was_filled)
                     .count();
-                let may_pass = flow.passed.len() + found.saturating_sub(flow.taken) <= given_up;
+                let gap = found.saturating_sub(flow.taken);
+                let gone = gap.min(flow.lost);
+                let may_pass = flow.passed.len() + gap - gone <= given_up;
                 if found > flow.taken && is_strict && !may_pass {
                     return Err(format!(
                         "{place}: value {found} came, {} was next",
@@ -311,6 +319,7 @@ impl Step {
                     return Err(format!("{place}: a later receive got an earlier value"));
                 }
                 if !is_back {
+                    flow.lost -= gone;
                     if given_up > 0 {
                         flow.passed.extend(flow.taken..found);
                     }
@@ -322,6 +331,11 @@ impl Step {
             }
         }
     }
+}
+
+/// True for what ends one receive, for whose value there is no room, and not its step.
+fn costs_its_receive_alone(status: &Status) -> bool {
+    ["ARENA_FULL", "ARENA_UNFIT", "LANDING_UNOPENED"].contains(&status.reason())
 }
 
 /// True for what may end a receive whose step has ended, or whose peer may be lost.

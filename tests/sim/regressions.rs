@@ -230,6 +230,14 @@ fn what_lost_peers_may_read_stops_no_offer() {
     world.settle().unwrap();
 }
 
+/// The model took the value behind one that had found no room for one that came too soon: the receive of that has heard
+/// of it, and nothing else has ended.
+#[test]
+fn a_value_without_room_costs_its_receive_alone() {
+    let seeds = [2_078_707_410, 2_078_748_777, 2_078_763_669, 2_078_766_869];
+    pass(seeds.map(Dials::of_seed), "no_room_for_one_value");
+}
+
 /// A value that came in a frame and found no memory was dropped, and the credit it had cost with it. It lies on the
 /// heap now.
 #[test]

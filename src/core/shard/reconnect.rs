@@ -118,6 +118,7 @@ impl Core {
         self.links[link].channel.cancel(ticket);
         self.links.touch(link);
         self.stats.dropped += 1;
+        reached!("no_room_for_one_value");
         self.fail_waiters_of(slot, demand.ordinal..=demand.ordinal, why);
         // At once: the receive behind has moved up to its place.
         if let Some(accepted) = demand.offer {
