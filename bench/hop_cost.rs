@@ -133,6 +133,40 @@ impl Task for Player {
     }
 }
 
+/// Sends to itself what it waits for, a burst in a turn.
+struct Alone {
+    meta: TensorMeta,
+    prepared: Option<PreparedKey>,
+    tensor: Option<Tensor>,
+    count: Arc<AtomicU64>,
+}
+
+impl Task for Alone {
+    fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
+        match event {
+            TaskEvent::Started => {
+                let key = Key::between("a", "a", "here").unwrap();
+                self.prepared = Some(context.prepare(&key).unwrap());
+                self.tensor = Some(context.builder(self.meta).unwrap().finish());
+                context.again();
+            }
+            TaskEvent::Again => {
+                for _ in 0..BURST {
+                    let (key, tensor) = (self.prepared.unwrap(), self.tensor.clone().unwrap());
+                    context.recv(STEP, key, 0);
+                    context.send(STEP, key, tensor).unwrap();
+                }
+                context.again();
+            }
+            TaskEvent::Received { outcome, .. } => {
+                drop(outcome.unwrap());
+                self.count.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Keeps a burst on its way, or takes it.
 struct Streamer {
     meta: TensorMeta,
@@ -236,6 +270,26 @@ fn of_a_ping_pong() {
         let (mut solos, count) = players(bytes);
         eprintln!(
             "{bytes:>6} B: {:6.1} ns a hop",
+            nanos(&mut solos, &count, 20_000)
+        );
+    }
+}
+
+/// A receive and a send that meet in the table of one shard.
+#[test]
+#[ignore = "measures"]
+fn within_a_shard() {
+    for bytes in sizes(&[4, 64, 1024]) {
+        let mut solos = pair();
+        let count = Arc::new(AtomicU64::new(0));
+        solos[0].spawn(Box::new(Alone {
+            meta: meta(bytes),
+            prepared: None,
+            tensor: None,
+            count: Arc::clone(&count),
+        }));
+        eprintln!(
+            "{bytes:>6} B: {:6.1} ns a pair within a shard",
             nanos(&mut solos, &count, 20_000)
         );
     }

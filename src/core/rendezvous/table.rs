@@ -218,6 +218,18 @@ impl<V, W: Copy> Table<V, W> {
         self.claim_slowly(*slot, ordinal)
     }
 
+    /// The oldest waiter of a slot, if the next value of this process goes to it at once: the usual case, without
+    /// moving the value through here. Its ordinal is given. `None` changes nothing: [`Table::send`] says what to do
+    /// then.
+    #[inline(always)]
+    pub fn claim_next(&mut self, slot: &Slot) -> Option<(W, Origin)> {
+        let (at, record) = self.records.last(slot)?;
+        let ordinal = record.next_ordinal();
+        let waiter = record.meet(ordinal)?;
+        self.waiters.dismiss();
+        Some((waiter, self.records.origin(at, ordinal)))
+    }
+
     /// Gives the next value of a slot whose destination is elsewhere its ordinal, and says where it goes. So a value
     /// goes in two moves, and pushing it costs one look: if it is not pushed, [`Table::park`] takes it with the ticket.
     /// An ordinal is given once; one whose value was refused is taken back while it is the last. How a value travels,

@@ -39,10 +39,14 @@ impl Core {
             at: key.frame_iter(),
         };
         let way = self.way(id)?;
-        if self.send_short(way, &slot, &tensor, is_dead, outlet) {
-            return Ok(NO_LINK);
-        }
-        match self.send_row(way, &slot, tensor, is_dead, outlet) {
+        let left = if !matches!(way.route, Route::Out { .. }) {
+            self.send_here_at_once(way, &slot, tensor, is_dead)
+        } else if self.send_short(way, &slot, &tensor, is_dead, outlet) {
+            None
+        } else {
+            self.send_row(way, &slot, tensor, is_dead, outlet)
+        };
+        match left {
             None => Ok(NO_LINK),
             Some(value) => self.send(way, slot, &mut Some(value), outlet),
         }

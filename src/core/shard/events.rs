@@ -1,7 +1,7 @@
 //! Events: what this shard's tasks are still to be told, in order.
 //!
 //! It does not know what an event says. Most turns bring one: that lies apart, and is written once, where it stays
-//! until its task is called (`delivery.rs`). Only those behind it are moved into a queue and out of it.
+//! until its task is called (`delivery.rs`). Those behind it stand in a queue, where they are written once too.
 
 use std::collections::VecDeque;
 
@@ -82,20 +82,35 @@ impl Events {
         &mut self.rest[last].1
     }
 
-    /// Whose the next is, which comes to be the first.
+    /// Whose the next is.
     #[inline(always)]
-    pub(super) fn front(&mut self) -> Option<EventHead> {
-        if !self.has_first {
-            (self.head, self.first) = self.rest.pop_front()?;
-            self.has_first = true;
+    pub(super) fn front(&self) -> Option<EventHead> {
+        if self.has_first {
+            return Some(self.head);
         }
-        Some(self.head)
+        self.rest.front().map(|(head, _)| *head)
+    }
+
+    /// Whether [`Events::front`] is of the one that lies apart.
+    #[inline(always)]
+    pub(super) const fn has_first(&self) -> bool {
+        self.has_first
+    }
+
+    /// Takes the event that lies apart.
+    #[inline(always)]
+    pub(super) fn pop_first(&mut self) -> TaskEvent {
+        self.has_first = false;
+        std::mem::replace(&mut self.first, TaskEvent::Again)
     }
 
     /// Takes the event whose head [`Events::front`] gave.
-    #[inline(always)]
+    #[inline]
     pub(super) fn pop(&mut self) -> TaskEvent {
-        self.has_first = false;
-        std::mem::replace(&mut self.first, TaskEvent::Again)
+        if self.has_first {
+            return self.pop_first();
+        }
+        let next = self.rest.pop_front();
+        next.map_or(TaskEvent::Again, |(_, event)| event)
     }
 }

@@ -9,7 +9,7 @@ pub use waking::TaskWaker;
 use super::Shard;
 use super::ids::TaskId;
 use super::keys::Route;
-use super::value::{Value, Waiter};
+use super::value::Waiter;
 use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId, TensorMeta, faults};
 use crate::mail::Received;
 use crate::memory::{MemoryError, Tensor, TensorBuilder};
@@ -151,8 +151,7 @@ impl TaskContext<'_> {
         let way = way.ok_or_else(faults::stale_key)?;
         let slot = key.slot(step);
         if !matches!(way.route, Route::Out { .. }) {
-            let value = Value::local(tensor, is_dead);
-            return self.shard.send(way, slot, &mut Some(value));
+            return self.shard.send_here(way, &slot, tensor, is_dead);
         }
         if self.shard.send_short(way, &slot, &tensor, is_dead) {
             return Ok(());

@@ -19,11 +19,19 @@ impl Shard {
     /// Brings a task the next event, which is its.
     #[inline(always)]
     pub(super) fn tell_next(&mut self, task: TaskId, trace: u16) {
-        if trace == 0 {
-            self.call_with(task, |core| core.events.pop());
-        } else {
+        if trace != 0 {
             self.call_timed(task, trace);
+        } else if self.core.events.has_first() {
+            self.call_with(task, |core| core.events.pop_first());
+        } else {
+            self.call_queued(task);
         }
+    }
+
+    /// The event is one of many.
+    #[inline(never)]
+    fn call_queued(&mut self, task: TaskId) {
+        self.call_with(task, |core| core.events.pop());
     }
 
     /// Whose time it was: of `turns` the last did something if `is_busy`, the others found nothing to do.

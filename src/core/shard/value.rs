@@ -133,6 +133,21 @@ impl Arriving for Received {
     }
 }
 
+/// A value of this shard for a receiver of this shard: its tensor, and whether it is dead.
+pub(super) struct Ours(pub(super) Tensor, pub(super) bool);
+
+impl Arriving for Ours {
+    #[inline(always)]
+    fn received(self) -> Received {
+        let Self(tensor, is_dead) = self;
+        Received {
+            tensor,
+            is_dead,
+            path: Path::Local,
+        }
+    }
+}
+
 /// A push whose bytes are so few that they lie in the handle.
 pub(super) struct InHandle<'a>(pub(super) &'a PushHeard<'a>);
 

@@ -102,7 +102,7 @@ impl Stages {
         clock: Clock,
         carriers: Vec<Carrier>,
         place: RecorderPlace,
-        head: Head,
+        mut head: Head,
     ) -> Result<Self, MemoryError> {
         let (own, sampling) = (clock.scale(), head.sampling);
         let clock_ns = clock.cost_ns();
@@ -117,11 +117,7 @@ impl Stages {
                 Some(file) => Words::in_file(file, count)?,
                 None => Words::anonymous(count)?,
             };
-            let head = Head {
-                clock_ns: clock_ns as u32,
-                scale: own,
-                ..head
-            };
+            (head.clock_ns, head.scale) = (clock_ns as u32, own);
             Some(Arc::new(Recorder::new(words, place.ring_bytes, &head)))
         } else {
             None
@@ -176,9 +172,14 @@ impl Stages {
         ON && self.left == 1
     }
 
+    /// True if the value that is being sent is timed.
+    pub(crate) const fn is_sending(&self) -> bool {
+        ON && self.sending != 0
+    }
+
     /// True if the value that is being sent is timed, or would be by this port.
     pub(crate) const fn is_timing(&self, port: usize) -> bool {
-        ON && (self.sending != 0 || self.slow_ports >> port & 1 != 0)
+        self.is_sending() || ON && self.slow_ports >> port & 1 != 0
     }
 
     /// An application thread's value was taken; it began to queue then.
@@ -261,9 +262,7 @@ impl Stages {
     #[cold]
     pub(crate) fn matched(&mut self, id: u16) {
         let now = self.clock.stamp();
-        let Some(then) = self.trace(id).map(|trace| trace.last) else {
-            return;
-        };
+        let then = self.trace(id).map_or(now, |trace| trace.last);
         let matched = self.less_clock(then, now);
         if let Some(trace) = self.trace(id) {
             trace.matched = trace.matched.saturating_add(matched);
