@@ -27,6 +27,7 @@ mutants=(
     "credit_needed_for_requested     seeds           values that were asked for need push credit"
     "short_values_spend_no_credit    seeds           values that leave at once are more than the peer has room for"
     "short_values_share_an_ordinal   seeds           a value that left at once leaves its ordinal to the next"
+    "ordinals_never_turn             seeds           a key has carried all its values after 2^32 of them"
     "receives_alone_have_no_deadline seeds           a receive that waits alone outlasts its deadline"
     "acknowledgement_ignored_on_reconnect seeds      a new connection repeats what the peer has had"
     "frames_not_kept                 seeds           a new connection repeats nothing"

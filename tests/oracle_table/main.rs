@@ -12,7 +12,7 @@ use rendez::rendezvous::{
     ReceiveOutcome, Refusal, Requested, Sent, Slot, Table, WaiterId, Withdrawn,
 };
 
-use model::{Body, Item, LIMITS, Model, Step, Waiter, bytes_of};
+use model::{Body, Item, LIMITS, Model, Step, Waiter, bytes_of, ordinal_of, rank};
 
 /// A value that left the table for a waiter.
 struct Handed {
@@ -119,7 +119,10 @@ impl Pair {
             && let Some((waiter, from)) = self.table.claim_next(&slot)
         {
             self.hand(slot, from, value);
-            return assert_eq!(Ok(Met::Matched(waiter, value, from.ordinal())), expected);
+            return assert_eq!(
+                Ok(Met::Matched(waiter, value, rank(from.ordinal()))),
+                expected
+            );
         }
         let got = self
             .table
@@ -131,9 +134,9 @@ impl Pair {
                     from,
                 } => {
                     self.hand(slot, from, value);
-                    Met::Matched(waiter, value, from.ordinal())
+                    Met::Matched(waiter, value, rank(from.ordinal()))
                 }
-                Sent::Parked { ordinal } => Met::Parked(ordinal),
+                Sent::Parked { ordinal } => Met::Parked(rank(ordinal)),
             });
         assert_eq!(got, expected);
     }
@@ -185,7 +188,7 @@ impl Pair {
                 panic!("{got:?}, but {value} lay there");
             };
             self.hand(slot, from, value);
-            return assert_eq!((had, from.ordinal()), (value, ordinal));
+            return assert_eq!((had, rank(from.ordinal())), (value, ordinal));
         }
         if let Err(refusal) = self.model.may_wait(slot) {
             return assert_eq!(got, Err(refusal));
@@ -214,6 +217,7 @@ impl Pair {
                 (*id, ReceiveOutcome::Behind { id: *id })
             }
             (Ok(ReceiveOutcome::Waiting { id, .. }), None) => {
+                let ordinal = ordinal_of(ordinal);
                 (*id, ReceiveOutcome::Waiting { id: *id, ordinal })
             }
             (_, item) => panic!("{got:?}, but {item:?} stands there"),
@@ -247,7 +251,7 @@ impl Pair {
         let bytes = u64::from(b % 16);
         let got = self
             .table
-            .arrive(self.model.now, slot, ordinal, item(), bytes);
+            .arrive(self.model.now, slot, ordinal_of(ordinal), item(), bytes);
         let expected = self.expect_arrive(slot, ordinal, offers, token, bytes);
         if offers && matches!(expected, Ok(Came::Parked | Came::Wanted(_))) {
             self.offers.push((slot, token));
@@ -259,7 +263,7 @@ impl Pair {
                 from,
             } => {
                 self.hand(slot, from, value);
-                Came::Matched(waiter, value, from.ordinal())
+                Came::Matched(waiter, value, rank(from.ordinal()))
             }
             PushOutcome::Parked => Came::Parked,
             PushOutcome::Wanted { token } => Came::Wanted(token),
@@ -295,7 +299,7 @@ impl Pair {
         let Some(point) = point.filter(|point| point.born == born) else {
             return assert_eq!(got, Err(value), "what it lay in has ended");
         };
-        let ordinal = from.ordinal();
+        let ordinal = rank(from.ordinal());
         let behind = point.items.iter().take_while(|item| item.ordinal < ordinal);
         let position = behind.count();
         if position == 0
@@ -310,7 +314,10 @@ impl Pair {
                 panic!("{got:?}, but {} waited", oldest.tag);
             };
             self.hand(slot, from, value);
-            return assert_eq!((waiter, had, from.ordinal()), (oldest.tag, value, ordinal));
+            return assert_eq!(
+                (waiter, had, rank(from.ordinal())),
+                (oldest.tag, value, ordinal)
+            );
         }
         assert_eq!(got, Ok(PushOutcome::Parked));
         let item = Item {
@@ -400,7 +407,7 @@ impl Pair {
         }
         let out: Vec<_> = out
             .into_iter()
-            .map(|(w, v, from)| (w, v, from.ordinal()))
+            .map(|(w, v, from)| (w, v, rank(from.ordinal())))
             .collect();
         let Some(position) = position else {
             return assert_eq!((got, out), (Err(value), Vec::new()));
@@ -422,7 +429,7 @@ impl Pair {
             out.push(match what {
                 Withdrawn::Matched(waiter, value, from) => {
                     handed.push((value, from));
-                    format!("{waiter} has {value}, {}", from.ordinal())
+                    format!("{waiter} has {value}, {}", rank(from.ordinal()))
                 }
                 other => format!("{other:?}"),
             })
@@ -447,7 +454,10 @@ impl Pair {
         let waiters = point.waiters.len();
         if served && waiters > point.items.len() {
             let next = point.next + (waiters - point.items.len() - 1) as u32;
-            expected.push(format!("{:?}", Withdrawn::<u64, u64>::Ask(next)));
+            expected.push(format!(
+                "{:?}",
+                Withdrawn::<u64, u64>::Ask(ordinal_of(next))
+            ));
         }
         for item in point.items.iter_mut().take(waiters) {
             if let Body::Offer(token, wanted @ false) = &mut item.body {
@@ -476,7 +486,7 @@ impl Pair {
         {
             let point = self.model.local(slot).expect("its way is clear");
             assert!(point.items.is_empty() && point.waiters.is_empty());
-            assert_eq!(next.get(), point.next);
+            assert_eq!(rank(next.get()), point.next);
             if b & 8 == 0 {
                 next.give();
                 point.next += 1;
@@ -499,12 +509,12 @@ impl Pair {
             } => {
                 assert!(point.items.is_empty());
                 let oldest = point.waiters.pop_front().expect("one waits");
-                return assert_eq!((waiter, given), (oldest.tag, ordinal));
+                return assert_eq!((waiter, rank(given)), (oldest.tag, ordinal));
             }
             Pass::Clear(ticket) => {
                 assert!(point.items.is_empty() && point.waiters.is_empty());
                 if b.is_multiple_of(2) {
-                    return assert_eq!(ticket.ordinal(), ordinal, "pushed");
+                    return assert_eq!(rank(ticket.ordinal()), ordinal, "pushed");
                 }
                 ticket
             }
@@ -513,7 +523,7 @@ impl Pair {
                 ticket
             }
         };
-        assert_eq!(ticket.ordinal(), ordinal);
+        assert_eq!(rank(ticket.ordinal()), ordinal);
         let bytes = u64::from(b % 16);
         let parked = self.table.park(now, ticket, value, bytes);
         let expected = self.model.may_park(slot, bytes);
@@ -529,7 +539,7 @@ impl Pair {
         assert_eq!(
             parked,
             expected
-                .map(|()| ordinal)
+                .map(|()| ordinal_of(ordinal))
                 .map_err(|refusal| (refusal, value))
         );
     }
@@ -537,7 +547,7 @@ impl Pair {
     fn request(&mut self, slot: Slot, ordinal: u32, deadline: Nanos) {
         let tag = self.fresh();
         let now = self.model.now;
-        let got = self.table.request(now, slot, ordinal, tag, deadline);
+        let got = (self.table).request(now, slot, ordinal_of(ordinal), tag, deadline);
         let point = match self.model.foreign(slot) {
             Ok(point) => point,
             Err(refusal) => return assert_eq!(got, Err(refusal)),
@@ -555,6 +565,7 @@ impl Pair {
                 ..
             }) => {
                 point.items.pop_front();
+                let ordinal = ordinal_of(ordinal);
                 Ok(Requested::Ready { value, ordinal })
             }
             None if ordinal < point.next => Ok(Requested::AlreadySent),
@@ -596,7 +607,7 @@ impl Pair {
         else {
             return assert_eq!(got, None);
         };
-        assert_eq!(got, Some((value, ordinal, bytes)));
+        assert_eq!(got, Some((value, ordinal_of(ordinal), bytes)));
         let point = point.expect("a point");
         point.items.pop_front();
         let waits = point.items.is_empty() && !point.waiters.is_empty();
@@ -604,7 +615,7 @@ impl Pair {
             // It could not go after all: back to the front.
             let now = self.model.now;
             assert_eq!(
-                self.table.put_back(now, slot, value, ordinal, bytes),
+                (self.table).put_back(now, slot, value, ordinal_of(ordinal), bytes),
                 Ok(())
             );
             point.items.push_front(Item {
@@ -745,8 +756,9 @@ impl Pair {
         let mut got: Vec<String> = Vec::new();
         self.table
             .pending(|pending| got.push(format!("{pending:?}")));
-        self.table
-            .waiting(|slot, id, tag, ordinal| got.push(format!("{slot:?} {id:?} {tag} {ordinal}")));
+        self.table.waiting(|slot, id, tag, ordinal| {
+            got.push(format!("{slot:?} {id:?} {tag} {}", rank(ordinal)))
+        });
         let mut expected = Vec::new();
         for (&slot, point) in &self.model.points {
             if let Some(oldest) = point.waiters.front() {

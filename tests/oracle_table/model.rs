@@ -17,7 +17,18 @@ pub(crate) const LIMITS: Limits = Limits {
     grace_steps: 2,
     grace_ttl_ns: 30_000,
     hash_seed: 11,
+    first_ordinal: u32::MAX - 2,
 };
+
+/// The ordinal of the value of this rank: the model counts a slot's values from 0.
+pub(crate) const fn ordinal_of(rank: u32) -> u32 {
+    LIMITS.first_ordinal.wrapping_add(rank)
+}
+
+/// Which of its slot's values has that ordinal.
+pub(crate) const fn rank(ordinal: u32) -> u32 {
+    ordinal.wrapping_sub(LIMITS.first_ordinal)
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {

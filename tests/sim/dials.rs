@@ -278,6 +278,8 @@ fn settings() -> Settings {
         grace_steps: 32,
         grace_ttl_ns: 60_000_000_000,
         hash_seed: 7,
+        // The third value of a key begins the numbers anew.
+        first_ordinal: u32::MAX - 1,
     };
     Settings {
         table,

@@ -23,6 +23,7 @@
 
 mod index;
 mod names;
+mod ordinal;
 mod records;
 mod refusal;
 mod room;
@@ -37,5 +38,6 @@ pub use names::{
     Arrived, Ended, Expired, KeyId, Limits, NextOrdinal, Origin, Pass, Pending, PendingKind,
     PushOutcome, QueuePosition, ReceiveOutcome, Requested, Sent, Slot, Stats, WaiterId, Withdrawn,
 };
+pub use ordinal::{distance, is_before};
 pub use refusal::{Refusal, deadline_status};
 pub use table::Table;

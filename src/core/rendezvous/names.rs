@@ -59,7 +59,7 @@ impl Origin {
         births: 0,
     };
 
-    /// The ordinal of the value, counted from 0.
+    /// The ordinal of the value.
     #[must_use]
     pub const fn ordinal(&self) -> u32 {
         self.ordinal
@@ -92,6 +92,9 @@ pub struct Limits {
     pub grace_ttl_ns: u64,
     /// Mixed into the hash of slots, so that a peer cannot choose numbers that collide. Draw it per shard.
     pub hash_seed: u64,
+    /// The ordinal of a slot's first value, the same at all tasks: 0, but in a simulation, where the numbers soon begin
+    /// anew.
+    pub first_ordinal: u32,
 }
 
 impl Default for Limits {
@@ -108,11 +111,12 @@ impl Default for Limits {
             grace_steps: limits::GRACE_STEPS,
             grace_ttl_ns: limits::GRACE_TTL_NS,
             hash_seed: 0,
+            first_ordinal: 0,
         }
     }
 }
 
-/// What became of a local value. `ordinal` counts the values of a slot from 0.
+/// What became of a local value. `ordinal` counts the values of a slot; after 2^32 it begins anew.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Sent<V, W> {
     /// The oldest waiter takes it.
@@ -177,7 +181,7 @@ impl NextOrdinal<'_> {
     /// The value has left with it.
     #[inline(always)]
     pub const fn give(self) {
-        *self.0 += 1;
+        *self.0 = self.0.wrapping_add(1);
     }
 }
 
@@ -230,7 +234,7 @@ pub enum Withdrawn<V, W> {
 pub struct QueuePosition(pub(super) Origin);
 
 impl QueuePosition {
-    /// The ordinal of the value, counted from 0.
+    /// The ordinal of the value.
     #[must_use]
     pub const fn ordinal(&self) -> u32 {
         self.0.ordinal

@@ -3,7 +3,7 @@
 //! Knows steps by their numbers; does not know values, and of waiters only the one that lies in a record.
 
 use super::index::{Index, fold};
-use super::names::{KeyId, Origin, Slot, WaiterId};
+use super::names::{KeyId, Limits, Origin, Slot, WaiterId};
 use super::slab::{List, NONE, RecordSlab};
 use super::waiters::WaiterRecord;
 use crate::ground::StepId;
@@ -78,19 +78,21 @@ impl<W: Copy> Record<W> {
         self.next_ordinal = ordinal;
     }
 
+    /// The ordinal is given: the next one is next.
+    pub(super) const fn give(&mut self, ordinal: u32) {
+        self.next_ordinal = ordinal.wrapping_add(1);
+    }
+
     pub(super) const fn next_ordinal_mut(&mut self) -> &mut u32 {
         &mut self.next_ordinal
     }
 
-    /// Gives the next value its ordinal, as long as there are any.
+    /// Gives the next value its ordinal.
     #[inline]
-    pub(super) const fn take_ordinal(&mut self) -> Option<u32> {
+    pub(super) const fn take_ordinal(&mut self) -> u32 {
         let ordinal = self.next_ordinal;
-        if ordinal == u32::MAX {
-            return None;
-        }
-        self.next_ordinal = ordinal + 1;
-        Some(ordinal)
+        self.give(ordinal);
+        ordinal
     }
 
     /// True if values or offers are queued.
@@ -159,10 +161,10 @@ impl<W: Copy> Record<W> {
     /// The first waiter leaves with the value of that ordinal, if that goes to it at once.
     #[inline]
     pub(super) fn meet(&mut self, ordinal: u32) -> Option<W> {
-        if self.has_items() || self.first.is_none() || ordinal == u32::MAX {
+        if self.has_items() || self.first.is_none() {
             return None;
         }
-        self.next_ordinal = ordinal + 1;
+        self.give(ordinal);
         self.unseat()
     }
 }
@@ -176,6 +178,7 @@ pub(super) struct Records<W> {
     births: u64,
     index: Index,
     seed: u64,
+    first_ordinal: u32,
     /// By key.
     of_keys: Vec<OfKey>,
     /// By the number of the step.
@@ -193,13 +196,14 @@ struct OfKey {
 }
 
 impl<W: Copy> Records<W> {
-    pub(super) fn new(most: u32, seed: u64) -> Self {
+    pub(super) fn new(limits: &Limits) -> Self {
         Self {
-            slab: RecordSlab::with_capacity(most),
+            slab: RecordSlab::with_capacity(limits.records),
             count: 0,
             births: 0,
             index: Index::new(),
-            seed,
+            seed: limits.hash_seed,
+            first_ordinal: limits.first_ordinal,
             of_keys: Vec::new(),
             of_steps: Vec::new(),
         }
@@ -316,7 +320,7 @@ impl<W: Copy> Records<W> {
         let at = self.slab.put(Record {
             step: slot.step,
             at: slot.at,
-            next_ordinal: 0,
+            next_ordinal: self.first_ordinal,
             scope: step | if is_grace { GRACE } else { 0 },
             first: None,
             key: slot.key,

@@ -31,8 +31,6 @@ pub enum Refusal {
     Steps,
     /// `grace_steps` is reached.
     GraceSteps,
-    /// The slot has given all of its 2³² − 1 ordinals.
-    Ordinals,
     /// The ticket's step ended since, or its slot began again.
     Stale,
     /// A request for a slot that holds a peer's offers: a key has one direction.
@@ -113,12 +111,6 @@ impl Refusal {
                 "peers have begun too many steps that were not used here yet",
                 limits.grace_steps.into(),
                 "begin steps on all tasks at about the same time",
-            ),
-            Self::Ordinals => (
-                "ORDINALS",
-                "this key has carried all the values it can in one step",
-                u32::MAX.into(),
-                "begin another step",
             ),
         };
         let message = format!("step {step}: {what}; the limit is {limit}; {remedy}");

@@ -8,6 +8,7 @@ use super::names::{
     Arrived, Limits, NextOrdinal, Origin, Pass, PushOutcome, QueuePosition, ReceiveOutcome,
     Requested, Sent, Slot, WaiterId, is_timed,
 };
+use super::ordinal::is_before;
 use super::records::Records;
 use super::refusal::Refusal;
 use super::room::Room;
@@ -37,7 +38,7 @@ impl<V, W: Copy> Table<V, W> {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
-            records: Records::new(limits.records, limits.hash_seed),
+            records: Records::new(&limits),
             values: Values::new(limits.values),
             waiters: Waiters::new(limits),
             steps: Steps::new(limits),
@@ -68,9 +69,6 @@ impl<V, W: Copy> Table<V, W> {
             Err(refusal) => return Err((refusal, value)),
         };
         let ordinal = self.records.at(at).next_ordinal();
-        if ordinal == u32::MAX {
-            return Err((Refusal::Ordinals, value));
-        }
         if let Some(waiter) = self.meet(at, ordinal) {
             let from = self.records.origin(at, ordinal);
             return Ok(Sent::Matched {
@@ -82,7 +80,7 @@ impl<V, W: Copy> Table<V, W> {
         if let Err(refusal) = self.may_stand(at, false, bytes) {
             return Err((refusal, value));
         }
-        self.records.at_mut(at).set_next_ordinal(ordinal + 1);
+        self.records.at_mut(at).give(ordinal);
         self.insert(at, None, Item::value(value, bytes, ordinal), now);
         Ok(Sent::Parked { ordinal })
     }
@@ -166,11 +164,8 @@ impl<V, W: Copy> Table<V, W> {
             Err(refusal) => return Err((refusal, item)),
         };
         let record = self.records.at(at);
-        if ordinal < record.next_ordinal() {
+        if is_before(ordinal, record.next_ordinal()) {
             return Ok(PushOutcome::Duplicate(item));
-        }
-        if ordinal == u32::MAX {
-            return Err((Refusal::Ordinals, item));
         }
         let wanted = record.waiters() > record.items().len();
         let item = match item {
@@ -191,7 +186,7 @@ impl<V, W: Copy> Table<V, W> {
         if let Err(refusal) = self.may_stand(at, wanted, item.bytes()) {
             return Err((refusal, item.into_arrived()));
         }
-        self.records.at_mut(at).set_next_ordinal(ordinal + 1);
+        self.records.at_mut(at).give(ordinal);
         let arrival = match item.token() {
             Some(token) if wanted => PushOutcome::Wanted { token },
             _ => PushOutcome::Parked,
@@ -241,8 +236,8 @@ impl<V, W: Copy> Table<V, W> {
     pub fn pass(&mut self, now: Nanos, slot: Slot) -> Result<Pass<W>, Refusal> {
         if let Some((at, record)) = self.records.last(&slot)
             && record.is_idle()
-            && let Some(ordinal) = record.take_ordinal()
         {
+            let ordinal = record.take_ordinal();
             return Ok(Pass::Clear(QueuePosition(self.records.origin(at, ordinal))));
         }
         self.pass_slowly(now, slot)
@@ -253,11 +248,10 @@ impl<V, W: Copy> Table<V, W> {
     #[inline(always)]
     pub fn clear_way(&mut self, slot: &Slot) -> Option<NextOrdinal<'_>> {
         let (_, record) = self.records.last(slot)?;
-        if record.is_idle() && record.next_ordinal() != u32::MAX {
-            Some(NextOrdinal(record.next_ordinal_mut()))
-        } else {
-            None
+        if !record.is_idle() {
+            return None;
         }
+        Some(NextOrdinal(record.next_ordinal_mut()))
     }
 
     /// Parks the value of a ticket at the end of the queue, and gives its ordinal.
@@ -274,12 +268,13 @@ impl<V, W: Copy> Table<V, W> {
     ) -> Result<u32, (Refusal, V)> {
         let ordinal = ticket.ordinal();
         let at = self.records.record_of(ticket.0);
-        let Some(at) = at.filter(|&at| ordinal < self.records.at(at).next_ordinal()) else {
+        let Some(at) = at.filter(|&at| is_before(ordinal, self.records.at(at).next_ordinal()))
+        else {
             return Err((Refusal::Stale, value));
         };
         if let Err(refusal) = self.may_stand(at, false, bytes) {
             let record = self.records.at_mut(at);
-            if ordinal + 1 == record.next_ordinal() {
+            if ordinal.wrapping_add(1) == record.next_ordinal() {
                 record.set_next_ordinal(ordinal);
             }
             return Err((refusal, value));
@@ -306,7 +301,7 @@ impl<V, W: Copy> Table<V, W> {
         if front.is_some_and(|front| front.token().is_some()) {
             return Err(Refusal::Direction);
         }
-        if ordinal < self.first_ordinal(at) {
+        if is_before(ordinal, self.first_ordinal(at)) {
             return Ok(Requested::AlreadySent);
         }
         if let Some((value, ordinal, _)) = self.pop_value(at) {
@@ -336,10 +331,8 @@ impl<V, W: Copy> Table<V, W> {
         bytes: u64,
     ) -> Result<(), V> {
         let is_first = |at: &u32| {
-            ordinal
-                < self
-                    .first_ordinal(*at)
-                    .min(self.records.at(*at).next_ordinal())
+            is_before(ordinal, self.first_ordinal(*at))
+                && is_before(ordinal, self.records.at(*at).next_ordinal())
         };
         let at = self.records.find(&slot).filter(is_first);
         let Some(at) = at else {
@@ -364,7 +357,7 @@ impl<V, W: Copy> Table<V, W> {
         let Some(at) = self.records.record_of(from) else {
             return Err(value);
         };
-        if from.ordinal <= self.first_ordinal(at)
+        if !is_before(self.first_ordinal(at), from.ordinal)
             && let Some(waiter) = self.leave(at, None)
         {
             let from = self.records.origin(at, from.ordinal);
@@ -439,7 +432,7 @@ impl<V, W: Copy> Table<V, W> {
             return Ok(Pass::Waiter { waiter, ordinal });
         }
         let record = self.records.at_mut(at);
-        let ordinal = record.take_ordinal().ok_or(Refusal::Ordinals)?;
+        let ordinal = record.take_ordinal();
         let is_behind = record.has_items();
         let pass = if is_behind { Pass::Behind } else { Pass::Clear };
         Ok(pass(QueuePosition(self.records.origin(at, ordinal))))
@@ -453,10 +446,10 @@ impl<V, W: Copy> Table<V, W> {
             self.waiters.dismiss();
             return Some(waiter);
         }
-        if !record.is_awaited() || record.has_items() || ordinal == u32::MAX {
+        if !record.is_awaited() || record.has_items() {
             return None;
         }
-        record.set_next_ordinal(ordinal + 1);
+        record.give(ordinal);
         self.leave(at, None)
     }
 
@@ -517,7 +510,7 @@ impl<V, W: Copy> Table<V, W> {
             return item.map_or((NONE, 0), |(place, item)| (place, item.ordinal()));
         }
         let behind = position - queue.len();
-        (NONE, record.next_ordinal().saturating_add(behind))
+        (NONE, record.next_ordinal().wrapping_add(behind))
     }
 
     /// Checks that an item may be parked, or stand in its queue because a waiter wants it.
@@ -531,7 +524,7 @@ impl<V, W: Copy> Table<V, W> {
         let before = self
             .values
             .each(self.records.at(at).items())
-            .find(|(_, other)| item.ordinal() <= other.ordinal())
+            .find(|(_, other)| !is_before(other.ordinal(), item.ordinal()))
             .map(|(place, _)| place);
         self.insert(at, before, item, now);
     }

@@ -8,7 +8,7 @@ use super::reorder::Gaps;
 use super::transfers::TransferId;
 use super::value::Value;
 use crate::channel::{Rule, Violation};
-use crate::rendezvous::{Arrived, Slot};
+use crate::rendezvous::{Arrived, Slot, is_before};
 
 impl Core {
     /// Ordinals have no gaps, so whatever is missing is on its way by another lane: what overtook it waits.
@@ -20,7 +20,7 @@ impl Core {
         ordinal: u32,
         item: Arrived<Value>,
     ) {
-        if ordinal > self.table.next_ordinal(slot) && self.table_takes(slot) {
+        if is_before(self.table.next_ordinal(slot), ordinal) && self.table_takes(slot) {
             return self.keep_early(link, slot, ordinal, item);
         }
         self.take_item(link, slot, ordinal, item);

@@ -9,7 +9,7 @@ use super::value::{NOT_LENT, Value, Waiter};
 use crate::channel::{Accepted, Demand, Rule};
 use crate::ground::Nanos;
 use crate::memory::{Buffer, Tensor};
-use crate::rendezvous::{Arrived, PushOutcome, Slot, Withdrawn};
+use crate::rendezvous::{Arrived, PushOutcome, Slot, Withdrawn, distance};
 use crate::trace::Path;
 use crate::trace::recorder::What;
 use crate::wire::Ticket;
@@ -294,11 +294,11 @@ impl Core {
         let demands = entry.channel.demands_of(slot.key, point);
         let mut open: Vec<_> = demands
             .filter(|(_, demand)| demand.offer.is_none() && !demand.is_over())
-            .map(|(ticket, demand)| (demand.ordinal, ticket))
+            .map(|(ticket, demand)| (distance(next, demand.ordinal), ticket))
             .collect();
-        open.sort_by_key(|&(ordinal, ticket)| (ordinal, ticket.index));
+        open.sort_by_key(|&(after, ticket)| (after, ticket.index));
         // Values that have come serve no demand any more; of the others as many stay as receives wait.
-        let moot = open.iter().filter(|&&(ordinal, _)| ordinal < next).count();
+        let moot = open.iter().filter(|&&(after, _)| after < 0).count();
         let surplus = open.split_off(open.len().min(moot + waiting));
         for (_, ticket) in open.into_iter().take(moot).chain(surplus) {
             entry.channel.cancel(ticket);

@@ -4,7 +4,6 @@
 //! come in time for, and the peer's own waits.
 
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 
 use super::core::Core;
 use super::ids::{LinkId, PeerId};
@@ -261,24 +260,19 @@ impl Core {
 
     /// A demand failed: the waiters at its key are told why.
     pub(super) fn fail_waiters(&mut self, slot: Slot, status: &Status) {
-        self.fail_waiters_from(slot, 0, status);
+        self.fail_waiters_of(slot, status, |_| true);
     }
 
-    /// As [`Core::fail_waiters`], for waiters for the value of ordinal `first` or a later one.
-    pub(super) fn fail_waiters_from(&mut self, slot: Slot, first: u32, status: &Status) {
-        self.fail_waiters_of(slot, first..=u32::MAX, status);
-    }
-
-    /// As [`Core::fail_waiters`], for waiters for the values of those ordinals.
+    /// As [`Core::fail_waiters`], for waiters for the values of the ordinals that are `theirs`.
     pub(super) fn fail_waiters_of(
         &mut self,
         slot: Slot,
-        ordinals: RangeInclusive<u32>,
         status: &Status,
+        theirs: impl Fn(u32) -> bool,
     ) {
         let mut waiting = Vec::new();
         self.table.waiting_at(slot, |id, _, ordinal| {
-            if ordinals.contains(&ordinal) {
+            if theirs(ordinal) {
                 waiting.push(id);
             }
         });

@@ -119,7 +119,7 @@ impl Core {
         self.links.touch(link);
         self.stats.dropped += 1;
         reached!("no_room_for_one_value");
-        self.fail_waiters_of(slot, demand.ordinal..=demand.ordinal, why);
+        self.fail_waiters_of(slot, why, |ordinal| ordinal == demand.ordinal);
         // At once: the receive behind has moved up to its place.
         if let Some(accepted) = demand.offer {
             self.withdraw(link, slot, TransferId::from_token(demand.tag), &accepted);

@@ -14,7 +14,7 @@ use crate::fabric::{self, Outcome, QpId};
 use crate::ground::{Key, Status, faults};
 use crate::mail::Received;
 use crate::memory::{INLINE_MAX, Tensor};
-use crate::rendezvous::{Arrived, PushOutcome, Slot};
+use crate::rendezvous::{Arrived, PushOutcome, Slot, is_before};
 use crate::trace::Path;
 use crate::trace::recorder::What;
 use crate::wire::message::{Push, StatusText};
@@ -305,9 +305,13 @@ impl Core {
     #[inline]
     fn judge(&self, slot: Slot, ordinal: u32) -> u32 {
         if self.settings.rules.on(Rule::Duplicates) {
-            ordinal
+            return ordinal;
+        }
+        let next = self.table.next_ordinal(slot);
+        if is_before(ordinal, next) {
+            next
         } else {
-            ordinal.max(self.table.next_ordinal(slot))
+            ordinal
         }
     }
 

@@ -67,7 +67,16 @@ impl<T> Reorder<T> {
     /// What has its turn at a slot whose next ordinal is `next`, or had it already.
     pub(crate) fn next(&mut self, link: LinkId, slot: Slot, next: u32) -> Option<(u32, T)> {
         let early = self.of_links.get_mut(&link)?;
-        let &(_, ordinal) = early.range((slot, 0)..=(slot, next)).next()?.0;
+        let first = next.wrapping_sub(i32::MAX as u32);
+        // Where the numbers begin anew between the two, they lie in two stretches.
+        let (of_before, from) = if first <= next {
+            (None, first)
+        } else {
+            (Some(early.range((slot, first)..=(slot, u32::MAX))), 0)
+        };
+        let due = early.range((slot, from)..=(slot, next));
+        let mut due = of_before.into_iter().flatten().chain(due);
+        let &(_, ordinal) = due.next()?.0;
         let item = early.remove(&(slot, ordinal))?;
         if early.is_empty() {
             self.of_links.remove(&link);

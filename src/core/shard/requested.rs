@@ -12,7 +12,7 @@ use super::value::{Value, Waiter};
 use crate::channel::{Demand, Rule, Violation};
 use crate::fabric::{Landing, Token, Write};
 use crate::ground::{Code, Nanos, Status, catalogue, faults};
-use crate::rendezvous::{Origin, Refusal, Requested, Slot};
+use crate::rendezvous::{Origin, Refusal, Requested, Slot, is_before};
 use crate::wire::Ticket;
 use crate::wire::message::StatusText;
 
@@ -159,7 +159,7 @@ impl Core {
         let ordinal = if self.settings.rules.on(Rule::Ordinals) {
             heard.ordinal
         } else {
-            u32::MAX
+            self.table.next_ordinal(slot)
         };
         match self
             .table
@@ -231,8 +231,7 @@ impl Core {
             {
                 // Its bytes cannot come: who waits for them hears so, and what comes next is for the others.
                 let status = Status::of(catalogue::TENSOR_DEVICE, status.message());
-                let ordinals = demand.ordinal..=demand.ordinal;
-                self.fail_waiters_of(slot, ordinals, &status);
+                self.fail_waiters_of(slot, &status, |ordinal| ordinal == demand.ordinal);
             }
             if status.is_none() {
                 // Taken back before it was served: the value still lies at its sender.
@@ -245,7 +244,8 @@ impl Core {
         match status.code() {
             // Its part of the step is done: nothing comes of it, and others may go on.
             Code::Aborted if self.partings.has(slot.step, link) => {
-                self.fail_waiters_from(slot, demand.ordinal, &faults::step_finished(slot.step));
+                let status = faults::step_finished(slot.step);
+                self.fail_waiters_of(slot, &status, |ordinal| !is_before(ordinal, demand.ordinal));
             }
             // The peer's step has ended: so has ours.
             Code::Aborted | Code::Cancelled => {

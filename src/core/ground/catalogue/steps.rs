@@ -78,9 +78,6 @@ catalogue! {
     GRACE_STEPS: ResourceExhausted,
         "Peers have begun the maximum number of steps that were not used here yet.",
         "Start steps on all tasks at about the same time.";
-    ORDINALS: ResourceExhausted,
-        "One key has carried the maximum number of values in one step.",
-        "Begin another step.";
     WAITING_SENDS: ResourceExhausted,
         "The maximum number of sends is already waiting for room in the shard.",
         "Wait for some of them before sending more, or send on fewer threads.";

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::names::{KeyId, Slot};
+use super::super::names::{KeyId, Limits, Slot};
 use super::super::slab::NONE;
 use super::{Records, TOUCHED_AT_ONCE};
 use crate::ground::rng::Rng;
@@ -17,10 +17,18 @@ fn slot(step: u64, key: u64, iter: u64) -> Slot {
     }
 }
 
+fn records(most: u32, hash_seed: u64) -> Records<u32> {
+    Records::new(&Limits {
+        records: most,
+        hash_seed,
+        ..Limits::default()
+    })
+}
+
 #[test]
 fn slots_find_their_records_and_no_others() {
     let mut rng = Rng::new(3);
-    let mut records = Records::<u32>::new(8, 5);
+    let mut records = records(8, 5);
     let mut model: BTreeMap<Slot, u32> = BTreeMap::new();
     for _ in 0..20_000 {
         let slot = slot(rng.below(3), rng.below(3), rng.below(4));
@@ -64,7 +72,7 @@ fn slots_find_their_records_and_no_others() {
 
 #[test]
 fn what_was_taken_from_a_record_knows_it_from_its_successor() {
-    let mut records = Records::<u32>::new(1, 0);
+    let mut records = records(1, 0);
     let at = records.insert(&slot(1, 1, 0), 0, false);
     let waiter = |generation| WaiterRecord {
         tag: 9,
@@ -96,7 +104,7 @@ fn what_was_taken_from_a_record_knows_it_from_its_successor() {
 
 #[test]
 fn a_step_in_grace_is_opened_for_all_its_records() {
-    let mut records = Records::<u32>::new(4, 0);
+    let mut records = records(4, 0);
     let all = [0, 1, 2].map(|key| records.insert(&slot(1, key, 0), 7, true));
     let other = records.insert(&slot(2, 0, 0), 8, true);
     records.open(7);
@@ -110,7 +118,7 @@ fn a_step_in_grace_is_opened_for_all_its_records() {
 #[test]
 fn a_burst_of_slots_is_found_with_one_key_and_with_many() {
     for keys in [1, 7, 1000] {
-        let mut records = Records::<u32>::new(4, 0);
+        let mut records = records(4, 0);
         let slots: Vec<Slot> = (0..1000).map(|at| slot(1, at % keys, at)).collect();
         let made: Vec<u32> = slots
             .iter()

@@ -21,12 +21,6 @@ fn every_limit_is_named_with_what_to_do() {
             limits.parked_bytes_per_step,
         ),
         (
-            Refusal::Ordinals,
-            "ORDINALS",
-            "begin another step",
-            u64::from(u32::MAX),
-        ),
-        (
             Refusal::Values,
             "PARKED_VALUES",
             "receive sooner",

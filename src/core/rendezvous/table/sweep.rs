@@ -3,8 +3,6 @@
 //!
 //! Does not know why a step ends or a peer is lost; it keeps the first status and hands everything back, once.
 
-use std::iter;
-
 use super::super::names::{
     Ended, Expired, KeyId, Origin, Pending, PendingKind, Slot, Stats, WaiterId, Withdrawn,
 };
@@ -339,7 +337,8 @@ impl<V, W: Copy> Table<V, W> {
     /// The ordinal of the slot's next value.
     #[must_use]
     pub fn next_ordinal(&self, slot: Slot) -> u32 {
-        self.record(&slot).map_or(0, Record::next_ordinal)
+        let record = self.record(&slot);
+        record.map_or(self.limits().first_ordinal, Record::next_ordinal)
     }
 
     /// Where a value lay that was handed over, as long as nothing there has ended.
@@ -387,7 +386,7 @@ impl<V, W: Copy> Table<V, W> {
     fn expecting(&self, at: u32) -> impl Iterator<Item = (WaiterId, W, u32)> {
         let record = self.records.at(at);
         let here = self.values.each(record.items());
-        let to_come = (record.next_ordinal()..=u32::MAX).chain(iter::repeat(u32::MAX));
+        let to_come = (0..).map(|after| record.next_ordinal().wrapping_add(after));
         let ordinals = here.map(|(_, item)| item.ordinal()).chain(to_come);
         let waiters = self.waiters_of(at).zip(ordinals);
         waiters.map(|((id, waiter), ordinal)| (id, waiter.tag, ordinal))

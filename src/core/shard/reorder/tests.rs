@@ -24,23 +24,28 @@ fn ordinals() -> impl Strategy<Value = Vec<u32>> {
 
 proptest! {
     #[test]
-    fn any_order_becomes_that_of_the_ordinals(came in (ordinals(), ordinals())) {
+    fn any_order_becomes_that_of_the_ordinals(
+        came in (ordinals(), ordinals()),
+        first in prop_oneof![Just(0), u32::MAX - 21..=u32::MAX, (1 << 31) - 21..=1_u32 << 31],
+    ) {
         let mut reorder = Reorder::new(40);
         let mut left = [Vec::new(), Vec::new()];
         for (one, other) in came.0.into_iter().zip(came.1) {
-            for (key, ordinal) in [one, other].into_iter().enumerate() {
+            for (key, rank) in [one, other].into_iter().enumerate() {
                 let at = slot(1, key as u32);
                 let left = &mut left[key];
-                if ordinal == left.len() as u32 {
-                    left.push(ordinal);
+                let turn = |left: &[u32]| first.wrapping_add(left.len() as u32);
+                let ordinal = first.wrapping_add(rank);
+                if ordinal == turn(left) {
+                    left.push(rank);
                 } else {
-                    prop_assert_eq!(reorder.keep(link(0), at, ordinal, ordinal * 10), Ok(None));
+                    prop_assert_eq!(reorder.keep(link(0), at, ordinal, rank), Ok(None));
                 }
-                while let Some((ordinal, item)) = reorder.next(link(0), at, left.len() as u32) {
-                    prop_assert_eq!(item, ordinal * 10);
-                    left.push(ordinal);
+                while let Some((ordinal, rank)) = reorder.next(link(0), at, turn(left)) {
+                    prop_assert_eq!(ordinal, first.wrapping_add(rank));
+                    left.push(rank);
                 }
-                prop_assert!(reorder.next(link(1), at, u32::MAX).is_none(), "of another link");
+                prop_assert!(reorder.next(link(1), at, turn(left)).is_none(), "of another link");
             }
             let waiting = 2 * 20 - left.iter().map(Vec::len).sum::<usize>();
             prop_assert!(reorder.len() <= waiting);
