@@ -17,6 +17,7 @@ use super::value::{Ours, Value};
 use crate::channel::{Channel, subject_of};
 use crate::fabric::QpId;
 use crate::ground::Status;
+use crate::ground::limits::BODY_MAX;
 use crate::memory::Tensor;
 use crate::rendezvous::{NextOrdinal, Slot};
 use crate::wire::INLINE_BODY_MAX;
@@ -146,6 +147,9 @@ impl Core {
         is_dead: bool,
         outlet: &mut Outlet<'_>,
     ) -> Option<Value> {
+        if tensor.size() > BODY_MAX {
+            return Some(Value::local(tensor, is_dead));
+        }
         let Some(channel) = self.post_row(way, slot, &tensor, is_dead, outlet) else {
             return Some(Value::local(tensor, is_dead));
         };
