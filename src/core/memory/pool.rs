@@ -143,7 +143,7 @@ impl<A: Arena<Segment: HostSegment>> Pool<A> {
     /// # Errors
     /// [`MemoryError::Full`] if there is no room now, [`MemoryError::Unfit`] if there never is;
     /// [`MemoryError::System`] if the arena had to grow and could not.
-    #[inline]
+    #[inline(always)]
     pub fn buffer(&mut self, len: usize) -> Result<Buffer, MemoryError> {
         let block = self.block(len)?;
         // SAFETY: `block` took it from a free list, or made it, just now.
@@ -188,22 +188,9 @@ impl<A: Arena<Segment: HostSegment>> Pool<A> {
     #[inline]
     pub fn tensor_from(&mut self, meta: TensorMeta, bytes: &[u8]) -> Result<Tensor, MemoryError> {
         tensor::check_len(meta, bytes.len())?;
-        self.tensor_of(meta, bytes)
-    }
-
-    /// As [`Pool::tensor_from`], for bytes that are known to be as many as `meta` takes.
-    ///
-    /// # Errors
-    /// As [`Pool::buffer`].
-    #[inline]
-    fn tensor_of(&mut self, meta: TensorMeta, bytes: &[u8]) -> Result<Tensor, MemoryError> {
         if bytes.len() <= INLINE_MAX {
             return Ok(Tensor::of_inline(meta, bytes));
         }
-        self.tensor_in_block(meta, bytes)
-    }
-
-    fn tensor_in_block(&mut self, meta: TensorMeta, bytes: &[u8]) -> Result<Tensor, MemoryError> {
         Ok(self.buffer_of(bytes)?.finish(meta))
     }
 
@@ -211,7 +198,7 @@ impl<A: Arena<Segment: HostSegment>> Pool<A> {
     ///
     /// # Errors
     /// As [`Pool::buffer`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn buffer_of(&mut self, bytes: &[u8]) -> Result<Buffer, MemoryError> {
         let mut buffer = self.buffer(bytes.len())?;
         buffer.copy_from_slice(bytes);

@@ -198,9 +198,7 @@ impl Core {
         arriving: impl Arriving,
     ) {
         // All that is before it has come, and nothing is asked of the peer.
-        let is_plain = self.is_plain(link);
-        let may_claim = is_plain || !self.settings.rules.on(Rule::NoOrderBetweenLanes);
-        let claimed = if may_claim {
+        let claimed = if self.is_plain(link) {
             self.table.claim(&slot, ordinal)
         } else {
             None
@@ -216,9 +214,6 @@ impl Core {
         }
         self.bring_value(waiter, from, arriving);
         self.return_lines(link, lines);
-        if !is_plain {
-            self.follow_claim(link, slot);
-        }
     }
 
     /// A value that has no receiver yet, or others before it.
@@ -245,15 +240,6 @@ impl Core {
             lent: NOT_LENT,
         };
         self.arrive(link, slot, ordinal, value);
-    }
-
-    /// A value has met its receiver while others were asked for, or came before their turn.
-    #[cold]
-    fn follow_claim(&mut self, link: LinkId, slot: Slot) {
-        self.settle_demands_of(link, slot);
-        if !self.early.is_empty() {
-            self.release_early(link, slot);
-        }
     }
 
     #[inline]
