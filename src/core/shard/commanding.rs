@@ -130,9 +130,12 @@ impl Shard {
         is_dead: bool,
     ) -> Result<(), Status> {
         let mut outlet = Outlet::new(&mut self.ports);
-        let link = self
-            .core
-            .send_from_outside(key, step, tensor, is_dead, &mut outlet)?;
+        let sent = (self.core).send_from_outside(key, step, tensor, is_dead, &mut outlet);
+        if sent.is_err() {
+            // No other value is to have its trace.
+            self.core.stages.take_sending();
+        }
+        let link = sent?;
         self.has_posted |= outlet.must_flush();
         if link != NO_LINK {
             self.transmit_link(link);

@@ -350,7 +350,12 @@ impl Shard {
         }
         self.core.stages.count();
         let mut outlet = Outlet::new(&mut self.ports);
-        let link = self.core.send(way, slot, value, &mut outlet)?;
+        let sent = self.core.send(way, slot, value, &mut outlet);
+        if sent.is_err() {
+            // No other value is to have its trace.
+            self.core.stages.take_sending();
+        }
+        let link = sent?;
         self.has_posted |= outlet.must_flush();
         if link != NO_LINK {
             self.transmit_link(link);
