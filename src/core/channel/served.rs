@@ -28,6 +28,8 @@ pub(super) struct Served {
     writes: Keyed<Writing>,
     /// By the peer's ticket index: the generation and the shard's tag.
     parked: Vec<Option<(u32, u64)>>,
+    /// By the peer's ticket index: the generation that a write on its way serves.
+    written: Vec<Option<u32>>,
 }
 
 impl Served {
@@ -36,6 +38,7 @@ impl Served {
             // Each serves a request of the peer: there is always room, so that an accepted offer never has to wait.
             writes: Keyed::new(PARKED_REQUESTS),
             parked: Vec::new(),
+            written: Vec::new(),
         }
     }
 
@@ -69,7 +72,14 @@ impl Served {
 
     /// A write is about to be posted. `None` if too many are on their way.
     pub(super) fn begin(&mut self, writing: Writing) -> Option<Ticket> {
-        self.writes.insert(writing).ok()
+        let request = writing.request;
+        let ticket = self.writes.insert(writing).ok()?;
+        let at = request.index as usize;
+        if self.written.len() <= at {
+            self.written.resize(at + 1, None);
+        }
+        self.written[at] = Some(request.generation);
+        Some(ticket)
     }
 
     pub(super) fn write(&self, ticket: Ticket) -> Option<&Writing> {
@@ -78,13 +88,17 @@ impl Served {
 
     /// A write ended.
     pub(super) fn end(&mut self, ticket: Ticket) -> Option<Writing> {
-        self.writes.remove(ticket)
+        let writing = self.writes.remove(ticket)?;
+        if self.is_written(writing.request) {
+            self.written[writing.request.index as usize] = None;
+        }
+        Some(writing)
     }
 
     /// True if a write is on its way that serves it.
     pub(super) fn is_written(&self, request: Ticket) -> bool {
-        let serves = |writing: &Writing| writing.request == request;
-        !self.writes.picked(serves).is_empty()
+        let generation = self.written.get(request.index as usize).copied().flatten();
+        generation == Some(request.generation)
     }
 
     /// Writes on their way.
@@ -100,5 +114,6 @@ impl Served {
     pub(super) fn clear(&mut self) {
         self.writes.drain();
         self.parked.clear();
+        self.written.clear();
     }
 }

@@ -168,9 +168,10 @@ impl Leases {
         let Entries(entries) = self.owner.estate();
         // SAFETY: the entries lie in the owner's estate, which outlives this borrow of it.
         let entries = unsafe { entries.as_ref() };
-        // Only the owner changes it, and it is here: an entry with a mapping is out, or on its way home.
+        // Only the owner changes it, and it is here: an entry with a mapping is out, or on its way home. So many are,
+        // and those in front are given out first: the rest of a long table is not looked at.
         let is_out = |entry: &&Lease| !entry.mapped.load(Ordering::Relaxed).is_null();
-        entries.iter().filter(is_out)
+        entries.iter().filter(is_out).take(self.owner.out())
     }
 
     /// The token of the lease that a tensor is of, if it is one of this table.

@@ -6,7 +6,6 @@ use super::Shard;
 use super::core::Core;
 use super::ids::{Id, LinkId, TaskId};
 use super::keys::Route;
-use super::transfers::Incoming;
 use super::value::Waiter;
 use crate::ground::hash::fnv1a;
 use crate::ground::{FrameIter, StepId, TaskName};
@@ -120,8 +119,8 @@ impl Core {
     /// A step's deadline passed: every receive in it missed it.
     pub(super) fn missed_in(&mut self, step: StepId) {
         let mut slots = Vec::new();
-        self.table.waiting(|slot, _, waiter, _| {
-            if slot.step == step && !matches!(waiter, Waiter::Asked(_)) {
+        self.table.waiting_in(step, |slot, _, waiter, _| {
+            if !matches!(waiter, Waiter::Asked(_)) {
                 slots.push(slot);
             }
         });
@@ -162,8 +161,8 @@ impl Core {
             .keys
             .at(slot.key)
             .map(|entry| (entry.way.route, entry.way.link));
-        let is_fetched = |of: &Incoming| of.slot == slot && of.is_wanted;
-        let is_offered = !self.transfers.pick(is_fetched).is_empty();
+        // What stands where a receive waited was on its way to it.
+        let is_offered = !self.table.is_clear(&slot);
         let is_up = |link: LinkId| {
             let link = self.links.at(link);
             link.is_some_and(|link| link.channel.is_up())
