@@ -295,15 +295,20 @@ fn read_answer(answer: [u8; OPENING]) -> io::Result<Verdict> {
 }
 
 impl Bounded<'_> {
-    fn left(&self) -> Option<Duration> {
+    /// What is left, for the next read or write; an error if it is nothing: a peer that never stops has one follow
+    /// the other.
+    fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        Some(left.max(Duration::from_millis(1)))
+        match left.is_zero() {
+            true => Err(io::ErrorKind::TimedOut.into()),
+            false => Ok(Some(left)),
+        }
     }
 }
 
 impl Read for Bounded<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.socket.set_read_timeout(self.left())?;
+        self.socket.set_read_timeout(self.left()?)?;
         self.socket.read(bytes)
     }
 }
@@ -352,7 +357,7 @@ impl Write for ByRecord<'_> {
 
 impl Write for Bounded<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.set_write_timeout(self.left())?;
+        self.socket.set_write_timeout(self.left()?)?;
         self.socket.write(bytes)
     }
 
@@ -382,3 +387,6 @@ impl DataError {
         Refusal::later(reason, self.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -81,7 +81,7 @@ impl Plane {
         let socket = data.socket.try_clone().map_err(no_stream)?;
         tcp::tune(&socket, self.config.lost_after).map_err(no_stream)?;
         let stream = self.runtime.adopt_tcp(socket).map_err(no_stream)?;
-        let (mut stream, binding) = tls.accept_data(stream).await?;
+        let (mut stream, binding) = tls.accept_data(self.runtime.paced(stream)).await?;
         let mut preamble = [0; TICKET];
         stream.read_exact(&mut preamble).await.map_err(no_stream)?;
         let now_ms = self.now_ms();

@@ -30,7 +30,7 @@ use super::owner::Owner;
 use super::plane::{ClaimKind, Met, Plane, Reader, Writer};
 use super::preamble::{self, ConnectionKind, OPENING, VERSION, Verdict};
 use super::refusal::{Refusal, protocol_refusal};
-use super::runtime::Stream;
+use super::runtime::{Paced, Stream};
 use super::secret::{Role, Session};
 use super::side::{Greeted, Greeting, Means, Ours, no_errand, no_stream};
 use super::tcp;
@@ -49,7 +49,7 @@ enum Wire {
         reader: Box<Stream>,
         writer: Box<Stream>,
     },
-    Tls(Box<TlsStream<Stream>>),
+    Tls(Box<TlsStream<Paced>>),
 }
 
 /// A stream on which each side knows the other.
@@ -341,7 +341,7 @@ impl Plane {
         }
         let (mut wire, binding) = match (&self.config.tls, wire) {
             (Some(tls), Wire::Plain { reader, .. }) => {
-                let (stream, binding) = tls.connect(*reader).await?;
+                let (stream, binding) = tls.connect(self.runtime.paced(*reader)).await?;
                 (Wire::Tls(Box::new(stream)), Some(binding))
             }
             (_, wire) => (wire, None),
@@ -372,7 +372,7 @@ impl Plane {
         }
         let (mut wire, binding) = match (&self.config.tls, wire) {
             (Some(tls), Wire::Plain { reader, .. }) => {
-                let (stream, binding) = tls.accept(*reader).await?;
+                let (stream, binding) = tls.accept(self.runtime.paced(*reader)).await?;
                 (Wire::Tls(Box::new(stream)), Some(binding))
             }
             (_, wire) => (wire, None),

@@ -41,6 +41,9 @@ const IO_MEMORY: usize = 64 << 10;
 const REST: Duration = Duration::from_micros(20);
 /// A pause that glommio does not sleep for: it has passed by the time that all timers are looked at.
 const TURN: Duration = Duration::from_micros(2);
+/// Reads without a wait before others have their turn: TLS reads for as long as it has nothing to give, and a peer can
+/// send for ever what gives nothing.
+const READS_AT_ONCE: usize = 16;
 
 /// What can drive the control plane.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -148,6 +151,16 @@ impl Runtime {
         .await
     }
 
+    /// A stream that may be read until nothing is left: all others run meanwhile.
+    pub(crate) fn paced(&self, stream: Stream) -> Paced {
+        Paced {
+            stream,
+            runtime: self.clone(),
+            reads: 0,
+            rest: None,
+        }
+    }
+
     /// Makes a connected socket a stream of this runtime.
     pub(crate) fn adopt(&self, socket: UnixStream) -> io::Result<Stream> {
         socket.set_nonblocking(true)?;
@@ -189,6 +202,15 @@ enum StreamInner {
     Poll(async_io::Async<UnixStream>),
     GlommioTcp(glommio::net::TcpStream, Socket),
     PollTcp(async_io::Async<TcpStream>),
+}
+
+/// A stream that rests after so many reads without a wait.
+pub(crate) struct Paced {
+    stream: Stream,
+    runtime: Runtime,
+    /// Reads since the last wait.
+    reads: usize,
+    rest: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
 /// The descriptor of a glommio stream.
@@ -281,6 +303,48 @@ impl AsyncWrite for Stream {
             StreamInner::GlommioTcp(stream, _) => Pin::new(stream).poll_close(cx),
             StreamInner::PollTcp(stream) => Pin::new(stream).poll_close(cx),
         }
+    }
+}
+
+impl AsyncRead for Paced {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.reads >= READS_AT_ONCE {
+            let runtime = self.runtime.clone();
+            let rest = self
+                .rest
+                .get_or_insert_with(|| Box::pin(async move { runtime.rest().await }));
+            std::task::ready!(rest.as_mut().poll(cx));
+            self.rest = None;
+            self.reads = 0;
+        }
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.reads = match read {
+            Poll::Ready(_) => self.reads + 1,
+            Poll::Pending => 0,
+        };
+        read
+    }
+}
+
+impl AsyncWrite for Paced {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_close(cx)
     }
 }
 

@@ -73,6 +73,37 @@ fn what_takes_too_long_is_dropped() {
 }
 
 #[test]
+fn who_reads_until_nothing_is_left_leaves_others_their_turn() {
+    on_both(|runtime| {
+        Box::pin(async move {
+            let (one, mut other) = UnixStream::pair().expect("a pair");
+            let flood = std::thread::spawn(move || {
+                while std::io::Write::write_all(&mut other, &[7; 1 << 16]).is_ok() {}
+            });
+            let mut stream = runtime.paced(runtime.adopt(one).expect("adopted"));
+            let mut reads = 0;
+            // As TLS reads what gives it nothing.
+            let greedy = std::future::poll_fn(|context| {
+                let before = reads;
+                while Pin::new(&mut stream)
+                    .poll_read(context, &mut [0; 16])
+                    .is_ready()
+                {
+                    reads += 1;
+                    assert!(reads - before < 1000, "no other has its turn");
+                }
+                Poll::<()>::Pending
+            });
+            let time = Duration::from_millis(50);
+            assert!(runtime.within(time, greedy).await.is_none());
+            assert!(reads > 100, "it goes on after each rest: {reads}");
+            drop(stream);
+            flood.join().expect("no panic");
+        })
+    });
+}
+
+#[test]
 fn other_threads_wake_this_one() {
     on_both(|runtime| {
         Box::pin(async move {
