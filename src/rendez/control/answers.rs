@@ -3,9 +3,9 @@
 //! Pure: names and outcomes; no socket, no clock, no thread. A request is known by its caller's life and its number
 //! there, not by the connection it came over: so one that is repeated over another connection joins the call that is
 //! under way, or gets the answer that is kept, and is carried out once. An answer is kept until its caller has
-//! acknowledged it, has been followed by another life, or is the oldest of too many.
+//! acknowledged it, has been followed by another life, or is the oldest of the task that has most, of too many.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -141,25 +141,52 @@ impl Answers {
         while self
             .order
             .front()
-            .is_some_and(|oldest| !matches!(self.entries.get(oldest), Some(Entry::Finished(_))))
+            .is_some_and(|oldest| !self.is_finished(oldest))
         {
             self.order.pop_front();
         }
     }
 
+    /// Keeps no more than may be. What goes is of the task that has most of it: one that acknowledges nothing pushes no
+    /// other's out.
     fn shrink(&mut self) {
-        while self.kept > ANSWERS_MAX
-            || self.bytes > ANSWER_BYTES_MAX
-            || self.order.len() > 2 * ANSWERS_MAX
-        {
-            match self.order.pop_front() {
-                Some(oldest) if matches!(self.entries.get(&oldest), Some(Entry::Finished(_))) => {
-                    self.forget(&oldest);
-                }
-                Some(_) => {}
-                None => return,
-            }
+        while self.kept > ANSWERS_MAX || self.bytes > ANSWER_BYTES_MAX {
+            let task = self.keeper_of_most(self.kept <= ANSWERS_MAX);
+            let oldest = |key: &&CallKey| key.task == task && self.is_finished(key);
+            let Some(oldest) = self.order.iter().find(oldest).cloned() else {
+                return;
+            };
+            self.forget(&oldest);
         }
+        if self.order.len() > 2 * ANSWERS_MAX {
+            let mut order = std::mem::take(&mut self.order);
+            // One that came again after it was acknowledged stands there twice.
+            let mut seen = BTreeSet::new();
+            order.retain(|key| self.is_finished(key) && seen.insert(key.clone()));
+            self.order = order;
+        }
+    }
+
+    /// The task of which most answers are kept, or most bytes of them.
+    fn keeper_of_most(&self, in_bytes: bool) -> String {
+        let mut most = (0, "");
+        let mut share = (0, "");
+        // Those of one task follow each other.
+        for (key, entry) in &self.entries {
+            let Entry::Finished(outcome) = entry else {
+                continue;
+            };
+            if share.1 != key.task {
+                share = (0, &key.task);
+            }
+            share.0 += if in_bytes { size(outcome) } else { 1 };
+            most = most.max(share);
+        }
+        most.1.to_owned()
+    }
+
+    fn is_finished(&self, key: &CallKey) -> bool {
+        matches!(self.entries.get(key), Some(Entry::Finished(_)))
     }
 
     fn active(&self, key: &CallKey) -> usize {

@@ -127,7 +127,7 @@ fn what_is_kept_is_bounded() {
         let _ = answers.finish(&key(request), &Ok(vec![0; ANSWER_BYTES_MAX / 20]));
     }
     assert!(answers.bytes <= ANSWER_BYTES_MAX && answers.kept >= 19);
-    // The first stays unacknowledged, all others are: the order does not grow with them.
+    // The first stays unacknowledged, all others are: the order does not grow with them, and the first is kept.
     let mut answers = Answers::default();
     for request in 0..9 * ANSWERS_MAX as u64 {
         let _ = answers.admit(key(request), asker(1, request));
@@ -136,5 +136,47 @@ fn what_is_kept_is_bounded() {
             answers.acknowledge(&key(request));
         }
         assert!(answers.order.len() <= 2 * ANSWERS_MAX);
+    }
+    assert!(is_kept(&mut answers, &key(0)));
+    // One that comes again and again.
+    for _ in 0..9 * ANSWERS_MAX {
+        answers.acknowledge(&key(1));
+        let _ = answers.admit(key(1), asker(1, 1));
+        let _ = answers.finish(&key(1), &Ok(vec![]));
+        assert!(answers.order.len() <= 2 * ANSWERS_MAX);
+    }
+    assert!(is_kept(&mut answers, &key(0)));
+}
+
+fn is_kept(answers: &mut Answers, key: &CallKey) -> bool {
+    matches!(
+        answers.admit(key.clone(), asker(3, 1)),
+        Admitted::Answered(_)
+    )
+}
+
+/// Tasks that acknowledge nothing lose answers of their own.
+#[test]
+fn what_one_keeps_pushes_no_others_out() {
+    for bytes in [10, ANSWER_BYTES_MAX / 100] {
+        let mut answers = Answers::default();
+        for request in 0..3 {
+            let _ = answers.admit(key(request), asker(1, request));
+            let _ = answers.finish(&key(request), &Ok(vec![7]));
+        }
+        for request in 0..2 * ANSWERS_MAX as u64 {
+            for task in ["a", "c"] {
+                let key = CallKey {
+                    task: task.into(),
+                    ..key(request)
+                };
+                let _ = answers.admit(key.clone(), asker(2, request));
+                let _ = answers.finish(&key, &Ok(vec![0; bytes]));
+                assert!(is_kept(&mut answers, &key), "the newest goes last");
+            }
+        }
+        for request in 0..3 {
+            assert!(is_kept(&mut answers, &key(request)), "{request}, {bytes}");
+        }
     }
 }
