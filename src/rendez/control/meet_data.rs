@@ -28,6 +28,11 @@ impl Plane {
         let place = match (&self.config.tls, self.judge_owner(&data.socket)) {
             // However good the ticket is: no intermediary may strip TLS from a connection.
             (Some(_), _) => Err(Verdict::WantsTls),
+            // Without the means to ask there is no verdict: the dialler comes again.
+            (None, Err(refusal)) if refusal.retry => {
+                let status = refusal.status;
+                return self.complain_of_data(&data, status.reason(), status.message());
+            }
             (None, Err(_)) => Err(Verdict::OtherUser),
             (None, Ok(())) => self.tickets.borrow().judge(preamble, &[], self.now_ms()),
         };

@@ -113,14 +113,17 @@ impl Plane {
             return Ok(());
         }
         let peer = socket.peer_addr().map_err(no_stream)?;
-        hello::judge_owner(Owner::of(socket), peer, &self.config, &self.identity)
+        let owner = Owner::of(socket).map_err(no_stream)?;
+        hello::judge_owner(owner, peer, &self.config, &self.identity)
     }
 
     /// True if the other end is our own user's on this machine, and such need not prove the secret.
-    fn waives(&self, socket: &TcpStream) -> bool {
-        self.config.waives_secret
-            && self.config.tls.is_none()
-            && Owner::of(socket) == Owner::User(self.identity.user)
+    fn waives(&self, socket: &TcpStream) -> Result<bool, Refusal> {
+        if !self.config.waives_secret || self.config.tls.is_some() {
+            return Ok(false);
+        }
+        let owner = Owner::of(socket).map_err(no_stream)?;
+        Ok(owner == Owner::User(self.identity.user))
     }
 
     /// True if no handshake has used this nonce, as far as is remembered.
@@ -229,7 +232,10 @@ impl Plane {
     ) -> Result<Option<Met>, Refusal> {
         let mut wire = self.adopt_tcp(&socket).map_err(no_stream)?;
         if let Err(refusal) = self.judge_owner(&socket) {
-            wire.say(Verdict::OtherUser).await?;
+            // Without the means to ask there is no verdict: the dialler comes again.
+            if !refusal.retry {
+                wire.say(Verdict::OtherUser).await?;
+            }
             return Err(refusal);
         }
         let Trusted {
@@ -346,7 +352,7 @@ impl Plane {
             }
             (_, wire) => (wire, None),
         };
-        let terms = self.terms(binding, self.waives(socket));
+        let terms = self.terms(binding, self.waives(socket)?);
         let session = handshake::dial(&mut wire, terms).await?;
         Ok(Trusted::new(wire, session, binding, Role::Dialler))
     }
@@ -378,7 +384,7 @@ impl Plane {
             (_, wire) => (wire, None),
         };
         let is_new = |nonce| self.is_new(nonce);
-        let terms = self.terms(binding, self.waives(socket));
+        let terms = self.terms(binding, self.waives(socket)?);
         let session = handshake::accept(&mut wire, terms, is_new).await?;
         Ok(Trusted::new(wire, session, binding, Role::Acceptor))
     }

@@ -16,6 +16,7 @@ use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkP
 use netlink_packet_sock_diag::SockDiagMessage;
 use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
 use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
+use rustix::io::Errno;
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
@@ -42,29 +43,41 @@ pub(crate) enum Owner {
 
 impl Owner {
     /// The owner of the other end of `socket`.
-    pub(crate) fn of(socket: &TcpStream) -> Self {
+    ///
+    /// # Errors
+    /// This process, or this machine, lacks at the moment what it takes to ask.
+    pub(crate) fn of(socket: &TcpStream) -> io::Result<Self> {
         match (socket.local_addr(), socket.peer_addr()) {
             (Ok(local), Ok(peer)) => of_pair(local, peer),
             // The connection has ended, and its owner cannot be found any more.
-            _ => Self::Unknown,
+            _ => Ok(Self::Unknown),
         }
     }
 }
 
-fn of_pair(local: SocketAddr, peer: SocketAddr) -> Owner {
+fn of_pair(local: SocketAddr, peer: SocketAddr) -> io::Result<Owner> {
     // From there the connection is seen the other way round.
     let (source, destination) = (canonical(peer), canonical(local));
-    if let Ok(Some(user)) = by_diag(source, destination) {
-        return Owner::User(user);
+    match by_diag(source, destination) {
+        Ok(Some(user)) => return Ok(Owner::User(user)),
+        Err(error) if is_shortage(&error) => return Err(error),
+        _ => {}
     }
-    if source.ip() != destination.ip() && !is_of_this_machine(peer) {
-        return Owner::Elsewhere;
+    if source.ip() != destination.ip() && !is_of_this_machine(peer)? {
+        return Ok(Owner::Elsewhere);
     }
     // No answer, and no such socket, may both mean that this kernel cannot be asked that way.
     match by_table(source, destination) {
-        Ok(Some(user)) => Owner::User(user),
-        _ => Owner::Unknown,
+        Ok(Some(user)) => Ok(Owner::User(user)),
+        Err(error) if is_shortage(&error) => Err(error),
+        _ => Ok(Owner::Unknown),
     }
+}
+
+/// True for an error that says nothing of who was asked about: there may be descriptors and memory later.
+fn is_shortage(error: &io::Error) -> bool {
+    let short = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
+    Errno::from_io_error(error).is_some_and(|errno| short.contains(&errno))
 }
 
 /// Both ends of a connection are of one family, however our listener spells them.
@@ -73,8 +86,8 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 }
 
 /// True unless the system says that no socket of this machine can have the address `peer`. Whatever else keeps us from
-/// asking, as a lack of descriptors, makes no stranger a process of another machine.
-fn is_of_this_machine(peer: SocketAddr) -> bool {
+/// asking makes no stranger a process of another machine.
+fn is_of_this_machine(peer: SocketAddr) -> io::Result<bool> {
     let ip = peer.ip().to_canonical();
     let mut any_port = match ip {
         IpAddr::V4(_) => SocketAddr::new(ip, 0),
@@ -82,8 +95,14 @@ fn is_of_this_machine(peer: SocketAddr) -> bool {
         IpAddr::V6(_) => peer,
     };
     any_port.set_port(0);
-    let bound = UdpSocket::bind(any_port);
-    is_loopback(ip) || !bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
+    if is_loopback(ip) {
+        return Ok(true);
+    }
+    match UdpSocket::bind(any_port) {
+        Err(error) if is_shortage(&error) => Err(error),
+        Err(error) => Ok(error.kind() != io::ErrorKind::AddrNotAvailable),
+        Ok(_) => Ok(true),
+    }
 }
 
 /// Asks for the socket at `source` that is connected to `destination`; nothing if there is none with a holder.

@@ -1,6 +1,10 @@
 //! Real connections within this machine, asked about by both ways.
 
 use std::net::TcpListener;
+use std::os::fd::AsRawFd;
+use std::process::Command;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
 
@@ -15,6 +19,10 @@ fn pair(listen: &str, dial: Option<IpAddr>) -> Option<(TcpStream, TcpStream)> {
     let dialled = TcpStream::connect(to).expect("it listens");
     let (accepted, _) = listener.accept().expect("a peer dialled");
     Some((dialled, accepted))
+}
+
+fn owner(socket: &TcpStream) -> Owner {
+    Owner::of(socket).expect("there is room to ask")
 }
 
 fn both_ways(socket: &TcpStream) -> [io::Result<Option<u32>>; 2] {
@@ -40,7 +48,7 @@ fn both_ends_are_ours_in_every_spelling() {
             continue;
         };
         for socket in [&dialled, &accepted] {
-            assert_eq!(Owner::of(socket), Owner::User(own), "{listen} {dial:?}");
+            assert_eq!(owner(socket), Owner::User(own), "{listen} {dial:?}");
             let [diag, table] = both_ways(socket);
             assert_eq!(table.expect("a table"), Some(own), "{listen} {dial:?}");
             // A sandbox may forbid to ask; then the table is what is left.
@@ -56,7 +64,7 @@ fn both_ends_are_ours_in_every_spelling() {
 fn a_closed_end_belongs_to_nobody() {
     let (dialled, accepted) = pair("127.0.0.1:0", None).expect("loopback");
     drop(dialled);
-    assert_eq!(Owner::of(&accepted), Owner::Unknown);
+    assert_eq!(owner(&accepted), Owner::Unknown);
     for user in both_ways(&accepted).into_iter().flatten() {
         assert_eq!(user, None);
     }
@@ -68,8 +76,8 @@ fn a_half_closed_end_keeps_its_owner() {
     let own = rustix::process::geteuid().as_raw();
     let (dialled, accepted) = pair("127.0.0.1:0", None).expect("loopback");
     dialled.shutdown(std::net::Shutdown::Write).expect("shut");
-    assert_eq!(Owner::of(&accepted), Owner::User(own));
-    assert_eq!(Owner::of(&dialled), Owner::User(own));
+    assert_eq!(owner(&accepted), Owner::User(own));
+    assert_eq!(owner(&dialled), Owner::User(own));
 }
 
 /// A connection that is not accepted yet has no owner on that side, and the listener beside it is not one.
@@ -78,7 +86,7 @@ fn a_listener_is_no_end() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let to = listener.local_addr().expect("bound");
     let dialled = TcpStream::connect(to).expect("it listens");
-    assert_eq!(Owner::of(&dialled), Owner::Unknown);
+    assert_eq!(owner(&dialled), Owner::Unknown);
     let nobody = SocketAddr::new(to.ip(), 1);
     assert!(!matches!(by_diag(to, nobody), Ok(Some(_))));
     assert_eq!(by_table(to, nobody).expect("a table"), None);
@@ -88,9 +96,9 @@ fn a_listener_is_no_end() {
 fn another_machine_is_elsewhere() {
     // Addresses for documentation: no machine has them.
     let [local, peer] = ["192.0.2.1:5", "198.51.100.7:6"].map(|text| text.parse().expect("one"));
-    assert_eq!(of_pair(local, peer), Owner::Elsewhere);
+    assert_eq!(of_pair(local, peer).expect("asked"), Owner::Elsewhere);
     assert_eq!(
-        of_pair(local, SocketAddr::new(local.ip(), 6)),
+        of_pair(local, SocketAddr::new(local.ip(), 6)).expect("asked"),
         Owner::Unknown
     );
 }
@@ -124,5 +132,40 @@ fn rows_are_read_as_the_kernel_writes_them() {
 fn what_cannot_be_asked_is_not_taken_to_be_elsewhere() {
     // A link's address without its link: the system takes it for no address at all.
     let [local, peer] = ["[fe80::1]:5", "[fe80::2]:6"].map(|text| text.parse().expect("one"));
-    assert_eq!(of_pair(local, peer), Owner::Unknown);
+    assert_eq!(of_pair(local, peer).expect("asked"), Owner::Unknown);
+}
+
+/// Set for the child of the test that needs one.
+const CHILD: &str = "RENDEZ_TEST_NO_DESCRIPTORS";
+
+/// Without a descriptor to ask with, our own user's end is not taken for another's.
+#[test]
+fn who_cannot_be_asked_about_for_now_is_no_other_user() {
+    if std::env::var_os(CHILD).is_none() {
+        let name = "who_cannot_be_asked_about_for_now_is_no_other_user";
+        let child = Command::new(std::env::current_exe().expect("our binary"))
+            .args(["--exact", &format!("control::owner::tests::{name}")])
+            .env(CHILD, "1")
+            .output()
+            .expect("a child");
+        assert!(child.status.success(), "{child:?}");
+        return;
+    }
+    let (dialled, accepted) = pair("127.0.0.1:0", None).expect("loopback");
+    let next = accepted.try_clone().expect("room").as_raw_fd();
+    let limit = getrlimit(Resource::Nofile);
+    let none_left = Rlimit {
+        current: u64::try_from(next).ok(),
+        ..limit
+    };
+    setrlimit(Resource::Nofile, none_left).expect("lowered");
+    let asked = [&dialled, &accepted].map(Owner::of);
+    let elsewhere = is_of_this_machine("198.51.100.7:6".parse().expect("one"));
+    setrlimit(Resource::Nofile, limit).expect("raised again");
+    for asked in asked {
+        assert!(is_shortage(&asked.expect_err("no descriptor is left")));
+    }
+    assert!(elsewhere.is_err());
+    let own = rustix::process::geteuid().as_raw();
+    assert_eq!(owner(&accepted), Owner::User(own));
 }

@@ -207,7 +207,7 @@ impl ServerLoop {
                 }
                 let is_welcome = self.own_user.is_none_or(|own| {
                     let owner = Owner::of(&socket);
-                    [own, ROOT].map(Owner::User).contains(&owner)
+                    owner.is_ok_and(|owner| [own, ROOT].map(Owner::User).contains(&owner))
                 });
                 self.clients.push(Client {
                     socket,
