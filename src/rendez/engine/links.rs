@@ -42,7 +42,8 @@ pub(super) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), 
         ones[ours].push((theirs as u16, joining.attach(maker, wake_of(other, theirs))));
         others[theirs].push((ours as u16, joining.attach(opener, wake_of(one, ours))));
     }
-    // From here on each tells the other of what it adds.
+    let (of_one, of_other) = (one.mapped_for_local(other)?, other.mapped_for_local(one)?);
+    // From here on each tells the other of what it adds; nothing that may fail follows.
     for (here, there) in [(one, other), (other, one)] {
         let mut locals = here.locals.lock().unwrap_or_else(PoisonError::into_inner);
         // One that had that name before tells us nothing more.
@@ -53,7 +54,6 @@ pub(super) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), 
         });
         locals.push(Arc::downgrade(there));
     }
-    let (of_one, of_other) = (one.mapped_for_local(other)?, other.mapped_for_local(one)?);
     let told = [
         of_other.iter().map(place_of).collect::<Vec<_>>(),
         of_one.iter().map(place_of).collect(),

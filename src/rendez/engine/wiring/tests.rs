@@ -4,6 +4,8 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use super::*;
 use crate::engine::Engine;
 use crate::engine::tests::{PATIENCE, Way, config, pair};
@@ -249,4 +251,45 @@ fn peers_of_a_path_that_is_left_before_the_control_plane_was_at_hand_are_noted()
     let noted = (peer, "a test leaves it".to_owned());
     assert_eq!(wiring.book().useless, [noted]);
     wiring.book().connected.clear();
+}
+
+/// Set for the child of the test that needs one.
+const CHILD: &str = "RENDEZ_TEST_NO_ROOM_TO_MAP";
+
+/// Engines of which one cannot map the other's memory are as if they had never been connected.
+#[test]
+fn a_connection_within_the_process_that_fails_leaves_nothing() {
+    if std::env::var_os(CHILD).is_none() {
+        let name = "a_connection_within_the_process_that_fails_leaves_nothing";
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &format!("engine::wiring::tests::{name}")])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        assert!(child.status.success(), "{child:?}");
+        return;
+    }
+    let [a, b] = ["a", "b"].map(|job| {
+        let mut config = config(&format!("/job:{job}/task:0"));
+        config.control = false;
+        config.arena.segment_bytes = 2 << 30;
+        Engine::start(config).unwrap()
+    });
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+    let limit = getrlimit(Resource::As);
+    let no_room = Rlimit {
+        current: Some(pages * rustix::param::page_size() as u64 + (1 << 30)),
+        ..limit
+    };
+    setrlimit(Resource::As, no_room).unwrap();
+    let refused = a.connect_local(&b);
+    setrlimit(Resource::As, limit).unwrap();
+    refused.unwrap_err();
+    for engine in [&a, &b] {
+        let locals = engine.inner.locals.lock().unwrap();
+        assert_eq!(locals.len(), 0);
+    }
+    a.connect_local(&b).unwrap();
+    hands_over(&a, &b);
 }
