@@ -55,6 +55,7 @@ impl Transport for Shm {
         };
         let may_sleep = up.hello.poll_policy != PollPolicy::Busy;
         let wakes = wakes(
+            &up.task,
             up.descriptors.doorbells,
             usize::from(up.hello.shards),
             may_sleep,
@@ -89,22 +90,33 @@ impl Transport for Shm {
     }
 }
 
-/// The peer's doorbells by shard: page and eventfd follow each other.
+/// The doorbells of `task` by shard: page and eventfd follow each other.
 fn wakes(
+    task: &str,
     offers: Vec<DoorbellOffer>,
     shards: usize,
     may_sleep: bool,
 ) -> Result<Vec<PeerWake>, Status> {
-    let mut wakes = vec![PeerWake::NEVER_SLEEPS; shards];
     if !may_sleep {
-        return Ok(wakes);
+        return Ok(vec![PeerWake::NEVER_SLEEPS; shards]);
     }
+    let refused = |message| {
+        Status::new(
+            Code::FailedPrecondition,
+            catalogue::PEER_REFUSED,
+            format!("task {task}: {message}"),
+        )
+    };
+    let count = offers.len();
+    let mut wakes = vec![None; shards];
     let mut offers = offers.into_iter();
-    let mut count = 0;
     while let (Some(page), Some(event)) = (offers.next(), offers.next()) {
         let wake = wakes
             .get_mut(usize::from(page.shard))
-            .filter(|_| page.shard == event.shard);
+            .filter(|wake| page.shard == event.shard && wake.is_none())
+            .ok_or_else(|| {
+                refused("its doorbells are not one pair of descriptors for each shard".into())
+            })?;
         let opened = PeerWake::open(&page.fd, event.fd).map_err(|error| {
             Status::new(
                 Code::FailedPrecondition,
@@ -112,15 +124,15 @@ fn wakes(
                 error.to_string(),
             )
         })?;
-        *wake.ok_or_else(gone)? = opened;
-        count += 1;
+        *wake = Some(opened);
     }
-    if count != shards {
-        return Err(Status::new(
-            Code::FailedPrecondition,
-            catalogue::PEER_REFUSED,
-            format!("{count} doorbells came for {shards} shards that may sleep"),
-        ));
-    }
-    Ok(wakes)
+    let all: Option<Vec<_>> = wakes.into_iter().collect();
+    all.ok_or_else(|| {
+        refused(format!(
+            "{count} descriptors of doorbells came for {shards} shards that may sleep, two for each were due"
+        ))
+    })
 }
+
+#[cfg(test)]
+mod tests;
