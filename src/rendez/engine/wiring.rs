@@ -68,7 +68,7 @@ struct Book {
     wanted: BTreeSet<TaskName>,
     /// Connections that are of no use, and why, until there is a control plane to end them.
     useless: Vec<(PeerId, String)>,
-    /// Tasks that a waiting key names, and when it last said so: bounded by the peers there may be.
+    /// Tasks that a waiting key names, or whose connection was lost, and since when: bounded by the peers there may be.
     awaited: BTreeMap<TaskName, Instant>,
     /// Our memory, in the order it was made: arena and segment.
     segments: Vec<(u16, Arc<Segment>)>,
@@ -108,6 +108,15 @@ pub struct Connected {
     pub read_domain: bool,
     /// What protects what travels: `same machine`, `clear`, or how it is encrypted.
     pub protection: &'static str,
+}
+
+impl Book {
+    /// Something waits for `task` from now on.
+    fn await_task(&mut self, task: &TaskName) {
+        if self.awaited.len() < limits::PEERS || self.awaited.contains_key(task) {
+            self.awaited.insert(task.clone(), Instant::now());
+        }
+    }
 }
 
 impl Wiring {
@@ -150,12 +159,14 @@ impl Wiring {
     }
 
     pub(crate) fn add_peer(&self, task: TaskName, address: Address) {
-        let was_wanted = {
+        let is_due = {
             let mut book = self.book();
-            book.addresses.insert(task.to_string(), address);
-            book.wanted.remove(&task)
+            let before = book.addresses.insert(task.to_string(), address.clone());
+            // A dial that is under way goes on there.
+            let has_moved = before.is_some_and(|before| before != address);
+            book.wanted.remove(&task) || has_moved && book.awaited.contains_key(&task)
         };
-        if was_wanted {
+        if is_due {
             self.want(&task);
         }
     }
@@ -172,9 +183,7 @@ impl Wiring {
         let Some(engine) = self.engine() else { return };
         let dialled = {
             let mut book = self.book();
-            if book.awaited.len() < limits::PEERS || book.awaited.contains_key(task) {
-                book.awaited.insert(task.clone(), Instant::now());
-            }
+            book.await_task(task);
             let address = book.addresses.get(&task.to_string()).cloned();
             let dialled = engine.control.get().zip(address);
             // In the same hold: who brings what is missing looks here afterwards. The peer may dial us, too; if it does

@@ -76,6 +76,9 @@ impl Wiring {
         let dialled = {
             let mut book = self.book();
             let address = book.addresses.get(&task.to_string()).cloned();
+            if address.is_some() {
+                book.await_task(task);
+            }
             let control = engine.control.get();
             // In the same hold: the control plane's start looks here afterwards.
             if control.is_none() && address.is_some() && book.wanted.len() < limits::PEERS {

@@ -253,6 +253,45 @@ fn peers_of_a_path_that_is_left_before_the_control_plane_was_at_hand_are_noted()
     wiring.book().connected.clear();
 }
 
+/// An address that turns out wrong while a key waits for its task is corrected, and the receive hears nothing of it.
+#[test]
+fn a_corrected_address_is_dialled_at_once() {
+    let [a, b] = ["a", "b"].map(|job| {
+        let mut config = config(&format!("/job:{job}/task:0"));
+        config.connect_timeout = 2 * PATIENCE;
+        Engine::start(config).unwrap()
+    });
+    let nowhere = "unix:@rendez-no-task-listens-here-either".parse().unwrap();
+    a.add_peer(b.task().clone(), nowhere);
+    let key = Key::between("b", "a", "edge").unwrap();
+    let sent = b.step(StepId(1)).send(&key, Tensor::scalar(7u8));
+    sent.unwrap();
+    let step = a.step(StepId(1));
+    let waits = step.recv(&key).deadline(PATIENCE / 2).start().unwrap();
+    until("it is not dialled", || {
+        a.inner.wiring.book().awaited.contains_key(b.task())
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    a.add_peer(b.task().clone(), b.address().unwrap().clone());
+    waits.wait().unwrap();
+}
+
+/// A peer that was lost and is said to be elsewhere is dialled there.
+#[test]
+fn a_lost_peer_is_dialled_where_it_is_said_to_be_now() {
+    let (a, b) = pair(Way::Shm);
+    hands_over(&a, &b);
+    let before = connection(&a);
+    let nowhere = "unix:@rendez-no-task-listens-here-any-more";
+    a.add_peer(b.task().clone(), nowhere.parse().unwrap());
+    a.inner.wiring.break_connections();
+    until("the connection stays", || connection(&a).is_none());
+    a.add_peer(b.task().clone(), b.address().unwrap().clone());
+    let is_new = || connection(&a).is_some_and(|now| Some(now) != before);
+    until("no other connection", is_new);
+    hands_over(&a, &b);
+}
+
 /// Set for the child of the test that needs one.
 const CHILD: &str = "RENDEZ_TEST_NO_ROOM_TO_MAP";
 
