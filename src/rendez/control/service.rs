@@ -1,13 +1,14 @@
 //! Services: functions that peers may call by number, and the threads that carry the calls out, other than brief ones.
 //!
 //! Knows functions and outcomes; not the caller, beyond a name, nor how the answer gets back. Bounded: so many threads,
-//! so many calls waiting for one. A function may block; it is told of its deadline and of a cancel.
+//! so many calls waiting for one. A function may block; it is told of its deadline and of a cancel. The calls of one
+//! task never have all threads, and a thread that is free takes one of the task that has fewest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use prost::Message;
@@ -18,6 +19,10 @@ use rendez_proto::Method;
 
 /// Bytes of a call that is carried out on the control thread: to copy so many takes less time than to wake a thread.
 const BRIEF_BYTES: usize = 4 << 10;
+/// Threads that the calls of one task may have: all but one, for those of others.
+const THREADS_PER_TASK_MAX: usize = SERVICE_THREADS - 1;
+
+const _: () = assert!(THREADS_PER_TASK_MAX > 0);
 
 /// What a service gives.
 pub(crate) type Outcome = Result<Vec<u8>, Status>;
@@ -82,7 +87,24 @@ pub(crate) struct CallJob {
 /// The threads that carry calls out. They end when this is dropped, each after the call it is at.
 pub(crate) struct Pool {
     services: Services,
-    jobs: Option<mpsc::SyncSender<(Arc<Function>, CallJob)>>,
+    /// None without a service, and without a thread then.
+    queue: Option<Arc<Queue>>,
+}
+
+/// Calls that wait for a thread.
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// In the order they came.
+    jobs: VecDeque<(Arc<Function>, CallJob)>,
+    /// How many threads are at calls of each task.
+    at_work: BTreeMap<String, usize>,
+    is_over: bool,
 }
 
 impl Services {
@@ -169,21 +191,23 @@ impl Pool {
         if services.0.is_empty() {
             return Ok(Self {
                 services,
-                jobs: None,
+                queue: None,
             });
         }
-        let (jobs, waiting) = mpsc::sync_channel(SERVICE_QUEUE_MAX);
-        let waiting = Arc::new(Mutex::new(waiting));
+        // If a thread cannot be begun, those that were end with it.
+        let pool = Self {
+            services,
+            queue: Some(Arc::default()),
+        };
         for index in 0..SERVICE_THREADS {
-            let waiting = Arc::clone(&waiting);
+            let Some(queue) = pool.queue.clone() else {
+                continue;
+            };
             std::thread::Builder::new()
                 .name(format!("rendez-serve-{index}"))
-                .spawn(move || work(&waiting))?;
+                .spawn(move || queue.work())?;
         }
-        Ok(Self {
-            services,
-            jobs: Some(jobs),
-        })
+        Ok(pool)
     }
 
     /// Carries a call out, if it is one for the control thread: brief, and not of so many bytes that to copy them takes
@@ -200,16 +224,31 @@ impl Pool {
     /// There is no such service, or as many calls wait as may. `done` is dropped then.
     pub(crate) fn begin(&self, job: CallJob) -> Result<(), Status> {
         let method = job.incoming.method;
-        let (Some(service), Some(jobs)) = (self.services.0.get(&method), &self.jobs) else {
+        let (Some(service), Some(queue)) = (self.services.0.get(&method), &self.queue) else {
             let message = format!("this task has no service {method}");
             return Err(Status::of(catalogue::CALL_UNKNOWN, message));
         };
-        jobs.try_send((Arc::clone(&service.function), job))
-            .map_err(|_| {
-                let message =
-                    format!("{SERVICE_QUEUE_MAX} calls wait, the limit SERVICE_QUEUE_MAX");
-                Status::of(catalogue::CALL_BUSY, message)
-            })
+        let mut waiting = queue.waiting();
+        if waiting.jobs.len() >= SERVICE_QUEUE_MAX {
+            let message = format!("{SERVICE_QUEUE_MAX} calls wait, the limit SERVICE_QUEUE_MAX");
+            return Err(Status::of(catalogue::CALL_BUSY, message));
+        }
+        waiting.jobs.push_back((Arc::clone(&service.function), job));
+        queue.more.notify_one();
+        Ok(())
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Some(queue) = &self.queue {
+            let mut waiting = queue.waiting();
+            waiting.is_over = true;
+            let left = std::mem::take(&mut waiting.jobs);
+            queue.more.notify_all();
+            drop(waiting);
+            drop(left);
+        }
     }
 }
 
@@ -219,16 +258,65 @@ impl fmt::Debug for Pool {
     }
 }
 
-fn work(waiting: &Mutex<mpsc::Receiver<(Arc<Function>, CallJob)>>) {
-    loop {
-        let next = waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .recv();
-        let Ok((function, CallJob { incoming, done })) = next else {
-            return;
-        };
-        done(carry_out(&*function, &incoming));
+impl Queue {
+    /// Carries calls out until the end.
+    fn work(&self) {
+        while let Some((function, CallJob { incoming, done })) = self.take() {
+            let outcome = carry_out(&*function, &incoming);
+            self.waiting().let_go(&incoming.task);
+            done(outcome);
+        }
+    }
+
+    /// Waits for a call; nothing at the end.
+    fn take(&self) -> Option<(Arc<Function>, CallJob)> {
+        let mut waiting = self.waiting();
+        while !waiting.is_over {
+            if let Some(job) = waiting.take() {
+                return Some(job);
+            }
+            waiting = self
+                .more
+                .wait(waiting)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        None
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    /// The next call, which has a thread from now on: the first of the task that has fewest of them.
+    fn take(&mut self) -> Option<(Arc<Function>, CallJob)> {
+        let mut fewest = THREADS_PER_TASK_MAX;
+        let mut next = None;
+        for (at, (_, job)) in self.jobs.iter().enumerate() {
+            let threads = self.at_work.get(&job.incoming.task).copied();
+            let threads = threads.unwrap_or_default();
+            if threads < fewest {
+                (fewest, next) = (threads, Some(at));
+            }
+            if fewest == 0 {
+                break;
+            }
+        }
+        let job = self.jobs.remove(next?)?;
+        let task = job.1.incoming.task.clone();
+        *self.at_work.entry(task).or_default() += 1;
+        Some(job)
+    }
+
+    /// A call of `task` has its thread no longer.
+    fn let_go(&mut self, task: &str) {
+        if let Some(threads) = self.at_work.get_mut(task) {
+            *threads -= 1;
+            if *threads == 0 {
+                self.at_work.remove(task);
+            }
+        }
     }
 }
 

@@ -124,8 +124,11 @@ pub(super) fn of(engine: Weak<Inner>) -> Services {
             offers.answer(call)
         })
         .serve::<GetDump>(move |call, asked| {
+            let engine = dump()?;
+            // Others take pieces of theirs meanwhile.
+            let fresh = (asked.from == 0).then(|| recording(&engine, asked.shard));
             let mut dumps = dumps.lock().unwrap_or_else(PoisonError::into_inner);
-            dumps.piece(&dump()?, call, &asked)
+            dumps.piece(&engine, call, &asked, fresh)
         })
         .serve::<GetPending>(move |_, _| Ok(what_waits(&pending()?)))
 }
@@ -146,22 +149,20 @@ struct Dump {
 const PIECE: usize = 32 << 10;
 
 impl Dumps {
+    /// A piece of the recording that this asker takes, which is `fresh` if it begins.
     fn piece(
         &mut self,
         engine: &Engine,
         call: &Incoming,
         asked: &DumpRequest,
+        fresh: Option<Vec<u8>>,
     ) -> Result<DumpReply, Status> {
         let asker = (call.task.clone(), call.incarnation);
-        if asked.from == 0 {
+        if let Some(packed) = fresh {
             self.0.retain(|dump| dump.asker != asker);
             if self.0.len() >= DUMPS_MAX {
                 self.0.remove(0);
             }
-            let mut recorders = engine.inner.recorders();
-            let asked_for = recorders.find(|(shard, _)| u32::from(*shard) == asked.shard);
-            let packed = asked_for.map(|(_, recorder)| pack(&recorder.copy()));
-            let packed = packed.unwrap_or_default();
             self.0.push(Dump {
                 asker: asker.clone(),
                 shard: asked.shard,
@@ -190,6 +191,13 @@ impl Dumps {
         }
         Ok(reply)
     }
+}
+
+/// What `shard` has recorded, packed; nothing of a shard that is none.
+fn recording(engine: &Engine, shard: u32) -> Vec<u8> {
+    let mut recorders = engine.inner.recorders();
+    let asked_for = recorders.find(|(index, _)| u32::from(*index) == shard);
+    asked_for.map_or_else(Vec::new, |(_, recorder)| pack(&recorder.copy()))
 }
 
 /// The words that are not zero, each run after its place and its length, and all of it by zlib: most are.

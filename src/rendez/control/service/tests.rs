@@ -1,5 +1,7 @@
 //! Which thread carries a call out, and that what breaks down there breaks nothing else.
 
+use std::sync::mpsc;
+
 use super::*;
 
 const BRIEF: u32 = 1;
@@ -53,5 +55,53 @@ fn what_a_brief_service_does_wrong_is_its_callers() {
         let outcome = pool.at_once(&call(method, Duration::from_secs(patience)));
         let status = outcome.expect("brief").expect_err("a no");
         assert_eq!(status.reason(), reason);
+    }
+}
+
+/// One task may ask for more than there are threads, of what takes long: others' calls are carried out meanwhile.
+#[test]
+fn no_task_has_all_threads() {
+    let patience = Duration::from_secs(30);
+    let (tell, told) = mpsc::channel::<()>();
+    let told = Mutex::new(told);
+    let services = Services::new()
+        .on(1, move |_| {
+            let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = told.recv();
+            Ok(Vec::new())
+        })
+        .on(2, |_| Ok(Vec::new()));
+    let pool = Pool::start(services).expect("threads");
+    let (done, heard) = mpsc::channel();
+    let begin = |task: &str, method| {
+        let mut incoming = call(method, patience);
+        incoming.task = task.into();
+        let (done, task) = (done.clone(), task.to_owned());
+        let done = Box::new(move |_| done.send((task, method)).expect("waited for"));
+        pool.begin(CallJob { incoming, done }).expect("taken");
+    };
+    for _ in 0..2 * SERVICE_THREADS {
+        begin("a", 1);
+    }
+    for _ in 0..3 {
+        begin("b", 2);
+        let first = heard.recv_timeout(patience / 3).expect("in time");
+        assert_eq!(first, ("b".into(), 2));
+    }
+    // With two that ask so, the third's comes next.
+    begin("c", 1);
+    while pool.queue.as_ref().expect("services").waiting().jobs.len() > SERVICE_THREADS + 1 {
+        std::thread::yield_now();
+    }
+    begin("b", 2);
+    tell.send(()).expect("they wait");
+    let first: Vec<_> = (0..2)
+        .map(|_| heard.recv_timeout(patience / 3).expect("in time").1)
+        .collect();
+    assert_eq!(first, [1, 2]);
+    drop(tell);
+    for _ in 0..2 * SERVICE_THREADS {
+        let (_, method) = heard.recv_timeout(patience / 3).expect("in time");
+        assert_eq!(method, 1);
     }
 }

@@ -13,7 +13,7 @@ use rendez_proto::services::{
     StatRequest,
 };
 
-use super::{Dumps, Room, fit_tasks, probe, unpack};
+use super::{Dumps, Room, fit_tasks, probe, recording, unpack};
 use crate::control::{Incoming, PendingCall};
 use crate::engine::tests::{PATIENCE, Way, config, pair};
 use crate::engine::{Engine, Inner};
@@ -154,7 +154,9 @@ impl Asker {
     /// Takes the next piece. True if it was the last.
     fn take(&mut self, dumps: &mut Dumps, engine: &Engine) -> Result<bool, Status> {
         let from = self.packed.len() as u64;
-        let reply = dumps.piece(engine, &self.call, &DumpRequest { shard: 0, from })?;
+        let fresh = (from == 0).then(|| recording(engine, 0));
+        let asked = DumpRequest { shard: 0, from };
+        let reply = dumps.piece(engine, &self.call, &asked, fresh)?;
         self.packed.extend(reply.piece);
         Ok(self.packed.len() as u64 >= reply.total)
     }
