@@ -10,9 +10,18 @@ use crate::ground::limits::ERRANDS_MAX;
 
 use super::mailbox::{Receiver, mailbox};
 
+/// Of those under way, the most for peers that dialled us: half, so that they keep us from no dial of ours.
+const FOR_CALLERS_MAX: usize = ERRANDS_MAX / 2;
+
 /// Errands of one control plane under way.
 #[derive(Debug, Default)]
-pub(crate) struct Errands(Arc<AtomicUsize>);
+pub(crate) struct Errands(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    all: AtomicUsize,
+    for_callers: AtomicUsize,
+}
 
 /// Why an errand was not begun.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +29,11 @@ pub(crate) enum ErrandError {
     /// As many are under way as may be.
     #[error("{ERRANDS_MAX} connections are being made, the limit ERRANDS_MAX")]
     Busy,
+    /// As many for peers that dialled us.
+    #[error(
+        "{FOR_CALLERS_MAX} connections of peers that dialled are being made, half of the limit ERRANDS_MAX"
+    )]
+    BusyWithCallers,
     /// The system gives no thread.
     #[error("no thread for a connection: {0}")]
     NoThread(#[from] std::io::Error),
@@ -27,7 +41,10 @@ pub(crate) enum ErrandError {
 
 /// An errand under way counts; dropped, it does no more.
 #[derive(Debug)]
-struct Underway(Arc<AtomicUsize>);
+struct Underway {
+    counts: Arc<Counts>,
+    is_for_caller: bool,
+}
 
 impl Errands {
     /// Begins `work` and gives its outcome to come. An outcome that no caller waits for any more is dropped.
@@ -35,11 +52,37 @@ impl Errands {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Receiver<T>, ErrandError> {
-        if self.0.fetch_add(1, Ordering::Relaxed) >= ERRANDS_MAX {
-            self.0.fetch_sub(1, Ordering::Relaxed);
+        self.begin_as(false, work)
+    }
+
+    /// The same for a peer that dialled us.
+    pub(crate) fn begin_for_caller<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Receiver<T>, ErrandError> {
+        self.begin_as(true, work)
+    }
+
+    fn begin_as<T: Send + 'static>(
+        &self,
+        is_for_caller: bool,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Receiver<T>, ErrandError> {
+        let counts = &self.0;
+        let callers = usize::from(is_for_caller);
+        // Counted at once, and no more if it is too many.
+        let underway = Underway {
+            counts: Arc::clone(counts),
+            is_for_caller,
+        };
+        let others = counts.for_callers.fetch_add(callers, Ordering::Relaxed);
+        let all = counts.all.fetch_add(1, Ordering::Relaxed);
+        if all >= ERRANDS_MAX {
             return Err(ErrandError::Busy);
         }
-        let underway = Underway(Arc::clone(&self.0));
+        if is_for_caller && others >= FOR_CALLERS_MAX {
+            return Err(ErrandError::BusyWithCallers);
+        }
         let (outcome, receiver) = mailbox();
         std::thread::Builder::new()
             .name("rendez-errand".into())
@@ -54,7 +97,9 @@ impl Errands {
 
 impl Drop for Underway {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let callers = usize::from(self.is_for_caller);
+        (self.counts.for_callers).fetch_sub(callers, Ordering::Relaxed);
+        self.counts.all.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -196,7 +196,11 @@ impl<'a, C> Ours<'a, C> {
     }
 
     fn errand(&self, work: impl FnOnce() -> Result<Made, Refusal> + Send + 'static) -> Running {
-        match self.own.errands.begin(work) {
+        let begun = match self.greeting.is_dialler {
+            true => self.own.errands.begin(work),
+            false => self.own.errands.begin_for_caller(work),
+        };
+        match begun {
             Ok(mut outcome) => Box::pin(async move { outcome.receive().await }),
             Err(error) => Box::pin(ready(Err(no_errand(error)))),
         }
