@@ -4,7 +4,7 @@
 //! a slow connection is closed when its time is over; a flood from one address fills that address' share.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,16 @@ use crate::ground::limits::{
 
 use super::config::greeting_time;
 use super::gate::{Gate, Pass};
+use super::owner;
 use super::preamble::{
     ConnectionKind, OPENING, Opening, TICKET, VERSION, Verdict, answer, may_be_opening,
     read_opening,
 };
 use super::watch::{Permit, Sight};
+
+/// What other users of this machine count for, whichever of its addresses they dial from: an address that no connection
+/// comes from. They lock out our own user's no more than another machine does.
+const OTHERS_HERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// A peer that wants to converse over TCP.
 #[derive(Debug)]
@@ -50,6 +55,7 @@ pub(crate) struct Data {
 #[derive(Debug)]
 pub(crate) struct Newcomers {
     time: Duration,
+    user: u32,
     waiting: Vec<Newcomer>,
     gate: Arc<Gate>,
     greetings: Arc<Gate>,
@@ -60,6 +66,8 @@ pub(crate) struct Newcomers {
 struct Newcomer {
     socket: TcpStream,
     from: SocketAddr,
+    /// Whose share it counts for.
+    source: IpAddr,
     bytes: [u8; TICKET],
     filled: usize,
     /// Set once it has said that it wants to converse: it waits for room among the greetings then.
@@ -87,6 +95,7 @@ impl Newcomers {
     pub(crate) fn new(time: Duration) -> Self {
         Self {
             time,
+            user: rustix::process::geteuid().as_raw(),
             waiting: Vec::new(),
             gate: Gate::new(NEWCOMERS_MAX, NEWCOMERS_PER_SOURCE_MAX),
             greetings: Gate::new(TCP_GREETINGS_MAX, TCP_GREETINGS_PER_SOURCE_MAX),
@@ -96,7 +105,11 @@ impl Newcomers {
 
     /// Takes a connection in, unless its address has too many.
     pub(crate) fn enter(&mut self, socket: TcpStream, from: SocketAddr) {
-        let pass = self.gate.enter(from.ip());
+        let source = match owner::is_of_another(&socket, self.user) {
+            true => OTHERS_HERE,
+            false => from.ip(),
+        };
+        let pass = self.gate.enter(source);
         if pass.is_none() && !self.has_warned {
             self.has_warned = true;
             tracing::warn!(
@@ -111,6 +124,7 @@ impl Newcomers {
             self.waiting.push(Newcomer {
                 socket,
                 from,
+                source,
                 bytes: [0; TICKET],
                 filled: 0,
                 wants: None,
@@ -146,7 +160,7 @@ impl Newcomers {
                     Sight::Data(newcomer.into_data(Some(preamble), &permit))
                 }
                 Said::Sealed => Sight::Data(newcomer.into_data(None, &permit)),
-                Said::Conversation(kind) => match self.greetings.enter(newcomer.from.ip()) {
+                Said::Conversation(kind) => match self.greetings.enter(newcomer.source) {
                     Some(pass) => Sight::Called(newcomer.into_called(kind, permit(pass))),
                     None => {
                         newcomer.wants = Some(kind);
@@ -263,3 +277,6 @@ impl Newcomer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -70,6 +70,27 @@ fn a_closed_end_belongs_to_nobody() {
     }
 }
 
+/// What room is shared by: an end of this machine is our own user's, or one of the others'.
+#[test]
+fn ends_of_other_users_are_told_apart_by_every_loopback_address() {
+    let own = rustix::process::geteuid().as_raw();
+    for listen in ["127.0.0.1:0", "127.1.2.3:0", "[::1]:0"] {
+        let Some((dialled, accepted)) = pair(listen, None) else {
+            continue;
+        };
+        let (peer, local) = (
+            accepted.peer_addr().expect("one"),
+            accepted.local_addr().expect("one"),
+        );
+        // Where the kernel cannot be asked, all are others alike.
+        let can_ask = by_diag(peer, local).is_ok();
+        assert_eq!(is_of_another(&accepted, own), !can_ask, "{listen}");
+        assert!(is_of_another(&accepted, own + 1), "{listen}");
+        drop(dialled);
+        assert!(is_of_another(&accepted, own), "{listen}: it has no holder");
+    }
+}
+
 /// An end that is shut down for writing still listens, and still has an owner.
 #[test]
 fn a_half_closed_end_keeps_its_owner() {
