@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::ground::limits::{
     BODY_MAX_MAX, FEATURE_NAME_MAX, FEATURES_MAX, FRAME_WINDOW_MAX, LINE_WINDOW_MAX,
-    SEGMENT_BYTES_MAX, SHARDS_MAX, TASK_NAME_MAX,
+    SEGMENT_BYTES_MAX, SEGMENTS_PER_TASK_MAX, SHARDS_MAX, TASK_NAME_MAX,
 };
 use crate::ground::{Code, Incarnation, Status, TaskName, catalogue};
 
@@ -338,7 +338,7 @@ pub(crate) fn check_numbers(
             "segments_max",
             limits.segments_max.into(),
             0,
-            u64::from(u16::MAX) + 1,
+            SEGMENTS_PER_TASK_MAX.into(),
         ),
     ];
     for (name, value, least, most) in bounds {
@@ -404,6 +404,24 @@ mod tests {
         assert_eq!(config.openness(at("10.0.0.1:5")), Some(OPEN_TO_ALL));
         config.secret = Secret::new(b"0123456789abcdef").ok();
         assert_eq!(config.openness(at("10.0.0.1:5")), None);
+    }
+
+    /// Each segment of a peer is a descriptor and a mapping here: no hello claims more than a task may announce.
+    #[test]
+    fn a_hello_claims_no_more_segments_than_a_task_may_announce() {
+        let check = |segments_max| {
+            let limits = PeerLimits {
+                segments_max,
+                ..PeerLimits::default()
+            };
+            check_numbers(1, 1, &limits)
+        };
+        assert_eq!(check(SEGMENTS_PER_TASK_MAX), Ok(()));
+        let status = check(SEGMENTS_PER_TASK_MAX + 1).expect_err("too many");
+        assert!(
+            status.message().contains("segments_max is 32769"),
+            "{status}"
+        );
     }
 
     #[test]
