@@ -113,13 +113,22 @@ pub(crate) fn status_from_wire(task: &str, code: u32, reason: &str, message: &st
     Status::new(code, reason, format!("task {task} says: {}", clip(message)))
 }
 
-/// At most [`CONTROL_TEXT_MAX`] bytes of `text`, cut between characters.
+/// At most [`CONTROL_TEXT_MAX`] bytes of `text`, cut between characters. It ends in logs and on terminals: characters
+/// that control those are spelled out.
 pub(crate) fn clip(text: &str) -> String {
-    let mut end = text.len().min(CONTROL_TEXT_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
+    let mut clipped = String::with_capacity(text.len().min(CONTROL_TEXT_MAX));
+    for character in text.chars() {
+        let before = clipped.len();
+        match character.is_control() {
+            true => clipped.extend(character.escape_default()),
+            false => clipped.push(character),
+        }
+        if clipped.len() > CONTROL_TEXT_MAX {
+            clipped.truncate(before);
+            break;
+        }
     }
-    text[..end].to_owned()
+    clipped
 }
 
 /// `task` broke the protocol.

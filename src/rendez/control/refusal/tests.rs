@@ -22,6 +22,17 @@ fn refusals_cross_the_wire() {
     }
 }
 
+/// A stranger's words write no title, no second line of a log, and nothing over what stands there.
+#[test]
+fn texts_from_the_wire_control_no_terminal() {
+    let status = status_from_wire("b", 3, "X", "\x1b]0;me\x07\nroot: all is well\u{9b}2J");
+    let spelled = r"task b says: \u{1b}]0;me\u{7}\nroot: all is well\u{9b}2J";
+    assert_eq!(status.message(), spelled);
+    assert_eq!(clip(spelled), spelled, "once");
+    let long = clip(&"\n".repeat(CONTROL_TEXT_MAX));
+    assert_eq!(long.len(), CONTROL_TEXT_MAX);
+}
+
 proptest! {
     #[test]
     fn cut_texts_are_beginnings_within_the_bound(text in "\\PC{0,1200}") {
