@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use rendez::control::{Address, ForeignUsers, PeerGone, PeerId, RuntimeKind, probe};
+use rendez::control::{Address, ForeignUsers, PeerGone, RuntimeKind, probe};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process};
 use rustix::thread::CapabilitySet;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
@@ -169,8 +169,6 @@ fn patient(kind: RuntimeKind) -> Task {
     let mut config = config("a", 1, kind);
     // The proof of exit comes a moment after the end of the connection; a busy machine may stretch the moment.
     config.proof_grace = PATIENCE;
-    config.ping_every = Duration::from_millis(5);
-    config.paused_after = Duration::from_millis(20);
     start(config)
 }
 
@@ -183,28 +181,25 @@ fn a_killed_process_is_proved_gone() {
         assert!(up.exit_provable && up.read_domain);
         assert_eq!(up.hello.process, i32::try_from(process.child.id()).ok());
         process.signal(Signal::KILL);
-        assert_eq!(skip_pauses(&a), Later::Gone(PeerGone::ProcessExited));
+        assert_eq!(a.gone().1, PeerGone::ProcessExited);
     }
 }
 
 #[test]
-fn a_stopped_process_is_paused_and_not_gone() {
+fn a_stopped_process_is_not_gone() {
     for kind in BOTH {
         let a = patient(kind);
         let mut process = Process::start("peer", Some(a.control.address()));
-        let up = a.up();
+        a.up();
         assert_eq!(process.hear(), "up with 0 segments");
         process.signal(Signal::STOP);
-        await_pause(&a, up.peer, true);
+        let nothing = a.events.recv_timeout(Duration::from_millis(200));
+        assert!(nothing.is_err(), "{nothing:?}");
         process.signal(Signal::CONT);
-        await_pause(&a, up.peer, false);
         process.finish();
         // It says goodbye, and is followed to its exit.
-        assert!(matches!(
-            skip_pauses(&a),
-            Later::Gone(PeerGone::Said { .. })
-        ));
-        assert_eq!(skip_pauses(&a), Later::Gone(PeerGone::ProcessExited));
+        assert!(matches!(a.gone().1, PeerGone::Said { .. }));
+        assert_eq!(a.gone().1, PeerGone::ProcessExited);
     }
 }
 
@@ -357,33 +352,4 @@ fn meet() {
     assert_eq!((a.up().task, b.up().task), ("b".into(), "a".into()));
     say(&report.to_string());
     wait_for_end();
-}
-
-/// What remains to be told apart once pauses are skipped.
-#[derive(Debug, PartialEq)]
-enum Later {
-    Gone(PeerGone),
-    Other,
-}
-
-/// On a busy machine it may seem paused, and run again, before it is stopped.
-fn await_pause(task: &Task, peer: PeerId, wanted: bool) {
-    loop {
-        match task.next() {
-            Event::Paused(of, paused) if of == peer && paused == wanted => return,
-            Event::Paused(..) => {}
-            other => panic!("expected {peer} to be paused or not, got {other:?}"),
-        }
-    }
-}
-
-/// A child that starts slowly may seem paused: the next thing besides.
-fn skip_pauses(task: &Task) -> Later {
-    loop {
-        match task.next() {
-            Event::Paused(..) => {}
-            Event::Gone(_, gone) => return Later::Gone(gone),
-            _ => return Later::Other,
-        }
-    }
 }

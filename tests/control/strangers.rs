@@ -392,7 +392,7 @@ fn a_cut_link_is_told_and_mended() {
         let quick = |task, incarnation| {
             let mut config = open(task, incarnation, kind);
             config.ping_every = Duration::from_millis(30);
-            config.paused_after = Duration::from_millis(100);
+            config.doubtful_after = Duration::from_millis(100);
             config.lost_after = Duration::from_millis(400);
             config.greet_deadline = Duration::from_millis(500);
             start(config)
@@ -421,7 +421,7 @@ fn a_cut_link_is_told_and_mended() {
         dial();
         std::thread::sleep(Duration::from_millis(50));
         relay.cut(false);
-        let (second_a, second_b) = (next_up(&a), next_up(&b));
+        let (second_a, second_b) = (a.up(), b.up());
         assert_eq!(second_a.incarnation, Incarnation(2));
         assert_eq!(second_b.incarnation, Incarnation(1));
         assert_ne!(second_a.peer, first_a.peer);
@@ -429,11 +429,11 @@ fn a_cut_link_is_told_and_mended() {
     }
 }
 
-/// A task that pings so often, and after so long takes a peer for paused, and for lost; all in milliseconds.
+/// A task that pings so often, and after so long doubts a peer, and takes it for lost; all in milliseconds.
 fn pinging(task: &str, incarnation: u64, kind: RuntimeKind, times: [u64; 3]) -> Task {
     let mut config = open(task, incarnation, kind);
     let times = times.map(Duration::from_millis);
-    [config.ping_every, config.paused_after, config.lost_after] = times;
+    [config.ping_every, config.doubtful_after, config.lost_after] = times;
     start(config)
 }
 
@@ -459,7 +459,7 @@ fn a_task_returns_before_its_former_life_is_missed() {
         let again = quick("b", 3);
         dial(&again, &a, "a", PathWish::Tcp);
         assert_eq!(lost(&a).1.reason(), "PEER_LOST");
-        let (at_a, at_b) = (next_up(&a), next_up(&again));
+        let (at_a, at_b) = (a.up(), again.up());
         assert_eq!(at_a.incarnation, Incarnation(3));
         assert_joined(at_a, at_b);
     }
@@ -490,26 +490,11 @@ fn a_one_way_cut_counts_from_one_moment_at_both_sides() {
     }
 }
 
-/// The loss that is told next, whatever pauses were told before it.
+/// The loss that is told next.
 fn lost(task: &Task) -> (rendez::control::PeerId, Status) {
-    loop {
-        match task.next() {
-            super::support::Event::Gone(peer, PeerGone::ConnectionLost(status)) => {
-                return (peer, status);
-            }
-            super::support::Event::Paused(..) => {}
-            other => panic!("expected a loss, got {other:?}"),
-        }
-    }
-}
-
-fn next_up(task: &Task) -> Box<rendez::control::PeerUp> {
-    loop {
-        match task.next() {
-            super::support::Event::Up(up) => return up,
-            super::support::Event::Paused(..) => {}
-            other => panic!("expected a peer up, got {other:?}"),
-        }
+    match task.gone() {
+        (peer, PeerGone::ConnectionLost(status)) => (peer, status),
+        other => panic!("expected a loss, got {other:?}"),
     }
 }
 

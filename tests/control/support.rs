@@ -25,7 +25,6 @@ pub(crate) enum Event {
     Up(Box<PeerUp>),
     Segment(PeerId, SegmentOffer),
     Gone(PeerId, PeerGone),
-    Paused(PeerId, bool),
     DialFailed(String, Status),
 }
 
@@ -206,10 +205,6 @@ impl Handler for Notes {
     fn peer_gone(&self, peer: PeerId, gone: PeerGone, proved: Instant) {
         self.proofs.lock().expect("no panic").push(proved);
         self.tell(Event::Gone(peer, gone));
-    }
-
-    fn peer_paused(&self, peer: PeerId, paused: bool) {
-        self.tell(Event::Paused(peer, paused));
     }
 
     fn dial_failed(&self, task: &str, status: Status, _last: Status) {

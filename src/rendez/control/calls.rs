@@ -186,11 +186,6 @@ impl Calls {
         self.send(conversation);
     }
 
-    /// How many peers are connected.
-    pub(crate) fn connected(&self) -> usize {
-        self.conversations.borrow().len()
-    }
-
     /// A connection is over: what was asked on it will be asked again on the next. The peer may not have heard what was
     /// given up on it, since the end of a connection is noticed later than it comes: the next one tells that too.
     pub(crate) fn down(&self, peer: PeerId) {

@@ -73,11 +73,10 @@ pub struct ControlConfig {
     pub backoff_min: Duration,
     /// Longest pause between two attempts to connect.
     pub backoff_max: Duration,
-    /// How often a peer over TCP is asked whether it runs; one of this machine four times as rarely, and only if it is
-    /// silent.
+    /// How often a peer over TCP is asked whether it runs.
     pub ping_every: Duration,
-    /// How long an answer may take until the peer counts as paused.
-    pub paused_after: Duration,
+    /// How long a peer over TCP may be silent until its task is let in over another connection.
+    pub doubtful_after: Duration,
     /// How long a peer over TCP may leave questions unanswered until its connection counts as lost.
     pub lost_after: Duration,
     /// How long after the end of a connection its process may take to be proved gone, before the loss is told without
@@ -114,7 +113,7 @@ impl ControlConfig {
             backoff_min: Duration::from_millis(2),
             backoff_max: Duration::from_millis(250),
             ping_every: Duration::from_secs(1),
-            paused_after: Duration::from_secs(3),
+            doubtful_after: Duration::from_secs(3),
             lost_after: Duration::from_secs(10),
             proof_grace: Duration::from_millis(100),
             force_runtime: None,

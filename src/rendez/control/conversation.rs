@@ -85,7 +85,6 @@ pub(crate) struct Conversation {
     /// When the last question went out that was answered: then, at the latest, the peer heard us and lived.
     proved: Cell<Instant>,
     rivals: RefCell<Rivals>,
-    is_paused: Cell<bool>,
     /// Calls of ours whose answers have come and are to be acknowledged.
     answered: RefCell<Vec<u64>>,
     /// Lets others run although there may be something to read.
@@ -158,7 +157,6 @@ impl Conversation {
             heard: Cell::new(Instant::now()),
             proved: Cell::new(Instant::now()),
             rivals: RefCell::default(),
-            is_paused: Cell::new(false),
             answered: RefCell::default(),
             is_resting: Cell::new(false),
             waker: RefCell::default(),
@@ -190,7 +188,7 @@ impl Conversation {
         let mut reader = BufReader::with_capacity(READ_BYTES, reader);
         let reading = self.read(&mut reader, incoming, runtime, handler);
         let writing = self.write(&mut writer, outgoing);
-        let asking = self.ask(runtime, config, handler);
+        let asking = self.ask(runtime, config);
         // In this order: what was read is answered before the task rests.
         let mut whole = pin!(or(or(reading, or(exit, hang_up)), or(writing, asking)));
         let gone = poll_fn(|context| {
@@ -310,7 +308,7 @@ impl Conversation {
 
     /// True if the peer may be gone without a word: nothing proves it over TCP, but it was not heard for long.
     pub(crate) fn is_doubtful(&self, config: &ControlConfig) -> bool {
-        self.path.is_far() && self.heard.get().elapsed() >= config.paused_after
+        self.path.is_far() && self.heard.get().elapsed() >= config.doubtful_after
     }
 
     /// When the peer was last proved to live and to hear us.
@@ -353,9 +351,6 @@ impl Conversation {
                 }
             };
             self.heard.set(Instant::now());
-            if self.is_paused.replace(false) {
-                handler.peer_paused(self.peer, false);
-            }
             let Envelope { id, reply, body } = envelope;
             let outcome = match body {
                 Some(Body::Bye(bye)) if !reply => {

@@ -27,7 +27,7 @@
 //!
 //! What a peer's end proves: a process handle that turns readable proves that nothing of it runs
 //! ([`PeerGone::ProcessExited`]); the end of a connection proves nothing ([`PeerGone::ConnectionLost`]), so the
-//! process is followed further; silence proves even less, and only makes a peer count as paused. Over TCP there is no
+//! process is followed further; silence proves even less, and on one machine it means nothing. Over TCP there is no
 //! handle, so a long silence ends the connection: as [`PeerGone::ConnectionLost`], which still proves nothing. A task
 //! that wants the peer back dials again; if the same life answers, it is the same peer over other connections.
 

@@ -299,10 +299,6 @@ pub trait Handler: Send + Sync + 'static {
     /// No second call of `peer_gone` will come for `peer`: too many others went after it.
     fn peer_forgotten(&self, _peer: PeerId) {}
 
-    /// A connected peer does not answer, though its process lives (`true`), or answers again (`false`). A stopped
-    /// process is paused, not gone.
-    fn peer_paused(&self, _peer: PeerId, _paused: bool) {}
-
     /// A dial is over without a connection. `status` says so; `last` is what befell its last attempt, by its own
     /// reason, and the same where that was a no for good.
     fn dial_failed(&self, task: &str, status: Status, last: Status);

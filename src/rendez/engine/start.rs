@@ -259,7 +259,7 @@ fn start_control(inner: &Arc<Inner>) -> Result<(), Status> {
 fn set_times(control: &mut ControlConfig, config: &Config) {
     control.lost_after = config.lost_after();
     control.ping_every = config.ask_every();
-    control.paused_after = control.lost_after / 2;
+    control.doubtful_after = control.lost_after / 2;
     control.reach_min = config.ask_every();
     // A greeting that a broken way left unfinished keeps its task out as long as this.
     let greeting = config.failure_detection.max(GREETING_MIN);

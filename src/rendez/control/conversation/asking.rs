@@ -9,58 +9,37 @@ use rendez_proto::{self as proto, envelope::Body};
 
 use super::{Asked, Conversation};
 use crate::control::config::ControlConfig;
-use crate::control::peer::{Handler, PeerGone};
+use crate::control::peer::PeerGone;
 use crate::control::refusal::Refusal;
 use crate::control::rivals::RivalVerdict;
 use crate::control::runtime::Runtime;
 
-/// How much more rarely a peer on this machine is asked whether it runs: among many tasks of one machine the questions
-/// would be most of what they do.
-const PING_EVERY_NEAR: u32 = 4;
-/// Of many peers on this machine one is asked in so long at most: a question and its answer take two tasks from their
-/// cores, and all of them ask.
-const PING_EACH_NEAR: Duration = Duration::from_millis(8);
-/// However many there are.
-const PING_NEAR_MAX: Duration = Duration::from_secs(1);
 /// So that what is due is due when it is looked at.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
 impl Conversation {
-    /// Asks every so often whether the peer runs, and says so when it stops or starts to answer. Silence proves
-    /// nothing, so where a process handle will tell of the end it ends no connection; over TCP nothing else tells of a
-    /// machine that is gone, and silence ends it after its time.
+    /// Asks a peer over TCP every so often whether it runs: nothing else tells of a machine that is gone, and silence
+    /// ends the connection after its time. A peer on this machine is not asked: its silence would prove nothing, and
+    /// its end is told.
     ///
-    /// Over TCP only an answer counts, and for the moment of its question: what a peer says by itself does not prove
-    /// that it hears. So a way that is broken in one direction is broken for both sides, from one moment on. Where a
-    /// process handle tells of the end, only a pause is left to be seen: a peer heard just now is not asked, and all
-    /// may take longer.
-    pub(super) async fn ask(
-        &self,
-        runtime: &Runtime,
-        config: &ControlConfig,
-        handler: &dyn Handler,
-    ) -> PeerGone {
-        let is_far = self.path.is_far();
+    /// Only an answer counts, and for the moment of its question: what a peer says by itself does not prove that it
+    /// hears. So a way that is broken in one direction is broken for both sides, from one moment on.
+    pub(super) async fn ask(&self, runtime: &Runtime, config: &ControlConfig) -> PeerGone {
+        if !self.path.is_far() {
+            return std::future::pending().await;
+        }
+        let every = config.ping_every;
         // Silence from before this moment may be ours.
         let mut spared = Instant::now();
         loop {
-            let every = match is_far {
-                true => config.ping_every,
-                false => {
-                    let crowd = u32::try_from(self.calls.connected()).unwrap_or(u32::MAX);
-                    let in_turn = PING_EACH_NEAR.saturating_mul(crowd).min(PING_NEAR_MAX);
-                    in_turn.max(PING_EVERY_NEAR * config.ping_every)
-                }
-            };
             let began = Instant::now();
-            let time = match is_far {
-                true if began < spared => every / 4,
-                true => {
+            let time = match began < spared {
+                true => every / 4,
+                false => {
                     let left = config.lost_after;
                     let left = left.saturating_sub(self.proved.get().elapsed());
                     every.min(left).max(SHORTEST_SLEEP)
                 }
-                false => every,
             };
             runtime.sleep(time).await;
             if was_kept_from_running(time, began.elapsed(), every) {
@@ -74,18 +53,11 @@ impl Conversation {
                 .borrow()
                 .values()
                 .any(|asked| matches!(asked, Asked::Ping(_)));
-            let is_silent = is_far || self.heard.get().elapsed() >= every / 2;
-            if !is_asked && is_silent {
+            if !is_asked {
                 self.ping();
             }
-            if is_asked
-                && self.heard.get().elapsed() >= config.paused_after
-                && !self.is_paused.replace(true)
-            {
-                handler.peer_paused(self.peer, true);
-            }
             let is_lost = self.proved.get().elapsed() >= config.lost_after;
-            if is_far && is_lost && Instant::now() >= spared {
+            if is_lost && Instant::now() >= spared {
                 let why = format!(
                     "nothing was answered by {} for {:?}",
                     self.hello.task, config.lost_after
