@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use rendez::control::{Address, ForeignUsers, PeerGone, RuntimeKind, probe};
+use rendez::control::{Address, PeerGone, RuntimeKind, probe};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process};
 use rustix::thread::CapabilitySet;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
@@ -33,10 +33,9 @@ fn child() {
             .expect("an address")
     };
     match role.as_str() {
-        "peer" => peer(address(), ForeignUsers::Refuse, None),
-        "open-peer" => peer(address(), ForeignUsers::WithoutReadDomain, None),
-        "kindred-peer" => peer(address(), ForeignUsers::Refuse, Some("one")),
-        "false-peer" => peer(address(), ForeignUsers::Refuse, Some("two")),
+        "peer" => peer(address(), None),
+        "kindred-peer" => peer(address(), Some("one")),
+        "false-peer" => peer(address(), Some("two")),
         "stranger" => stranger(address()),
         "no-ring" => no_ring(),
         "no-memory" => no_memory(),
@@ -46,9 +45,8 @@ fn child() {
 }
 
 /// Connects as task `b`, says so, and lives until its standard input ends.
-fn peer(address: Address, foreign_users: ForeignUsers, known: Option<&str>) {
+fn peer(address: Address, known: Option<&str>) {
     let mut config = config("b", u64::from(std::process::id()), RuntimeKind::Poll);
-    config.foreign_users = foreign_users;
     config.secret = known.map(secret);
     let b = start(config);
     b.control.dial("a", address, PATIENCE).expect("taken");
@@ -229,7 +227,7 @@ fn a_lost_connection_proves_nothing_until_the_process_has_exited() {
 }
 
 #[test]
-fn another_user_is_refused_or_gets_no_memory() {
+fn another_user_is_refused_unless_it_knows_the_secret() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -240,30 +238,9 @@ fn another_user_is_refused_or_gets_no_memory() {
         Process::from_command(command)
     };
     let a = start(config("a", 1, RuntimeKind::Glommio));
-    for role in ["peer", "open-peer"] {
-        let mut refused = another(&a, role);
-        assert_eq!(refused.hear(), "refused PEER_OTHER_USER");
-        refused.finish();
-    }
-    let mut open = config("a", 2, RuntimeKind::Glommio);
-    open.foreign_users = ForeignUsers::WithoutReadDomain;
-    let a = start_with(
-        open,
-        Answers {
-            segments: 3,
-            ..Answers::default()
-        },
-    );
-    // One that did not ask for strangers refuses us in its turn.
     let mut refused = another(&a, "peer");
     assert_eq!(refused.hear(), "refused PEER_OTHER_USER");
     refused.finish();
-    let mut process = another(&a, "open-peer");
-    let up = a.up();
-    assert!(!up.read_domain && up.descriptors.segments.is_empty());
-    assert_eq!(up.hello.user, Some(65_534));
-    assert_eq!(process.hear(), "up with 0 segments");
-    process.finish();
     // A common secret makes a read domain of two users; another one is worse than none.
     let mut kindred = config("a", 3, RuntimeKind::Glommio);
     kindred.secret = Some(secret("one"));

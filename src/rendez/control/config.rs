@@ -19,16 +19,6 @@ use super::tcp::is_loopback;
 use super::tls::Tls;
 use super::transport::PathWish;
 
-/// What to do with a peer of another user.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum ForeignUsers {
-    /// Refuse it.
-    #[default]
-    Refuse,
-    /// Let it in, without a read domain: everything is copied.
-    WithoutReadDomain,
-}
-
 /// The settings of one task's control plane.
 #[derive(Clone, Debug)]
 pub struct ControlConfig {
@@ -61,8 +51,6 @@ pub struct ControlConfig {
     pub limits: PeerLimits,
     /// Names of optional abilities, told to peers.
     pub features: Vec<String>,
-    /// What to do with peers of other users.
-    pub foreign_users: ForeignUsers,
     /// Time for a greeting, from the connection to the last descriptor. Of many at once each has more, up to five times
     /// as much: they share the cores.
     pub greet_deadline: Duration,
@@ -107,7 +95,6 @@ impl ControlConfig {
             lookout: Duration::from_micros(50),
             limits: PeerLimits::default(),
             features: Vec::new(),
-            foreign_users: ForeignUsers::default(),
             greet_deadline: Duration::from_secs(5),
             reach_min: Duration::from_millis(250),
             backoff_min: Duration::from_millis(2),

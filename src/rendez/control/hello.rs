@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use crate::ground::{Code, Incarnation, Status, TaskName, catalogue};
 use rendez_proto as proto;
 
-use super::config::{ControlConfig, ForeignUsers, check_features, check_numbers, check_task};
+use super::config::{ControlConfig, check_features, check_numbers, check_task};
 use super::credentials::Credentials;
 use super::owner::Owner;
 use super::peer::{PeerHello, PeerLimits, PollPolicy};
@@ -182,21 +182,16 @@ fn judge_user(
         // shares no memory.
         return Ok(hello.machine == identity.machine);
     }
-    match config.foreign_users {
-        ForeignUsers::WithoutReadDomain => Ok(false),
-        ForeignUsers::Refuse => {
-            let message = format!(
-                "task {} runs as user {}, the peer {} as user {}; \
-                 only the same user, or one that knows the same cluster secret, may connect",
-                config.task, identity.user, hello.task, credentials.user
-            );
-            Err(Refusal::fatal(
-                Code::PermissionDenied,
-                catalogue::PEER_OTHER_USER,
-                message,
-            ))
-        }
-    }
+    let message = format!(
+        "task {} runs as user {}, the peer {} as user {}; \
+         only the same user, or one that knows the same cluster secret, may connect",
+        config.task, identity.user, hello.task, credentials.user
+    );
+    Err(Refusal::fatal(
+        Code::PermissionDenied,
+        catalogue::PEER_OTHER_USER,
+        message,
+    ))
 }
 
 /// Whether the owner of the other end of a TCP connection, at `peer`, may connect where nothing is proved: the same
@@ -211,7 +206,6 @@ pub(crate) fn judge_owner(
     let whose = match owner {
         Owner::Elsewhere => return Ok(()),
         Owner::User(user) if user == identity.user => return Ok(()),
-        _ if config.foreign_users == ForeignUsers::WithoutReadDomain => return Ok(()),
         Owner::User(user) => format!("belongs to user {user}"),
         Owner::Unknown => {
             "is on this machine, but the kernel does not say which user's it is".into()

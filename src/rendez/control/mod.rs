@@ -85,7 +85,7 @@ mod watch;
 pub use address::{Address, AddressError};
 pub use call::{PendingCall, read_answer};
 pub(crate) use config::check_exposure;
-pub use config::{ControlConfig, ControlError, ForeignUsers};
+pub use config::{ControlConfig, ControlError};
 pub(crate) use hello::OBSERVER_JOB;
 pub use hello::{PROTOCOL_VERSION, named_in};
 pub(crate) use owner::Owner;
