@@ -93,9 +93,8 @@ fn round(a: &Task, base: u64) {
     b.dial(a, "a");
     let _ = (a.up(), b.up());
     for segment in 100..120 {
-        let offer = offer("b", 0, segment);
         b.control
-            .announce_segment(0, segment, offer.fd, offer.len)
+            .announce(offer("b", 0, segment))
             .expect("announced");
     }
     for _ in 100..120 {

@@ -8,8 +8,7 @@ use rendez::control::{Address, Control, ControlError, PeerGone, RuntimeKind};
 use rendez::ground::{Code, Incarnation, Status};
 
 use super::support::{
-    Answers, BOTH, Event, PATIENCE, config, contents, memory, offer, segment_text, start,
-    start_with,
+    Answers, BOTH, Event, PATIENCE, config, contents, offer, segment_text, start, start_with,
 };
 
 #[test]
@@ -96,9 +95,8 @@ fn announced_segments_arrive_in_order_and_once() {
         let (at_a, at_b) = (a.up(), b.up());
         // More than any window, and one the peer has already.
         for segment in 0..200 {
-            let offer = offer("b", 0, segment);
             b.control
-                .announce_segment(0, segment, offer.fd, offer.len)
+                .announce(offer("b", 0, segment))
                 .expect("announced");
         }
         for segment in 1..200 {
@@ -109,10 +107,7 @@ fn announced_segments_arrive_in_order_and_once() {
             );
             assert_eq!(contents(&arrived.fd), segment_text("b", 0, segment));
         }
-        let offer = offer("a", 7, 9);
-        a.control
-            .announce_segment(7, 9, offer.fd, offer.len)
-            .expect("announced");
+        a.control.announce(offer("a", 7, 9)).expect("announced");
         let (peer, arrived) = b.segment();
         assert_eq!((peer, arrived.arena, arrived.segment), (at_b.peer, 7, 9));
     }
@@ -138,8 +133,7 @@ fn a_segment_is_announced_however_many_commands_wait() {
                 break;
             }
         }
-        let offer = offer("b", 0, 9);
-        let announced = b.control.announce_segment(0, 9, offer.fd, offer.len);
+        let announced = b.control.announce(offer("b", 0, 9));
         drop(held_up);
         announced.expect("announced");
         let (peer, arrived) = a.segment();
@@ -158,13 +152,8 @@ fn a_dial_from_both_sides_gives_one_link() {
         let (at_a, at_b) = (a.up(), b.up());
         assert_ne!(at_a.dialler, at_b.dialler);
         // The link they have is the same one: what one announces the other hears, under the number it knows.
-        let text = memory("x");
-        a.control
-            .announce_segment(1, 1, text.try_clone().expect("a clone"), 1)
-            .expect("announced");
-        b.control
-            .announce_segment(1, 1, text, 1)
-            .expect("announced");
+        a.control.announce(offer("a", 1, 1)).expect("announced");
+        b.control.announce(offer("b", 1, 1)).expect("announced");
         assert_eq!(b.segment().0, at_b.peer);
         assert_eq!(a.segment().0, at_a.peer);
         a.stop();

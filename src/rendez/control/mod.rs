@@ -103,13 +103,12 @@ pub use transport::{Ends, Lack, Offers, Path, PathWish};
 
 use std::fmt;
 use std::net::TcpListener;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::ground::limits::{CALL_PAYLOAD_MAX, CONTROL_COMMANDS_MAX};
-use crate::ground::{Code, MemoryKind, Status, catalogue};
+use crate::ground::{Code, Status, catalogue};
 
 use self::address::ListenError;
 use self::calls::{Asked, Calls};
@@ -345,33 +344,12 @@ impl Control {
         self.begin_call(task, method, payload, 0, deadline)?.wait()
     }
 
-    /// Tells all peers of our read domain of a new segment: `len` bytes in the sealed memory file `fd`. Those being
+    /// Tells all peers of our read domain of a new segment; one of the host's memory is a sealed file. Those being
     /// greeted hear of it too, once, whether or not [`Handler::local`] has named it to them. It is taken however many
     /// commands wait: a peer that is offered what lies in it waits for this news.
     ///
     /// # Errors
     /// `FailedPrecondition` after [`Control::stop`].
-    pub fn announce_segment(
-        &self,
-        arena: u16,
-        segment: u16,
-        fd: impl Into<Arc<OwnedFd>>,
-        len: u64,
-    ) -> Result<(), Status> {
-        self.announce(SegmentOffer {
-            arena,
-            segment,
-            len,
-            fd: fd.into(),
-            kind: MemoryKind::Host,
-            uuid: [0; 16],
-        })
-    }
-
-    /// As [`Control::announce_segment`], for memory of any kind.
-    ///
-    /// # Errors
-    /// As [`Control::announce_segment`].
     pub fn announce(&self, segment: SegmentOffer) -> Result<(), Status> {
         // Bounded by the segments there are.
         self.commands

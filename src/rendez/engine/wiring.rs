@@ -33,7 +33,7 @@ use crate::fabric::shm::{LinkConfig, LinkMapping};
 use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Key, Status, StepId, catalogue, limits};
 use crate::mail::call::PeerUp as ShardPeerUp;
-use crate::memory::{ArenaSegment as _, DeviceSegment, Export, House, Segment};
+use crate::memory::{DeviceSegment, House, Segment};
 use crate::shard::{Call, Observer};
 use local::host_offer;
 
@@ -226,8 +226,6 @@ impl Wiring {
 
     /// An arena of ours grew.
     pub(crate) fn segment_added(&self, arena: u16, segment: Arc<Segment>) {
-        let Export { fd, len, .. } = segment.export();
-        let index = segment.index();
         // At the start the whole of it is registered when all of it is there.
         if self.engine().is_some() {
             self.transports.segment_added(&segment);
@@ -237,7 +235,7 @@ impl Wiring {
             && let Some(control) = engine.control.get()
         {
             // Refused only by a control plane that has ended, and no peer is told anything then.
-            let _ = control.announce_segment(arena, index, fd, len);
+            let _ = control.announce(host_offer(arena, &segment));
         }
         if let Some(engine) = self.engine() {
             engine.tell_local(arena, &segment);

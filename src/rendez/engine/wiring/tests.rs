@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::*;
 use crate::engine::Engine;
 use crate::engine::tests::{PATIENCE, Way, config, pair};
-use crate::memory::{ArenaId, House, Pool, Tensor};
+use crate::memory::{ArenaId, ArenaSegment as _, House, Pool, Tensor};
 
 /// Waits until it is so.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -38,6 +38,18 @@ fn hands_over(from: &Engine, to: &Engine) {
     });
 }
 
+/// A segment that cannot be mapped.
+fn nothing() -> SegmentOffer {
+    SegmentOffer {
+        arena: 0,
+        segment: 99,
+        len: 4096,
+        fd: Arc::new(OwnedFd::from(File::open("/dev/null").unwrap())),
+        kind: crate::ground::MemoryKind::Host,
+        uuid: [0; 16],
+    }
+}
+
 /// A peer whose memory cannot be mapped is given up: both sides hear of it, and the next connection carries values.
 #[test]
 fn peers_meet_again_after_a_segment_that_cannot_be_mapped() {
@@ -46,9 +58,8 @@ fn peers_meet_again_after_a_segment_that_cannot_be_mapped() {
         hands_over(&a, &b);
         let before = [connection(&a), connection(&b)];
         let liar = if is_dialler { &a } else { &b };
-        let nothing = OwnedFd::from(File::open("/dev/null").unwrap());
         let control = liar.inner.control.get().unwrap();
-        control.announce_segment(0, 99, nothing, 4096).unwrap();
+        control.announce(nothing()).unwrap();
         for (engine, before) in [&a, &b].into_iter().zip(before) {
             let is_new = || connection(engine).is_some_and(|now| Some(now) != before);
             until("no other connection", is_new);
@@ -73,15 +84,7 @@ fn a_segment_that_cannot_be_mapped_by_loopback_loses_the_peer() {
         let waits = || engine.stats().iter().any(|shard| shard.waiting > 0);
         until("a receive does not wait", waits);
     }
-    let nothing = SegmentOffer {
-        arena: 0,
-        segment: 99,
-        len: 4096,
-        fd: Arc::new(OwnedFd::from(File::open("/dev/null").unwrap())),
-        kind: crate::ground::MemoryKind::Host,
-        uuid: [0; 16],
-    };
-    a.inner.tell_locals(&[nothing]);
+    a.inner.tell_locals(&[nothing()]);
     for recv in waiting {
         let status = recv.wait().unwrap_err();
         assert_eq!(status.reason(), catalogue::PEER_LOST, "{status}");
