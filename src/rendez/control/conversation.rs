@@ -60,8 +60,6 @@ pub(crate) struct Conversation {
     /// Set, with the reason, once we are told to end it.
     hung_up: Signal,
     hang_up_why: RefCell<String>,
-    /// We end it after a pause.
-    is_put_off: Cell<bool>,
     began: Instant,
     path: Path,
     socket: OwnedFd,
@@ -140,7 +138,6 @@ impl Conversation {
             has_said_bye: Cell::new(false),
             hung_up: Signal::default(),
             hang_up_why: RefCell::default(),
-            is_put_off: Cell::new(false),
             began: Instant::now(),
             path,
             socket,
@@ -178,9 +175,7 @@ impl Conversation {
         };
         let hang_up = async {
             self.hung_up.wait().await;
-            if self.is_put_off.get() {
-                runtime.sleep(self.put_off_time(config)).await;
-            }
+            runtime.sleep(self.put_off_time(config)).await;
             let why = self.hang_up_why.borrow().clone();
             PeerGone::ConnectionLost(Refusal::later("PEER_LOST", why).status)
         };

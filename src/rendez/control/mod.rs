@@ -260,30 +260,21 @@ impl Control {
     }
 
     /// Ends a connection as if it were lost: both handlers hear of [`PeerGone::ConnectionLost`], this one with `why`.
-    /// For one whose data connections are broken: with a new dial the same lives meet again, over fresh ones. Nothing
-    /// happens if it is over already.
+    /// For one that is of no use, as its data connections are broken: with a new dial the same lives meet again, over
+    /// fresh ones. Nothing happens if it is over already.
+    ///
+    /// It ends after a pause: if the next one is no better, it is not made again and again without end at once. A
+    /// goodbye of the peer that is under way comes before. It is taken however many commands wait: nothing would ask
+    /// for it again.
     ///
     /// # Errors
-    /// `ResourceExhausted` if too many commands wait; `FailedPrecondition` after [`Control::stop`].
+    /// `FailedPrecondition` after [`Control::stop`].
     pub fn hang_up(&self, peer: PeerId, why: &str) -> Result<(), Status> {
-        self.command(Command::HangUp {
-            peer,
-            why: why.to_owned(),
-            is_put_off: false,
-        })
-    }
-
-    /// The same after a pause, for a connection that is of no use: if the next one is no better, it is not made again
-    /// and again without end at once. A goodbye of the peer that is under way comes before. It is taken however many
-    /// commands wait: nothing would ask for it again.
-    pub(crate) fn hang_up_soon(&self, peer: PeerId, why: &str) -> Result<(), Status> {
-        let hang_up = Command::HangUp {
-            peer,
-            why: why.to_owned(),
-            is_put_off: true,
-        };
+        let why = why.to_owned();
         // Bounded by the links there are.
-        self.commands.send(hang_up).map_err(refusal_of)
+        self.commands
+            .send(Command::HangUp { peer, why })
+            .map_err(refusal_of)
     }
 
     /// Calls service `method` of `task` with `payload`, and gives the call to be waited for. It waits for a connection

@@ -65,13 +65,8 @@ pub(crate) enum Command {
     GiveUp(u64),
     /// A service of ours is done.
     Served { key: CallKey, outcome: Outcome },
-    /// End a connection as if it were lost.
-    HangUp {
-        peer: PeerId,
-        why: String,
-        /// After a pause.
-        is_put_off: bool,
-    },
+    /// End a connection as if it were lost, after a pause.
+    HangUp { peer: PeerId, why: String },
     /// Tell all peers of a segment.
     Announce(SegmentOffer),
     /// Say goodbye and end.
@@ -225,11 +220,7 @@ impl Plane {
                 Command::Call { request, asked } => self.calls.begin(request, asked),
                 Command::GiveUp(request) => self.calls.give_up(request),
                 Command::Served { key, outcome } => self.calls.finish(&key, outcome),
-                Command::HangUp {
-                    peer,
-                    why,
-                    is_put_off,
-                } => self.handle_hang_up(peer, &why, is_put_off),
+                Command::HangUp { peer, why } => self.handle_hang_up(peer, &why),
                 Command::Announce(segment) => self.handle_announce(segment),
                 Command::Stop { reason, deadline } => {
                     drop(commands);
@@ -279,10 +270,10 @@ impl Plane {
         peer.is_some() && conversation.is_none_or(|conversation| !conversation.is_ending())
     }
 
-    fn handle_hang_up(&self, peer: PeerId, why: &str, is_put_off: bool) {
+    fn handle_hang_up(&self, peer: PeerId, why: &str) {
         let conversation = self.peers.borrow().get(&peer).cloned();
         if let Some(conversation) = conversation {
-            conversation.hang_up(why, is_put_off);
+            conversation.hang_up(why);
         }
     }
 

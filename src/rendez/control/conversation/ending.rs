@@ -35,10 +35,9 @@ impl Conversation {
         or(heard, self.ending.wait()).await;
     }
 
-    /// Ends the connection, as if it were lost for this reason; if it is put off, after a pause.
-    pub(crate) fn hang_up(&self, why: &str, is_put_off: bool) {
+    /// Ends the connection, as if it were lost for this reason, after a pause.
+    pub(crate) fn hang_up(&self, why: &str) {
         *self.hang_up_why.borrow_mut() = clip(why);
-        self.is_put_off.set(is_put_off);
         self.hung_up.set();
     }
 

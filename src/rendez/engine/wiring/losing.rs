@@ -124,7 +124,7 @@ impl Wiring {
         };
         if let Some(control) = control {
             // Refused only by a control plane that ends.
-            let _ = control.hang_up_soon(peer, why);
+            let _ = control.hang_up(peer, why);
         }
     }
 
