@@ -1,19 +1,26 @@
 //! Peers that are let in and then never stop: others of the same control plane go on.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use prost::Message;
-use rendez::control::{Incoming, PeerGone, RuntimeKind, Services};
+use rendez::control::{Incoming, PathWish, PeerGone, RuntimeKind, Services};
 use rendez_proto::envelope::Body;
 use rendez_proto::{self as proto, Envelope};
 
 use super::raw::hello;
 use super::refusals::{connected_as, connected_to};
+use super::security::{Authority, with_tls};
 use super::support::{Answers, BOTH, Event, PATIENCE, Task, config, start, start_with};
+use super::tcp;
 
 const ECHO: u32 = 1;
+/// Bytes of a record, which one ticket fills with the 49 bytes around it: of tickets that lie across records a reader
+/// takes few.
+const RECORD: usize = 512;
 
 fn serve(task: &str, kind: RuntimeKind) -> Task {
     let echo = Services::new().on(ECHO, |call: &Incoming| Ok(call.payload.clone()));
@@ -61,6 +68,84 @@ fn a_peer_that_never_stops_holds_no_other_up() {
             for answer in answers {
                 assert_eq!(answer.expect("answered"), b"x", "{kind:?}");
             }
+        });
+    }
+}
+
+/// Tickets of no use.
+#[derive(Debug)]
+struct Tickets;
+
+impl rustls::server::ProducesTickets for Tickets {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        1
+    }
+
+    fn encrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        Some(vec![7; RECORD - 49])
+    }
+
+    fn decrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+/// A peer with a certificate that is dialled, and in TLS sends what gives no text: others go on meanwhile.
+#[test]
+fn tickets_without_end_hold_no_other_up() {
+    for kind in BOTH {
+        let authority = Authority::new();
+        let mut server = authority.server();
+        server.ticketer = Arc::new(Tickets);
+        server.max_fragment_size = Some(RECORD + 5);
+        server.send_tls13_tickets = 40_000;
+        let echo = Services::new().on(ECHO, |call: &Incoming| Ok(call.payload.clone()));
+        let answers = Answers {
+            services: echo,
+            channels: 3,
+            ..Answers::default()
+        };
+        let a = start_with(with_tls("a", 1, kind, authority.tls(&authority)), answers);
+        let c = tcp::start(with_tls("c", 3, kind, authority.tls(&authority)));
+        tcp::dial(&c, &a, "a", PathWish::Tcp);
+        assert!(c.control.call("a", ECHO, b"x", PATIENCE).is_ok());
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = listener.local_addr().expect("bound").to_string();
+        std::thread::scope(|scope| {
+            let (begun, begins) = std::sync::mpsc::channel();
+            scope.spawn(move || {
+                let (mut stream, _) = listener.accept().expect("dialled");
+                stream.read_exact(&mut [0; 8]).expect("an opening");
+                stream.write_all(b"rendezW\x01").expect("sent");
+                let mut server =
+                    rustls::ServerConnection::new(Arc::new(server)).expect("a connection");
+                let mut took = Duration::ZERO;
+                while server.is_handshaking() {
+                    while server.wants_write() {
+                        server.write_tls(&mut stream).expect("written");
+                    }
+                    server.read_tls(&mut stream).expect("read");
+                    let began = Instant::now();
+                    server.process_new_packets().expect("a client's");
+                    took = began.elapsed();
+                }
+                begun.send(took).expect("awaited");
+                while server.wants_write() && server.write_tls(&mut stream).is_ok() {}
+            });
+            let at = at.parse().expect("an address");
+            a.control.dial("b", at, PATIENCE).expect("taken");
+            // To make so many takes about as long as to read them.
+            let long = begins.recv().expect("a flood");
+            std::thread::sleep(long / 16);
+            let began = Instant::now();
+            let answer = c.control.call("a", ECHO, b"x", PATIENCE);
+            assert_eq!(answer.expect("answered"), b"x", "{kind:?}");
+            let waited = began.elapsed();
+            assert!(waited < long / 4, "{kind:?}: {waited:?} of {long:?}");
         });
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -197,6 +198,21 @@ impl Authority {
             true,
         )
         .expect("usable")
+    }
+
+    /// What a server shows that this authority has signed: for one that is played by hand.
+    pub(crate) fn server(&self) -> rustls::ServerConfig {
+        let parameters = CertificateParams::new(vec!["task".to_owned()]).expect("a name");
+        let key = KeyPair::generate().expect("a key");
+        let certificate = parameters.signed_by(&key, &self.0).expect("signed");
+        let key = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        rustls::ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key.into())
+            .expect("they fit")
     }
 }
 
