@@ -127,7 +127,8 @@ pub const SECRET_BYTES_MAX: usize = 4096;
 /// TCP connections that have not said what they are for: 512 × under 256 B, and a descriptor each. A task of 64 that
 /// come up at once meets 63 dials and 8 data connections of each.
 pub const NEWCOMERS_MAX: usize = 512;
-/// Of them, those from one address: half, so that no address can lock out all others.
+/// Of them, those from one address, or from all other users of this machine: half, so that none can lock out all
+/// others.
 pub const NEWCOMERS_PER_SOURCE_MAX: usize = NEWCOMERS_MAX / 2;
 /// TCP conversations whose greeting is not over; further ones wait among the newcomers.
 pub const TCP_GREETINGS_MAX: usize = GREETINGS_MAX;
@@ -160,7 +161,7 @@ pub const CALLS_MAX: usize = 4096;
 pub const SERVICE_QUEUE_MAX: usize = 1024;
 /// Threads that carry out calls. They may block, so there are a few more than a control plane has cores.
 pub const SERVICE_THREADS: usize = 4;
-/// Answers kept for callers that have not acknowledged them: the oldest goes first.
+/// Answers kept for callers that have not acknowledged them: the oldest of the task that has most of them goes first.
 pub const ANSWERS_MAX: usize = 1024;
 /// Bytes of such answers.
 pub const ANSWER_BYTES_MAX: usize = 16 << 20;
