@@ -427,3 +427,16 @@ def test_a_coroutine_that_is_cancelled_before_it_begins_is_told_and_closed():
         promise.future.result(30)
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
     assert -1 not in loop._tasks
+
+
+def test_a_coroutine_that_is_given_up_as_it_begins_is_cancelled():
+    promise, loop = Promised(), _serve._running()
+
+    def begin_and_give_up():
+        # The loop is about to look at what others have given up.
+        loop._loop.call_soon(loop._drain)
+        loop.wakes.ring(loop.begin(promise, None, asyncio.sleep(30)))
+
+    loop._loop.call_soon_threadsafe(begin_and_give_up)
+    with pytest.raises(asyncio.CancelledError):
+        promise.future.result(10)

@@ -88,11 +88,15 @@ class _Loop:
         self._loop.close()
 
     def _drain(self) -> None:
-        # Their callers have given them up.
+        # Their callers have given them up. Those that are still to start stand in the loop's line, before what is put
+        # there now.
         for number in self.wakes.drain():
-            task = self._tasks.get(number)
-            if task is not None:
-                task.cancel()
+            self._loop.call_soon(self._cancel, number)
+
+    def _cancel(self, number: int) -> None:
+        task = self._tasks.get(number)
+        if task is not None:
+            task.cancel()
 
     def begin(self, promise: Any, served: Served, coroutine: Any) -> int:
         number = next(self.numbers)
