@@ -56,7 +56,7 @@ impl Step {
         let tensor = self.value(value, copy, on_release)?;
         let room = value.cast::<TensorMut>().ok();
         let kept = room.map(|room| (room, tensor.clone()));
-        if let Err(error) = self.inner.send(&key, tensor) {
+        if let Err(error) = handed_over(py, tensor, |tensor| self.inner.send(&key, tensor)) {
             if let Some((room, tensor)) = kept {
                 room.get().put_back(tensor);
             }
@@ -108,7 +108,7 @@ impl Step {
             Some(why) => self.value(why, None, None)?,
             None => Value::from_slice::<u8>(&[], Shape::from([0])).map_err(Failure::from)?,
         };
-        self.inner.send_dead(&key, dead).map_err(Failure::from)?;
+        handed_over(py, dead, |dead| self.inner.send_dead(&key, dead)).map_err(Failure::from)?;
         Ok(())
     }
 
@@ -222,5 +222,17 @@ impl Step {
             inner.deadline(patience)?;
         }
         Ok(Self { engine, inner })
+    }
+}
+
+/// Hands a tensor over. One of a device may have to be copied first, which waits for the work that writes it.
+fn handed_over(
+    py: Python<'_>,
+    tensor: Value,
+    send: impl FnOnce(Value) -> Result<(), Status> + Send,
+) -> Result<(), Status> {
+    match tensor.is_device() {
+        true => ending::detach_briefly(py, || send(tensor)),
+        false => send(tensor),
     }
 }

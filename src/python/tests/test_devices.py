@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import multiprocessing
+import threading
 import time
 
 import pytest
@@ -516,3 +517,51 @@ def test_it_is_read_after_its_engine_has_ended(driver):
     seen.let_go()
     with pytest.raises(rendez.Aborted):
         tensor.cpu()
+
+
+def _lets_others_go_on(what, pipe):
+    """What waits for a device waits without the interpreter's lock: another thread ends the device's work."""
+    driver = played.Driver()
+    array = played.Array(driver, values())
+    with rendez.Engine(named("gone"), **SETTINGS) as left, rendez.Engine(named("here"), **SETTINGS) as right:
+        left.add_peer(right.task, right.address)
+        driver.hold(array.stream)
+        threading.Timer(0.3, driver.hold, (array.stream, False)).start()
+        globals()[what](left, right, array)
+    pipe.send("done")
+
+
+def _sent_by_way_of_the_host(left, right, array):
+    # No connection is up yet: this waits until it is there, and copies it.
+    key = key_of(left, right, "x")
+    left.send(key, array, copy=False)
+    assert right.recv(key, timeout=10).wait().cpu().tolist() == values().tolist()
+
+
+def goes_on(what):
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    process = spawn.Process(target=_lets_others_go_on, args=(what, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        assert ours.poll(30), "no other thread goes on"
+        assert ours.recv() == "done"
+    finally:
+        process.kill()
+        process.join(60)
+
+
+def test_a_send_waits_for_a_device_without_the_lock(driver):
+    goes_on("_sent_by_way_of_the_host")
+
+
+def test_a_send_that_finds_no_room_is_refused_as_one_of_the_hosts_is(driver):
+    small = SETTINGS | {"parked_bytes": "64KiB", "parked_bytes_per_step": "64KiB"}
+    with rendez.Engine(named("gone"), **small) as left, rendez.Engine(named("here"), **small) as right:
+        left.add_peer(right.task, right.address)
+        left.connect(right.task)
+        given = left.to(bytes(16 << 10), "cuda:0")
+        with pytest.raises(rendez.ResourceExhausted, match="parked_bytes"):
+            for number in range(100):
+                left.send(key_of(left, right, f"x{number}"), given)

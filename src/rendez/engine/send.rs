@@ -175,7 +175,7 @@ impl SendAsync {
     }
 
     /// Blocks this thread until the value is taken. The shard refuses a device's tensor that cannot be read in place.
-    pub(super) fn wait_as_it_is(mut self) -> Result<(), Unsent> {
+    fn wait_as_it_is(mut self) -> Result<(), Unsent> {
         if let Err(status) = may_wait() {
             return self.refuse(status);
         }

@@ -295,18 +295,12 @@ impl Step {
     /// A device's tensor to another task: as it is where it can be read in place, else by way of the host. The shard
     /// says which, before the value has its place among those of its key.
     fn send_from_device(&self, key: &Key, tensor: Tensor, is_dead: bool) -> Result<(), Status> {
-        let kept = tensor.clone();
-        let send = SendAsync::new(self.clone(), key.clone(), tensor, is_dead);
-        let sent = send.wait_as_it_is();
-        let why = match sent {
-            Ok(()) => return Ok(()),
-            Err(unsent) => Status::from(unsent),
+        let why = match self.send_as_it_is(key, tensor.clone(), is_dead, true) {
+            Err(why) if why.reason() == catalogue::TENSOR_DEVICE => why,
+            sent => return sent,
         };
-        if why.reason() != catalogue::TENSOR_DEVICE {
-            return Err(why);
-        }
-        let staged = self.staged(key, &kept, why)?;
-        drop(kept);
+        let staged = self.staged(key, &tensor, why)?;
+        drop(tensor);
         self.send_value(key, staged, is_dead)
     }
 
@@ -320,6 +314,18 @@ impl Step {
         if tensor.is_device() && *key.destination_task() != self.engine.task {
             return self.send_from_device(key, tensor, is_dead);
         }
+        self.send_as_it_is(key, tensor, is_dead, false)
+    }
+
+    /// A value that may be sent; `is_asked` has the shard say whether it takes it, however much room there is.
+    #[inline]
+    fn send_as_it_is(
+        &self,
+        key: &Key,
+        tensor: Tensor,
+        is_dead: bool,
+        is_asked: bool,
+    ) -> Result<(), Status> {
         let shard = self.engine.reach(key);
         let mailbox = shard.mailbox;
         let pressure = mailbox.pressure();
@@ -332,7 +338,7 @@ impl Step {
         }
         let size = bytes_of(&tensor);
         let is_light = mailbox.weigh(size, self.engine.parked_bytes);
-        if is_light && pressure.is_none() {
+        if is_light && pressure.is_none() && !is_asked {
             let command = Command::Send {
                 key: key.clone(),
                 step: self.id,
@@ -343,7 +349,7 @@ impl Step {
             };
             return self.put_in(shard, command, size);
         }
-        // The shard holds so much that it may refuse: its answer is worth a few microseconds.
+        // The shard may refuse: its answer is worth a few microseconds.
         if let Err(status) = may_wait() {
             mailbox.unweigh(size);
             return Err(status);

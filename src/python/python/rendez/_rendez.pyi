@@ -184,7 +184,8 @@ class Step:
         sent again, and not be written any more.
 
         An array on a CUDA device is copied on that device, behind the work of its stream, and this waits for the copy.
-        With `copy=False` nothing waits: the value can be sent before it is there.
+        With `copy=False` nothing waits where the receiver reads it in place: the value can be sent before it is there. To
+        all others it goes by way of the processor's memory, and this waits until it is copied there.
         """
     def send_wait(
         self,

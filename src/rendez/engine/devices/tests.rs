@@ -82,8 +82,14 @@ enum Way {
 
 /// Two engines, connected.
 fn pair(way: Way) -> (Engine, Engine) {
+    pair_of(way, |_| ())
+}
+
+/// The same, with other settings.
+fn pair_of(way: Way, set: impl Fn(&mut Config)) -> (Engine, Engine) {
     let (mut one, mut other) = (config("a"), config("b"));
     for config in [&mut one, &mut other] {
+        set(config);
         config.control = way != Way::Loopback;
         if way == Way::Tcp {
             config.listen = Some("127.0.0.1:0".parse().unwrap());

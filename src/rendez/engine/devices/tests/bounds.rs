@@ -300,3 +300,34 @@ fn memory_of_a_copy_that_failed_goes_home_behind_what_was_queued() {
     }
     until("the memory comes home", || blocks(&engine) == 0);
 }
+
+#[test]
+fn a_send_that_finds_no_room_is_refused_and_does_not_wait() {
+    let _alone = alone();
+    let (a, b) = pair_of(Way::Shm, |config| {
+        (config.parked_bytes, config.parked_bytes_per_step) = (64 << 10, 64 << 10);
+    });
+    let tensor = a.devices().unwrap().to_device(&host(16 << 10, 1), 0);
+    let (step, tensor) = (a.step(STEP), tensor.unwrap());
+    let of = |number: usize| key("a", "b", &format!("x{number}"));
+    let (told, heard) = std::sync::mpsc::channel();
+    let sender = std::thread::spawn(move || {
+        let sent = (0..32).map(|number| step.send(&of(number), tensor.clone()));
+        sent.for_each(|sent| told.send(sent).unwrap());
+    });
+    let all = (0..32).map(|_| heard.recv_timeout(PATIENCE).expect("it waits for room"));
+    let all: Vec<_> = all.collect();
+    sender.join().unwrap();
+    let sent = all.iter().take_while(|sent| sent.is_ok()).count();
+    assert!((1..32).contains(&sent), "{all:?}");
+    for refused in &all[sent..] {
+        let reason = refused.as_ref().unwrap_err().reason();
+        assert!(
+            [catalogue::PARKED_BYTES, catalogue::PARKED_BYTES_OF_STEP].contains(&reason),
+            "{refused:?}"
+        );
+    }
+    for number in 0..sent {
+        assert!(received(&b, &of(number)).tensor.is_device());
+    }
+}
