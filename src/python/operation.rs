@@ -21,13 +21,12 @@ use rendez::ground::{catalogue, faults};
 use rendez::mail::forks;
 use rendez::{Driver, Engine, Recv as Receive, SendAsync, Status};
 
-pub(crate) use self::work::Work;
-use self::work::{Done, Fate, Slice, given_up, put_back};
+pub(crate) use self::work::{ByHost, Sender, Work};
+use self::work::{Done, Fate, Slice, given_up};
 use super::ending;
 use super::errors::raise;
 use super::room::Into;
 use super::wakes::{Bell, Wakes};
-use super::writable::TensorMut;
 use super::{arguments, errands};
 
 mod work;
@@ -149,11 +148,11 @@ impl Operation {
 
     /// It was given up, and this thread has the work. Of a send the engine says how it ended: its value may be taken.
     fn give_up(&self, py: Python<'_>, work: Work) {
-        if let Work::Send(send, room) = work {
+        if let Work::Send(send, mut sender) = work {
             let sent = ending::detach(py, || send.give_up());
             let sent = sent
                 .map(|()| Done::Sent)
-                .map_err(|unsent| put_back(room.as_ref(), unsent));
+                .map_err(|unsent| sender.put_back(unsent));
             return self.finish(py, sent, None);
         }
         let room = ending::detach(py, || work.room());
@@ -283,10 +282,11 @@ impl Drop for Operation {
     /// A send that is under way ends with it, and what could be written is its sender's again.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let State::Idle(Work::Send(send, Some(room))) = std::mem::replace(state, State::Ended)
+        if let State::Idle(Work::Send(send, mut sender)) = std::mem::replace(state, State::Ended)
+            && sender.room.is_some()
             && let Err(unsent) = send.give_up()
         {
-            put_back(Some(&room), unsent);
+            sender.put_back(unsent);
         }
     }
 }
@@ -446,13 +446,13 @@ pub(crate) fn receive(
     Py::new(py, base.add_subclass(Recv))
 }
 
-/// A send of Python's, of `room` if that is what could be written.
+/// A send of Python's.
 pub(crate) fn sending(
     py: Python<'_>,
     engine: &Engine,
     send: SendAsync,
-    room: Option<Py<TensorMut>>,
+    sender: Sender,
 ) -> PyResult<Py<Sending>> {
-    let base = PyClassInitializer::from(Operation::new(engine, Work::Send(send, room)));
+    let base = PyClassInitializer::from(Operation::new(engine, Work::Send(send, sender)));
     Py::new(py, base.add_subclass(Sending))
 }

@@ -1,5 +1,7 @@
 //! Steps: scopes of values that end together. As context managers they finish, or end with what was raised.
 
+use std::time::Instant;
+
 use pyo3::prelude::*;
 use rendez::ground::catalogue;
 use rendez::{Engine, Shape, Status, Step as Inner, Tensor as Value};
@@ -8,7 +10,7 @@ use super::convert::{Taking, tensor_of};
 use super::ending;
 use super::errors::{Failure, Outcome, status_of};
 use super::key::key_of;
-use super::operation::{Recv, Sending, receive, sending};
+use super::operation::{ByHost, Recv, Sender, Sending, receive, sending};
 use super::room::Into;
 use super::writable::TensorMut;
 use super::{arguments, errands};
@@ -80,18 +82,22 @@ impl Step {
         let key = key_of(key)?;
         let patience = arguments::patience(timeout, "timeout")?;
         let tensor = self.value(value, copy, on_release)?;
+        let room = value.cast::<TensorMut>().ok();
+        let by_host = tensor.is_device().then(|| {
+            Box::new(ByHost {
+                engine: self.engine.clone(),
+                step: self.inner.clone(),
+                key: key.clone(),
+                until: patience.map(|patience| Instant::now() + patience),
+            })
+        });
+        let sender = Sender::new(room.map(|room| room.clone().unbind()), by_host);
         let mut send = self.inner.send_async(&key, tensor);
         if let Some(patience) = patience {
             send = send.deadline(patience);
         }
         // Its place among the values of its key is taken now.
-        let room = value.cast::<TensorMut>().ok();
-        sending(
-            py,
-            &self.engine,
-            send.start(),
-            room.map(|room| room.clone().unbind()),
-        )
+        sending(py, &self.engine, send.start(), sender)
     }
 
     /// Tells the receiver that no value will come; `why` is what it gets in its place.

@@ -2,27 +2,96 @@
 //!
 //! Knows the engine's futures, and whose memory comes back; not who waits, nor Python's exceptions.
 
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use rendez::ground::catalogue;
-use rendez::{Received, Recv as Receive, SendAsync, Status, Unsent};
+use rendez::{Engine, Key, Received, Recv as Receive, SendAsync, Status, Step, Tensor, Unsent};
 
 use crate::calls::call::{Answered, Underway};
 use crate::convert::LONG;
 use crate::room::{Filled, Into};
-use crate::tensor::Tensor;
+use crate::tensor::Tensor as PyTensor;
 use crate::writable::TensorMut;
 
 /// What the engine does.
 pub(crate) enum Work {
     Receive(Receive),
     ReceiveInto(Receive, Into),
-    /// With what is sent, if it could be written: it has the tensor back if this fails.
-    Send(SendAsync, Option<Py<TensorMut>>),
+    Send(SendAsync, Sender),
     Call(Box<Underway>),
+}
+
+/// Who sends, and what becomes of a value that is not taken.
+pub(crate) struct Sender {
+    /// What could be written: it has the tensor back if this fails.
+    pub(super) room: Option<Py<TensorMut>>,
+    /// How a device's value is sent by way of the host, where it cannot be read in place.
+    by_host: Option<Box<ByHost>>,
+    /// The device's value that goes by way of the host, if it could be written.
+    kept: Option<Tensor>,
+}
+
+/// A send of a device's value, to begin it again.
+pub(crate) struct ByHost {
+    pub(crate) engine: Engine,
+    pub(crate) step: Step,
+    pub(crate) key: Key,
+    pub(crate) until: Option<Instant>,
+}
+
+impl ByHost {
+    /// Sends a copy in the host's memory; waits until it is there.
+    fn send(self, tensor: &Tensor) -> Result<SendAsync, Status> {
+        let copied = self.engine.devices()?.to_host(tensor)?;
+        let send = self.step.send_async(&self.key, copied);
+        Ok(match self.until {
+            Some(until) => send.deadline(until.saturating_duration_since(Instant::now())),
+            None => send,
+        })
+    }
+}
+
+impl Sender {
+    pub(crate) const fn new(room: Option<Py<TensorMut>>, by_host: Option<Box<ByHost>>) -> Self {
+        Self {
+            room,
+            by_host,
+            kept: None,
+        }
+    }
+
+    /// What goes in place of a value that was not taken; or why nothing does: then it is its sender's again.
+    fn again(&mut self, unsent: Unsent) -> Result<SendAsync, Status> {
+        let is_here = unsent.status().reason() == catalogue::TENSOR_DEVICE;
+        let by_host = self
+            .by_host
+            .take_if(|by_host| is_here && by_host.engine.devices().is_ok());
+        let (Some(by_host), status) = (by_host, unsent.status().clone()) else {
+            return Err(self.put_back(unsent));
+        };
+        let tensor = unsent.into_tensor().ok_or(status)?;
+        let sent = by_host.send(&tensor);
+        match (&sent, &self.room) {
+            (Err(_), Some(room)) => room.get().put_back(tensor),
+            (Ok(_), Some(_)) => self.kept = Some(tensor),
+            (_, None) => {}
+        }
+        sent
+    }
+
+    /// Why a value was not sent, which is its sender's again.
+    pub(super) fn put_back(&mut self, unsent: Unsent) -> Status {
+        let status = unsent.status().clone();
+        let tensor = unsent.into_tensor();
+        if let (Some(room), Some(tensor)) = (&self.room, self.kept.take().or(tensor)) {
+            room.get().put_back(tensor);
+        }
+        status
+    }
 }
 
 /// Whether its outcome counts, or it was given up before: who comes first decides.
@@ -66,7 +135,7 @@ pub(super) enum Slice {
 
 /// An outcome, not yet an object of Python's.
 pub(super) enum Done {
-    Value(Box<Tensor>),
+    Value(Box<PyTensor>),
     Filled(Filled),
     Sent,
     Answered(Box<Answered>),
@@ -84,23 +153,18 @@ impl Done {
 }
 
 fn value(receive: &Receive, received: Received) -> Done {
-    let tensor = Tensor::received(received, || receive.engine());
+    let tensor = PyTensor::received(received, || receive.engine());
     Done::Value(Box::new(tensor))
-}
-
-/// Why a value was not sent, which is its sender's again.
-pub(super) fn put_back(room: Option<&Py<TensorMut>>, unsent: Unsent) -> Status {
-    let status = unsent.status().clone();
-    if let (Some(room), Some(tensor)) = (room, unsent.into_tensor()) {
-        room.get().put_back(tensor);
-    }
-    status
 }
 
 impl Work {
     /// Whether an outcome takes a while to be taken.
     pub(super) fn is_long(&self) -> bool {
-        matches!(self, Self::ReceiveInto(_, into) if into.len() >= LONG)
+        match self {
+            Self::ReceiveInto(_, into) => into.len() >= LONG,
+            Self::Send(_, sender) => sender.by_host.is_some(),
+            _ => false,
+        }
     }
 
     pub(super) fn poll(&mut self, waker: &Waker, fate: &Fate) -> Poll<Result<Done, Status>> {
@@ -112,12 +176,16 @@ impl Work {
             Self::ReceiveInto(receive, into) => receive
                 .poll_and(&mut context, |it| fate.taken(|| into.fill(it)))
                 .map_ok(Done::Filled),
-            Self::Send(send, room) => {
-                let polled = Future::poll(std::pin::Pin::new(send), &mut context);
-                polled
-                    .map_ok(|()| Done::Sent)
-                    .map_err(|unsent| put_back(room.as_ref(), unsent))
-            }
+            Self::Send(send, sender) => loop {
+                let Poll::Ready(sent) = Pin::new(&mut *send).poll(&mut context) else {
+                    return Poll::Pending;
+                };
+                match sent.map_err(|unsent| sender.again(unsent)) {
+                    Ok(()) => return Poll::Ready(Ok(Done::Sent)),
+                    Err(Ok(again)) => *send = again,
+                    Err(Err(status)) => return Poll::Ready(Err(status)),
+                }
+            },
             Self::Call(call) => {
                 let polled = call.poll(&mut context);
                 polled.map(|answered| Ok(Done::Answered(Box::new(answered))))

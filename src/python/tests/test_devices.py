@@ -1,5 +1,6 @@
 """Tensors on devices, over a played driver: what other libraries lend, what they are lent, and when memory goes home."""
 
+import asyncio
 import ctypes
 import gc
 import multiprocessing
@@ -565,3 +566,47 @@ def test_a_send_that_finds_no_room_is_refused_as_one_of_the_hosts_is(driver):
         with pytest.raises(rendez.ResourceExhausted, match="parked_bytes"):
             for number in range(100):
                 left.send(key_of(left, right, f"x{number}"), given)
+
+
+def test_a_send_that_waits_goes_by_way_of_the_host_where_it_must(driver, pinned):
+    with rendez.Engine(named("gone"), **SETTINGS) as left, rendez.Engine(named("here"), **SETTINGS) as right:
+        left.add_peer(right.task, right.address)
+        step, sent = left.step(1), values()
+        room = left.empty(sent.shape, "f32", device="cuda:0")
+        mine = driver.stream()
+        seen = view(driver, room, stream=mine)
+        driver.write(seen.data, pinned, mine)
+        seen.let_go()
+        # No connection is up yet, so none is read in place.
+        sends = [
+            step.send_wait(key_of(left, right, "waited"), played.Array(driver, sent)),
+            step.send_wait(key_of(left, right, "asked"), played.Array(driver, sent), copy=False),
+            step.send_wait(key_of(left, right, "room"), room, timeout=10),
+        ]
+        sends[0].wait(10)
+        until(sends[1].done)
+        asyncio.run(asyncio.wait_for(awaited(sends[2]), 20))
+        for name in ("waited", "asked", "room"):
+            got = right.step(1).recv(key_of(left, right, name), timeout=10).wait()
+            assert got.cpu().tolist() == sent.tolist()
+
+
+async def awaited(operation):
+    return await operation
+
+
+def test_room_that_waited_in_vain_can_be_sent_again(driver, pinned):
+    small = SETTINGS | {"parked_bytes": "64KiB", "parked_bytes_per_step": "64KiB"}
+    with rendez.Engine(named("gone"), **small) as left, rendez.Engine(named("here"), **small) as right:
+        left.add_peer(right.task, "127.0.0.1:1")
+        filling = key_of(left, right, "filling")
+        with pytest.raises(rendez.ResourceExhausted):
+            while True:
+                left.send(filling, bytes(10_000))
+        room = left.empty(values().shape, "f32", device="cuda:0")
+        send = left.step(0).send_wait(key_of(left, right, "x"), room, timeout=0.1)
+        with pytest.raises(TimeoutError):
+            send.wait(10)
+        receive = left.recv(key_of(left, left, "y"), timeout=10).start()
+        left.send(key_of(left, left, "y"), room)
+        assert receive.wait().device == "cuda:0"

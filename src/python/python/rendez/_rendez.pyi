@@ -198,6 +198,8 @@ class Step:
     ) -> Sending:
         """The same, and waits for room where `send` is refused: await it, or call `wait`.
 
+        A value on a device that cannot be read in place where it goes is copied to the processor's memory when this is
+        awaited or waited for; its place among the values of its key is taken then.
         Where one of the two fails, a `TensorMut` can be sent again; so it can if a call does not begin.
         """
     def send_dead(self, key: KeyLike, why: TensorLike | None = None) -> None:
