@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
-use rendez::ground::faults;
+use rendez::Status;
+use rendez::ground::{catalogue, faults};
 use rendez::mail::forks;
-use rendez_rpc::{Agent as Inner, Context, Error, Pending, Signature, WorkerInfo};
+use rendez_rpc::{Agent as Inner, Error, Pending, Signature, WorkerInfo};
 
 use super::answer::{self, IMPORTED};
 use super::body::Body;
@@ -354,11 +355,10 @@ impl Agent {
         if forks::is_child() {
             return Err(Failure(faults::forked()).into());
         }
-        let is_own = |call: &Context| Some(call.agent().worker()) == self.core.agent_info();
-        if graceful && let Some(call) = Context::current().filter(is_own) {
-            // It is refused: shutdown would wait for this very call.
-            let refused = call.agent().shutdown(timeout);
-            return refused.map_err(|error| raised(py, &error));
+        if graceful && serve::is_carried_out(py, &self.core)? {
+            let message = "a function that is carried out cannot shut its own worker down: shutdown waits for it; \
+                           use graceful=False, or have another thread do it";
+            return Err(Failure(Status::of(catalogue::RPC_SHUTDOWN, message)).into());
         }
         let Some(agent) = self.core.take() else {
             return Ok(());

@@ -118,11 +118,6 @@ impl Core {
         all.remove(worker);
     }
 
-    /// This worker, as the agent knows it.
-    pub(crate) fn agent_info(&self) -> Option<rendez_rpc::WorkerInfo> {
-        self.agent().ok().map(|agent| agent.worker())
-    }
-
     pub(crate) fn is_closed(&self) -> bool {
         self.own
             .lock()

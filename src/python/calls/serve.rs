@@ -42,6 +42,7 @@ static APPLY: Helper = Helper::new(SERVE, "apply");
 static FIND: Helper = Helper::new(SERVE, "find");
 static IMPORT: Helper = Helper::new(SERVE, "imported");
 static METHOD_OF: Helper = Helper::new(SERVE, "method");
+static IN_LOOP: Helper = Helper::new(SERVE, "in_loop");
 
 enum Begun {
     Ended(Body),
@@ -163,6 +164,18 @@ impl Served {
         };
         Bound::new(py, served)
     }
+}
+
+/// Whether this thread carries a call of that agent's out, by itself or as the one of all coroutines.
+pub(crate) fn is_carried_out(py: Python<'_>, core: &Arc<Core>) -> PyResult<bool> {
+    if let Some(call) = Context::current() {
+        return Ok(core
+            .agent()
+            .is_ok_and(|agent| agent.worker() == call.agent().worker()));
+    }
+    let served = IN_LOOP.get(py)?.call0()?;
+    let served = served.cast::<Served>();
+    Ok(served.is_ok_and(|served| Arc::ptr_eq(&served.get().core, core)))
 }
 
 type Run<'py> = (Bound<'py, Served>, Bound<'py, PyAny>);

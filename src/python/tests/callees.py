@@ -142,6 +142,11 @@ def leave():
     rpc.current().agent.shutdown()
 
 
+@rpc.function
+async def leave_softly():
+    rpc.current().agent.shutdown()
+
+
 def plain_function(value):
     return (value, "plain")
 

@@ -119,6 +119,9 @@ class _Loop:
 
         task.add_done_callback(end)
 
+    def is_here(self) -> bool:
+        return threading.current_thread() is self._thread
+
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5.0)
@@ -152,6 +155,11 @@ def begin(promise: Any, served: Served, coroutine: Any) -> tuple[Wakes, int]:
     """Has the loop carry a coroutine out, and tell `promise` how it ended; by the number it can be cancelled."""
     loop = _running()
     return (loop.wakes, loop.begin(promise, served, coroutine))
+
+
+def in_loop() -> Served | None:
+    """The call that a coroutine carries out here; None in all threads but the loop's."""
+    return _current.get() if _loop is not None and _loop.is_here() else None
 
 
 def end() -> None:
