@@ -1,5 +1,7 @@
 //! What Python sends, as a tensor: tensors of ours, numbers, and memory that others lend.
 
+use std::sync::Arc;
+
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt};
@@ -19,32 +21,42 @@ const SMALL: usize = 16;
 pub(crate) const LONG: usize = 1 << 16;
 
 /// How a value is taken.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Taking {
     /// `Some(true)`: copied in any case. `Some(false)`: read where it lies, and its owner keeps it unchanged. `None`:
     /// copied, unless nothing can change it.
     pub(crate) copy: Option<bool>,
     /// Called when the memory is read no more.
-    pub(crate) on_release: Option<std::sync::Arc<Py<PyAny>>>,
+    on_release: Option<Arc<Py<PyAny>>>,
+}
+
+impl Taking {
+    pub(crate) fn new(copy: Option<bool>, on_release: Option<Py<PyAny>>) -> Self {
+        let on_release = on_release.map(Arc::new);
+        Self { copy, on_release }
+    }
+
+    /// For what is lent.
+    pub(crate) fn on_release(&self) -> Option<Arc<Py<PyAny>>> {
+        self.on_release.clone()
+    }
+}
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        // Nothing is lent, or it would hold the hook: the memory is free already. So it is of what could not be taken.
+        if let Some(hook) = self.on_release.take().and_then(Arc::into_inner) {
+            errands::tell(move |py| errands::call_of(py, &hook));
+        }
+    }
 }
 
 /// The tensor of what Python passed.
 pub(crate) fn tensor_of(
     engine: &Engine,
     given: &Bound<'_, PyAny>,
-    taking: Taking,
+    taking: &Taking,
 ) -> PyResult<Tensor> {
-    let tensor = convert(engine, given, &taking)?;
-    if let Some(hook) = taking.on_release {
-        // Nothing of it was lent, or it would hold the hook: the memory is free already.
-        if let Ok(hook) = std::sync::Arc::try_unwrap(hook) {
-            errands::tell(move |py| errands::call_of(py, &hook));
-        }
-    }
-    Ok(tensor)
-}
-
-fn convert(engine: &Engine, given: &Bound<'_, PyAny>, taking: &Taking) -> PyResult<Tensor> {
     if let Ok(tensor) = given.cast::<PyTensor>() {
         return Ok(tensor.get().inner()?);
     }
@@ -104,7 +116,7 @@ fn take(engine: &Engine, py: Python<'_>, source: Source, taking: &Taking) -> Out
     let is_small = source.bytes().len() <= SMALL;
     if in_place && !is_small {
         let meta = source.meta;
-        let hook = taking.on_release.clone();
+        let hook = taking.on_release();
         return Ok(Tensor::from_foreign(meta, source, move |source| {
             let Some(hook) = hook else {
                 return drop(source);

@@ -88,7 +88,7 @@ pub(crate) fn take(
         Offer::Array(object, interface) => Lent::by_interface(&devices, object, &interface)?,
     };
     if taking.copy == Some(false) {
-        let foreign = Foreign::of(lent.place, lent.keep, taking.on_release.clone());
+        let foreign = Foreign::of(lent.place, lent.keep, taking.on_release());
         let tensor = match &lent.writer {
             Some(stream) => devices.lend(lent.meta, foreign, stream),
             None => devices.lend(lent.meta, foreign, lent.lane.lane()?.stream()),
@@ -118,7 +118,7 @@ pub(crate) fn moved(
         "cpu" => None,
         _ => Some(DeviceId::parse(device)?),
     };
-    let tensor = tensor_of(engine, value, Taking::default())?;
+    let tensor = tensor_of(engine, value, &Taking::default())?;
     let at = tensor.is_device().then(|| DeviceId::of(place(&tensor)));
     if at == wanted {
         return Ok(super::tensor::Tensor::new(tensor, Path::Local, false).of(|| engine.clone()));

@@ -22,18 +22,6 @@ pub(crate) struct Step {
     pub(crate) inner: Inner,
 }
 
-impl Step {
-    fn value(
-        &self,
-        value: &Bound<'_, PyAny>,
-        copy: Option<bool>,
-        on_release: Option<Py<PyAny>>,
-    ) -> PyResult<Value> {
-        let on_release = on_release.map(std::sync::Arc::new);
-        tensor_of(&self.engine, value, Taking { copy, on_release })
-    }
-}
-
 #[pymethods]
 impl Step {
     /// Its number.
@@ -53,9 +41,10 @@ impl Step {
         copy: Option<bool>,
         on_release: Option<Py<PyAny>>,
     ) -> PyResult<()> {
+        let taking = Taking::new(copy, on_release);
         errands::run(py);
         let key = key_of(key)?;
-        let tensor = self.value(value, copy, on_release)?;
+        let tensor = tensor_of(&self.engine, value, &taking)?;
         let room = value.cast::<TensorMut>().ok();
         let kept = room.map(|room| (room, tensor.clone()));
         if let Err(error) = handed_over(py, tensor, |tensor| self.inner.send(&key, tensor)) {
@@ -78,10 +67,11 @@ impl Step {
         copy: Option<bool>,
         on_release: Option<Py<PyAny>>,
     ) -> PyResult<Py<Sending>> {
+        let taking = Taking::new(copy, on_release);
         errands::run(py);
         let key = key_of(key)?;
         let patience = arguments::patience(timeout, "timeout")?;
-        let tensor = self.value(value, copy, on_release)?;
+        let tensor = tensor_of(&self.engine, value, &taking)?;
         let room = value.cast::<TensorMut>().ok();
         let by_host = tensor.is_device().then(|| {
             Box::new(ByHost {
@@ -111,7 +101,7 @@ impl Step {
         errands::run(py);
         let key = key_of(key)?;
         let dead = match why {
-            Some(why) => self.value(why, None, None)?,
+            Some(why) => tensor_of(&self.engine, why, &Taking::default())?,
             None => Value::from_slice::<u8>(&[], Shape::from([0])).map_err(Failure::from)?,
         };
         handed_over(py, dead, |dead| self.inner.send_dead(&key, dead)).map_err(Failure::from)?;

@@ -264,7 +264,7 @@ pub(crate) fn write_buffer(core: &Core, body: &mut Body, bytes: &Bound<'_, PyAny
         return body.long(tensor).map_err(failed);
     }
     source.release(bytes.py());
-    let tensor = tensor_of(&core.engine, bytes, Taking::default())?;
+    let tensor = tensor_of(&core.engine, bytes, &Taking::default())?;
     body.long(tensor).map_err(failed)
 }
 
@@ -286,7 +286,7 @@ pub(crate) fn array_of(core: &Core, array: &Bound<'_, PyAny>) -> PyResult<Inner>
         Err(error) => return Err(error),
     };
     let array = ordered.as_ref().unwrap_or(array);
-    tensor_of(&core.engine, array, Taking::default())
+    tensor_of(&core.engine, array, &Taking::default())
 }
 
 /// The engine's tensor, if `object` is a view of all of its memory.

@@ -329,6 +329,32 @@ def test_release_hook_of_a_copy(engine, own):
     assert released.wait(10)
 
 
+@pytest.mark.parametrize("fails", ["a key", "a view", "no type", "a tensor", "the engine"])
+@pytest.mark.parametrize("way", ["send", "send_wait"])
+def test_a_release_is_heard_once_of_a_send_that_fails(engine, own, fails, way):
+    heard, step = queue.SimpleQueue(), engine.step(7)
+    spent = over(engine, own("y"), 1)
+    spent.release()
+    key, value = {
+        "a key": ("none", np.ones(1000)),
+        "a view": (own("x"), np.ones(1000)[::2]),
+        "no type": (own("x"), object()),
+        "a tensor": (own("x"), spent),
+        "the engine": (rendez.Key("/job:other/task:0", engine.task, "x"), np.ones(1000)),
+    }[fails]
+
+    def send():
+        sent = getattr(step, way)(key, value, copy=False, on_release=lambda: heard.put(1))
+        if way == "send_wait":
+            sent.wait(10)
+
+    with pytest.raises((TypeError, ValueError, BufferError, rendez.RendezError)):
+        send()
+    assert heard.get(timeout=10) == 1
+    time.sleep(0.05)
+    assert heard.empty()
+
+
 def test_lent_memory_outlives_its_owner(engine, own):
     sent = np.arange(100_000)
     engine.send(own("x"), sent, copy=False)

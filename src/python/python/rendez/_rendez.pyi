@@ -180,7 +180,7 @@ class Step:
         Python's memory is copied to the engine's once, so it may be changed at once; `bytes`, which nothing can
         change, are read where they lie. `copy=False` has all memory read where it lies: it must not change until
         `on_release` is called, on a thread of rendez's that calls one such function after the other and logs the
-        engine's lines. The engine's tensors are never copied here; a `TensorMut` is gone then. If this raises it can be
+        engine's lines. It is called once, also if this raises. The engine's tensors are never copied here; a `TensorMut` is gone then. If this raises it can be
         sent again, and not be written any more.
 
         An array on a CUDA device is copied on that device, behind the work of its stream, and this waits for the copy.
