@@ -32,6 +32,8 @@ pub(crate) struct Core {
     signatures: Mutex<HashMap<String, Arc<[Signature]>>>,
     /// The agent, once it has met the others.
     weak: OnceLock<WeakAgent>,
+    /// The same before that, while a call is carried out: see [`Core::lent_by`].
+    lent: Mutex<Option<WeakAgent>>,
     is_given_up: AtomicBool,
     /// The agent, until it is shut down.
     own: Mutex<Option<Agent>>,
@@ -54,9 +56,23 @@ impl Core {
             functions,
             signatures: Mutex::default(),
             weak: OnceLock::new(),
+            lent: Mutex::default(),
             is_given_up: AtomicBool::new(false),
             own: Mutex::new(None),
         }
+    }
+
+    /// The agent that `call` is made at, to be kept while it is carried out: another worker may call while this one
+    /// still waits for the last to come. `None` once it has begun.
+    pub(crate) fn lent_by(&self, call: &Context) -> Option<Agent> {
+        if self.weak.get().is_some() {
+            return None;
+        }
+        let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        let agent = lent.as_ref().and_then(WeakAgent::upgrade);
+        let agent = agent.unwrap_or_else(|| call.agent());
+        *lent = Some(agent.downgrade());
+        Some(agent)
     }
 
     /// The agent has begun.
@@ -130,10 +146,14 @@ impl Core {
         if forks::is_child() {
             return Err(Failure(faults::forked()));
         }
+        let lent = || {
+            let lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
+            let lent = lent.as_ref().and_then(WeakAgent::upgrade);
+            lent.or_else(|| Context::current().map(|call| call.agent()))
+        };
         let agent = match self.weak.get() {
             Some(weak) => weak.upgrade(),
-            // Another worker calls while this one still waits for the last to come.
-            None => Context::current().map(|call| call.agent()),
+            None => lent(),
         };
         agent.ok_or_else(|| Failure(shut_down(&self.name)))
     }

@@ -54,6 +54,7 @@ enum Begun {
 #[pyclass(frozen, module = "rendez.rpc", name = "Served")]
 pub(crate) struct Served {
     core: Arc<Core>,
+    _lent: Option<rendez_rpc::Agent>,
     context: Context,
     function: String,
 }
@@ -157,9 +158,11 @@ impl Served {
         core: &Arc<Core>,
         function: &str,
     ) -> PyResult<Bound<'py, Self>> {
+        let context = current()?;
         let served = Self {
             core: Arc::clone(core),
-            context: current()?,
+            _lent: core.lent_by(&context),
+            context,
             function: function.to_owned(),
         };
         Bound::new(py, served)

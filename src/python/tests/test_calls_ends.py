@@ -334,6 +334,40 @@ def test_groups_that_do_not_come_up(engine, tmp_path):
             rpc.Agent(engine, "one", world={"one": engine.task})
 
 
+@rpc.function
+async def onward(to):
+    return await rpc.current().agent.call_async(to, echo, 5)
+
+
+@rpc.function
+def onward_at_once(to):
+    return rpc.current().agent.call(to, echo, 5)
+
+
+def test_a_worker_that_is_called_before_it_has_met_all_calls_on():
+    engines = {name: rendez.Engine(named(name), **SMALL) for name in ("one", "two", "three")}
+    world = {name: (engine.task, engine.address) for name, engine in engines.items()}
+    # The first meets both others, and these do not meet each other.
+    apart = {name: (engine.task, "127.0.0.1:1") for name, engine in engines.items()}
+    worlds = {"one": world, "two": world | {"three": apart["three"]}, "three": world | {"two": apart["two"]}}
+
+    def begin(name):
+        with pytest.raises(TimeoutError):
+            rpc.Agent(engines[name], name, world=worlds[name], init_timeout=5)
+
+    late = [threading.Thread(target=begin, args=(name,)) for name in ("two", "three")]
+    for thread in late:
+        thread.start()
+    with rpc.Agent(engines["one"], "one", world=world) as agent:
+        for function in (onward_at_once, onward):
+            assert agent.call("two", function, "one", timeout=4) == 5
+        agent.shutdown(graceful=False)
+    for thread in late:
+        thread.join()
+    for engine in engines.values():
+        engine.close()
+
+
 def test_meeting_through_a_store(tmp_path):
     with rpc.Store() as store:
         for place in (store, f"tcp://{store.address}", tmp_path / "group", f"file://{tmp_path}/other"):
