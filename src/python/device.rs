@@ -29,6 +29,7 @@ use super::dlpack::{self, Device, Lending};
 use super::ending;
 use super::errands;
 use super::errors::{Failure, Outcome, argument};
+use super::writable::handed_over;
 
 /// The default stream, which meets all streams that do not opt out; and that of each thread.
 pub(crate) const DEFAULT: u64 = 1;
@@ -123,14 +124,14 @@ pub(crate) fn moved(
     if at == wanted {
         return Ok(super::tensor::Tensor::new(tensor, Path::Local, false).of(|| engine.clone()));
     }
-    let devices = engine.devices().map_err(Failure::from)?;
-    let moved = match wanted {
-        None => OnDevice { tensor, devices }.to_host(py)?,
-        Some(wanted) => {
-            let number = wanted.number_in(&devices)?;
-            ending::detach(py, || devices.to_device(&tensor, number)).map_err(Failure::from)?
-        }
-    };
+    let moved = handed_over(value, tensor, |tensor| -> PyResult<Tensor> {
+        let devices = engine.devices().map_err(Failure::from)?;
+        let Some(wanted) = wanted else {
+            return OnDevice { tensor, devices }.to_host(py);
+        };
+        let number = wanted.number_in(&devices)?;
+        Ok(ending::detach(py, || devices.to_device(&tensor, number)).map_err(Failure::from)?)
+    })?;
     Ok(super::tensor::Tensor::new(moved, Path::Copy, false).of(|| engine.clone()))
 }
 

@@ -12,7 +12,7 @@ use super::errors::{Failure, Outcome, status_of};
 use super::key::key_of;
 use super::operation::{ByHost, Recv, Sender, Sending, receive, sending};
 use super::room::Into;
-use super::writable::TensorMut;
+use super::writable::{TensorMut, handed_over};
 use super::{arguments, errands};
 
 /// One step of one engine.
@@ -45,15 +45,8 @@ impl Step {
         errands::run(py);
         let key = key_of(key)?;
         let tensor = tensor_of(&self.engine, value, &taking)?;
-        let room = value.cast::<TensorMut>().ok();
-        let kept = room.map(|room| (room, tensor.clone()));
-        if let Err(error) = handed_over(py, tensor, |tensor| self.inner.send(&key, tensor)) {
-            if let Some((room, tensor)) = kept {
-                room.get().put_back(tensor);
-            }
-            return Err(Failure::from(error).into());
-        }
-        Ok(())
+        let send = |tensor| aside(py, tensor, |tensor| self.inner.send(&key, tensor));
+        Ok(handed_over(value, tensor, send).map_err(Failure::from)?)
     }
 
     /// As `send`, and waits for room where that is refused: await it, or call `wait`.
@@ -100,12 +93,12 @@ impl Step {
     ) -> PyResult<()> {
         errands::run(py);
         let key = key_of(key)?;
-        let dead = match why {
-            Some(why) => tensor_of(&self.engine, why, &Taking::default())?,
-            None => Value::from_slice::<u8>(&[], Shape::from([0])).map_err(Failure::from)?,
+        let send = |dead| aside(py, dead, |dead| self.inner.send_dead(&key, dead));
+        let sent = match why {
+            Some(why) => handed_over(why, tensor_of(&self.engine, why, &Taking::default())?, send),
+            None => send(Value::from_slice::<u8>(&[], Shape::from([0])).map_err(Failure::from)?),
         };
-        handed_over(py, dead, |dead| self.inner.send_dead(&key, dead)).map_err(Failure::from)?;
-        Ok(())
+        Ok(sent.map_err(Failure::from)?)
     }
 
     /// The next value of a key: await it, or call `wait`. It begins then, or by `start`.
@@ -221,8 +214,8 @@ impl Step {
     }
 }
 
-/// Hands a tensor over. One of a device may have to be copied first, which waits for the work that writes it.
-fn handed_over(
+/// Sends a tensor. One of a device may have to be copied first, which waits for the work that writes it.
+fn aside(
     py: Python<'_>,
     tensor: Value,
     send: impl FnOnce(Value) -> Result<(), Status> + Send,

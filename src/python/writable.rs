@@ -154,6 +154,21 @@ impl TensorMut {
     }
 }
 
+/// Has a tensor used, which is its sender's again if that fails: `value` is what it was made of.
+pub(crate) fn handed_over<T, E>(
+    value: &Bound<'_, PyAny>,
+    tensor: Tensor,
+    hand_over: impl FnOnce(Tensor) -> Result<T, E>,
+) -> Result<T, E> {
+    let room = value.cast::<TensorMut>().ok();
+    let kept = room.map(|room| (room, tensor.clone()));
+    let outcome = hand_over(tensor);
+    if let (Err(_), Some((room, tensor))) = (&outcome, kept) {
+        room.get().put_back(tensor);
+    }
+    outcome
+}
+
 fn finished(room: Room, meta: TensorMeta) -> Outcome<Tensor> {
     let tensor = match room {
         Room::Builder(builder) => builder.finish(),

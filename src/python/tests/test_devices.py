@@ -444,9 +444,12 @@ def test_values_move_between_memories(driver, pair):
     for wrong in ("gpu", "cuda:x", "cuda:-1", ""):
         with pytest.raises(ValueError, match="device"):
             left.to(sent, wrong)
-    with pytest.raises(rendez.RendezError) as caught:
-        left.to(sent, "cuda:2")
-    assert caught.value.reason == "DEVICE_ORDINAL"
+    room = left.empty(4)
+    for given in (sent, room):
+        with pytest.raises(rendez.RendezError) as caught:
+            left.to(given, "cuda:2")
+        assert caught.value.reason == "DEVICE_ORDINAL"
+    assert left.to(room, "cpu").shape == (4,)
 
 
 def test_the_processor_does_not_read_a_devices_memory(driver, pair):

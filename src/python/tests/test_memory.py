@@ -479,6 +479,19 @@ def test_writable_copies(pair):
         assert right.recv(back).wait(10).numpy()[:2, 0].tolist() == [2, 1]
 
 
+def test_what_was_written_is_there_when_it_could_not_go(engine, own):
+    room = engine.empty(4)
+    room.numpy()[:] = 7
+    step = engine.step(9)
+    with pytest.raises(rendez.RendezError) as caught:
+        engine.to(room, "cuda:0")
+    assert caught.value.reason == "DEVICE_MISSING"
+    with pytest.raises(rendez.RendezError):
+        step.send_dead(rendez.Key("/job:other/task:0", engine.task, "x"), room)
+    step.send(own("x"), room)
+    assert step.recv(own("x")).wait(10).tolist() == [7] * 4
+
+
 def test_receive_into(engine, own):
     out = np.zeros((2, 3), dtype="f4")
     engine.send(own("x"), np.arange(6, dtype="f4").reshape(2, 3))
