@@ -10,6 +10,7 @@ import queue
 import sys
 import threading
 import time
+import tracemalloc
 import weakref
 
 import pytest
@@ -55,6 +56,18 @@ def test_numbers(engine, own):
     for scalar in (np.float32(1.5), np.int8(-3), np.bool_(True), np.float64(2.5)):
         got = over(engine, own("x"), scalar)
         assert got.numpy().dtype == scalar.dtype and got.item() == scalar.item()
+
+
+@pytest.mark.parametrize("read", [bool, float, int, lambda tensor: tensor.item()])
+def test_a_tensor_of_many_is_no_number_at_once(engine, own, read):
+    got = over(engine, own("x"), np.ones(1 << 18), copy=False)
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="262144 elements is no single number"):
+        read(got)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+    assert over(engine, own("x"), np.full((1, 1), 3)).item() == 3
 
 
 def test_bfloat16(engine, own):

@@ -1,5 +1,6 @@
 """Tensors as values and arrays of others. Nothing of others is imported before it is asked for."""
 
+import math
 import struct
 from typing import Any
 
@@ -101,7 +102,7 @@ def _empty(shape: tuple[int, ...]) -> list[Any]:
 
 def item(tensor: Any) -> Any:
     """The only element, as a Python number."""
-    values = _flat(tensor)
-    if len(values) != 1:
-        raise ValueError(f"a tensor of {len(values)} elements is no single number")
-    return values[0]
+    count = math.prod(tensor.shape)
+    if count != 1:
+        raise ValueError(f"a tensor of {count} elements is no single number")
+    return _flat(tensor)[0]
