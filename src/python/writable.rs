@@ -172,7 +172,15 @@ pub(crate) fn handed_over<T, E>(
 fn finished(room: Room, meta: TensorMeta) -> Outcome<Tensor> {
     let tensor = match room {
         Room::Builder(builder) => builder.finish(),
-        Room::Private(tensor) => Tensor::from_foreign(tensor.meta(), tensor, drop)?,
+        Room::Private(mut tensor) => {
+            if tensor.meta().dtype == DType::Bool {
+                // Pages where all is as it should be stay shared.
+                for byte in tensor.bytes_mut().iter_mut().filter(|byte| **byte > 1) {
+                    *byte = 1;
+                }
+            }
+            Tensor::from_foreign(tensor.meta(), tensor, drop)?
+        }
         Room::Device(room) => room.finish()?,
     };
     match tensor.meta() == meta {

@@ -505,6 +505,19 @@ def test_what_was_written_is_there_when_it_could_not_go(engine, own):
     assert step.recv(own("x")).wait(10).tolist() == [7] * 4
 
 
+def test_other_bytes_in_a_copy_of_truth_values_are_made_true(pair):
+    left, right = pair
+    key, back = key_of(left, right, "x"), key_of(right, right, "y")
+    for paged in (True, False):
+        made = left.empty(100_000, "bool", paged=paged)
+        made.numpy()[:] = False
+        left.send(key, made)
+        mine = right.recv(key, timeout=30).wait().writable(right)
+        mine.numpy().view("u1")[1] = 7
+        right.send(back, mine)
+        assert right.recv(back).wait(10).numpy().view("u1")[:3].tolist() == [0, 1, 0]
+
+
 def test_receive_into(engine, own):
     out = np.zeros((2, 3), dtype="f4")
     engine.send(own("x"), np.arange(6, dtype="f4").reshape(2, 3))
