@@ -87,7 +87,7 @@ impl Body {
 
     /// Bytes of any length: long ones are copied to the engine's memory once.
     pub(crate) fn blob(&mut self, engine: &Engine, bytes: &[u8]) -> Result<(), ValueError> {
-        if bytes.len() <= INLINE || self.tensors.len() >= BLOBS_MAX {
+        if bytes.len() <= INLINE || self.is_full() {
             self.number((bytes.len() as u64) << 1);
             self.fixed(bytes);
             return Ok(());
@@ -101,8 +101,13 @@ impl Body {
         self.tensor(tensor)
     }
 
+    /// Whether it takes no more tensors: bytes go among the others then.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.tensors.len() >= BLOBS_MAX
+    }
+
     pub(crate) fn tensor(&mut self, tensor: Tensor) -> Result<(), ValueError> {
-        if self.tensors.len() >= BLOBS_MAX {
+        if self.is_full() {
             let message = format!("more than {BLOBS_MAX} arrays and tensors in one call");
             return Err(ValueError::new(message));
         }

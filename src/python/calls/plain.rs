@@ -255,7 +255,7 @@ impl Writer<'_> {
 /// Writes what has the buffer protocol as bytes: long ones once to the engine's memory, unless they lie there.
 pub(crate) fn write_buffer(core: &Core, body: &mut Body, bytes: &Bound<'_, PyAny>) -> PyResult<()> {
     let source = Source::of(bytes)?.ok_or_else(|| crate::errors::argument("it has no bytes"))?;
-    if source.bytes().len() <= super::body::INLINE {
+    if source.bytes().len() <= super::body::INLINE || body.is_full() {
         let written = body.blob(&core.engine, source.bytes()).map_err(failed);
         source.release(bytes.py());
         return written;

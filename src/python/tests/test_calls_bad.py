@@ -138,6 +138,9 @@ def test_huge_values(agent):
     with pytest.raises(rendez.RendezError):
         # More than any machine has; no page of it is touched.
         agent.call("one", back, np.broadcast_to(np.int8(1), (1 << 46,)))
+    # Of bytes and texts there may be more: what is not carried beside the others is among them.
+    for one in (bytes(2049), bytearray(2049), "x" * 2049):
+        assert agent.call("one", back, [one] * 4200) == [one] * 4200
     assert agent.call("one", back, list(range(300_000)))[-1] == 299_999
     assert len(agent.call("one", back, "ä" * 10_000_000)) == 10_000_000
 
