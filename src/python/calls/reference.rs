@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use rendez::Status;
 use rendez_rpc::{Error, Pending, PendingLocal, RRef as Inner, Signature};
 
 use super::answer::{FETCH, METHOD};
@@ -13,28 +14,41 @@ use super::core::Core;
 use super::plain::Taken;
 use super::{agent, serve};
 use crate::errands;
-use crate::errors::{Failure, Outcome};
+use crate::errors::{Failure, Outcome, raise};
 
 /// What a function has left here, or raised. It is dropped with the interpreter's lock, wherever it ends.
 #[derive(Debug)]
 pub(crate) struct Object {
     value: Option<Result<Py<PyAny>, PyErr>>,
+    /// Why nothing was called: it is made an exception where there is an interpreter.
+    why_none: Option<Status>,
     core: Weak<Core>,
 }
 
 impl Object {
+    /// Of a function that was not called.
+    pub(crate) fn none(core: &Arc<Core>, why: Status) -> Self {
+        Self {
+            value: None,
+            why_none: Some(why),
+            core: Arc::downgrade(core),
+        }
+    }
+
     pub(crate) fn new(core: &Arc<Core>, value: Result<Py<PyAny>, PyErr>) -> Self {
         Self {
             value: Some(value),
+            why_none: None,
             core: Arc::downgrade(core),
         }
     }
 
     pub(crate) fn value(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        match &self.value {
-            Some(Ok(value)) => Ok(value.clone_ref(py)),
-            Some(Err(error)) => Err(error.clone_ref(py)),
-            None => Ok(py.None()),
+        match (&self.value, &self.why_none) {
+            (Some(Ok(value)), _) => Ok(value.clone_ref(py)),
+            (Some(Err(error)), _) => Err(error.clone_ref(py)),
+            (None, Some(why)) => Err(raise(py, why)),
+            (None, None) => Ok(py.None()),
         }
     }
 }

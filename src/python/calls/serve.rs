@@ -116,12 +116,7 @@ fn keep(core: &Arc<Core>, body: Body) -> Object {
         };
         Object::new(core, run())
     });
-    kept.unwrap_or_else(|| {
-        Object::new(
-            core,
-            Err(crate::errors::Failure(shut_down(&core.name)).into()),
-        )
-    })
+    kept.unwrap_or_else(|| Object::none(core, shut_down(&core.name)))
 }
 
 /// What a function returned; of a coroutine, its result.
