@@ -44,6 +44,9 @@ pub(crate) struct Engine {
 impl Engine {
     /// The engine, if it was not closed.
     pub(crate) fn running(&self) -> Outcome<Inner> {
+        if forks::is_child() {
+            return Err(Failure(faults::forked()));
+        }
         if ending::is_over() {
             return Err(Failure(faults::shutdown()));
         }

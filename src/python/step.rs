@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use pyo3::prelude::*;
-use rendez::ground::catalogue;
+use rendez::ground::{catalogue, faults};
+use rendez::mail::forks;
 use rendez::{Engine, Shape, Status, Step as Inner, Tensor as Value};
 
 use super::convert::{Taking, tensor_of};
@@ -126,14 +127,18 @@ impl Step {
 
     /// Ends the step with an error everywhere.
     #[pyo3(signature = (reason = "the program said so"))]
-    fn abort(&self, py: Python<'_>, reason: &str) {
+    fn abort(&self, py: Python<'_>, reason: &str) -> Outcome<()> {
+        not_forked()?;
         let status = Status::of(catalogue::STEP_ABORTED, reason);
         ending::detach_briefly(py, || self.inner.abort(status));
+        Ok(())
     }
 
     /// Ends the step here: what it holds is dropped.
-    fn finish(&self, py: Python<'_>) {
+    fn finish(&self, py: Python<'_>) -> Outcome<()> {
+        not_forked()?;
         ending::detach_briefly(py, || self.inner.finish());
+        Ok(())
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -148,7 +153,7 @@ impl Step {
         _trace: &Bound<'_, PyAny>,
     ) {
         if value.is_none() {
-            self.finish(py);
+            ending::detach_briefly(py, || self.inner.finish());
         } else {
             let status = status_of(value);
             ending::detach_briefly(py, || self.inner.abort(status));
@@ -211,6 +216,14 @@ impl Step {
             inner.deadline(patience)?;
         }
         Ok(Self { engine, inner })
+    }
+}
+
+/// A child of `fork` can end no step of its parent's: those that call in vain are told so.
+fn not_forked() -> Outcome<()> {
+    match forks::is_child() {
+        true => Err(Failure(faults::forked())),
+        false => Ok(()),
     }
 }
 

@@ -313,6 +313,7 @@ def test_a_forked_child():
                      lambda: e.pending(), lambda: e.stats(), lambda: rendez.Engine('/job:f/task:0', **small),
                      lambda: e.step(3, deadline=1), lambda: e.connect('/job:f/task:0'),
                      lambda: e.explain('/job:f/task:0'), lambda: e.metrics(),
+                     lambda: e.add_peer('/job:f/task:0', '127.0.0.1:1'), lambda: step.abort('x'), lambda: step.finish(),
                      # The threads that waited are not here.
                      lambda: waited[0].wait(5), lambda: (waited[1].done(), waited[1].wait(5)),
                      lambda: (waited[2].cancel(), waited[2].wait(5))]
@@ -325,6 +326,7 @@ def test_a_forked_child():
                     raise SystemExit(3)
             assert t.tobytes() == b'a' * 9999
             r.cancel()
+            with step: pass
             e.close()
             sys.exit(0)
         _, status = os.waitpid(child, 0)
