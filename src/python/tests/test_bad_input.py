@@ -341,6 +341,26 @@ def test_a_forked_child():
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
+def test_lists_of_nothing_take_no_memory():
+    """A shape that a peer says, of which no byte need come."""
+    done = python("""
+        import numpy as np, resource
+        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+        with rendez.Engine('/job:e/task:0', **small) as e:
+            e.send('e->e;x', np.empty((2**40, 0), 'f4'))
+            got = e.recv('e->e;x').wait(10)
+            try:
+                got.tolist()
+            except ValueError as error:
+                assert '(1099511627776, 0)' in str(error), error
+            else:
+                raise SystemExit(3)
+            e.send('e->e;x', np.empty((0, 2**40), 'f4'))
+            assert e.recv('e->e;x').wait(10).tolist() == []
+    """)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+
 def test_threads_that_ask_for_one_failure():
     program = """
         sys.setswitchinterval(1e-6)

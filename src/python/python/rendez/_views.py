@@ -19,6 +19,9 @@ _CODES = {
     "f64": "d",
 }
 
+#: Empty lists that are made at most.
+_LISTS = 1 << 24
+
 
 def numpy(tensor: Any) -> Any:
     """A view as a NumPy array; of `bf16` by the package ml_dtypes."""
@@ -84,20 +87,23 @@ def _bytes(tensor: Any) -> bytes:
 
 def tolist(tensor: Any) -> Any:
     """The elements as Python numbers, in lists of lists as the shape has them."""
-    values = _flat(tensor)
     shape = tensor.shape
+    if 0 in shape:
+        # No byte of it need have come: its number is what its sender says.
+        lists = math.prod(shape[: shape.index(0)])
+        if lists > _LISTS:
+            raise ValueError(f"a tensor of shape {shape} has no elements, and would be more than {_LISTS} empty lists")
+        return _empty(shape)
+    values = _flat(tensor)
     if not shape:
         return values[0]
     for size in reversed(shape[1:]):
-        count = len(values) // size if size else 0
-        values = [values[at * size : (at + 1) * size] for at in range(count)]
-    if 0 in shape[1:]:
-        return _empty(shape)
+        values = [values[at * size : (at + 1) * size] for at in range(len(values) // size)]
     return values
 
 
 def _empty(shape: tuple[int, ...]) -> list[Any]:
-    return [_empty(shape[1:]) for _ in range(shape[0])] if len(shape) > 1 else [None] * shape[0]
+    return [_empty(shape[1:]) for _ in range(shape[0])]
 
 
 def item(tensor: Any) -> Any:
