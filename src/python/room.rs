@@ -16,6 +16,8 @@ pub(crate) struct Into {
     is_plain: bool,
     /// What copies from devices.
     engine: Engine,
+    /// A value may come that lies on a device: to copy it waits for the work that writes it.
+    pub(crate) may_wait: bool,
 }
 
 /// What came.
@@ -39,6 +41,7 @@ impl Into {
         Ok(Self {
             is_plain: source.meta.dtype == DType::U8 && source.meta.shape.rank() <= 1,
             source,
+            may_wait: engine.devices().is_ok(),
             engine,
         })
     }

@@ -161,7 +161,7 @@ impl Work {
     /// Whether an outcome takes a while to be taken.
     pub(super) fn is_long(&self) -> bool {
         match self {
-            Self::ReceiveInto(_, into) => into.len() >= LONG,
+            Self::ReceiveInto(_, into) => into.len() >= LONG || into.may_wait,
             Self::Send(_, sender) => sender.by_host.is_some(),
             _ => false,
         }

@@ -542,6 +542,17 @@ def _sent_by_way_of_the_host(left, right, array):
     assert right.recv(key, timeout=10).wait().cpu().tolist() == values().tolist()
 
 
+def _received_into(left, right, array):
+    out = np.empty(8, "f4")
+
+    async def receive():
+        await left.step(1).recv_into(key_of(left, left, "x"), out, timeout=10)
+
+    left.step(1).send(key_of(left, left, "x"), played.Array(array.driver, values(8), stream=array.stream), copy=False)
+    asyncio.run(asyncio.wait_for(receive(), 20))
+    assert out.tolist() == values(8).tolist()
+
+
 def goes_on(what):
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
@@ -613,3 +624,7 @@ def test_room_that_waited_in_vain_can_be_sent_again(driver, pinned):
         receive = left.recv(key_of(left, left, "y"), timeout=10).start()
         left.send(key_of(left, left, "y"), room)
         assert receive.wait().device == "cuda:0"
+
+
+def test_an_event_loop_waits_for_a_device_without_the_lock(driver):
+    goes_on("_received_into")
