@@ -149,8 +149,7 @@ impl Engine {
     fn connect(&self, py: Python<'_>, task: &str, timeout: f64) -> PyResult<String> {
         let engine = self.running()?;
         let task = TaskName::parse(task).map_err(Failure::from)?;
-        let patience = arguments::patience(Some(timeout), "timeout")?;
-        let patience = patience.unwrap_or(Duration::from_secs(3600));
+        let patience = arguments::bound(timeout, "timeout")?;
         let reached = patiently(py, move || engine.reach(&task, patience), || {})?;
         Ok(reached.map_err(Failure::from)?.path.name().to_owned())
     }
@@ -160,8 +159,7 @@ impl Engine {
     fn explain(&self, py: Python<'_>, peer: &str, timeout: f64) -> PyResult<String> {
         let engine = self.running()?;
         let task = TaskName::parse(peer).map_err(Failure::from)?;
-        let patience = arguments::patience(Some(timeout), "timeout")?;
-        let patience = patience.unwrap_or(Duration::from_secs(3600));
+        let patience = arguments::bound(timeout, "timeout")?;
         let sought = task.clone();
         let reach = move || engine.reach(&sought, patience);
         Ok(match patiently(py, reach, || {})? {
@@ -425,8 +423,7 @@ impl Engine {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let engine = self.running()?;
         let task = TaskName::parse(task).map_err(Failure::from)?;
-        let patience = arguments::patience(Some(timeout), "timeout")?;
-        let patience = patience.unwrap_or(Duration::from_secs(3600));
+        let patience = arguments::bound(timeout, "timeout")?;
         let call = move || {
             // A call waits for a connection, and makes none.
             engine.reach(&task, patience)?;

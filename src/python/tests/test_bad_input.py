@@ -94,6 +94,16 @@ def test_what_is_no_step(engine, id):
 def test_times_without_bound(engine, own):
     engine.send(own("x"), 1)
     assert engine.recv(own("x"), timeout=math.inf).wait(1e300).item() == 1
+    for call in (engine.connect, engine.explain):
+        with pytest.raises(ValueError, match="at least 0, or math.inf for no bound"):
+            call(engine.task, timeout=-1)
+
+
+def test_a_peer_is_waited_for_without_bound(pair):
+    left, right = pair
+    assert left.connect(right.task, timeout=math.inf) and right.task in left.explain(right.task, timeout=1e300)
+    right._serve(50, lambda task, payload: payload)
+    assert left._call(right.task, 50, b"x", timeout=math.inf) == b"x"
 
 
 @pytest.mark.parametrize("count", [16, 1000])
