@@ -12,7 +12,9 @@ use rendez::{Address, Code, Driver, Engine, Status, StepId};
 
 use super::key::CKey;
 use super::receive::Receiver;
-use super::status::{CStatus, answer, argument, c_text, free, patience, put_new, read, text};
+use super::status::{
+    CStatus, answer, argument, c_text, free, patience, put_new, quietly, read, text,
+};
 use super::tensor::CTensor;
 
 /// The codes of errors.
@@ -41,6 +43,14 @@ impl CEngine {
             address: named(engine.address()),
             tcp_address: named(engine.tcp_address()),
             engine,
+        }
+    }
+
+    /// Cancels the receives whose callbacks are still to come, and waits until they have been called. They may use the
+    /// handle meanwhile, so this comes before it is dropped.
+    pub fn end_callbacks(&self) {
+        if let Some(receiver) = self.receiver.get() {
+            receiver.end();
         }
     }
 
@@ -197,6 +207,10 @@ pub(crate) unsafe extern "C" fn engine_shutdown(
 }
 
 pub(crate) unsafe extern "C" fn engine_free(engine: *mut CEngine) {
+    // SAFETY: the header's contract is that of `read`.
+    if let Ok(engine) = unsafe { read(engine, "engine") } {
+        quietly(|| engine.end_callbacks());
+    }
     // SAFETY: the header's contract is that of `free`: it came from `put_new`.
     unsafe { free(engine) }
 }

@@ -4,8 +4,8 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
-use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use async_executor::Executor;
@@ -54,7 +54,9 @@ impl Callback {
 pub(crate) struct Receiver {
     executor: Arc<Executor<'static>>,
     stop: CancelToken,
-    thread: Option<JoinHandle<()>>,
+    thread: Thread,
+    /// `None` once the end has taken it.
+    handle: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Receiver {
@@ -73,14 +75,15 @@ impl Receiver {
             })),
         };
         let thread = std::thread::Builder::new().name("rendez-callbacks".into());
-        let thread = thread.spawn(body).map_err(|error| {
+        let handle = thread.spawn(body).map_err(|error| {
             let message = format!("no thread for callbacks: {error}");
             Status::of(catalogue::SYSTEM_LIMIT, message)
         })?;
         Ok(Self {
             executor,
             stop,
-            thread: Some(thread),
+            thread: handle.thread().clone(),
+            handle: Mutex::new(Some(handle)),
         })
     }
 
@@ -90,12 +93,26 @@ impl Receiver {
             callback.tell(outcome);
         };
         self.executor.spawn(task).detach();
-        self.unpark();
+        self.thread.unpark();
     }
 
-    fn unpark(&self) {
-        if let Some(thread) = &self.thread {
-            thread.thread().unpark();
+    fn take_handle(&self) -> Option<JoinHandle<()>> {
+        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        handle.take()
+    }
+
+    /// Cancels what waits, and returns when all of it was told. Callbacks may begin receives here meanwhile.
+    pub(crate) fn end(&self) {
+        if forks::is_child() {
+            return;
+        }
+        self.stop.cancel();
+        self.thread.unpark();
+        // A callback may free the engine: then its thread ends by itself.
+        let other = |handle: &JoinHandle<()>| handle.thread().id() != std::thread::current().id();
+        if let Some(handle) = self.take_handle().filter(other) {
+            // A panic there was told by the panic hook.
+            let _ = handle.join();
         }
     }
 }
@@ -121,18 +138,15 @@ impl Drop for Receiver {
     fn drop(&mut self) {
         if forks::is_child() {
             // The thread is not here, and may have held locks of both others when the process was copied.
-            std::mem::forget(self.thread.take());
+            let handle = self
+                .handle
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(handle.take());
             std::mem::forget((Arc::clone(&self.executor), self.stop.clone()));
             return;
         }
-        self.stop.cancel();
-        self.unpark();
-        // A callback may free the engine: then its thread ends by itself.
-        let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
-        if let Some(thread) = self.thread.take().filter(other) {
-            // A panic there was told by the panic hook.
-            let _ = thread.join();
-        }
+        self.end();
     }
 }
 

@@ -5,6 +5,7 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::Path;
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use rendez::{Config, Engine, Key, StepId, Tensor};
 
 use crate::api::{API_VERSION, Api, FOREVER, rendez_get_api};
 use crate::logs::Heard;
+use crate::receive::Told;
 use crate::tensor::RANK_MAX;
 use crate::{CEngine, CKey, CStatus, CTensor, Meta, Value};
 
@@ -399,6 +401,72 @@ fn a_receive_is_told_of_without_threads_of_the_engine() {
         (api.key_free)(key);
     }
     assert_eq!(told.try_recv().as_deref(), Ok("RECV_CANCELLED"));
+}
+
+/// What a callback uses that begins receives.
+struct Again {
+    engine: *mut CEngine,
+    key: *mut CKey,
+    told: AtomicU32,
+}
+
+unsafe extern "C" fn begin_again(context: *mut c_void, status: *mut CStatus, _: Value) {
+    // SAFETY: the test passes one that outlives the engine; the status is this callback's from here on.
+    let again = unsafe {
+        (api().status_free)(status);
+        &*context.cast::<Again>()
+    };
+    if again.told.fetch_add(1, Ordering::Relaxed) < 100 {
+        let told = Some(begin_again as Told);
+        // SAFETY: handles of this library: the engine's is valid until all callbacks have been called.
+        unsafe {
+            let begun = (api().recv_async)(
+                again.engine,
+                1,
+                again.key,
+                FOREVER,
+                told,
+                context,
+                null_mut(),
+            );
+            (api().status_free)(begun);
+        }
+    }
+}
+
+/// They may use the engine until the last of them has returned.
+#[test]
+fn callbacks_begin_receives_while_the_engine_is_freed() {
+    let again = Again {
+        engine: started(),
+        key: key(c"x"),
+        told: AtomicU32::new(0),
+    };
+    let (context, told) = (
+        (&raw const again).cast_mut().cast(),
+        Some(begin_again as Told),
+    );
+    for _ in 0..8 {
+        // SAFETY: handles of this library, and a callback whose context outlives the engine.
+        let status = unsafe {
+            (api().recv_async)(
+                again.engine,
+                1,
+                again.key,
+                FOREVER,
+                told,
+                context,
+                null_mut(),
+            )
+        };
+        assert_eq!(reason(status), "");
+    }
+    // SAFETY: handles of this library, for the last time.
+    unsafe {
+        (api().engine_free)(again.engine);
+        (api().key_free)(again.key);
+    }
+    assert!(again.told.load(Ordering::Relaxed) >= 8);
 }
 
 /// In a child of `fork` the thread of the callbacks is not there: freeing the engine waits for nothing.

@@ -51,9 +51,13 @@ unsafe extern "C" fn free(capsule: *mut pyo3::ffi::PyObject) {
     if handle.is_null() {
         return;
     }
-    // SAFETY: `engine` put it there by `Box::into_raw`, and a destructor runs once.
-    let mut handle = Some(unsafe { Box::from_raw(handle.cast::<CEngine>()) });
+    let handle = handle.cast::<CEngine>();
+    // SAFETY: `engine` put it there by `Box::into_raw`, and it is freed below.
+    let used = unsafe { &*handle };
     // Its callbacks have to end, and may want the interpreter's lock meanwhile.
+    Python::try_attach(|py| ending::detach(py, || used.end_callbacks()));
+    // SAFETY: as above, and a destructor runs once.
+    let mut handle = Some(unsafe { Box::from_raw(handle) });
     Python::try_attach(|py| ending::detach(py, || drop(handle.take())));
     // Where the interpreter has ended they could not: what is left goes with the process.
     std::mem::forget(handle);
