@@ -118,11 +118,18 @@ impl Core {
 
     /// A worker has told the signatures of its functions.
     pub(crate) fn learn(&self, worker: &str, signatures: &Arc<[Signature]>) {
+        let there = self.agent().map(|agent| agent.workers());
         let mut all = self
             .signatures
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         all.insert(worker.to_owned(), Arc::clone(signatures));
+        // Workers leave a group that has no size, and others come with other names.
+        if let Ok(there) = there
+            && all.len() > there.len()
+        {
+            all.retain(|name, _| there.iter().any(|worker| worker.name == *name));
+        }
     }
 
     /// What is known of other workers' functions may have changed.
