@@ -470,7 +470,11 @@ class Agent:
     def call_async(
         self, to: str, function: Callable[..., _R], /, *args: Any, timeout: float | None = None, **kwargs: Any
     ) -> Call[_R]:
-        """The same, and does not wait: await it, or call `wait`. It is under way at once."""
+        """The same, and does not wait: await it, or call `wait`. It is under way at once.
+
+        But the first call to a worker by a function's name asks it for its signatures, and waits for the answer before
+        this returns, in an event loop too: await `asyncio.to_thread(agent.signatures, to)` before.
+        """
     @overload
     def remote(
         self, to: str, function: str, /, *args: Any, timeout: float | None = None, **kwargs: Any
