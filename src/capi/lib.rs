@@ -16,6 +16,7 @@ mod tensor;
 
 pub use engine::CEngine;
 pub use key::CKey;
+pub use logs::Line;
 pub use receive::CReceive;
 pub use status::CStatus;
 pub use tensor::{CMapping, CTensor, Meta, RANK_MAX, Value};

@@ -71,11 +71,13 @@ impl Subscriber for ToC {
     fn exit(&self, _: &Id) {}
 }
 
-/// A line's text, and its fields behind it.
-#[derive(Default)]
-struct Line {
-    message: String,
-    fields: String,
+/// A line's text, and its fields behind it; for other languages too.
+#[derive(Default, Debug)]
+pub struct Line {
+    /// The text.
+    pub message: String,
+    /// Each with its name, and a space before it.
+    pub fields: String,
 }
 
 impl Visit for Line {

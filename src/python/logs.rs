@@ -2,11 +2,10 @@
 //!
 //! Lines come from any thread, and a thread of the package's logs them: see [`errands`](super::errands).
 
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use pyo3::prelude::*;
-use tracing::field::{Field, Visit};
+use rendez_c::Line;
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -75,23 +74,6 @@ impl<S: Subscriber> Layer<S> for ToPython {
             let text = format!("{}{}", line.message, line.fields);
             logged(py, &logger, level, text)
         });
-    }
-}
-
-/// A line's text, and its fields behind it.
-#[derive(Default)]
-struct Line {
-    message: String,
-    fields: String,
-}
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        // Writing to a text does not fail.
-        let _ = match field.name() {
-            "message" => write!(self.message, "{value:?}"),
-            name => write!(self.fields, " {name}={value:?}"),
-        };
     }
 }
 
