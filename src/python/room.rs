@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use rendez::ground::catalogue;
-use rendez::{DType, Engine, Path, Received, Status, TensorMeta};
+use rendez::{DType, Engine, Filled, Received, Status};
 
 use super::errors::argument;
 use super::source::Source;
@@ -18,15 +18,6 @@ pub(crate) struct Into {
     engine: Engine,
     /// A value may come that lies on a device: to copy it waits for the work that writes it.
     pub(crate) may_wait: bool,
-}
-
-/// What came.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Filled {
-    meta: TensorMeta,
-    len: usize,
-    path: Path,
-    is_dead: bool,
 }
 
 impl Into {
@@ -79,17 +70,15 @@ impl Into {
     }
 }
 
-impl Filled {
-    /// As the package's `Filled`.
-    pub(crate) fn object<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let shape: Bound<'py, PyTuple> = dims_of(py, self.meta)?;
-        let about = (
-            shape,
-            self.meta.dtype.name(),
-            self.len,
-            self.path.name(),
-            self.is_dead,
-        );
-        py.import("rendez._types")?.getattr("Filled")?.call1(about)
-    }
+/// What came, as the package's `Filled`.
+pub(crate) fn object_of<'py>(py: Python<'py>, filled: &Filled) -> PyResult<Bound<'py, PyAny>> {
+    let shape: Bound<'py, PyTuple> = dims_of(py, filled.meta)?;
+    let about = (
+        shape,
+        filled.meta.dtype.name(),
+        filled.len,
+        filled.path.name(),
+        filled.is_dead,
+    );
+    py.import("rendez._types")?.getattr("Filled")?.call1(about)
 }

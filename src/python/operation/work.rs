@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use rendez::ground::catalogue;
-use rendez::{Engine, Key, Received, Recv as Receive, SendAsync, Status, Step, Tensor, Unsent};
+use rendez::{
+    Engine, Filled, Key, Received, Recv as Receive, SendAsync, Status, Step, Tensor, Unsent,
+};
 
 use crate::calls::call::{Answered, Underway};
 use crate::convert::LONG;
-use crate::room::{Filled, Into};
+use crate::room::{Into, object_of};
 use crate::tensor::Tensor as PyTensor;
 use crate::writable::TensorMut;
 
@@ -145,7 +147,7 @@ impl Done {
     pub(super) fn object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(match self {
             Self::Value(tensor) => Py::new(py, *tensor)?.into_any(),
-            Self::Filled(filled) => filled.object(py)?.unbind(),
+            Self::Filled(filled) => object_of(py, &filled)?.unbind(),
             Self::Sent => py.None(),
             Self::Answered(answered) => answered.object(py)?,
         })
