@@ -72,6 +72,8 @@ def _found(engine, task, patience):
             said = _words.call(engine, task, _words.FIND_PUSH, {"to": engine.task}, patience)
             pusher = said.get("pusher")
             if pusher is not None:
+                if not isinstance(pusher, list) or len(pusher) != 2:
+                    raise _words.malformed(task, f"{pusher} is no task with its address")
                 pusher, address = map(str, pusher)
                 if address and pusher != task:
                     engine.add_peer(pusher, address)
@@ -107,11 +109,11 @@ def _taken(holder, line, save):
     holder.begin(save, name)
     state, stored, sums = {}, {}, []
     place = holder.place
-    for file in manifest.get("files") or []:
+    for file in _pieces.files_of(manifest, line.peer):
         digest = _pieces.Digest()
         first = bytes(memoryview(_piece(line)))
         if file.get("is_weights"):
-            entries = _pieces.entries_of(first, int(file.get("bytes") or 0), line.peer)
+            entries = _pieces.entries_of(first, file.get("bytes"), line.peer)
             digest.header(first)
             line.took()
             for entry, kind, shape, nbytes in entries:

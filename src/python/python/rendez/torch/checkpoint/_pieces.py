@@ -12,7 +12,7 @@ import struct
 
 import torch
 
-from ..._errors import DataLoss, DeadlineExceeded, RendezError, of
+from ..._errors import Code, DataLoss, DeadlineExceeded, RendezError, of
 from . import _words
 from ._words import PUSH_STEP, key
 
@@ -74,8 +74,11 @@ def told(value, peer):
 
 def failed(said, peer):
     """The exception for why a peer gave up."""
-    message = str(said.get("message"))
-    return of(int(said.get("code") or 2), str(said.get("reason")), f"{peer} gave up: {message}", False)
+    if not isinstance(said, dict):
+        return _words.malformed(peer, f"it gave up, and said {said!r} of why")
+    code, message = said.get("code"), str(said.get("message"))
+    known = code if isinstance(code, int) and 0 < code <= Code.UNAUTHENTICATED else Code.UNKNOWN
+    return of(known, str(said.get("reason")), f"{peer} gave up: {message}", False)
 
 
 def mismatch(what, peer):
@@ -115,6 +118,14 @@ def header_of(entries, about):
     return text + b" " * (-len(text) % 8), at
 
 
+def files_of(manifest, peer):
+    """The files that a manifest names, each a dict."""
+    files = manifest.get("files") or []
+    if not isinstance(files, list) or not all(isinstance(file, dict) for file in files):
+        raise _words.malformed(peer, "its manifest names no files")
+    return files
+
+
 def entries_of(header, nbytes, peer):
     """The tensors that a header promises of a file of so many bytes, in order: name, type, shape, bytes."""
     said = _words.read(header, peer)
@@ -124,7 +135,7 @@ def entries_of(header, nbytes, peer):
         for name, about in sorted(said.items(), key=lambda one: one[1]["data_offsets"]):
             begin, end = about["data_offsets"]
             shape = about["shape"]
-            if begin != at or end < begin or not all(isinstance(one, int) and one >= 0 for one in shape):
+            if begin != at or end < begin or not all(isinstance(one, int) and 0 <= one < 2**63 for one in shape):
                 raise ValueError(f"`{name}` lies at {begin} to {end}")
             entries.append((name, str(about["dtype"]), shape, end - begin))
             at = end
