@@ -193,11 +193,11 @@ void RendezAgent::left(const WorkerInfo &worker) {
     }
 }
 
-// One step for all workers: who is first says which.
+// One step for all workers: who is first says which. It lies under a name that no worker has: those have no slash.
 void RendezAgent::meet() {
     std::random_device dice;
     auto own = std::to_string((static_cast<uint64_t>(dice()) << 32 | dice()) | 1);
-    auto agreed = cards_.compareSet("step", {}, std::vector<uint8_t>(own.begin(), own.end()));
+    auto agreed = cards_.compareSet("/step", {}, std::vector<uint8_t>(own.begin(), own.end()));
     step_ = std::stoull(std::string(agreed.begin(), agreed.end()));
     auto maps = told(device_maps_);
     cards_.set(workerInfo_.name_ + "/devices", std::vector<uint8_t>(maps.begin(), maps.end()));

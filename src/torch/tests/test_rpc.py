@@ -451,6 +451,28 @@ else:
     )
 
 
+def test_a_worker_may_have_any_name_that_torch_takes(world):
+    """The step that all agree on lay in the store under this one, and who came later took a card for it."""
+    world.run(
+        DYNAMIC
+        + """
+if rank == 0:
+    join("step", 0)
+    store.set("first", "1")
+    store.wait(["gone"])
+    rpc.shutdown()
+else:
+    store.wait(["first"])
+    join("second", 1)
+    assert rpc.rpc_sync("step", names) == ["second", "step"]
+    rpc.shutdown()
+    store.set("gone", "1")
+""",
+        group=False,
+        timeout=60,
+    )
+
+
 def test_a_worker_that_dies_keeps_none_from_joining_and_leaving(world, path):
     """A worker that loses it says so in the store. Another may take its rank, or its name."""
     world.run(
