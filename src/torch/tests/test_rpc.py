@@ -327,6 +327,7 @@ def test_backend_by_its_options_and_tensorpipe_beside_it(world):
         ("rendez.torch.RendezRpcBackendOptions(device_maps={'w1': {0: 0, 1: 0}})", "1-to-1"),
         ("rendez.torch.RendezRpcBackendOptions(device_maps={'w1': {'xpu': 0}})", "cuda devices"),
         ("rendez.torch.RendezRpcBackendOptions(devices=['cpu'])", "CUDA devices"),
+        ("rendez.torch.RendezRpcBackendOptions(num_worker_threads=0)", "num_worker_threads"),
         ("begin_with({'w0': {99: 0}})", "invalid"),
         ("rpc.init_rpc('w0', backend='RENDEZ', rank=0, world_size=1)", "BackendType"),
     ],

@@ -41,6 +41,8 @@ class RendezRpcBackendOptions(rpc.RpcBackendOptions):
         devices=None,
     ):
         super().__init__()
+        if num_worker_threads < 1:
+            raise ValueError(f"`num_worker_threads` is 1 or more, and this is {num_worker_threads}")
         self.num_worker_threads = num_worker_threads
         self.rpc_timeout = rpc_timeout
         self.init_method = init_method
