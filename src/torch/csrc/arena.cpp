@@ -107,15 +107,16 @@ private:
 size_t use_arena(size_t minimum) {
     State &all = state();
     static std::once_flag once;
+    // What throws is done again by the next call, so it comes before what must be done once.
     std::call_once(once, [&] {
+        all.before = c10::GetAllocator(c10::DeviceType::CPU);
+        TORCH_CHECK(all.before->raw_deleter() != nullptr,
+                    "rendez: another allocator of CPU memory is in use, which use_arena() cannot stand before");
         all.node = Node::get();
         all.most = all.node->arena_bytes() / 2;
         all.process = getpid();
         // A child frees tensors that it has from here: the lock is not another thread's when it begins.
         pthread_atfork([] { state().lock.lock(); }, [] { state().lock.unlock(); }, [] { state().lock.unlock(); });
-        all.before = c10::GetAllocator(c10::DeviceType::CPU);
-        TORCH_CHECK(all.before->raw_deleter() != nullptr,
-                    "rendez: another allocator of CPU memory is in use, which use_arena() cannot stand before");
         c10::SetAllocator(c10::DeviceType::CPU, new ArenaAllocator, UINT8_MAX);
     });
     TORCH_CHECK(all.process == getpid(), "rendez: use_arena() was called before this process was forked: call it in "

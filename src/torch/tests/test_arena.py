@@ -177,3 +177,35 @@ dist.destroy_process_group()
 """,
         size=2,
     )
+
+
+def test_an_allocator_that_it_cannot_stand_before_is_refused_and_no_more(world):
+    """Each call that was refused had every later fork take one lock once more, and two of them hung there."""
+    world.run(
+        ARENA
+        + """
+import ctypes, signal
+c10 = ctypes.CDLL("libc10.so")
+get, set_ = c10._ZN3c1015GetCPUAllocatorEv, c10._ZN3c1012SetAllocatorENS_10DeviceTypeEPNS_9AllocatorEh
+get.restype = ctypes.c_void_p
+# torch's own, but that it gives no deleter: its functions are two to destroy it, `allocate`, one that is unused here,
+# `raw_deleter` and `copy_data`.
+own = ctypes.cast(get(), ctypes.POINTER(ctypes.POINTER(ctypes.c_void_p)))
+without = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda _: None)
+functions = (ctypes.c_void_p * 8)(*own[0][:6])
+functions[4] = ctypes.cast(without, ctypes.c_void_p)
+other = ctypes.pointer(ctypes.cast(functions, ctypes.c_void_p))
+set_(ctypes.c_byte(0), other, ctypes.c_ubyte(1))
+for _ in range(2):
+    try: use_arena(); raise SystemExit("no error")
+    except RuntimeError as error: assert "another allocator" in str(error), error
+signal.alarm(20)
+child = os.fork()
+if child == 0: os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+os._exit(0)
+""",
+        size=1,
+        group=False,
+        timeout=60,
+    )
