@@ -23,7 +23,10 @@ std::vector<uint8_t> bytes_of(const std::string &text) { return {text.begin(), t
 
 std::string text_of(const std::vector<uint8_t> &bytes) { return {bytes.begin(), bytes.end()}; }
 
-bool is_loss(const rendez::Error &error) { return error.reason().rfind("PEER", 0) == 0; }
+bool is_of_peer(const rendez::Error &error) { return error.reason().rfind("PEER", 0) == 0; }
+
+// What another rank says, of itself or of a third, is no loss of it.
+bool is_loss(const rendez::Error &error) { return is_of_peer(error) && error.reason() != "PEER_STATUS"; }
 
 uint64_t random_step() {
     std::random_device dice;
@@ -222,10 +225,14 @@ std::exception_ptr Group::failure(rendez_status *status, int peer, const Until &
         return std::make_exception_ptr(
             c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message));
     }
-    auto message = error.code() == kUnavailable && error.reason().rfind("PEER", 0) == 0
-                       ? loss(peer, until, error.what())
-                       : c10::str("rendez: ", until.what, " failed with rank ", peer, ": ", error.what());
-    if (error.reason().rfind("PEER", 0) == 0) {
+    auto message = c10::str("rendez: ", until.what, " failed with rank ", peer, ": ", error.what());
+    if (error.code() == kUnavailable && is_loss(error)) {
+        message = loss(peer, until, error.what());
+    } else if (error.code() == kUnavailable && is_of_peer(error)) {
+        // Some rank ended the group: see `abort`. That need not be the one which was waited for.
+        message = c10::str("rendez: ", until.what, " of rank ", rank_, " failed: ", error.what());
+    }
+    if (is_of_peer(error)) {
         return std::make_exception_ptr(
             c10::DistNetworkError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message));
     }

@@ -943,14 +943,16 @@ def test_a_root_waits_for_room_in_the_engines_memory(world):
 def test_a_rank_that_is_killed_is_named_to_all_others(world, path, call):
     outputs = world.run(
         f"""
-        import signal
+        import re, signal
         dist.barrier()
         if rank == 1:
             time.sleep(0.5)
             print(time.monotonic(), flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
         try: {call}; raise SystemExit("no error")
-        except RuntimeError as error: assert "rank 1" in str(error), error
+        except RuntimeError as error:
+            # And no other, though one told the other of it.
+            assert re.findall(r"rank ([0-9]) is lost", str(error)) in (["1"], ["1", "1"]), error
         print(time.monotonic(), flush=True)
         """,
         size=3,
@@ -959,6 +961,31 @@ def test_a_rank_that_is_killed_is_named_to_all_others(world, path, call):
         **world.DETECTION,
     )
     world.told_in_time(outputs, killed=1)
+
+
+def test_a_rank_that_ends_the_group_is_named_and_none_is_lost(world):
+    """Those who waited for a third rank took that for lost, now and in each later call."""
+    world.run(
+        """
+        store = dist.distributed_c10d._get_default_store()
+        dist.barrier()
+        if rank == 0:
+            time.sleep(0.5)
+            dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).abort()
+        else:
+            other = 3 - rank
+            for call in (lambda: dist.recv(torch.ones(3), other), lambda: dist.send(torch.ones(3), other),
+                         lambda: dist.all_reduce(torch.ones(4))):
+                try: call(); raise SystemExit("no error")
+                except RuntimeError as error:
+                    assert "rank 0 aborted the group" in str(error) and "is lost" not in str(error), error
+        store.add("test/over", 1)
+        # The store is rank 0's.
+        while rank == 0 and store.add("test/over", 0) < size: time.sleep(0.01)
+        """,
+        size=3,
+        timeout=60,
+    )
 
 
 # A receive that begins after the loss was told waited for another life of the rank, as long as the group's timeout.
