@@ -45,12 +45,6 @@ std::string own_task() {
     return name.str();
 }
 
-// True if the environment forbids shared memory between the tasks of a machine.
-bool wants_sockets() {
-    const char *require = std::getenv("RENDEZ_REQUIRE");
-    return require != nullptr && (std::string(require) == "tcp" || std::string(require) == "verbs");
-}
-
 std::string text(const char *text) { return text == nullptr ? std::string() : std::string(text); }
 } // namespace
 
@@ -214,8 +208,8 @@ Task Node::meet(const std::string &card) const {
     uint64_t life = 0;
     std::getline(lines, task) && std::getline(lines, address) && std::getline(lines, tcp_address) &&
         std::getline(lines, machine) && lines >> life;
-    bool is_near = machine == machine_ && !address.empty() && !(wants_sockets() && !tcp_address.empty());
-    const std::string &way = is_near ? address : tcp_address;
+    // At its TCP address a task of this machine sends on to the other one, unless the settings of either demand TCP.
+    const std::string &way = machine == machine_ && tcp_address.empty() ? address : tcp_address;
     bool leads_here = machine != machine_ && is_wildcard(way);
     if (task.empty() || way.empty() || leads_here) {
         std::string why = leads_here ? "listens at " + way + ", which tells of no machine" : "has no TCP address";

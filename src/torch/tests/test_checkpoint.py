@@ -125,6 +125,32 @@ def test_sharded_by_two_loaded_by_two_and_by_one(world, path):
     )
 
 
+def test_the_settings_file_says_how_others_are_reached(world):
+    """As variables do: TCP that was demanded there was found to be no way to a task of this machine."""
+    file = world.folder / "rendez.toml"
+    file.write_text('require = "tcp"\nlisten = "127.0.0.1:0"\n')
+    world.run(
+        script("""
+        join("all", [0, 1])
+        dist.barrier()
+        if rank == 0:
+            writer = RendezWriter("trained")
+            dcp.save({"x": torch.arange(9)}, storage_writer=writer, no_dist=True)
+            tell("place", writer.place)
+        else:
+            state = {"x": torch.zeros(9, dtype=torch.int64)}
+            dcp.load(state, storage_reader=RendezReader(told("place"), patience=20), no_dist=True)
+            assert torch.equal(state["x"], torch.arange(9))
+        dist.barrier()
+        dist.destroy_process_group()
+        """),
+        SECONDS="20",
+        group=False,
+        timeout=60,
+        RENDEZ_CONFIG_FILE=str(file),
+    )
+
+
 def test_dtensors_of_every_layout_and_type(world):
     """Shards along either dimension and uneven ones, by gloo; types that rendez has not, scalars and empty tensors."""
     world.run(

@@ -81,10 +81,10 @@ class Place:
 
     def told(self, engine):
         """Tells an engine of this place; gives the task's name."""
-        wants_sockets = os.environ.get("RENDEZ_REQUIRE") in ("tcp", "verbs") and self.tcp_address
-        is_near = self.machine == machine() and self.address and not wants_sockets
-        way = self.address if is_near else self.tcp_address
-        if self.machine != machine() and way.startswith(("0.0.0.0:", "[::]:")):
+        # At its TCP address a task of this machine sends on to the other one, unless the settings of either demand TCP.
+        is_near = self.machine == machine()
+        way = self.tcp_address or (self.address if is_near else "")
+        if not is_near and way.startswith(("0.0.0.0:", "[::]:")):
             raise InvalidArgument(
                 f"{self.task} listens at {way}, which tells of no machine: set `listen` there to the address by which "
                 "others reach it (RENDEZ_LISTEN=host:port)",
