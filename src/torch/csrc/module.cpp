@@ -77,7 +77,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
             "get_worker_info", [](const rt::RendezAgent &agent, rt::worker_id_t id) { return agent.getWorkerInfo(id); },
             Released())
         .def_property_readonly("is_static_group", &rt::RendezAgent::is_static)
-        .def("announce", &rt::RendezAgent::announce, py::arg("is_join"), Released());
+        .def("announce", &rt::RendezAgent::announce, py::arg("is_join"), py::arg("timeout"), Released());
 
     py::class_<rt::FaultyAgent, rt::RendezAgent, std::shared_ptr<rt::FaultyAgent>>(m, "FaultyAgent")
         .def(py::init([](const c10::intrusive_ptr<c10d::Store> &store, std::string name, rt::worker_id_t rank,

@@ -16,11 +16,6 @@
 namespace rendez_torch {
 namespace {
 
-std::chrono::milliseconds milliseconds(float seconds) {
-    constexpr float kMost = std::chrono::seconds(kLongest).count();
-    return std::chrono::milliseconds(static_cast<int64_t>(std::min(seconds, kMost) * 1000));
-}
-
 // How long a message waits for room before it fails, in all: senders that outrun a receiver are slowed down by this.
 constexpr std::chrono::seconds kPatienceForRoom{10};
 
@@ -45,6 +40,11 @@ std::string missing(const char *what, const WorkerInfo &to) {
 }
 
 } // namespace
+
+std::chrono::milliseconds milliseconds(float seconds) {
+    constexpr float kMost = std::chrono::seconds(kLongest).count();
+    return std::chrono::milliseconds(static_cast<int64_t>(std::min(seconds, kMost) * 1000));
+}
 
 RendezAgent::RendezAgent(const c10::intrusive_ptr<c10d::Store> &store, std::string name, worker_id_t id, int world_size,
                          float timeout, int threads, DeviceMaps device_maps, std::vector<c10::Device> devices)

@@ -32,6 +32,9 @@ using rpc::WorkerInfo;
 // Where tensors of a worker's devices go: to which of another worker's, by its name.
 using DeviceMaps = std::unordered_map<std::string, rpc::DeviceMap>;
 
+// A bound of seconds, and no longer one than clocks count.
+std::chrono::milliseconds milliseconds(float seconds);
+
 class RendezAgent : public rpc::RpcAgent {
 public:
     // Without a `world_size` the group is dynamic: workers join and leave, one at a time, and tell the others.
@@ -56,8 +59,9 @@ public:
 
     bool is_static() const { return world_size_ > 0; }
     // Tells all others of the dynamic group that this worker has joined it, or is about to leave; returns when they
-    // know, and then it is listed, or is not any more. Throws if one cannot reach it, or does not hear it in time.
-    void announce(bool is_join);
+    // know, and then it is listed, or is not any more. Throws if one cannot reach it, or does not hear it in so many
+    // seconds.
+    void announce(bool is_join, float timeout);
 
 protected:
     // Before a request is sent, when its time runs already.

@@ -115,7 +115,7 @@ void RendezAgent::tell_of_losses() {
 }
 
 // Who is listed has to hear of later changes: no worker whose joining fails, and none that leaves.
-void RendezAgent::announce(bool is_join) {
+void RendezAgent::announce(bool is_join, float timeout) {
     if (!is_join) {
         list(false);
     }
@@ -123,7 +123,7 @@ void RendezAgent::announce(bool is_join) {
     auto said = c10::str(is_join ? "join " : "leave ", workerInfo_.id_, " ", workerInfo_.name_);
     names_.set(change, std::vector<uint8_t>(said.begin(), said.end()));
     auto refused = change + "/refused";
-    auto until = std::chrono::steady_clock::now() + getRpcTimeout();
+    auto until = std::chrono::steady_clock::now() + milliseconds(timeout);
     for (const WorkerInfo &worker : getWorkerInfos()) {
         auto heard = c10::str(change, "/", worker.id_);
         while (worker.id_ != workerInfo_.id_ && !names_.check({heard}) && !is_lost(worker)) {
@@ -132,7 +132,7 @@ void RendezAgent::announce(bool is_join) {
                 TORCH_CHECK(false, "rendez: ", std::string(why.begin(), why.end()));
             }
             TORCH_CHECK(std::chrono::steady_clock::now() < until, "rendez: worker ", worker.name_, " did not hear in ",
-                        getRpcTimeout().count(), " ms that ", workerInfo_.name_, is_join ? " joins" : " leaves");
+                        timeout, " s that ", workerInfo_.name_, is_join ? " joins" : " leaves");
             std::this_thread::sleep_for(kBetweenLooks);
             tell_of_losses();
         }

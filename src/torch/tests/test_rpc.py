@@ -678,6 +678,31 @@ else:
     )
 
 
+def test_the_bound_of_calls_is_none_of_joining_and_leaving(world):
+    """There may be none of calls. Leaving failed, and cut off what was under way."""
+    world.run(
+        DYNAMIC
+        + """
+if rank == 0:
+    join("first", 0)
+    store.set("first", "1")
+    store.wait(["gone"])
+    assert names() == ["first"], names()
+    rpc.shutdown()
+else:
+    store.wait(["first"])
+    join("second", 1)
+    rpc._set_rpc_timeout(0)
+    late = rpc.rpc_async("first", time.sleep, (1,), timeout=20)
+    rpc.shutdown()
+    late.wait()
+    store.set("gone", "1")
+""",
+        group=False,
+        timeout=60,
+    )
+
+
 def test_device_maps_that_cannot_be_are_refused_on_every_worker(world):
     """Also on those that read them from the store of the one that is refused first."""
     world.run(

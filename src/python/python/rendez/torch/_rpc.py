@@ -197,16 +197,17 @@ def _join(store, name, rank, options):
     if devices:
         # Before its turn: a driver that takes long lets no other thread of Python's say that it goes on.
         torch.cuda.init()
-    with _turn(store, f"{name} joins", options.rpc_timeout):
+    timeout = options.rpc_timeout or constants.DEFAULT_RPC_TIMEOUT_SEC
+    with _turn(store, f"{name} joins", timeout):
         agent = _agent(store, name, rank, 0, options, devices)
         try:
             api._init_rpc_states(agent)
             _stores[name] = store
-            agent.announce(True)
+            agent.announce(True, timeout)
         except Exception:
             if _stores.pop(name, None):
                 with contextlib.suppress(Exception):
-                    agent.announce(False)
+                    agent.announce(False, timeout)
             _torchs_shutdown(graceful=False)
             raise
     return agent
@@ -218,8 +219,10 @@ def _shutdown(graceful=True, timeout=constants.DEFAULT_SHUTDOWN_TIMEOUT):
         return _torchs_shutdown(graceful, timeout)
     try:
         name = agent.get_worker_info().name
-        with _turn(_stores.pop(name), f"{name} leaves", timeout or constants.DEFAULT_RPC_TIMEOUT_SEC):
-            agent.announce(False)
+        # Others hear of it in their time, however long a call may take here.
+        patience = timeout or constants.DEFAULT_RPC_TIMEOUT_SEC
+        with _turn(_stores.pop(name), f"{name} leaves", patience):
+            agent.announce(False, patience)
         # The last calls may take long, and others join and leave meanwhile.
         agent.join(shutdown=True, timeout=timeout)
     finally:
