@@ -145,11 +145,18 @@ Room Group::room(size_t size, const Until &until, bool goes_on) const {
 void Group::send(int to, Lane lane, rendez_tensor *value, const Until &until) {
     rendez::TensorHandle owned(value);
     Peer &peer = this->peer(to);
-    const rendez::Key &key = *peer.to[static_cast<size_t>(lane)];
     check_there(to, until);
-    // At once if there is room; waiting for room costs a little more.
-    peer.sent.fetch_add(1, std::memory_order_relaxed);
-    if (auto *status = rendez::api().send(engine(), step_, key.get(), owned.release(), until.patience())) {
+    send(to, *peer.to[static_cast<size_t>(lane)], owned.release(), until);
+}
+
+void Group::send(int to, const rendez::Key &key, rendez_tensor *value, const Until &until) {
+    // Counted before, since the peer may have it before this returns. At once if there is room; waiting for room costs
+    // a little more.
+    auto &sent = peer(to).sent;
+    sent.fetch_add(1, std::memory_order_relaxed);
+    if (auto *status = rendez::api().send(engine(), step_, key.get(), value, until.patience())) {
+        // Or else the group would wait for its receipt when it ends.
+        sent.fetch_sub(1, std::memory_order_relaxed);
         std::rethrow_exception(failure(status, to, until));
     }
 }
@@ -189,10 +196,7 @@ void Group::send_tagged(int to, int tag, rendez_tensor *value, const Until &unti
         }
         key = known.get();
     }
-    peer.sent.fetch_add(1, std::memory_order_relaxed);
-    if (auto *status = rendez::api().send(engine(), step_, key->get(), owned.release(), until.patience())) {
-        std::rethrow_exception(failure(status, to, until));
-    }
+    send(to, *key, owned.release(), until);
 }
 
 Bytes Group::recv_tagged(int from, int tag, const Until &until) {

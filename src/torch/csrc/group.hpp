@@ -111,6 +111,7 @@ private:
     // Agrees on the step; gives how each member is reached.
     std::vector<std::string> exchange_cards(c10d::Store &store);
     void make_keys(Peer &peer, const Task &task) const;
+    void send(int to, const rendez::Key &key, rendez_tensor *value, const Until &until);
     void answer_when_asked(int from);
     void settle_when_answered(int from);
     void tell(Peer &peer);

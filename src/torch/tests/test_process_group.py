@@ -782,6 +782,44 @@ def test_a_group_that_is_destroyed_waits_ten_seconds_in_all(world):
     )
 
 
+def test_a_group_that_is_destroyed_waits_for_nothing_that_was_not_sent(world):
+    """A send that finds no room fails alone, and was counted all the same."""
+    world.run(
+        """
+        store, sent = dist.distributed_c10d._get_default_store(), 0
+        def hear(what):
+            while store.add(what, 0) == 0: time.sleep(0.01)
+        dist.barrier()
+        if rank == 0:
+            for _ in range(64):
+                try: dist.send(torch.full((1 << 18,), float(sent)), 1)
+                except RuntimeError as error: assert "Timed out" in str(error), error; break
+                sent += 1
+            else: raise SystemExit("there was room for all")
+            store.add("test/sent", sent)
+            hear("test/taken")
+            began = time.monotonic()
+            dist.destroy_process_group()
+            took = time.monotonic() - began
+            store.add("test/over", 1)
+            hear("test/heard")
+            assert took < 5, took
+        else:
+            x = torch.zeros(1 << 18)
+            hear("test/sent")
+            for n in range(store.add("test/sent", 0)): dist.recv(x, 0); assert x[0] == n
+            store.add("test/taken", 1)
+            hear("test/over")
+            store.add("test/heard", 1)
+        os._exit(0)
+        """,
+        SECONDS="1",
+        RENDEZ_PARKED_BYTES="4MiB",
+        RENDEZ_PARKED_BYTES_PER_STEP="2MiB",
+        timeout=60,
+    )
+
+
 def test_powersgd(world):
     """Its hook waits for collectives in the callbacks of others."""
     world.run(
