@@ -132,6 +132,11 @@ void RendezWork::mark() {
 }
 
 Queue::~Queue() {
+    if (process_ != getpid()) {
+        // A child of `fork` has no such thread, and must neither join it nor leave it.
+        static_cast<void>(new std::thread(std::move(thread_)));
+        return;
+    }
     {
         std::lock_guard<std::mutex> guard(state_->lock);
         state_->is_over = true;

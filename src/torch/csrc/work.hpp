@@ -8,6 +8,8 @@
 #include <mutex>
 #include <thread>
 
+#include <unistd.h>
+
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "callbacks.hpp"
@@ -78,6 +80,7 @@ private:
     static void serve(State &state);
     bool begin();
 
+    const pid_t process_ = getpid();
     const std::shared_ptr<State> state_ = std::make_shared<State>();
     std::thread thread_;
 };
