@@ -266,6 +266,10 @@ void Group::abort(const std::string &why, bool is_loss) {
 }
 
 void Group::check_usable() const {
+    if (is_forked()) {
+        C10_THROW_ERROR(DistBackendError, "rendez: this process was forked from the one that made the group, whose "
+                                          "threads are not here: fork before groups are made, or exec in the child");
+    }
     if (is_failed_.load()) {
         std::lock_guard<std::mutex> guard(failed_lock_);
         auto said = c10::str("rendez: the group is closed, as it failed before: ", why_failed_);

@@ -81,7 +81,7 @@ public:
     // Ends the group at every member: all that waits fails with this message.
     void abort(const std::string &why, bool is_loss = false);
     // Fails if a collective has failed before, of a loss or otherwise: its values may still come, and be taken for
-    // another's.
+    // another's. And in a child of `fork`.
     void check_usable() const;
     void mark_failed(const std::string &why, bool is_loss = false);
 

@@ -469,6 +469,28 @@ def test_a_child_of_fork_ends_at_once(world):
     )
 
 
+@pytest.mark.parametrize("call", ["dist.all_reduce(x, async_op=True)", "dist.irecv(x, 1 - rank)", "dist.barrier()"])
+def test_a_child_of_fork_is_told_that_it_has_no_group(world, call):
+    """It left its collectives to a thread that only its parent has."""
+    world.run(
+        f"""
+        import signal
+        x = torch.ones(4); dist.all_reduce(x, async_op=True).wait()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            try: work = {call}; work and work.wait(); os._exit(2)
+            except RuntimeError as error: assert "fork" in str(error), error
+            dist.destroy_process_group()
+            os._exit(0)
+        ended = os.waitpid(child, 0)[1]
+        assert ended == 0, ended
+        dist.all_reduce(x); assert (x == size * size).all(), x
+        """,
+        timeout=60,
+    )
+
+
 def test_lines_of_the_engine_go_to_logging(world):
     """A program of torch's makes no `rendez.Engine`, which would begin what hands them over."""
     world.run(
