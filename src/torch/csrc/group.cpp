@@ -17,6 +17,9 @@ constexpr uint32_t kDeadlineExceeded = 4;
 constexpr uint32_t kResourceExhausted = 8;
 constexpr uint32_t kUnavailable = 14;
 
+// How long a receive waits for room to begin.
+constexpr std::chrono::seconds kPatience{10};
+
 const char *lane_edge(size_t lane) { return lane == 0 ? "c" : "r"; }
 
 std::vector<uint8_t> bytes_of(const std::string &text) { return {text.begin(), text.end()}; }
@@ -55,6 +58,18 @@ void tell(void *context, rendez_status *status, rendez_value value) {
 
 bool is_full(const rendez::Error &error) { return error.code() == kResourceExhausted; }
 
+void when_there_is_room(const std::function<void()> &begin) {
+    for (auto until = Clock::now() + kPatience;; std::this_thread::sleep_for(kBetweenTries)) {
+        try {
+            return begin();
+        } catch (const rendez::Error &error) {
+            if (!is_full(error) || Clock::now() >= until) {
+                throw;
+            }
+        }
+    }
+}
+
 void begin_recv(rendez_engine *engine, uint64_t step, const rendez::Key &key,
                 std::function<void(rendez_status *, rendez_tensor *)> told) {
     auto context = std::make_unique<std::function<void(rendez_status *, rendez_tensor *)>>(std::move(told));
@@ -83,11 +98,17 @@ std::shared_ptr<Group> Group::meet(const c10::intrusive_ptr<c10d::Store> &store,
             group->make_keys(*peer, group->node_->meet(cards[static_cast<size_t>(other)]));
         }
     }
-    for (int other = 0; other < size; ++other) {
-        if (other != rank) {
-            group->answer_when_asked(other);
-            group->settle_when_answered(other);
+    try {
+        for (int other = 0; other < size; ++other) {
+            if (other != rank) {
+                when_there_is_room([&] { group->answer_when_asked(other); });
+                when_there_is_room([&] { group->settle_when_answered(other); });
+            }
         }
+    } catch (const std::exception &) {
+        // What has begun would wait for ever.
+        rendez::api().status_free(rendez::api().step_finish(group->engine(), group->step_));
+        throw;
     }
     return group;
 }

@@ -46,6 +46,9 @@ struct Until {
 // thread, since it may be this one that empties it.
 bool is_full(const rendez::Error &error);
 
+// Does what begins a receive, again while there is no room for it: in a thread that is none of the library's.
+void when_there_is_room(const std::function<void()> &begin);
+
 // Begins a receive; `told` is called once with its outcome, on a thread of the library. It owns both arguments.
 void begin_recv(rendez_engine *engine, uint64_t step, const rendez::Key &key,
                 std::function<void(rendez_status *, rendez_tensor *)> told);

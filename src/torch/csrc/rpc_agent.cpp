@@ -93,7 +93,7 @@ void RendezAgent::startImpl() {
     meet();
     gate_->agent = this;
     for (auto &[id, peer] : peers_) {
-        listen(*peer);
+        when_there_is_room([&, peer = peer.get()] { listen(*peer); });
     }
     timer_thread_ = std::thread([this] { expire(); });
     if (!is_static()) {

@@ -5,6 +5,8 @@
 #include <random>
 #include <sstream>
 
+#include "group.hpp"
+
 namespace rendez_torch {
 namespace {
 
@@ -180,7 +182,8 @@ void RendezAgent::watch() {
 void RendezAgent::joined(const WorkerInfo &worker) {
     auto peer = std::make_unique<Peer>(worker);
     meet(*peer);
-    listen(add(std::move(peer)));
+    Peer &added = add(std::move(peer));
+    when_there_is_room([&] { listen(added); });
 }
 
 void RendezAgent::left(const WorkerInfo &worker) {

@@ -730,6 +730,23 @@ def test_a_full_mailbox_loses_no_receive(world):
     )
 
 
+def test_groups_are_made_though_a_mailbox_is_full(world):
+    """A group of four begins six receives in a row, and its making failed unless the engine kept up."""
+    world.run(
+        """
+        for _ in range(30): dist.new_group()
+        store = dist.distributed_c10d._get_default_store()
+        store.add("test/over", 1)
+        # The store is rank 0's.
+        while rank == 0 and store.add("test/over", 0) < size: time.sleep(0.01)
+        os._exit(0)
+        """,
+        size=4,
+        RENDEZ_MAILBOX="2",
+        timeout=100,
+    )
+
+
 def test_a_callback_may_wait_for_the_next(world):
     """That begins though its turn has not come, since the one before it stands still."""
     world.run(

@@ -347,6 +347,22 @@ def test_what_is_unavailable_is_refused_by_name(world, call, says):
     )
 
 
+def test_workers_begin_though_a_mailbox_is_full(world):
+    """Each asks all others for their first message in a row, and failed unless its engine kept up."""
+    world.run(
+        """
+        import torch.distributed.rpc as rpc
+        for _ in range(5):
+            rpc.init_rpc(f"w{rank}", rank=rank, world_size=size, backend=rpc.BackendType.RENDEZ)
+            rpc.shutdown()
+        """,
+        size=4,
+        group=False,
+        RENDEZ_MAILBOX="2",
+        timeout=100,
+    )
+
+
 DYNAMIC = """
 import torch.distributed.rpc as rpc
 store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]) + 1, None, rank == 0, wait_for_workers=False)
