@@ -2,6 +2,7 @@
 #include "devices.hpp"
 
 #include <algorithm>
+#include <thread>
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DeviceGuard.h>
@@ -47,7 +48,7 @@ bool is_none(rendez_status *status) {
 
 } // namespace
 
-Room value_of(rendez_engine *engine, const at::Tensor &tensor) {
+Room value_of(rendez_engine *engine, const at::Tensor &tensor, std::chrono::steady_clock::time_point until) {
     at::NoGradGuard no_grad;
     const c10::Storage &storage = tensor.storage();
     size_t size = storage.nbytes();
@@ -55,12 +56,22 @@ Room value_of(rendez_engine *engine, const at::Tensor &tensor) {
     rendez_meta meta = rendez::meta(kByte, {size});
     rendez_tensor *made = nullptr;
     auto address = reinterpret_cast<uint64_t>(storage.data());
-    auto *status = rendez::api().tensor_copy_device(engine, &meta, static_cast<uint32_t>(device.index()), address,
-                                                    current_stream(device), &made);
-    if (!is_none(status)) {
-        return Room(rendez::TensorHandle(made), size);
+    auto number = static_cast<uint32_t>(device.index());
+    void *stream = current_stream(device);
+    for (;; std::this_thread::sleep_for(kBetweenTries)) {
+        try {
+            if (is_none(rendez::api().tensor_copy_device(engine, &meta, number, address, stream, &made))) {
+                break;
+            }
+            return Room(rendez::TensorHandle(made), size);
+        } catch (const rendez::Error &error) {
+            bool is_full = error.reason() == "ARENA_FULL" || error.reason() == "DEVICE_FULL";
+            if (!is_full || std::chrono::steady_clock::now() >= until) {
+                throw;
+            }
+        }
     }
-    Room room(engine, size, true);
+    Room room = Room::until(until, engine, meta, true);
     seen(room.data(), size, at::kCPU).copy_(seen(const_cast<void *>(storage.data()), size, device));
     return room;
 }

@@ -5,6 +5,7 @@
 // (the setting `devices`); where it has none, torch copies to the host and back.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -16,8 +17,9 @@
 
 namespace rendez_torch {
 
-// Bytes of a tensor on a device as a value to be sent, in order with the stream of the device that is current.
-Room value_of(rendez_engine *engine, const at::Tensor &tensor);
+// Bytes of a tensor on a device as a value to be sent, in order with the stream of the device that is current. Waits so
+// long for room.
+Room value_of(rendez_engine *engine, const at::Tensor &tensor, std::chrono::steady_clock::time_point until);
 
 // A value's bytes as memory of torch's on `device`, in order with the streams that are current.
 at::DataPtr on_device(rendez_engine *engine, Bytes value, c10::Device device);

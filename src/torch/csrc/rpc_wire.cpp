@@ -216,7 +216,7 @@ Outgoing pack(rendez_engine *engine, const rpc::Message &message, int64_t id, co
         if (table[i].is_inline != 0) {
             put(data, table[i].size);
         } else if (!storages[i].device().is_cpu()) {
-            out.values.push_back(value_of(engine, storages[i]));
+            out.values.push_back(value_of(engine, storages[i], until));
         } else {
             auto lent = only.count(data) != 0 ? lend(storages[i].storage()) : rendez::TensorHandle();
             uint64_t size = table[i].size;
