@@ -9,7 +9,7 @@ from setuptools import setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension
 
 HERE = pathlib.Path(__file__).resolve().parent
-OLDEST, NEWEST_TRIED = (2, 9), (2, 15)
+OLDEST = (2, 9)
 
 version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 if version < OLDEST:
