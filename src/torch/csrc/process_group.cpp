@@ -17,7 +17,8 @@
 namespace rendez_torch {
 namespace {
 
-// How long a group that is shut down waits for its members to take what was sent to them.
+// How long a group that is shut down, or all at the end of the process, waits for its members to take what was sent to
+// them.
 constexpr Milliseconds kLeaving{10000};
 
 // Not every version of torch says whether an operation is asynchronous.
@@ -114,12 +115,11 @@ void leave_group(int rank, Group &group, Queue &queue, Deadline until) {
 }
 
 // Callbacks may begin operations, and those have callbacks.
-void shut_down(int rank, Group &group, Queue &queue, CallbackQueue &callbacks) {
+void shut_down(int rank, Group &group, Queue &queue, CallbackQueue &callbacks, Deadline until) {
     if (group.is_forked()) {
         return;
     }
     WithoutGil released;
-    auto until = Clock::now() + kLeaving;
     auto drain = [&](auto &what) { return what.drain(left_until(until)); };
     while (drain(queue) && drain(callbacks) && !queue.drain(Milliseconds(0))) {
     }
@@ -159,6 +159,7 @@ void ProcessGroupRendez::shutdown_all() {
         std::lock_guard<std::mutex> guard(known.lock);
         all = known.all;
     }
+    auto until = Clock::now() + kLeaving;
     for (auto &ends : all) {
         auto group = ends.group.lock();
         auto queue = ends.queue.lock();
@@ -167,7 +168,7 @@ void ProcessGroupRendez::shutdown_all() {
             continue;
         }
         try {
-            shut_down(ends.rank, *group, *queue, *callbacks);
+            shut_down(ends.rank, *group, *queue, *callbacks, until);
         } catch (const std::exception &error) {
             TORCH_WARN("rendez: a group did not shut down well: ", error.what());
         }
@@ -180,7 +181,7 @@ c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupRendez::getBackendOptions
 
 void ProcessGroupRendez::abort() { group_->abort(c10::str("rendez: rank ", rank_, " aborted the group")); }
 
-void ProcessGroupRendez::shutdown() { shut_down(rank_, *group_, *queue_, *callbacks_); }
+void ProcessGroupRendez::shutdown() { shut_down(rank_, *group_, *queue_, *callbacks_, Clock::now() + kLeaving); }
 
 c10::intrusive_ptr<c10d::Backend> ProcessGroupRendez::split(const c10::intrusive_ptr<c10d::Store> &store,
                                                             const std::vector<int> &ranks,

@@ -821,6 +821,27 @@ def test_a_group_that_is_destroyed_waits_ten_seconds_in_all(world):
     )
 
 
+def test_a_process_that_ends_waits_ten_seconds_for_all_groups(world):
+    world.run(
+        """
+        store, x = dist.distributed_c10d._get_default_store(), torch.ones(4)
+        groups = [dist.new_group() for _ in range(2)]
+        if rank == 0:
+            [dist.send(x, 1, group=group) for group in groups]
+            began = time.monotonic()
+            rendez.torch._native.shutdown_groups()
+            took = time.monotonic() - began
+            assert 9 < took < 18, took
+            store.set("test/over", "")
+            while store.add("test/heard", 0) == 0: time.sleep(0.01)
+        else:
+            store.get("test/over")
+            store.add("test/heard", 1)
+        os._exit(0)
+        """
+    )
+
+
 def test_a_group_that_is_destroyed_waits_for_nothing_that_was_not_sent(world):
     """A send that finds no room fails alone, and was counted all the same."""
     world.run(
