@@ -207,15 +207,18 @@ Bytes Group::recv(int from, Lane lane, size_t size, const Until &until, bool goe
 void Group::send_tagged(int to, int tag, rendez_tensor *value, const Until &until) {
     rendez::TensorHandle owned(value);
     Peer &peer = this->peer(to);
-    const rendez::Key *key = nullptr;
+    std::shared_ptr<const rendez::Key> key;
     check_there(to, until);
     {
         std::lock_guard<std::mutex> guard(tags_lock_);
+        if (peer.tags.size() > kTags) {
+            peer.tags.clear();
+        }
         auto &known = peer.tags[tag];
         if (known == nullptr) {
-            known = std::make_unique<rendez::Key>(rendez_torch::key(node_->task(), peer.task, c10::str("p", tag)));
+            known = std::make_shared<rendez::Key>(rendez_torch::key(node_->task(), peer.task, c10::str("p", tag)));
         }
-        key = known.get();
+        key = known;
     }
     send(to, *key, owned.release(), until);
 }

@@ -31,6 +31,9 @@ constexpr std::chrono::hours kLongest{24 * 365};
 // What a value is for: values of one lane from one rank to another come in the order they were sent.
 enum class Lane { contribution, result };
 
+// So many tags are remembered of which no message is under way; what is forgotten is made anew when it is asked for.
+constexpr size_t kTags = 1024;
+
 // The end of a wait, and what to say of it.
 struct Until {
     Deadline deadline;
@@ -97,7 +100,7 @@ private:
     struct Peer {
         Task task;
         std::unique_ptr<rendez::Key> to[2], from[2], ask, asked, answer, answered;
-        std::map<int, std::unique_ptr<rendez::Key>> tags;
+        std::map<int, std::shared_ptr<const rendez::Key>> tags;
         std::atomic<uint64_t> sent{0}, received{0};
         // How many values the peer wants to hear the receipt of; 0 for none.
         std::atomic<uint64_t> wanted{0};

@@ -23,6 +23,19 @@ Inbox::~Inbox() {
     }
 }
 
+// A program may number its messages by tags. It looks again when there are twice as many as it could not forget.
+void Inbox::forget() {
+    if (lines_.size() < most_lines_) {
+        return;
+    }
+    for (auto it = lines_.begin(); it != lines_.end();) {
+        const Line &line = it->second;
+        bool rests = line.waiters.empty() && line.kept.empty() && !line.is_under_way && line.lost == nullptr;
+        it = rests ? lines_.erase(it) : std::next(it);
+    }
+    most_lines_ = std::max(kTags, 2 * lines_.size());
+}
+
 Inbox::Line &Inbox::line(int source, int tag) {
     Line &line = lines_[{source, tag}];
     if (line.key == nullptr) {
@@ -44,6 +57,7 @@ void Inbox::receive(const std::vector<int> &sources, int tag, at::Tensor into, c
         }
     };
     std::unique_lock<std::mutex> guard(lock_);
+    forget();
     for (int source : sources) {
         Line &line = this->line(source, tag);
         if (!line.kept.empty()) {

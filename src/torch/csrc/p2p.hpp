@@ -41,6 +41,8 @@ private:
         std::exception_ptr lost;
     };
 
+    // Forgets lines that rest, once there are many.
+    void forget();
     Line &line(int source, int tag);
     void begin(int source, int tag, Line &line);
     bool begin_later(int source, int tag, Line &line);
@@ -54,6 +56,7 @@ private:
     std::shared_ptr<Group> group_;
     std::mutex lock_;
     std::map<std::pair<int, int>, Line> lines_;
+    size_t most_lines_ = kTags;
 };
 
 } // namespace rendez_torch
