@@ -338,7 +338,7 @@ impl<V, W: Copy> Table<V, W> {
     #[must_use]
     pub fn next_ordinal(&self, slot: Slot) -> u32 {
         let record = self.record(&slot);
-        record.map_or(self.limits().first_ordinal, Record::next_ordinal)
+        record.map_or_else(|| self.limits().first_ordinal, Record::next_ordinal)
     }
 
     /// Where a value lay that was handed over, as long as nothing there has ended.
