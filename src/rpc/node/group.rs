@@ -388,8 +388,10 @@ impl<P, T> Node<P, T> {
             return self.forget_guest(peer, status);
         }
         self.outputs.push_back(Output::Down(peer, status.clone()));
-        // One that may live on is found again, also in a group that workers join and leave.
-        if !self.group.is_dynamic || crate::error::is_lost_connection(status) {
+        // One that may live on is found again. One that has left greets when it begins again.
+        let timers = &mut self.timers;
+        timers.retain(|(_, timer)| *timer != Timer::Greet(peer));
+        if crate::error::is_lost_connection(status) {
             self.timers
                 .insert((self.now.after(self.limits.greeting), Timer::Greet(peer)));
         }

@@ -250,3 +250,17 @@ fn a_worker_that_seems_to_have_started_again_is_asked_until_it_answers() {
     script.live(Duration::from_millis(50));
     assert_eq!(script.count("hello", 0, 1), asked);
 }
+
+#[test]
+fn a_worker_that_has_left_is_not_greeted() {
+    let mut script = Script::new(3);
+    script.turn(1, |node, now| node.leave_now(now));
+    script.deliver();
+    script.said.clear();
+    script.live(Duration::from_millis(200));
+    assert_eq!(script.said, []);
+    // It greets when it begins again.
+    script.restart(1, 100);
+    script.deliver();
+    script.both_answer();
+}
