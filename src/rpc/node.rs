@@ -174,6 +174,8 @@ enum Timer {
     Serves(WorkerId),
     /// A worker is greeted again.
     Greet(WorkerId),
+    /// A worker whose life has ended here alone is told so.
+    Part(WorkerId),
     /// A worker that only others know has not come.
     Unmet(WorkerId),
     /// The group is asked again.
@@ -366,6 +368,7 @@ impl<P, T> Node<P, T> {
                 Timer::Serves(from) => self.serves_are_due(from),
                 Timer::Waiting(to, serial) => self.waiting_timed_out(to, serial),
                 Timer::Greet(to) => self.greet(to),
+                Timer::Part(from) => self.part(from),
                 Timer::Unmet(to) => self.unmet(to),
                 Timer::Probe => self.probe(),
                 Timer::Leave => self.leave_late(),
@@ -392,6 +395,9 @@ impl<P, T> Node<P, T> {
             return self.correct(from, message.from_life);
         }
         if !self.is_current(from, message.from_life) {
+            if !matches!(message.body, Body::Leave) {
+                self.end_there(from, message.from_life);
+            }
             return;
         }
         if !self.is_plausible(from, &message) {

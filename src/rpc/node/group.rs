@@ -228,11 +228,30 @@ impl<P, T> Node<P, T> {
         }
     }
 
+    /// A worker speaks from a life that is over here. If it is still in that life, it ends there too: none of its calls
+    /// waits for an answer that does not come. If it is not, it says in which it is.
+    pub(super) fn end_there(&mut self, peer: WorkerId, life: u32) {
+        if self.peers.contains_key(&peer) {
+            self.send_to_life(peer, life, Body::Leave);
+        }
+    }
+
+    /// Says to a worker whose life has ended here alone, and who may have nothing to say, that it has.
+    pub(super) fn part(&mut self, peer: WorkerId) {
+        let gone = self
+            .peers
+            .get(&peer)
+            .filter(|one| one.state.life().is_none());
+        if let Some(life) = gone.and_then(|one| one.past.back().copied()) {
+            self.end_there(peer, life);
+        }
+    }
+
     pub(super) fn hear_hello(&mut self, from: WorkerId, life: u32, to_life: u32, hello: Hello) {
         let known = self.peers.get(&from);
         let is_past = known.is_some_and(|peer| peer.past.contains(&life));
         if is_past && self.rules.on(Rule::PastLives) {
-            return;
+            return self.end_there(from, life);
         }
         let is_other = known
             .and_then(|peer| peer.state.life())
@@ -388,6 +407,11 @@ impl<P, T> Node<P, T> {
             return self.forget_guest(peer, status);
         }
         self.outputs.push_back(Output::Down(peer, status.clone()));
+        if !crate::error::is_lost_connection(status) && !crate::error::is_departure(status) {
+            // Not at once: with what was lost, the way to it may be closed.
+            self.timers
+                .insert((self.now.after(self.limits.greeting), Timer::Part(peer)));
+        }
         // One that may live on is found again. One that has left greets when it begins again.
         let timers = &mut self.timers;
         timers.retain(|(_, timer)| *timer != Timer::Greet(peer));

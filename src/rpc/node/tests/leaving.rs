@@ -276,3 +276,25 @@ fn leaving_over_a_faulty_network_comes_to_an_end_by_seed() {
         assert!(world.harm.is_empty(), "seed {seed}: {:?}", world.harm);
     }
 }
+
+#[test]
+fn two_leave_of_which_one_has_given_the_other_up() {
+    // Before they want to leave, and while the one asks the other.
+    for is_late in [false, true] {
+        let mut script = Script::new(2);
+        let leave = |script: &mut Script, at| {
+            script.turn(at, |node, now| node.leave(now, Nanos::NEVER));
+        };
+        if is_late {
+            leave(&mut script, 0);
+            script.pass(Duration::from_millis(1));
+        }
+        script.give_up(0, 1);
+        if !is_late {
+            leave(&mut script, 0);
+        }
+        leave(&mut script, 1);
+        script.live(Duration::from_millis(100));
+        assert_eq!(script.left.len(), 2, "late: {is_late}");
+    }
+}

@@ -252,6 +252,42 @@ fn a_worker_that_seems_to_have_started_again_is_asked_until_it_answers() {
 }
 
 #[test]
+fn a_life_that_one_side_has_ended_alone_ends_at_the_other_too() {
+    // It hears so when it says something: all that it says, and that it greets.
+    for greets in [false, true] {
+        let mut script = Script::new(2);
+        let before = script.call(1, 0, &[]);
+        script.deliver();
+        script.give_up(0, 1);
+        let after = script.call(1, 0, &[]);
+        if greets {
+            script.lose_if(|mail| mail.is("call", 1, 0));
+            script.cut(1, 0);
+            script.pass(limits().greeting);
+        }
+        script.deliver();
+        for job in [before, after] {
+            let ending = &script.ended[&job];
+            assert!(matches!(ending, Ending::Lost(_)), "{ending:?}");
+        }
+        assert!(!script.nodes[1].is_up(WorkerId(0)));
+        script.live(Duration::from_millis(50));
+        script.said.clear();
+        script.live(Duration::from_millis(50));
+        assert_eq!(script.said, [], "and then both are silent");
+    }
+    // And when it says nothing.
+    let mut script = Script::new(2);
+    script.give_up(0, 1);
+    script.deliver();
+    script.live(limits().greeting.saturating_mul(2));
+    assert!(!script.nodes[1].is_up(WorkerId(0)));
+    script.restart(1, 100);
+    script.deliver();
+    script.both_answer();
+}
+
+#[test]
 fn a_worker_that_has_left_is_not_greeted() {
     let mut script = Script::new(3);
     script.turn(1, |node, now| node.leave_now(now));

@@ -166,7 +166,16 @@ impl Script {
 
     /// Worker `at` gives the connection to `other` up.
     pub(super) fn cut(&mut self, at: usize, other: usize) {
-        let status = Status::of(catalogue::PEER_LOST, "the connection is lost");
+        self.end(at, other, catalogue::PEER_LOST);
+    }
+
+    /// Worker `at` can take nothing of `other` any more, which is there all the same.
+    pub(super) fn give_up(&mut self, at: usize, other: usize) {
+        self.end(at, other, catalogue::ARENA_FULL);
+    }
+
+    fn end(&mut self, at: usize, other: usize, reason: &'static str) {
+        let status = Status::of(reason, "it is over");
         self.turn(at, |node, now| {
             node.handle_lost(now, WorkerId(other as u16), &status)
         });
