@@ -61,6 +61,8 @@ struct Lane {
     /// Receives that wait for the others.
     posted: [usize; 2],
     is_listening: bool,
+    /// The life of its worker that the last head is of.
+    life: u32,
     /// That its worker leaves: not told before the messages that it has sent are whole, whose tensors come by other
     /// keys.
     leave: Option<Message<Payload>>,
@@ -180,6 +182,7 @@ impl Lanes {
             queued: Default::default(),
             posted: [0; 2],
             is_listening: false,
+            life: 0,
             leave: None,
             is_free: false,
         });
@@ -327,6 +330,7 @@ impl Lanes {
         context: &mut TaskContext<'_>,
     ) -> Brought {
         let worker = self.lanes[at].worker;
+        self.lanes[at].life = message.from_life;
         let awaited = match payload_of(&message) {
             Some(payload) if !payload.awaited.is_empty() => payload.awaited.clone(),
             _ if matches!(message.body, Body::Leave) && self.has_partial(at, message.from_life) => {
@@ -382,13 +386,16 @@ impl Lanes {
         Brought::Nothing
     }
 
-    /// The worker of a lane cannot be heard any more: it may have said that it leaves.
+    /// The worker of a lane cannot be heard any more: it may have said that it leaves, in the life that is lost.
     fn lost(&mut self, at: usize, status: Status) -> Brought {
         let lane = &mut self.lanes[at];
-        match lane.leave.take() {
-            Some(leave) => Brought::Message(lane.worker, leave),
-            None => Brought::Lost(lane.worker, status),
-        }
+        let leave = lane.leave.take();
+        let has_left = leave.is_some_and(|leave| leave.from_life == lane.life);
+        let status = match has_left {
+            true => crate::error::has_left(lane.worker),
+            false => status,
+        };
+        Brought::Lost(lane.worker, status)
     }
 
     /// Nothing that is announced is waited for any more, except by receives that wait already: they take room until

@@ -305,10 +305,11 @@ fn that_a_worker_leaves_is_told_when_its_messages_are_whole_or_it_is_lost() {
             let brought = [lanes.brought(token, outcome, context), lanes.last_word()];
             let said = brought.map(|one| match one {
                 Brought::Message(_, message) => match message.body {
-                    Body::Leave => "leave",
-                    _ => "answer",
+                    Body::Leave => "leave".into(),
+                    _ => "answer".into(),
                 },
-                Brought::Nothing => "",
+                Brought::Nothing => String::new(),
+                Brought::Lost(_, status) => status.message().to_owned(),
                 other => panic!("{other:?}"),
             });
             said.concat()
@@ -328,7 +329,14 @@ fn that_a_worker_leaves_is_told_when_its_messages_are_whole_or_it_is_lost() {
         assert_eq!(brings(0, alive(head(&large))), "");
         assert_eq!(brings(0, alive(head(&leave(3)))), "leave");
         assert_eq!(brings(0, alive(head(&leave(1)))), "");
-        let lost = Err(Status::of(catalogue::PEER_LOST, "it is over"));
-        assert_eq!(brings(0, lost), "leave");
+        let lost = || Err(Status::of(catalogue::PEER_LOST, "it is over"));
+        assert_eq!(brings(0, lost()), "worker 1 has left the group");
+        // But the loss of the life that has come after it is no other's.
+        assert_eq!(brings(0, alive(head(&large))), "");
+        assert_eq!(brings(0, alive(head(&leave(1)))), "");
+        let mut next = answer(Vec::new());
+        next.from_life = 4;
+        assert_eq!(brings(0, alive(head(&next))), "answer");
+        assert_eq!(brings(0, lost()), "it is over");
     });
 }
