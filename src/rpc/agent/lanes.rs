@@ -156,11 +156,11 @@ impl Lanes {
         context: &mut TaskContext<'_>,
     ) -> Result<(), Status> {
         if let Some(at) = self.lane_of(worker) {
-            if self.lanes[at].task != task {
-                self.close_keys(at, context);
-                self.lanes[at].task = task;
+            if self.lanes[at].task == task {
+                return self.listen(worker, context);
             }
-            return self.listen(worker, context);
+            // Its number is another task's now.
+            self.forget(worker);
         }
         if let Some(at) = self.free(&task) {
             if self.lanes[at].task != task {
