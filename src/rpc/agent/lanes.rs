@@ -235,6 +235,22 @@ impl Lanes {
         }
     }
 
+    /// Looks the keys of a lane up that it has not.
+    fn prepare(&mut self, at: usize, context: &mut TaskContext<'_>) -> Result<(), Status> {
+        let (ours, group) = (&self.task, &self.group);
+        let Lane {
+            task, out, back, ..
+        } = &mut self.lanes[at];
+        for (keys, from, to) in [(out, ours, &*task), (back, &*task, ours)] {
+            for (kind, key) in keys.iter_mut().enumerate() {
+                if key.is_none() {
+                    *key = Some(context.prepare(&key_of(group, from, to, kind)?)?);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Listens for heads of a worker, unless it does.
     pub(crate) fn listen(
         &mut self,
@@ -244,16 +260,7 @@ impl Lanes {
         let Some(at) = self.lane_of(worker) else {
             return Ok(());
         };
-        for kind in 0..KINDS.len() {
-            let lane = &self.lanes[at];
-            if lane.out[kind].is_none() {
-                let out = key_of(&self.group, &self.task, &lane.task, kind)?;
-                let back = key_of(&self.group, &lane.task, &self.task, kind)?;
-                let (out, back) = (context.prepare(&out)?, context.prepare(&back)?);
-                let lane = &mut self.lanes[at];
-                (lane.out[kind], lane.back[kind]) = (Some(out), Some(back));
-            }
-        }
+        self.prepare(at, context)?;
         let lane = &mut self.lanes[at];
         if let (Some(heads), false) = (lane.back[0], lane.is_listening) {
             lane.is_listening = true;

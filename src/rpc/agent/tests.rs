@@ -18,6 +18,7 @@ mod faulty;
 mod guests;
 mod hostile;
 mod keys;
+mod lanes;
 mod observers;
 mod panics;
 mod references;

@@ -50,6 +50,9 @@ impl Lanes {
         let Some(at) = self.lane_of(to) else {
             return Ok(());
         };
+        if self.lanes[at].out[0].is_none() {
+            self.prepare(at, context)?;
+        }
         self.scratch.clear();
         encode_into(message, &mut self.scratch);
         let lives = lives_of(message);
