@@ -4,7 +4,7 @@
 //! and cannot when its turn comes, for its memory is a device's and the connection was lost meanwhile or has no credit,
 //! goes as something dead: its message alone is lost, and no tensor that follows is taken for it.
 
-use rendez::ground::{Code, DType, FrameIter, Shape, Status, TensorMeta, catalogue};
+use rendez::ground::{DType, FrameIter, Shape, Status, TensorMeta, catalogue};
 use rendez::memory::Tensor;
 use rendez::shard::TaskContext;
 
@@ -13,6 +13,17 @@ use crate::codec::encode_into;
 use crate::id::WorkerId;
 use crate::message::Message;
 use crate::payload::{LARGE, Payload};
+
+/// What a bound of the engine says that is reached and will not stay so: what was refused is sent again.
+const NO_ROOM: [&str; 7] = [
+    catalogue::PARKED_BYTES,
+    catalogue::PARKED_BYTES_OF_STEP,
+    catalogue::PARKED_VALUES,
+    catalogue::OFFERS_EXHAUSTED,
+    catalogue::SEND_BEHIND,
+    catalogue::MAILBOX_FULL,
+    catalogue::KEYS,
+];
 
 impl Lanes {
     /// Whether all that a message announces can go, as things are.
@@ -152,7 +163,7 @@ const fn kind_of(tensor: &Tensor) -> usize {
 }
 
 fn has_no_room(status: &Status) -> bool {
-    status.code() == Code::ResourceExhausted
+    NO_ROOM.contains(&status.reason())
 }
 
 /// True if it is the tensor that cannot go, and not the lane.

@@ -1,6 +1,6 @@
 //! Lanes: what goes by which key, and what waits.
 
-use rendez::ground::Status;
+use rendez::ground::{Status, StepId};
 use rendez::shard::TaskContext;
 
 use super::devices::in_shard;
@@ -40,6 +40,25 @@ fn hears(engines: &[Engine], count: usize) {
         let head = step.recv(&key).deadline(Duration::from_secs(5)).wait();
         assert!(head.is_ok(), "head {at}: {:?}", head.err());
     }
+}
+
+/// Others have taken all the steps that a shard has.
+#[test]
+fn what_is_refused_for_another_reason_than_room_does_not_wait() {
+    let engines = engines(2, "refused");
+    let [task, other] = [0, 1].map(|at| engines[at].task().clone());
+    let sent = in_shard(&engines[0], move |context| {
+        let key = key_of("other", &other, &task, 0).expect("a key");
+        let key = context.prepare(&key).expect("room");
+        (1..=4096).for_each(|step| context.recv(StepId(step), key, 0));
+        let mut lanes = Lanes::new(task, "rpc", StepId(1 << 40));
+        lanes.open(WorkerId(1), other, context).expect("keys");
+        let sent = lanes.send(WorkerId(1), &mut leave(), context);
+        (sent, lanes.has_waiting())
+    });
+    let (sent, is_waiting) = sent;
+    let why = sent.map_err(|status| status.reason().to_owned());
+    assert_eq!((why, is_waiting), (Err(catalogue::STEPS.to_owned()), false));
 }
 
 /// It may be the word that its life has ended here.
