@@ -18,6 +18,7 @@ use crate::codec::{decode, may_have_tensors};
 use crate::id::WorkerId;
 use crate::message::{Body, Call, Message, Outcome};
 use crate::payload::{OUT_OF_REACH, Payload};
+use sending::Outbox;
 
 /// Kinds of keys: of heads, small tensors and large ones.
 const KINDS: [&str; 3] = ["heads", "small", "large"];
@@ -53,7 +54,7 @@ struct Lane {
     /// The worker's to us.
     back: [Option<PreparedKey>; 3],
     /// What could not be sent for want of room.
-    outbox: VecDeque<(usize, FrameIter, Tensor)>,
+    outbox: Outbox,
     /// Tensors that are announced and have not come.
     awaited: usize,
     /// Of them, small and large, those that no receive waits for yet: their tokens and lives.
@@ -177,7 +178,7 @@ impl Lanes {
             task,
             out: [None; 3],
             back: [None; 3],
-            outbox: VecDeque::new(),
+            outbox: Outbox::default(),
             awaited: 0,
             queued: Default::default(),
             posted: [0; 2],

@@ -4,15 +4,21 @@
 //! and cannot when its turn comes, for its memory is a device's and the connection was lost meanwhile or has no credit,
 //! goes as something dead: its message alone is lost, and no tensor that follows is taken for it.
 
-use rendez::ground::{DType, FrameIter, Shape, Status, TensorMeta, catalogue};
-use rendez::memory::Tensor;
-use rendez::shard::TaskContext;
+use std::collections::VecDeque;
 
-use super::{Lanes, lives_of, payload_mut, payload_of};
+use rendez::ground::{DType, FrameIter, Shape, Status, StepId, TensorMeta, catalogue};
+use rendez::memory::Tensor;
+use rendez::shard::{PreparedKey, TaskContext};
+
+use super::{Lane, Lanes, lives_of, payload_mut, payload_of};
 use crate::codec::encode_into;
 use crate::id::WorkerId;
 use crate::message::Message;
 use crate::payload::{LARGE, Payload};
+
+/// Tensors that heads on their way may have announced and that wait here: with those of one message more they are fewer
+/// than a receiver waits for.
+const AHEAD_MAX: usize = 1 << 16;
 
 /// What a bound of the engine says that is reached and will not stay so: what was refused is sent again.
 const NO_ROOM: [&str; 7] = [
@@ -24,6 +30,40 @@ const NO_ROOM: [&str; 7] = [
     catalogue::MAILBOX_FULL,
     catalogue::KEYS,
 ];
+
+/// What waits for room at a lane: each kind in order, and no tensor before its head.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// With how many small and large tensors each announces.
+    heads: VecDeque<(Tensor, [usize; 2])>,
+    /// Small and large.
+    tensors: [VecDeque<(FrameIter, Tensor)>; 2],
+    /// Of them, those whose heads wait.
+    held: [usize; 2],
+}
+
+impl Outbox {
+    fn is_empty(&self) -> bool {
+        self.heads.is_empty() && self.tensors.iter().all(VecDeque::is_empty)
+    }
+
+    /// True if the next head may go, as far as the tensors are concerned that those before it have announced.
+    fn may_go_ahead(&self) -> bool {
+        let waiting: usize = self.tensors.iter().map(VecDeque::len).sum();
+        waiting - self.held.iter().sum::<usize>() <= AHEAD_MAX
+    }
+
+    fn hold(&mut self, head: Tensor, announced: [usize; 2]) {
+        for (held, more) in self.held.iter_mut().zip(announced) {
+            *held += more;
+        }
+        self.heads.push_back((head, announced));
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
 
 impl Lanes {
     /// Whether all that a message announces can go, as things are.
@@ -70,28 +110,31 @@ impl Lanes {
         let mut payload = payload_mut(message);
         let with_tensors = payload.as_mut().filter(|one| !one.tensors.is_empty());
         let tensors = with_tensors.map(|payload| std::mem::take(&mut payload.tensors));
+        let mut announced = [0; 2];
+        for tensor in tensors.iter().flatten() {
+            announced[kind_of(tensor) - 1] += 1;
+        }
         let head = head_tensor(&self.scratch, context)?;
-        let lane = &mut self.lanes[at];
-        match lane.out[0] {
+        let Lane { out, outbox, .. } = &mut self.lanes[at];
+        match out[0] {
             // Most heads wait for nothing.
-            Some(key) if lane.outbox.is_empty() => match context.send(self.step, key, head) {
-                Err(status) if has_no_room(&status) => {
-                    let head = head_tensor(&self.scratch, context)?;
-                    lane.outbox.push_back((0, FrameIter::default(), head));
+            Some(key) if outbox.heads.is_empty() && outbox.may_go_ahead() => {
+                match context.send(self.step, key, head) {
+                    Err(status) if has_no_room(&status) => {
+                        outbox.hold(head_tensor(&self.scratch, context)?, announced);
+                    }
+                    sent => sent?,
                 }
-                sent => sent?,
-            },
-            _ => lane.outbox.push_back((0, FrameIter::default(), head)),
+            }
+            _ => outbox.hold(head, announced),
         }
         if let Some(header) = payload.and_then(|payload| payload.header.as_mut()) {
             header.leaves();
         }
-        if let Some(tensors) = tensors {
-            let tensors = tensors.into_iter();
-            lane.outbox
-                .extend(tensors.map(|tensor| (kind_of(&tensor), lives, tensor)));
+        for tensor in tensors.into_iter().flatten() {
+            outbox.tensors[kind_of(&tensor) - 1].push_back((lives, tensor));
         }
-        match lane.outbox.is_empty() {
+        match outbox.is_empty() {
             true => Ok(()),
             false => self.flush_lane(at, context),
         }
@@ -124,36 +167,64 @@ impl Lanes {
     }
 
     fn flush_lane(&mut self, at: usize, context: &mut TaskContext<'_>) -> Result<(), Status> {
-        let step = self.step;
-        let lane = &mut self.lanes[at];
-        while let Some((kind, lives, tensor)) = lane.outbox.front() {
-            let Some(key) = lane.out[*kind] else {
-                lane.outbox.clear();
+        let flushed = self.lanes[at].flush(self.step, context);
+        if flushed.is_err() {
+            // The step has ended, or the keys are gone.
+            self.lanes[at].outbox.clear();
+        }
+        self.has_waiting |= !self.lanes[at].outbox.is_empty();
+        flushed
+    }
+}
+
+impl Lane {
+    /// Sends what there is room for: what one key has none for holds up none of the others.
+    fn flush(&mut self, step: StepId, context: &mut TaskContext<'_>) -> Result<(), Status> {
+        let outbox = &mut self.outbox;
+        while outbox.may_go_ahead()
+            && let Some((head, announced)) = outbox.heads.front()
+        {
+            if !goes(step, self.out[0], head, context)? {
                 break;
-            };
-            let key = key.at(*lives);
-            let sent = match context.send(step, key, tensor.clone()) {
-                Err(status) if is_out_of_reach(tensor, &status) => {
-                    context.send_dead(step, key, Tensor::scalar(0_u8))
-                }
-                sent => sent,
-            };
-            match sent {
-                Ok(()) => {
-                    lane.outbox.pop_front();
-                }
-                Err(status) if has_no_room(&status) => {
-                    self.has_waiting = true;
+            }
+            for (held, less) in outbox.held.iter_mut().zip(announced) {
+                *held -= less;
+            }
+            outbox.heads.pop_front();
+        }
+        for (size, tensors) in outbox.tensors.iter_mut().enumerate() {
+            while tensors.len() > outbox.held[size]
+                && let Some((lives, tensor)) = tensors.front()
+            {
+                let key = self.out[size + 1].map(|key| key.at(*lives));
+                if !goes(step, key, tensor, context)? {
                     break;
                 }
-                // The step has ended, or the keys are gone.
-                Err(status) => {
-                    lane.outbox.clear();
-                    return Err(status);
-                }
+                tensors.pop_front();
             }
         }
         Ok(())
+    }
+}
+
+/// Sends what has waited for room. False if there is none.
+fn goes(
+    step: StepId,
+    key: Option<PreparedKey>,
+    tensor: &Tensor,
+    context: &mut TaskContext<'_>,
+) -> Result<bool, Status> {
+    let none = || Status::of(catalogue::PEER_LOST, "its lane is closed");
+    let key = key.ok_or_else(none)?;
+    let sent = match context.send(step, key, tensor.clone()) {
+        Err(status) if is_out_of_reach(tensor, &status) => {
+            context.send_dead(step, key, Tensor::scalar(0_u8))
+        }
+        sent => sent,
+    };
+    match sent {
+        Err(status) if has_no_room(&status) => Ok(false),
+        sent => sent.map(|()| true),
     }
 }
 

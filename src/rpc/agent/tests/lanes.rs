@@ -1,9 +1,9 @@
 //! Lanes: what goes by which key, and what waits.
 
-use rendez::ground::{Status, StepId};
+use rendez::ground::{FrameIter, Status, StepId};
 use rendez::shard::TaskContext;
 
-use super::devices::in_shard;
+use super::devices::{answer, in_shard};
 use super::*;
 use crate::WorkerId;
 use crate::agent::lanes::{Brought, Lanes, key_of};
@@ -39,6 +39,75 @@ fn hears(engines: &[Engine], count: usize) {
     for at in 0..count {
         let head = step.recv(&key).deadline(Duration::from_secs(5)).wait();
         assert!(head.is_ok(), "head {at}: {:?}", head.err());
+    }
+}
+
+fn tensor(bytes: u64) -> Tensor {
+    Tensor::from_vec(vec![7_u8; bytes as usize], Shape::from([bytes])).expect("a tensor")
+}
+
+/// Two engines that hold little of what is not asked for.
+fn narrow(test: &str, is_tcp: bool) -> Vec<Engine> {
+    let start = |at: usize| {
+        let task = format!("/job:{test}_{is_tcp}_{}/task:{at}", std::process::id());
+        engine_with(&task, |config| {
+            (config.parked_bytes, config.parked_bytes_per_step) = (8 << 20, 4 << 20);
+            if is_tcp {
+                config.listen = Some("127.0.0.1:0".parse().expect("an address"));
+                (config.insecure, config.require) = (true, rendez::engine::Require::Tcp);
+            }
+        })
+    };
+    (0..2).map(start).collect()
+}
+
+#[test]
+fn a_large_tensor_that_waits_for_room_holds_up_neither_heads_nor_small_ones() {
+    let engines = narrow("overtaken_tensors", false);
+    let is_waiting = with_lanes(&engines, |lanes, context| {
+        let mut messages = vec![
+            answer(vec![tensor(3 << 20)]),
+            answer(vec![tensor(3 << 20), tensor(9)]),
+            answer(vec![tensor(10)]),
+            leave(),
+        ];
+        for message in &mut messages {
+            lanes
+                .send(WorkerId(1), message, context)
+                .expect("the lane is well");
+        }
+        lanes.has_waiting()
+    });
+    assert!(is_waiting, "all found room");
+    hears(&engines, 4);
+    let step = engines[1].step(step_of("rpc"));
+    for bytes in [9, 10] {
+        let key = key_of("rpc", engines[0].task(), engines[1].task(), 1).expect("a key");
+        let key = key.at(FrameIter { frame: 1, iter: 2 });
+        let came = step.recv(&key).deadline(Duration::from_secs(5)).wait();
+        assert_eq!(came.expect("a small tensor").tensor.size(), bytes);
+    }
+}
+
+#[test]
+fn what_is_longer_than_what_may_wait_goes_when_it_is_asked_for() {
+    for is_tcp in [false, true] {
+        let engines = narrow("longer", is_tcp);
+        let functions = Functions::new().add("size", |tensor: Tensor| tensor.size() as u64);
+        let folder = tempfile::tempdir().expect("a folder");
+        let join = |(at, engine): (usize, &Engine)| {
+            let options = Options::through_file(&folder.path().join("group"), None);
+            let options = options.functions(functions.clone());
+            Agent::init(engine, &format!("w{at}"), options).expect("an agent")
+        };
+        let agents: Vec<Agent> = engines.iter().enumerate().map(join).collect();
+        for bytes in [3 << 20, 5 << 20, 20 << 20] {
+            let size: u64 = agents[0]
+                .rpc_sync("w1", "size", (tensor(bytes),))
+                .expect("a size");
+            assert_eq!(size, bytes);
+        }
+        assert!(shut_down(agents).iter().all(Result::is_ok));
     }
 }
 
