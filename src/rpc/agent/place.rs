@@ -185,7 +185,8 @@ impl Keys {
         patience: Duration,
     ) -> Result<WorkerId, Error> {
         let token = super::random()?;
-        self.with(patience, |client| {
+        *lock(&self.me) = (token, 0);
+        let joined = self.with(patience, |client| {
             let line = log::comes(token, self.size, name, task, address);
             client.append(&self.key("log"), line.as_bytes())?;
             let (bytes, log) = self.read(client)?;
@@ -213,7 +214,9 @@ impl Keys {
                 client.compare_set(&self.key("log"), &bytes, short.as_bytes())?;
             }
             Ok(id)
-        })
+        });
+        // It may stand in the log: others would wait for it. The first failure is told.
+        joined.inspect_err(|_| drop(self.leave()))
     }
 
     /// Tells those that watch that the log has grown. The number comes from the store, which counts on from the highest
@@ -345,6 +348,21 @@ mod tests {
         let breaker = lock(&keys.client).as_ref().and_then(Client::breaker);
         drop(breaker.expect("it is connected"));
         keys.leave().expect("it leaves");
+        assert!(keys.members().expect("the group").is_empty());
+    }
+
+    #[test]
+    fn one_that_fails_after_it_has_said_that_it_comes_is_not_in_the_group() {
+        let server = Server::start("127.0.0.1:0").expect("a store");
+        let address = server.address().to_string();
+        let mut client = Client::connect(&address, REDIAL).expect("it is there");
+        let bell = client.set("rendez-rpc/rpc/bell", b"no number");
+        bell.expect("it is set");
+        let keys = Keys::new(&address, "rpc", None);
+        let task = TaskName::parse("/job:keys/task:0").expect("a name");
+        let own = "127.0.0.1:4000".parse().expect("an address");
+        let error = keys.join("w0", &task, &own, REDIAL).unwrap_err();
+        assert_eq!(error.reason(), catalogue::RPC_STORE, "{error}");
         assert!(keys.members().expect("the group").is_empty());
     }
 }
