@@ -151,13 +151,14 @@ impl Agent {
     /// Starts the worker `name` on `engine`, and waits until all workers of its group are there.
     ///
     /// # Errors
-    /// `RPC_NAME` for a name that is none, or that two workers share; `RPC_GROUP` if this task is no worker of the
-    /// group, if it runs one already, or if workers disagree about it; `RPC_INIT` names those that did not come in
-    /// time.
+    /// `RPC_NAME` for a name that is none, or that two workers share; `RPC_GROUP` if the group's name cannot be part of
+    /// a key, if this task is no worker of the group, if it runs one already, or if workers disagree about it;
+    /// `RPC_INIT` names those that did not come in time; `WAIT_IN_SHARD` inside a shard.
     pub fn init(engine: &Engine, name: &str, options: Options) -> Result<Self, Error> {
-        context::may_call()?;
+        context::may_wait()?;
         panics::watch();
         check_name(name).map_err(|error| Error::of(catalogue::RPC_NAME, error.to_string()))?;
+        options.check_group(engine)?;
         let seat = (Seat::take(engine, &options.group, options.step())?, life()?);
         let (workers, place) = options.workers(engine, name)?;
         let me = workers.values().find(|info| info.name == name).cloned();

@@ -166,14 +166,15 @@ impl Agent {
     /// time.
     ///
     /// # Errors
-    /// `RPC_WORKER` if that task has no such worker, or workers of several groups and `group` is `None`; as
-    /// [`Engine::call`].
+    /// `RPC_WORKER` if that task has no such worker, or workers of several groups and `group` is `None`; `RPC_GROUP` if
+    /// the group's name cannot be part of a key; `WAIT_IN_SHARD` inside a shard; as [`Engine::call`].
     pub fn visit(
         engine: &Engine,
         task: &TaskName,
         group: Option<&str>,
         patience: Duration,
     ) -> Result<Self, Error> {
+        super::context::may_wait()?;
         engine.reach(task, patience).map_err(Error::local)?;
         let group = match group {
             Some(group) => group.to_owned(),
@@ -183,6 +184,7 @@ impl Agent {
         let mut options = Options::of_workers([]);
         options.group = group;
         options.init_timeout = patience;
+        options.check_group(engine)?;
         let seat = (
             Seat::take(engine, &options.group, options.step())?,
             super::life()?,

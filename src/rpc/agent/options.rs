@@ -226,6 +226,20 @@ impl Options {
         self
     }
 
+    /// Whether the keys of the group can have its name in them.
+    pub(super) fn check_group(&self, engine: &Engine) -> Result<(), Error> {
+        let task = engine.task();
+        super::lanes::key_of(&self.group, task, task, 0)
+            .map(drop)
+            .map_err(|status| {
+                let (name, why) = (&self.group, status.message());
+                let message = format!(
+                    "no group can be called '{name:.64}': take a shorter name without ';' ({why:.256})"
+                );
+                Error::of(catalogue::RPC_GROUP, message)
+            })
+    }
+
     /// The workers of the group, after this one has joined it, and where they meet.
     pub(super) fn workers(
         &self,

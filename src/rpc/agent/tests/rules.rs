@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
 use super::*;
+use crate::agent::context::in_shard;
 use crate::{Leg, Observer};
 
 #[test]
@@ -245,4 +246,31 @@ fn a_panic_of_an_observer_ends_its_call_and_nothing_else() {
         assert_eq!(agents[0].rpc_sync::<bool>("w1", function, ()), Ok(true));
     }
     assert!(shut_down(agents).iter().all(Result::is_ok));
+}
+
+#[test]
+fn an_agent_does_not_begin_where_it_may_not_wait_nor_in_a_group_of_a_name_that_is_none() {
+    let engines = engines(2, "begins");
+    let begin = |group: &str| {
+        let mut options = Options::of_workers(workers(&engines));
+        (options.group, options.init_timeout) = (group.into(), Duration::from_millis(500));
+        Agent::init(&engines[0], "w0", options)
+    };
+    let visit = |group: &str| {
+        let patience = Duration::from_millis(500);
+        Agent::visit(&engines[0], engines[1].task(), Some(group), patience)
+    };
+    let address = engines[1].address().expect("it listens");
+    engines[0].add_peer(engines[1].task().clone(), address.clone());
+    let within = |does: &dyn Fn() -> Result<Agent, Error>| in_shard(does).unwrap_err();
+    for error in [within(&|| begin("rpc")), within(&|| visit("rpc"))] {
+        assert_eq!(error.reason(), catalogue::WAIT_IN_SHARD, "{error}");
+    }
+    let long = "x".repeat(2000);
+    for group in ["train;1", &long] {
+        for error in [begin(group).unwrap_err(), visit(group).unwrap_err()] {
+            assert_eq!(error.reason(), catalogue::RPC_GROUP, "{error}");
+            assert!(error.message().contains(&group[..7]), "{error}");
+        }
+    }
 }
