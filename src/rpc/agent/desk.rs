@@ -21,7 +21,7 @@ use super::context::Gate;
 use super::faulty::AgentFaults;
 use super::lanes::{Brought, Lanes, leaves};
 use super::notices::Notice;
-use super::shared::{CallAnswer, Command, Left, Shared, Token, WorkerInfo, end_span};
+use super::shared::{CallAnswer, Command, Left, Shared, Ticket, Token, WorkerInfo, end_span};
 use super::timer::Timer;
 use crate::error::{Error, is_lost_connection};
 use crate::id::{CallId, RRefId, WorkerId};
@@ -60,6 +60,8 @@ pub(crate) struct Desk {
     lanes: Lanes,
     timer: Option<Arc<Timer>>,
     running: HashMap<(WorkerId, CallId), Running>,
+    /// Calls that the program has given up since it last asked for anything else.
+    given_up: Vec<(WorkerId, Arc<Ticket>)>,
     /// When workers that cannot be heard are listened to again.
     listen_at: Nanos,
     flush_at: Nanos,
@@ -85,6 +87,7 @@ impl Desk {
             lanes,
             timer: None,
             running: HashMap::new(),
+            given_up: Vec::new(),
             listen_at: Nanos::NEVER,
             flush_at: Nanos::NEVER,
             now: Nanos::ZERO,
@@ -165,7 +168,7 @@ impl Desk {
         let now = self.now;
         match command {
             command @ Command::Call { .. } => self.call(command, now),
-            Command::Cancel(to, ticket) => self.node.cancel(now, to, &ticket),
+            Command::Cancel(to, ticket) => self.given_up.push((to, ticket)),
             Command::Done(done) => self.done(*done, now),
             Command::CreateOwned { rref, is_made } => self.node.create_owned(rref, is_made),
             Command::DropUser(fork) => self.node.drop_user(now, fork),
@@ -502,9 +505,15 @@ impl Task for Desk {
         while !self.shared.queue.is_empty()
             && let Some(command) = self.shared.queue.pop()
         {
+            if matches!(command, Command::Cancel(..)) {
+                self.obey(command, context);
+                continue;
+            }
+            self.give_up();
             self.obey(command, context);
             self.pump(context);
         }
+        self.give_up();
         self.look_at_time(context);
         self.pump(context);
         self.send_due(context);

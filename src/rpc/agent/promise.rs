@@ -18,8 +18,9 @@ impl Promise {
         Self(ticket)
     }
 
-    pub(crate) fn is_of(&self, ticket: &Arc<Ticket>) -> bool {
-        Arc::ptr_eq(&self.0, ticket)
+    /// By which it is known among others.
+    pub(crate) fn place(&self) -> *const Ticket {
+        Arc::as_ptr(&self.0)
     }
 }
 

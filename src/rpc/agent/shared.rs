@@ -72,13 +72,6 @@ pub(crate) struct Token {
     pub(crate) span: Option<Arc<CallSpan>>,
 }
 
-/// A call is given up by its ticket.
-impl PartialEq<Arc<Ticket>> for Token {
-    fn eq(&self, ticket: &Arc<Ticket>) -> bool {
-        self.ticket.is_of(ticket)
-    }
-}
-
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token")

@@ -264,32 +264,35 @@ impl<P, T> Node<P, T> {
         }
     }
 
-    /// The program gives up the call whose token equals `token`. Nothing happens if it has ended.
-    pub fn cancel<Q>(&mut self, now: Nanos, to: WorkerId, token: &Q)
-    where
-        T: PartialEq<Q>,
-    {
+    /// The program gives up the calls to `to` whose tokens are so. Nothing happens to those that have ended. Many at
+    /// once are looked for once, and none of those that wait is made because another has ended before it.
+    pub fn cancel(&mut self, now: Nanos, to: WorkerId, is_it: impl Fn(&T) -> bool) {
         self.now = now;
         let Some(peer) = self.peers.get_mut(&to) else {
             return;
         };
-        if let Some(at) = peer
-            .waiting
-            .iter()
-            .position(|waiting| waiting.token == *token)
-        {
-            if let Some(waiting) = peer.waiting.remove(at) {
+        if let Some(first) = peer.waiting.iter().position(|one| is_it(&one.token)) {
+            let (mut over, mut kept) = (Vec::new(), Vec::new());
+            for waiting in peer.waiting.drain(first..) {
+                match is_it(&waiting.token) {
+                    true => over.push(waiting),
+                    false => kept.push(waiting),
+                }
+            }
+            peer.waiting.extend(kept);
+            for waiting in over {
                 self.end_waiting(to, waiting, Ending::Cancelled);
             }
-            return;
         }
-        let is_it = |out: &Out<P, T>| match out {
-            Out::Call { token: has, .. } => *has == *token,
-            Out::Confirming { token: has, .. } => has.as_ref().is_some_and(|has| *has == *token),
+        let is_call = |out: &Out<P, T>| match out {
+            Out::Call { token, .. } => is_it(token),
+            Out::Confirming { token, .. } => token.as_ref().is_some_and(&is_it),
             _ => false,
         };
-        let id = (peer.out.iter().find(|(_, out)| is_it(out))).map(|(id, _)| id);
-        if let Some(id) = id {
+        let out = self.peers.get(&to).into_iter();
+        let out = out.flat_map(|peer| peer.out.iter());
+        let over = out.filter_map(|(id, out)| is_call(out).then_some(id));
+        for id in over.collect::<Vec<_>>() {
             self.give_up(to, id, Ending::Cancelled);
         }
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::world::{Dice, Faults, Share, World, limits};
 use super::*;
+use script::Script;
 
 mod leaving;
 mod lives;
@@ -131,6 +132,28 @@ fn calls_beyond_the_window_wait_and_go_in_order() {
     }
     let refused = world.call(0, 1, plain(), None, &[]);
     assert_eq!(world.ended[&refused].1, Ending::Busy);
+}
+
+#[test]
+fn calls_that_are_given_up_together_are_not_made_one_after_the_other() {
+    let mut script = Script::new(2);
+    let window = limits().window;
+    let mut call = || script.call(0, 1, &[]);
+    let jobs: Vec<u64> = (0..3 * window).map(|_| call()).collect();
+    let (kept, given_up) = (jobs[2 * window], &jobs[..]);
+    script.turn(0, |node, now| {
+        node.cancel(now, WorkerId(1), |job| {
+            *job != kept && given_up.contains(job)
+        });
+    });
+    assert_eq!(script.ended.len(), 3 * window - 1);
+    assert!(script.ended.values().all(|how| *how == Ending::Cancelled));
+    // Those of the window had gone, and of the others goes the one that is kept.
+    assert_eq!(script.count("call", 0, 1), window + 1);
+    script.deliver();
+    script.finish_all();
+    script.deliver();
+    assert!(script.is_answered(kept));
 }
 
 #[test]

@@ -62,6 +62,23 @@ impl Desk {
         self.node.call(now, to, call);
     }
 
+    /// Gives up what the program has: all of it that goes to one worker at once.
+    pub(super) fn give_up(&mut self) {
+        if self.given_up.is_empty() {
+            return;
+        }
+        let mut given_up = std::mem::take(&mut self.given_up);
+        given_up.sort_unstable_by_key(|(to, ticket)| (*to, Arc::as_ptr(ticket)));
+        for one in given_up.chunk_by(|(one, _), (other, _)| one == other) {
+            let is_it = |token: &Token| {
+                let place = token.ticket.place();
+                let found = one.binary_search_by_key(&place, |(_, ticket)| Arc::as_ptr(ticket));
+                found.is_ok()
+            };
+            self.node.cancel(self.now, one[0].0, is_it);
+        }
+    }
+
     /// Spans go before the answer: on the same key, so that they are there before it.
     pub(super) fn send_home(&mut self, spans: Option<(Home, Vec<Span>)>, now: Nanos) {
         let Some((home, spans)) = spans else {

@@ -193,7 +193,9 @@ fn a_share_dropped_before_its_fork_is_confirmed_is_deleted_after_that() {
     script.call(1, 2, &[share]);
     script.deliver_if(|mail| mail.is("call", 1, 2));
     // The caller gives up: the call is refused, and what came with it is abandoned, pending as it is.
-    script.turn(1, |node, now| node.cancel(now, WorkerId(2), &2));
+    script.turn(1, |node, now| {
+        node.cancel(now, WorkerId(2), |job| *job == 2)
+    });
     script.deliver_if(|mail| mail.is("cancel", 1, 2));
     assert_eq!(script.count("delete", 2, 0), 0, "its fork is not confirmed");
     script.deliver();
@@ -277,7 +279,9 @@ fn a_call_whose_answer_brings_an_unconfirmed_share_ends_at_its_deadline() {
     script.deliver_if(|mail| mail.is("call", 0, 1));
     script.finish(cancelled, &[share]);
     script.deliver_if(|mail| mail.is("reply", 1, 0));
-    script.turn(0, |node, now| node.cancel(now, WorkerId(1), &cancelled));
+    script.turn(0, |node, now| {
+        node.cancel(now, WorkerId(1), |job| *job == cancelled)
+    });
     assert_eq!(script.ended[&cancelled], Ending::Cancelled);
     // The owner speaks again: nothing is left.
     script.live(Duration::from_millis(300));

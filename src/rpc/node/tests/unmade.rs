@@ -36,7 +36,9 @@ fn who_waits_for_a_value_whose_creation_was_given_up_hears_so() {
     assert_eq!(script.lose_if(|mail| mail.is("create", 0, 1)), 1);
     script.deliver();
     assert!(!script.ended.contains_key(&fetch));
-    script.turn(0, |node, now| node.cancel(now, WorkerId(1), &creation));
+    script.turn(0, |node, now| {
+        node.cancel(now, WorkerId(1), |job| *job == creation)
+    });
     script.deliver();
     assert!(is_refused(&script, fetch), "{:?}", script.ended.get(&fetch));
 }
