@@ -86,7 +86,7 @@ enum Share {
     /// The owner has not said that it knows it. The carrier waits for that.
     Pending(Option<Carrier>),
     /// We asked for the value to be made, gave up waiting, and do not know whether the owner was asked.
-    Doubtful(CallId),
+    Doubtful,
     /// The owner knows it.
     Confirmed,
     /// The owner is told that it ends.
@@ -180,9 +180,9 @@ impl References {
         self.set_share(fork, Share::Confirmed);
     }
 
-    /// We gave up waiting for the answer of `call`, and ask the owner whether it has seen it.
-    pub fn creation_in_doubt(&mut self, fork: ForkId, call: CallId) {
-        self.set_share(fork, Share::Doubtful(call));
+    /// We gave up waiting for the answer of the call, and ask the owner whether it has seen it.
+    pub fn creation_in_doubt(&mut self, fork: ForkId) {
+        self.set_share(fork, Share::Doubtful);
     }
 
     /// Another worker asks for a value to be made here. False if its share was deleted before, or if the identity is
@@ -529,7 +529,7 @@ impl References {
                 None => Standing::Known,
                 // What we have asked for ourselves we have asked the life that we know.
                 Some(user) => match user.share {
-                    Share::Pending(_) | Share::Doubtful(_) => {
+                    Share::Pending(_) | Share::Doubtful => {
                         Standing::Early(user.asked_of.unwrap_or_else(|| life_of(owner)))
                     }
                     Share::Confirmed | Share::Deleting => Standing::Known,
@@ -562,7 +562,7 @@ impl References {
             return;
         }
         match user.share {
-            Share::Pending(_) | Share::Doubtful(_) | Share::Deleting => {}
+            Share::Pending(_) | Share::Doubtful | Share::Deleting => {}
             Share::Confirmed => {
                 user.share = Share::Deleting;
                 let control = Control::Delete {

@@ -26,8 +26,9 @@ pub(super) enum Out<P, T> {
         outcome: Outcome<P>,
         left: usize,
     },
-    /// A call that we gave up: its number counts as under way until the other side has said whether it was seen.
-    GivenUp,
+    /// A call that we gave up: its number counts as under way until the other side has said whether it was seen. The
+    /// share of the value that it was to make.
+    GivenUp(Option<ForkId>),
     /// A control message that is not acknowledged.
     Control {
         control: Control,
@@ -301,17 +302,20 @@ impl<P, T> Node<P, T> {
         let Some(peer) = self.peers.get_mut(&to) else {
             return;
         };
-        match peer.out.at(id) {
-            Some(Out::Call { .. }) => {}
+        let fork = match peer.out.at(id) {
+            Some(Out::Call { target, .. }) => match target {
+                Kind::Remote(_, fork) => Some(*fork),
+                Kind::Plain => None,
+            },
             Some(Out::Confirming { .. }) => return self.give_answer_up(to, id, ending),
             _ => return,
-        }
-        let Some(Out::Call { token, target, .. }) = peer.out.insert(id, Out::GivenUp) else {
+        };
+        let Some(Out::Call { token, .. }) = peer.out.insert(id, Out::GivenUp(fork)) else {
             return;
         };
         peer.calls -= 1;
-        if let Kind::Remote(_, fork) = target {
-            self.references.creation_in_doubt(fork, id);
+        if let Some(fork) = fork {
+            self.references.creation_in_doubt(fork);
         }
         self.outputs.push_back(Output::Ended {
             token,
@@ -496,7 +500,7 @@ impl<P, T> Node<P, T> {
                     }
                     token
                 }
-                Out::GivenUp => continue,
+                Out::GivenUp(_) => continue,
                 Out::Control { due, .. } => {
                     self.timers.remove(&(due, Timer::Retry(to, id)));
                     continue;

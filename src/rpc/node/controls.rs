@@ -91,7 +91,7 @@ impl<P, T> Node<P, T> {
         self.timers.remove(&(due, Timer::Retry(from, id)));
         match control {
             Control::Cancel(call) => {
-                peer.out.remove(call);
+                let given_up = peer.out.remove(call);
                 let arrived = answer != Answer::Unseen;
                 self.references.settle(
                     Carrier {
@@ -101,7 +101,9 @@ impl<P, T> Node<P, T> {
                     },
                     arrived,
                 );
-                self.references.creation_resolved(from, call, arrived);
+                if let Some(Out::GivenUp(Some(fork))) = given_up {
+                    self.references.creation_resolved(fork, arrived);
+                }
             }
             Control::Took(_) => {}
             Control::Delete { fork, .. } => self.references.deleted(fork),

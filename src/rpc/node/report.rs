@@ -39,7 +39,7 @@ impl<P, T> Node<P, T> {
                 Out::Confirming {
                     token: Some(token), ..
                 } => Some((token, Progress::Confirming)),
-                Out::Confirming { token: None, .. } | Out::GivenUp | Out::Control { .. } => None,
+                Out::Confirming { token: None, .. } | Out::GivenUp(_) | Out::Control { .. } => None,
             });
             let waiting = peer
                 .waiting

@@ -1,7 +1,7 @@
 //! Values that are never made, and workers that are gone: who waits for either hears so.
 
-use super::{Carrier, ReferenceEvent, References, Share, User};
-use crate::id::{CallId, ForkId, RRefId, WorkerId};
+use super::{Carrier, ReferenceEvent, References, Share};
+use crate::id::{ForkId, RRefId, WorkerId};
 use crate::message::Control;
 use crate::node::Rule;
 
@@ -28,14 +28,12 @@ impl References {
     }
 
     /// The owner has said whether it has seen the call.
-    pub fn creation_resolved(&mut self, owner: WorkerId, call: CallId, was_seen: bool) {
-        let is_it = |user: &User| user.owner == owner && user.share == Share::Doubtful(call);
-        let mut users = self.users.iter();
-        let found = users.find(|(_, user)| is_it(user));
-        match found.map(|(&fork, user)| (fork, user.rref)) {
-            Some((fork, _)) if was_seen => self.set_share(fork, Share::Confirmed),
-            Some((fork, rref)) => self.creation_dropped(rref, fork),
-            None => {}
+    pub fn creation_resolved(&mut self, fork: ForkId, was_seen: bool) {
+        let user = self.users.get(&fork).map(|user| (user.share, user.rref));
+        match user {
+            Some((Share::Doubtful, _)) if was_seen => self.set_share(fork, Share::Confirmed),
+            Some((Share::Doubtful, rref)) => self.creation_dropped(rref, fork),
+            _ => {}
         }
     }
 
@@ -99,7 +97,7 @@ impl References {
                     self.users.remove(&fork);
                 }
                 // Who was given a share may wait for the value, and the owner may live on.
-                Some(Share::Doubtful(_)) => self.creation_dropped(self.users[&fork].rref, fork),
+                Some(Share::Doubtful) => self.creation_dropped(self.users[&fork].rref, fork),
                 _ => self.set_share(fork, Share::Gone),
             }
         }

@@ -72,7 +72,7 @@ impl References {
         let users = self.users.iter().filter_map(|(fork, user)| {
             let what = match user.share {
                 Share::Pending(_) => "pending reference",
-                Share::Doubtful(_) => "reference in doubt",
+                Share::Doubtful => "reference in doubt",
                 Share::Confirmed => "reference",
                 Share::Deleting => "reference that ends",
                 Share::Gone => return None,
@@ -113,7 +113,7 @@ impl References {
             fork: Some(fork),
             state: match user.share {
                 Share::Pending(_) => "pending",
-                Share::Doubtful(_) => "in doubt",
+                Share::Doubtful => "in doubt",
                 Share::Confirmed => "confirmed",
                 Share::Deleting => "ending",
                 Share::Gone => "gone",
@@ -129,8 +129,7 @@ impl References {
     /// As PyTorch counts them: owned values, pending users, forks of our values, all shares of values elsewhere.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let is_pending =
-            |user: &&User| matches!(user.share, Share::Pending(_) | Share::Doubtful(_));
+        let is_pending = |user: &&User| matches!(user.share, Share::Pending(_) | Share::Doubtful);
         Counts {
             owners: self.owned.len(),
             pending_futures: self.owned.values().filter(|owned| !owned.is_made).count(),
