@@ -103,12 +103,6 @@ impl<P, T> Node<P, T> {
         self.references.drop_owned(rref);
     }
 
-    /// The driver does not make handles of references that it was given.
-    pub fn abandon(&mut self, now: Nanos, references: &[crate::message::Reference]) {
-        self.now = now;
-        self.references.abandon(references);
-    }
-
     /// True if that share names no value any more: its owner is gone, or has never made it.
     #[must_use]
     pub fn is_gone(&self, fork: ForkId) -> bool {
