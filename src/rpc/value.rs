@@ -88,6 +88,8 @@ pub struct Packer {
     pub(crate) plain: Plain,
     pub(crate) tensors: Vec<Tensor>,
     pub(crate) handles: Vec<Handle>,
+    /// Values in lists that take no memory.
+    empty: usize,
 }
 
 impl Packer {
@@ -101,6 +103,16 @@ impl Packer {
         self.plain = postcard::to_extend(value, bytes)
             .map_err(|error| ValueError::new(format!("it cannot be serialized: {error}")))?;
         self.check()
+    }
+
+    /// Writes how many values follow of a type that takes so many bytes of memory.
+    fn count(&mut self, count: usize, size: usize) -> Result<(), ValueError> {
+        let empty = if size == 0 { count } else { 0 };
+        self.empty = self.empty.saturating_add(empty);
+        match self.empty > EMPTY_MAX {
+            true => Err(too_many_empty()),
+            false => self.plain(&(count as u64)),
+        }
     }
 
     fn check(&self) -> Result<(), ValueError> {
@@ -140,6 +152,7 @@ impl Packer {
             self.tensor(tensor.clone())?;
         }
         self.plain.extend_from_slice(&other.plain);
+        self.empty = self.empty.saturating_add(other.empty);
         let mut handles = other.handles.iter().cloned();
         handles.try_for_each(|handle| self.handle(handle))
     }
@@ -160,6 +173,9 @@ impl Packer {
     }
 }
 
+/// Values in the lists of a message that take no memory, and no byte there, at most: a short count may stand for many.
+const EMPTY_MAX: usize = 1 << 20;
+
 /// What values are read from.
 #[derive(Debug)]
 pub struct Unpacker {
@@ -168,6 +184,8 @@ pub struct Unpacker {
     depth: usize,
     tensors: std::vec::IntoIter<Tensor>,
     handles: std::vec::IntoIter<Handle>,
+    /// Values in lists so far that take no memory.
+    empty: usize,
 }
 
 impl From<Packer> for Unpacker {
@@ -184,6 +202,7 @@ impl Unpacker {
             depth: 0,
             tensors: tensors.into_iter(),
             handles: handles.into_iter(),
+            empty: 0,
         }
     }
 
@@ -271,6 +290,26 @@ impl Unpacker {
             .filter(|&count| count <= most)
             .ok_or_else(|| ValueError::new("a count that is larger than what follows"))
     }
+
+    /// The same of values that take so many bytes of memory: those that take none may have none here.
+    fn count_of(&mut self, size: usize) -> Result<usize, ValueError> {
+        if size > 0 {
+            return self.count();
+        }
+        let count: u64 = self.plain()?;
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        self.empty = self.empty.saturating_add(count);
+        match self.empty > EMPTY_MAX {
+            true => Err(too_many_empty()),
+            false => Ok(count),
+        }
+    }
+}
+
+fn too_many_empty() -> ValueError {
+    ValueError::new(format!(
+        "lists of more than {EMPTY_MAX} values that are nothing: send how many there are as a number"
+    ))
 }
 
 /// Makes values of types that serde knows: `plain!(Settings);` for a type of yours that is `Serialize` and
@@ -385,12 +424,12 @@ impl<T: Value> Value for Vec<T> {
     }
 
     fn put(&self, to: &mut Packer) -> Result<(), ValueError> {
-        to.plain(&(self.len() as u64))?;
+        to.count(self.len(), size_of::<T>())?;
         self.iter().try_for_each(|value| value.put(to))
     }
 
     fn take(from: &mut Unpacker) -> Result<Self, ValueError> {
-        let count = from.count()?;
+        let count = from.count_of(size_of::<T>())?;
         from.within(|from| (0..count).map(|_| T::take(from)).collect())
     }
 }
@@ -410,7 +449,7 @@ macro_rules! maps {
             }
 
             fn put(&self, to: &mut Packer) -> Result<(), ValueError> {
-                to.plain(&(self.len() as u64))?;
+                to.count(self.len(), size_of::<($key, $value)>())?;
                 for (key, value) in self {
                     key.put(to)?;
                     value.put(to)?;
@@ -419,7 +458,7 @@ macro_rules! maps {
             }
 
             fn take(from: &mut Unpacker) -> Result<Self, ValueError> {
-                let count = from.count()?;
+                let count = from.count_of(size_of::<($key, $value)>())?;
                 from.within(|from| {
                     (0..count).map(|_| Ok(($key::take(from)?, $value::take(from)?))).collect()
                 })

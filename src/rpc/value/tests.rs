@@ -16,6 +16,12 @@ struct Settings {
 
 crate::plain!(Settings);
 
+/// Nothing, by a name.
+#[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
+struct Unit;
+
+crate::plain!(Unit);
+
 struct Batch {
     images: Tensor,
     labels: Vec<i64>,
@@ -44,6 +50,12 @@ fn values_come_back_as_they_were() {
         Ok((1, -2, "three".into(), 4.5))
     );
     assert_eq!(through(&vec![Some(1_u32), None]), Ok(vec![Some(1), None]));
+    assert_eq!(through(&vec![(); 7]), Ok(vec![(); 7]));
+    assert_eq!(through(&vec![Unit; 3]), Ok(vec![Unit; 3]));
+    assert_eq!(through(&vec![vec![(); 2]; 3]), Ok(vec![vec![(); 2]; 3]));
+    for map in [BTreeMap::from([((), ())]), BTreeMap::new()] {
+        assert_eq!(through(&map), Ok(map));
+    }
     let map = BTreeMap::from([("a".to_owned(), vec![1_u16]), ("b".to_owned(), vec![])]);
     assert_eq!(through(&map), Ok(map));
     let settings = Settings {
@@ -79,8 +91,17 @@ fn what_is_none_is_refused() {
     let bytes = |plain: &[u8]| Unpacker::new(plain.into(), Vec::new(), Vec::new());
     // A list of 2⁶⁰ elements, and no byte of them.
     let count = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10];
-    let told = Vec::<()>::take(&mut bytes(&count)).unwrap_err();
+    let told = Vec::<u8>::take(&mut bytes(&count)).unwrap_err();
     assert_eq!(told.to_string(), "a count that is larger than what follows");
+    let many =
+        "lists of more than 1048576 values that are nothing: send how many there are as a number";
+    let told = Vec::<()>::take(&mut bytes(&count)).unwrap_err();
+    assert_eq!(told.to_string(), many);
+    // Nor many short lists of many.
+    let lists = [&[3][..], &[0x80, 0x80, 0x20].repeat(3)].concat();
+    assert!(Vec::<Vec<()>>::take(&mut bytes(&lists)).is_err());
+    let told = through(&vec![vec![(); 1 << 19]; 3]).unwrap_err();
+    assert_eq!(told.to_string(), many);
     assert!(String::take(&mut bytes(&[2, 0xff, 0xff])).is_err());
     assert!(Tensor::take(&mut bytes(&[])).is_err());
     assert!(u32::take(&mut bytes(&[])).is_err());
