@@ -17,9 +17,16 @@ use super::{Node, Output, Peer, Rule, Timer};
 use crate::id::WorkerId;
 use crate::message::{Body, Control, Rest};
 
+/// How many times longer than at first the pause between two rounds becomes, while not all are idle.
+pub(super) const PROBING_RISE: u32 = 20;
+
 #[derive(Debug)]
 pub(super) struct Leaving {
     deadline: Nanos,
+    /// Until the next round, where this one finds that not all are idle.
+    pause: Duration,
+    /// So many are asked in this round, with this worker.
+    asked: usize,
     /// What each worker said in this round.
     round: BTreeMap<WorkerId, Rest>,
     /// What all of them said in the round before, if all were idle.
@@ -45,6 +52,8 @@ impl<P, T> Node<P, T> {
         self.dismiss_guests();
         self.phase = Phase::Leaving(Leaving {
             deadline,
+            pause: self.limits.probing,
+            asked: 0,
             round: BTreeMap::new(),
             before: None,
             proceeding: None,
@@ -83,7 +92,7 @@ impl<P, T> Node<P, T> {
     pub(super) fn ask_anew(&mut self, peer: WorkerId) {
         if let Phase::Leaving(leaving) = &mut self.phase {
             leaving.round.remove(&peer);
-            leaving.before = None;
+            (leaving.before, leaving.pause) = (None, self.limits.probing);
             match leaving.proceeding {
                 Some(_) => self.proceeded_all(),
                 None => self.arm_probe(Duration::ZERO),
@@ -140,6 +149,7 @@ impl<P, T> Node<P, T> {
             return;
         }
         leaving.round = BTreeMap::from([(self.me, rest)]);
+        leaving.asked = 1 + others.len();
         self.forget_probes();
         others
             .into_iter()
@@ -165,11 +175,17 @@ impl<P, T> Node<P, T> {
     }
 
     pub(super) fn hear_rest(&mut self, from: WorkerId, rest: Rest) {
-        let others = self.others_up();
         let Phase::Leaving(leaving) = &mut self.phase else {
             return;
         };
         leaving.round.insert(from, rest);
+        if leaving.round.len() < leaving.asked {
+            return;
+        }
+        let others = self.others_up();
+        let Phase::Leaving(leaving) = &mut self.phase else {
+            return;
+        };
         if !others.iter().all(|other| leaving.round.contains_key(other)) {
             return;
         }
@@ -185,12 +201,16 @@ impl<P, T> Node<P, T> {
         }
         let is_first = leaving.before.is_none();
         leaving.before = is_idle.then_some(round);
-        // The second round follows at once.
-        let delay = if is_idle && is_first {
-            Duration::ZERO
-        } else {
-            self.limits.probing
+        let first = self.limits.probing;
+        let delay = match is_idle {
+            // The second round follows at once.
+            true if is_first => Duration::ZERO,
+            true => first,
+            // Who works may do so for hours.
+            false => leaving.pause,
         };
+        let longer = (2 * leaving.pause).min(first * PROBING_RISE);
+        leaving.pause = if is_idle { first } else { longer };
         self.arm_probe(delay);
     }
 

@@ -2,6 +2,7 @@
 
 use super::script::Script;
 use super::*;
+use crate::node::leaving::PROBING_RISE;
 
 fn leave_all(world: &mut World, patience: Duration) {
     let deadline = world.now.after(patience);
@@ -100,7 +101,7 @@ fn one_that_does_not_want_to_leave_holds_the_others_until_their_time_is_over() {
     for at in 0..2 {
         world.actors[at]
             .node
-            .leave(now, now.after(Duration::from_millis(50)));
+            .leave(now, now.after(Duration::from_millis(100)));
         world.pump(at);
     }
     world.run_for(Duration::from_millis(40));
@@ -297,4 +298,20 @@ fn two_leave_of_which_one_has_given_the_other_up() {
         script.live(Duration::from_millis(100));
         assert_eq!(script.left.len(), 2, "late: {is_late}");
     }
+}
+
+#[test]
+fn who_waits_long_for_the_others_to_leave_asks_them_more_seldom() {
+    let mut script = Script::new(3);
+    let leave = |script: &mut Script, at| {
+        script.turn(at, |node, now| node.leave(now, Nanos::NEVER));
+    };
+    leave(&mut script, 0);
+    script.live(Duration::from_secs(2));
+    let asked = script.count("probe", 0, 1);
+    assert!((20..=30).contains(&asked), "{asked} times");
+    leave(&mut script, 1);
+    leave(&mut script, 2);
+    script.live(limits().probing * (PROBING_RISE + 2));
+    assert_eq!(script.left.len(), 3);
 }
