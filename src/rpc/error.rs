@@ -185,13 +185,3 @@ pub(crate) fn shut_down() -> Status {
         "RPC has not been initialized, or is shut down. Call Agent::init first.",
     )
 }
-
-/// True if the worker may live on and come back in the same life.
-pub(crate) fn is_lost_connection(status: &Status) -> bool {
-    status.reason() == catalogue::PEER_LOST && !is_departure(status)
-}
-
-/// True if it is what [`has_left`] says.
-pub(crate) fn is_departure(status: &Status) -> bool {
-    status.message().ends_with("has left the group")
-}

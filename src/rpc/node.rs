@@ -152,8 +152,8 @@ pub enum Output<P, T> {
     Named(WorkerId, String),
     /// A worker is there.
     Up(WorkerId),
-    /// A worker is gone, with all that depended on it.
-    Down(WorkerId, Status),
+    /// A worker is gone, with all that depended on it, and whether its life is over: else it may come back in it.
+    Down(WorkerId, Status, bool),
     /// All workers of a static group are there.
     Joined,
     /// A worker does not agree with us about the group.
@@ -174,8 +174,6 @@ enum Timer {
     Serves(WorkerId),
     /// A worker is greeted again.
     Greet(WorkerId),
-    /// A worker whose life has ended here alone is told so.
-    Part(WorkerId),
     /// A worker that only others know has not come.
     Unmet(WorkerId),
     /// The group is asked again.
@@ -368,7 +366,6 @@ impl<P, T> Node<P, T> {
                 Timer::Serves(from) => self.serves_are_due(from),
                 Timer::Waiting(to, serial) => self.waiting_timed_out(to, serial),
                 Timer::Greet(to) => self.greet(to),
-                Timer::Part(from) => self.part(from),
                 Timer::Unmet(to) => self.unmet(to),
                 Timer::Probe => self.probe(),
                 Timer::Leave => self.leave_late(),

@@ -23,7 +23,7 @@ use super::lanes::{Brought, Lanes, leaves};
 use super::notices::Notice;
 use super::shared::{CallAnswer, Command, Left, Shared, Ticket, Token, WorkerInfo, end_span};
 use super::timer::Timer;
-use crate::error::{Error, is_lost_connection};
+use crate::error::Error;
 use crate::id::{CallId, RRefId, WorkerId};
 use crate::locks::{lock, read};
 use crate::message::Outcome;
@@ -252,15 +252,15 @@ impl Desk {
                     }
                 }
                 Output::Up(guest) if self.shared.is_guest(guest) => {}
-                Output::Down(guest, _) if self.shared.unseat(guest) => self.lanes.forget(guest),
+                Output::Down(guest, ..) if self.shared.unseat(guest) => self.lanes.forget(guest),
                 Output::Up(worker) => {
                     tracing::debug!(%worker, "a worker is there");
                     self.shared.notice(Notice::Found(worker));
                 }
-                Output::Down(worker, status) => {
+                Output::Down(worker, status, is_over) => {
                     tracing::debug!(%worker, %status, "a worker is gone");
                     // Nothing of its life is heard there any more.
-                    if !is_lost_connection(&status) {
+                    if is_over {
                         self.lanes.drop_waiting(worker);
                     }
                     self.shared.notice(Notice::Lost(worker));
@@ -356,6 +356,10 @@ impl Desk {
             Brought::Nothing => {}
             Brought::Message(from, message) => self.node.handle_message(now, from, message),
             Brought::Garbage(from, error) => self.malformed(from, error),
+            Brought::Left(from) => {
+                self.node.handle_left(now, from);
+                self.listen_at = self.listen_at.min(now.after(LISTEN_AGAIN));
+            }
             Brought::Lost(from, status) => {
                 self.node.handle_lost(now, from, &status);
                 self.listen_at = self.listen_at.min(now.after(LISTEN_AGAIN));

@@ -103,6 +103,8 @@ pub(crate) enum Brought {
     Message(WorkerId, Message<Payload>),
     /// Something that is no message.
     Garbage(WorkerId, String),
+    /// The worker cannot be heard, and has said that it leaves.
+    Left(WorkerId),
     /// The worker cannot be heard.
     Lost(WorkerId, Status),
     /// Nothing that matters yet.
@@ -399,11 +401,10 @@ impl Lanes {
         let lane = &mut self.lanes[at];
         let leave = lane.leave.take();
         let has_left = leave.is_some_and(|leave| leave.from_life == lane.life);
-        let status = match has_left {
-            true => crate::error::has_left(lane.worker),
-            false => status,
-        };
-        Brought::Lost(lane.worker, status)
+        match has_left {
+            true => Brought::Left(lane.worker),
+            false => Brought::Lost(lane.worker, status),
+        }
     }
 
     /// Nothing that is announced is waited for any more, except by receives that wait already: they take room until

@@ -1,6 +1,6 @@
 //! The group: who is there, and who is gone.
 
-use rendez::ground::{Nanos, Status};
+use rendez::ground::{Nanos, Status, catalogue};
 
 use super::leaving::Leaving;
 use super::{Node, Output, Peer, Rule, Timer};
@@ -68,6 +68,17 @@ impl PeerState {
             _ => None,
         }
     }
+}
+
+/// How a worker goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// Its connection is lost: it may live on, and come back in the same life.
+    Cut,
+    /// It knows that its life is over, or that it is here.
+    Known,
+    /// Its life is over here alone, and it does not know.
+    Alone,
 }
 
 #[derive(Debug)]
@@ -236,17 +247,6 @@ impl<P, T> Node<P, T> {
         }
     }
 
-    /// Says to a worker whose life has ended here alone, and who may have nothing to say, that it has.
-    pub(super) fn part(&mut self, peer: WorkerId) {
-        let gone = self
-            .peers
-            .get(&peer)
-            .filter(|one| one.state.life().is_none());
-        if let Some(life) = gone.and_then(|one| one.past.back().copied()) {
-            self.end_there(peer, life);
-        }
-    }
-
     pub(super) fn hear_hello(&mut self, from: WorkerId, life: u32, to_life: u32, hello: Hello) {
         let known = self.peers.get(&from);
         let is_past = known.is_some_and(|peer| peer.past.contains(&life));
@@ -313,7 +313,7 @@ impl<P, T> Node<P, T> {
             Some(known) if known == life => return,
             Some(_) => {
                 let status = crate::error::restarted(from);
-                self.falls(from, &status);
+                self.falls(from, &status, End::Known);
             }
             None => {}
         }
@@ -347,9 +347,23 @@ impl<P, T> Node<P, T> {
     /// A worker is gone: all that depends on it ends with `status`.
     pub fn handle_lost(&mut self, now: Nanos, peer: WorkerId, status: &Status) {
         self.now = now;
+        let end = match status.reason() == catalogue::PEER_LOST {
+            true => End::Cut,
+            false => End::Alone,
+        };
+        self.goes(peer, status, end);
+    }
+
+    /// A worker is gone that has said that it leaves.
+    pub fn handle_left(&mut self, now: Nanos, peer: WorkerId) {
+        self.now = now;
+        self.goes(peer, &crate::error::has_left(peer), End::Known);
+    }
+
+    fn goes(&mut self, peer: WorkerId, status: &Status, end: End) {
         match self.peers.get(&peer).map(|peer| &peer.state) {
             Some(PeerState::Unmet) => self.never_came(peer, status),
-            Some(PeerState::Up { .. }) => self.falls(peer, status),
+            Some(PeerState::Up { .. }) => self.falls(peer, status, end),
             Some(PeerState::Lost(_)) | None => {}
         }
         self.look_joined();
@@ -380,10 +394,10 @@ impl<P, T> Node<P, T> {
 
     pub(super) fn hear_leave(&mut self, from: WorkerId) {
         let status = crate::error::has_left(from);
-        self.falls(from, &status);
+        self.falls(from, &status, End::Known);
     }
 
-    fn falls(&mut self, peer: WorkerId, status: &Status) {
+    fn falls(&mut self, peer: WorkerId, status: &Status, end: End) {
         let Some(entry) = self.peers.get_mut(&peer) else {
             return;
         };
@@ -391,7 +405,7 @@ impl<P, T> Node<P, T> {
             return self.never_came(peer, status);
         };
         (entry.state, entry.doubted) = (PeerState::Lost(status.clone()), 0);
-        if !crate::error::is_lost_connection(status) {
+        if end != End::Cut {
             entry.end_life(life);
         }
         if self.rules.on(Rule::DeathEndsCalls) {
@@ -404,20 +418,21 @@ impl<P, T> Node<P, T> {
             self.references.peer_lost(peer);
         }
         if self.guests.contains(&peer) {
+            if end == End::Alone {
+                self.end_there(peer, life);
+            }
             return self.forget_guest(peer, status);
         }
-        self.outputs.push_back(Output::Down(peer, status.clone()));
-        if !crate::error::is_lost_connection(status) && !crate::error::is_departure(status) {
-            // Not at once: with what was lost, the way to it may be closed.
-            self.timers
-                .insert((self.now.after(self.limits.greeting), Timer::Part(peer)));
+        let down = Output::Down(peer, status.clone(), end != End::Cut);
+        self.outputs.push_back(down);
+        if end == End::Alone {
+            self.end_there(peer, life);
         }
         // One that may live on is found again. One that has left greets when it begins again.
         let timers = &mut self.timers;
         timers.retain(|(_, timer)| *timer != Timer::Greet(peer));
-        if crate::error::is_lost_connection(status) {
-            self.timers
-                .insert((self.now.after(self.limits.greeting), Timer::Greet(peer)));
+        if end == End::Cut {
+            timers.insert((self.now.after(self.limits.greeting), Timer::Greet(peer)));
         }
         self.ask_anew(peer);
     }
@@ -427,7 +442,8 @@ impl<P, T> Node<P, T> {
             if let Some(gone) = self.peers.remove(&peer) {
                 self.peers.insert(peer, gone.vacated(status));
             }
-            self.outputs.push_back(Output::Down(peer, status.clone()));
+            self.outputs
+                .push_back(Output::Down(peer, status.clone(), true));
         }
     }
 
@@ -436,7 +452,7 @@ impl<P, T> Node<P, T> {
         let status = crate::error::shut_down();
         for guest in self.guests().collect::<Vec<_>>() {
             self.send(guest, Body::Leave);
-            self.falls(guest, &status);
+            self.falls(guest, &status, End::Known);
         }
     }
 }

@@ -279,13 +279,6 @@ impl<P, T> Node<P, T> {
             // Others of a static group leave by themselves, each when it has heard; those that do not are told.
             self.send(other, Body::Leave);
         }
-        let untold = self.timers.iter().filter_map(|(_, timer)| match timer {
-            Timer::Part(peer) => Some(*peer),
-            _ => None,
-        });
-        for peer in untold.collect::<Vec<_>>() {
-            self.part(peer);
-        }
         self.phase = Phase::Left;
         self.timers.clear();
         let status = crate::error::shut_down();

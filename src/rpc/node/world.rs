@@ -427,7 +427,7 @@ impl World {
                 }
                 Output::Named(..) => {}
                 Output::Up(of) => self.note(|| Event::Up { at, of }),
-                Output::Down(worker, _) => {
+                Output::Down(worker, ..) => {
                     self.tell(|| format!("{at} has lost {worker}"));
                     self.look_stopped(at, worker);
                     self.note(|| Event::Down { at, of: worker });

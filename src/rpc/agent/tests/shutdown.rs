@@ -309,6 +309,7 @@ fn that_a_worker_leaves_is_told_when_its_messages_are_whole_or_it_is_lost() {
                     _ => "answer".into(),
                 },
                 Brought::Nothing => String::new(),
+                Brought::Left(_) => "left".into(),
                 Brought::Lost(_, status) => status.message().to_owned(),
                 other => panic!("{other:?}"),
             });
@@ -330,7 +331,7 @@ fn that_a_worker_leaves_is_told_when_its_messages_are_whole_or_it_is_lost() {
         assert_eq!(brings(0, alive(head(&leave(3)))), "leave");
         assert_eq!(brings(0, alive(head(&leave(1)))), "");
         let lost = || Err(Status::of(catalogue::PEER_LOST, "it is over"));
-        assert_eq!(brings(0, lost()), "worker 1 has left the group");
+        assert_eq!(brings(0, lost()), "left");
         // But the loss of the life that has come after it is no other's.
         assert_eq!(brings(0, alive(head(&large))), "");
         assert_eq!(brings(0, alive(head(&leave(1)))), "");

@@ -300,3 +300,17 @@ fn a_worker_that_has_left_is_not_greeted() {
     script.deliver();
     script.both_answer();
 }
+
+#[test]
+fn a_guest_whose_life_has_ended_here_alone_is_told_before_its_place_is_given_away() {
+    let mut script = Script::new(2);
+    let guest = WorkerId(9);
+    let mut hello = script.nodes[1].group.hello.clone();
+    hello.wants_answer = true;
+    script.turn(0, |node, now| node.admit(now, guest));
+    script.hear(0, (guest, 100), Body::Hello(hello));
+    script.said.clear();
+    script.give_up(0, 9);
+    assert_eq!(script.said, [(0, 9, "leave")]);
+    assert!(!script.nodes[0].guests().any(|one| one == guest));
+}
