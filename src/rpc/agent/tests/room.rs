@@ -19,6 +19,7 @@ fn agents(test: &str, is_tcp: bool) -> Vec<Agent> {
     let functions = Functions::new()
         .add("size", |tensor: Tensor| tensor.size() as u64)
         .add("made", tensor)
+        .add("length", |text: String| text.len() as u64)
         .add("keep", keep);
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("group");
@@ -88,4 +89,23 @@ fn a_full_arena_stops_no_calls() {
         are_well(&agents);
         assert!(shut_down(agents).iter().all(Result::is_ok));
     }
+}
+
+/// It ends what is between the two, and both hear so; neither waits for the other when all leave.
+#[test]
+fn a_head_for_which_there_is_no_room_leaves_no_worker_waiting() {
+    let agents = agents("long_head", true);
+    for _ in 0..3_000 {
+        let kept: Result<u64, _> = agents[0].rpc_sync("w1", "keep", (tensor(1000),));
+        kept.expect("it is kept");
+    }
+    let text = "x".repeat(100_000);
+    let call = agents[0].rpc_async_within::<u64>("w1", "length", (text,), Duration::ZERO);
+    let error = call.expect("a call").wait().expect_err("there is no room");
+    assert_eq!(error.reason(), catalogue::PEER_LOST, "{error}");
+    for (from, to) in [(0, "w2"), (1, "w2"), (2, "w0"), (2, "w1")] {
+        let size: Result<u64, _> = agents[from].rpc_sync(to, "size", (tensor(900),));
+        assert_eq!(size.expect("a size"), 900, "{from} to {to}");
+    }
+    assert!(shut_down(agents).iter().all(Result::is_ok));
 }
