@@ -65,12 +65,10 @@ fn narrow(test: &str, is_tcp: bool) -> Vec<Engine> {
 fn a_large_tensor_that_waits_for_room_holds_up_neither_heads_nor_small_ones() {
     let engines = narrow("overtaken_tensors", false);
     let is_waiting = with_lanes(&engines, |lanes, context| {
-        let mut messages = vec![
-            answer(vec![tensor(3 << 20)]),
-            answer(vec![tensor(3 << 20), tensor(9)]),
-            answer(vec![tensor(10)]),
-            leave(),
-        ];
+        let large = || answer(vec![tensor(3 << 20)]);
+        let mut messages: Vec<_> = (0..6).map(|_| large()).collect();
+        messages.push(answer(vec![tensor(3 << 20), tensor(9)]));
+        messages.extend([answer(vec![tensor(10)]), leave()]);
         for message in &mut messages {
             lanes
                 .send(WorkerId(1), message, context)
@@ -79,7 +77,7 @@ fn a_large_tensor_that_waits_for_room_holds_up_neither_heads_nor_small_ones() {
         lanes.has_waiting()
     });
     assert!(is_waiting, "all found room");
-    hears(&engines, 4);
+    hears(&engines, 9);
     let step = engines[1].step(step_of("rpc"));
     for bytes in [9, 10] {
         let key = key_of("rpc", engines[0].task(), engines[1].task(), 1).expect("a key");
