@@ -14,8 +14,6 @@ mod group;
 mod holding;
 mod judging;
 mod leaving;
-#[cfg(any(test, feature = "testing"))]
-pub(crate) mod network;
 mod order;
 mod report;
 mod rules;
@@ -24,10 +22,10 @@ mod serving;
 mod unsent;
 mod window;
 
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
-#[cfg(any(test, feature = "testing"))]
-pub(crate) mod world;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

@@ -1,4 +1,4 @@
 //! Worlds of workers over a network that misbehaves by a seed, for the simulations of what stands on calls.
 
-pub use crate::node::network::{Arrival, Dice, Faults, Network, Packet};
-pub use crate::node::world::{Actor, Event, Job, Share, Weather, World, run};
+pub use crate::node::testing::network::{Arrival, Dice, Faults, Network, Packet};
+pub use crate::node::testing::world::{Actor, Event, Job, Share, Weather, World, run};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::world::{Dice, Faults, Share, World, limits};
+use super::testing::world::{Dice, Faults, Share, World, limits};
 use super::*;
 use script::Script;
 
@@ -28,7 +28,7 @@ fn plain() -> Target {
 }
 
 /// Runs until job `job` has ended.
-fn run_job(world: &mut World, job: u64) -> Ending<super::world::Job> {
+fn run_job(world: &mut World, job: u64) -> Ending<super::testing::world::Job> {
     world.run_until(|world| world.ended.contains_key(&job));
     world.ended[&job].1.clone()
 }
@@ -121,7 +121,10 @@ fn calls_beyond_the_window_wait_and_go_in_order() {
         .map(|_| world.call(0, 1, plain(), None, &[]))
         .collect();
     world.run_for(Duration::from_millis(1));
-    assert_eq!(world.actors[1].running.len(), super::world::limits().window);
+    assert_eq!(
+        world.actors[1].running.len(),
+        super::testing::world::limits().window
+    );
     world.settle();
     assert!(
         jobs.iter()
@@ -159,7 +162,7 @@ fn calls_that_are_given_up_together_are_not_made_one_after_the_other() {
 #[test]
 fn a_value_of_ones_own_is_made_though_its_handle_is_dropped_while_the_call_waits() {
     let mut world = World::new(29, 2, QUIET);
-    let held: Vec<_> = (0..=super::world::limits().window)
+    let held: Vec<_> = (0..=super::testing::world::limits().window)
         .map(|_| world.create(0, 0, None))
         .collect();
     let many = held.len();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rendez::ground::{Nanos, Status, catalogue};
 
-use super::super::world::limits;
+use super::super::testing::world::limits;
 use super::super::*;
 use super::plain;
 use crate::id::{ForkId, GlobalId};

@@ -11,14 +11,14 @@
 use std::time::Duration;
 
 use crate::node::Rules;
-use crate::node::world::{Dice, Weather, run};
+use crate::node::testing::world::{Dice, Weather, run};
 #[cfg(debug_assertions)]
 use crate::{
     id::{CallId, GlobalId, WorkerId},
     message::{Reference, Standing, Target},
     node::{
         Rule,
-        world::{Faults, World},
+        testing::world::{Faults, World},
     },
     references::{Carrier, References},
 };

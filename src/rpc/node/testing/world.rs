@@ -15,10 +15,10 @@ use std::time::Duration;
 use rendez::ground::Nanos;
 
 pub(crate) use super::network::{Arrival, Dice, Faults, Network};
-use super::*;
 use crate::codec::{Malformed, OnWire, Reader, Writer};
 use crate::id::{ForkId, GlobalId};
 use crate::message::Standing;
+use crate::node::*;
 pub use events::Event;
 use events::is_message;
 pub use program::{Weather, run};

@@ -7,7 +7,7 @@ use rendez::ground::{Nanos, Status, catalogue};
 use super::{Arrival, Event, Job, World};
 use crate::codec::decode;
 use crate::id::WorkerId;
-use crate::node::network::Packet;
+use crate::node::testing::network::Packet;
 
 /// How long it takes at most until a worker is told that another is gone.
 pub(crate) const DETECTION: Duration = Duration::from_millis(30);
