@@ -106,7 +106,7 @@ suite() {
     tests)
         run tests "$tests" 0 tests
         run leftovers "$leftovers" 0 ../python/tests/test_checkpoint_leftovers.py
-        run claims 21 0 ../python/tests/test_checkpoint_claims.py
+        run claims 22 0 ../python/tests/test_checkpoint_claims.py
         ;;
     rpc) SUITE=generic run rpc 365 0 suites/rpc_suite.py ;;
     rpc-tcp) RENDEZ_REQUIRE=tcp RENDEZ_LISTEN=127.0.0.1:0 SUITE=generic run rpc-tcp 365 0 suites/rpc_suite.py ;;

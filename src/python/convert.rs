@@ -1,6 +1,6 @@
 //! What Python sends, as a tensor: tensors of ours, numbers, and memory that others lend.
 
-use std::sync::Arc;
+use std::cell::RefCell;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -26,26 +26,26 @@ pub(crate) struct Taking {
     /// `Some(true)`: copied in any case. `Some(false)`: read where it lies, and its owner keeps it unchanged. `None`:
     /// copied, unless nothing can change it.
     pub(crate) copy: Option<bool>,
-    /// Called when the memory is read no more.
-    on_release: Option<Arc<Py<PyAny>>>,
+    /// Called when the memory is read no more. It goes with what is lent.
+    on_release: RefCell<Option<Py<PyAny>>>,
 }
 
 impl Taking {
     pub(crate) fn new(copy: Option<bool>, on_release: Option<Py<PyAny>>) -> Self {
-        let on_release = on_release.map(Arc::new);
+        let on_release = RefCell::new(on_release);
         Self { copy, on_release }
     }
 
-    /// For what is lent.
-    pub(crate) fn on_release(&self) -> Option<Arc<Py<PyAny>>> {
-        self.on_release.clone()
+    /// For what is lent, which calls it from now on.
+    pub(crate) fn on_release(&self) -> Option<Py<PyAny>> {
+        self.on_release.take()
     }
 }
 
 impl Drop for Taking {
     fn drop(&mut self) {
-        // Nothing is lent, or it would hold the hook: the memory is free already. So it is of what could not be taken.
-        if let Some(hook) = self.on_release.take().and_then(Arc::into_inner) {
+        // Nothing was lent: the memory is free already. So it is of what could not be taken.
+        if let Some(hook) = self.on_release.take() {
             errands::tell(move |py| errands::call_of(py, &hook));
         }
     }

@@ -9,7 +9,7 @@
 //! each thread. A consumer's stream must live as long as its view.
 #![allow(unsafe_code)]
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyBufferError;
@@ -295,7 +295,7 @@ fn place_of(kind: MemoryKind, device: u32, address: u64, meta: TensorMeta) -> Ou
 type Kept = Box<dyn Send>;
 
 /// What is called when the memory is read no more.
-type Hook = Option<Arc<Py<PyAny>>>;
+type Hook = Option<Py<PyAny>>;
 
 /// Another library's memory, given back when the interpreter's lock is there.
 struct Foreign {

@@ -152,7 +152,7 @@ impl Operation {
             let sent = ending::detach(py, || send.give_up());
             let sent = sent
                 .map(|()| Done::Sent)
-                .map_err(|unsent| sender.put_back(unsent));
+                .map_err(|unsent| sender.given_up(unsent));
             return self.finish(py, sent, None);
         }
         let room = ending::detach(py, || work.room());

@@ -85,6 +85,17 @@ impl Sender {
         sent
     }
 
+    /// Why a value that was given up was not sent. That it was to go by way of the host is no reason.
+    pub(super) fn given_up(&mut self, unsent: Unsent) -> Status {
+        let goes_on =
+            self.by_host.is_some() && unsent.status().reason() == catalogue::TENSOR_DEVICE;
+        let status = self.put_back(unsent);
+        match goes_on {
+            true => given_up(catalogue::SEND_CANCELLED),
+            false => status,
+        }
+    }
+
     /// Why a value was not sent, which is its sender's again.
     pub(super) fn put_back(&mut self, unsent: Unsent) -> Status {
         let status = unsent.status().clone();

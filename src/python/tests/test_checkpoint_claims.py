@@ -79,6 +79,7 @@ def header(**about):
         [{"files": [FILE | {"bytes": 1e400}]}, b"{}"],
         [{"files": [FILE | {"bytes": 8 + len(header(shape=[2**70])) + 1}]}, header(shape=[2**70]), b"a"],
         [{"files": [FILE | {"bytes": 8 + len(header(shape=7)) + 1}]}, header(shape=7), b"a"],
+        [{"files": [FILE | {"bytes": 8 + len(header(shape=[2**62, 4])) + 1}]}, header(shape=[2**62, 4]), b"a"],
         [{"files": []}],
     ],
 )

@@ -609,6 +609,15 @@ async def awaited(operation):
     return await operation
 
 
+def test_a_send_that_would_go_by_way_of_the_host_can_be_given_up(driver):
+    with rendez.Engine(named("gone"), **SETTINGS) as left, rendez.Engine(named("here"), **SETTINGS) as right:
+        left.add_peer(right.task, right.address)
+        send = left.step(1).send_wait(key_of(left, right, "x"), played.Array(driver, values()))
+        # The shard has long said that its peer cannot read the value, and no poll has heard that.
+        time.sleep(0.3)
+        assert send.cancel() and send.cancelled()
+
+
 def test_room_that_waited_in_vain_can_be_sent_again(driver, pinned):
     small = SETTINGS | {"parked_bytes": "64KiB", "parked_bytes_per_step": "64KiB"}
     with rendez.Engine(named("gone"), **small) as left, rendez.Engine(named("here"), **small) as right:

@@ -1,6 +1,8 @@
 """Tensors as values and arrays of others. Nothing of others is imported before it is asked for."""
 
+import itertools
 import math
+import operator
 import struct
 from typing import Any
 
@@ -90,7 +92,7 @@ def tolist(tensor: Any) -> Any:
     shape = tensor.shape
     if 0 in shape:
         # No byte of it need have come: its number is what its sender says.
-        lists = math.prod(shape[: shape.index(0)])
+        lists = sum(itertools.accumulate(shape[: shape.index(0)], operator.mul))
         if lists > _LISTS:
             raise ValueError(f"a tensor of shape {shape} has no elements, and would be more than {_LISTS} empty lists")
         return _empty(shape)

@@ -8,6 +8,7 @@ says that it has heard it. A source that fails sends a dead value that says why.
 import ctypes
 import hashlib
 import json
+import math
 import struct
 
 import torch
@@ -137,6 +138,8 @@ def entries_of(header, nbytes, peer):
             shape = about["shape"]
             if begin != at or end < begin or not all(isinstance(one, int) and 0 <= one < 2**63 for one in shape):
                 raise ValueError(f"`{name}` lies at {begin} to {end}")
+            if math.prod(shape) >= 2**63:
+                raise ValueError(f"`{name}` has more elements than PyTorch can count")
             entries.append((name, str(about["dtype"]), shape, end - begin))
             at = end
     except (KeyError, TypeError, ValueError) as error:
