@@ -118,7 +118,8 @@ pub const HOST_NAME_MAX: usize = 253;
 /// Addresses of one host that a dial tries in turn: a few cards, each with both versions of the protocol.
 pub const ADDRESSES_OF_HOST_MAX: usize = 8;
 /// Dials, and ends of transports being made, that may block at once, each on a thread of its own: half a cluster of 64
-/// tasks coming up, with 64 KiB of touched stack each 2 MiB. A greeting that finds no thread is put off.
+/// tasks coming up, with 64 KiB of touched stack each 2 MiB. Half are for dials of our own alone. A greeting that finds
+/// no thread is put off.
 pub const ERRANDS_MAX: usize = 32;
 /// Bytes of a cluster secret: 128 bits cannot be guessed from a recorded handshake; above 4 KiB it is another file.
 pub const SECRET_BYTES_MIN: usize = 16;

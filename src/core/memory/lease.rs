@@ -140,7 +140,7 @@ impl Leases {
     }
 
     /// Gives the lease that is out under a token `is_it` says yes to another token: what [`Leases::reclaim`] will
-    /// tell. False if there is none. Looks at every entry.
+    /// tell. False if there is none. Looks at all that are out.
     pub fn retag(&mut self, is_it: impl Fn(LeaseToken) -> bool, token: LeaseToken) -> bool {
         let found = self.find(is_it);
         if let Some(entry) = found {
@@ -149,13 +149,13 @@ impl Leases {
         found.is_some()
     }
 
-    /// True if a lease is out under a token that `is_it` says yes to. Looks at every entry.
+    /// True if a lease is out under a token that `is_it` says yes to. Looks at all that are out.
     #[must_use]
     pub fn has(&self, is_it: impl Fn(LeaseToken) -> bool) -> bool {
         self.find(is_it).is_some()
     }
 
-    /// Tells `look` the token of every lease that is out, or on its way home. Looks at every entry.
+    /// Tells `look` the token of every lease that is out, or on its way home. Looks at all that are out.
     pub fn each(&self, look: impl FnMut(LeaseToken)) {
         self.entries().map(Lease::token).for_each(look);
     }

@@ -24,7 +24,7 @@ use super::lookout::Lookout;
 use super::mailbox::Sender;
 use super::peer::PeerId;
 use super::plane::Command;
-use super::refusal::{Refusal, clip, protocol_refusal};
+use super::refusal::{Refusal, clip_lines, protocol_refusal};
 use super::service::{CallJob, Incoming, Outcome, Pool};
 
 /// The version of calls.
@@ -415,7 +415,7 @@ fn emit_reply(outcome: Outcome) -> Body {
         Err(status) => proto::CallReply {
             code: status.code() as u32,
             reason: status.reason().to_owned(),
-            message: clip(status.message()),
+            message: clip_lines(status.message()),
             payload: Vec::new(),
         },
     })
@@ -429,7 +429,7 @@ fn read_reply(task: &str, reply: proto::CallReply) -> Outcome {
     }
     let reason =
         catalogue::find(&reply.reason).map_or(catalogue::PEER_STATUS, |entry| entry.reason);
-    let message = format!("task {task} says: {}", clip(&reply.message));
+    let message = format!("task {task} says: {}", clip_lines(&reply.message));
     Err(Status::new(code, reason, message))
 }
 

@@ -1,7 +1,8 @@
 //! Newcomers: TCP connections that have not said yet what they are for.
 //!
 //! Knows first bytes and how many may wait; not what follows them. Garbage costs its own connection and nothing else;
-//! a slow connection is closed when its time is over; a flood from one address fills that address' share.
+//! a slow connection is closed when its time is over; a flood from one address, or from other users of this machine,
+//! fills that share.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -103,7 +104,7 @@ impl Newcomers {
         }
     }
 
-    /// Takes a connection in, unless its address has too many.
+    /// Takes a connection in, unless those that it shares room with are too many.
     pub(crate) fn enter(&mut self, socket: TcpStream, from: SocketAddr) {
         let source = match owner::is_of_another(&socket, self.user) {
             true => OTHERS_HERE,
@@ -114,8 +115,9 @@ impl Newcomers {
             self.has_warned = true;
             tracing::warn!(
                 %from,
-                "an address has more than {NEWCOMERS_PER_SOURCE_MAX} connections that say nothing: further ones are \
-                 closed, and nothing more is said of that"
+                "an address, or the other users of this machine together, have more than \
+                 {NEWCOMERS_PER_SOURCE_MAX} connections that say nothing: further ones are closed, and nothing more is \
+                 said of that"
             );
         }
         if let Some(pass) = pass

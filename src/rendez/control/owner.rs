@@ -55,15 +55,21 @@ impl Owner {
     }
 }
 
-/// True if the other end of `socket` is on this machine, by its address, and the kernel does not say that `user` holds
-/// it. It is asked in the one way that costs the same however many sockets there are: to share room, not to trust.
+/// True if the kernel says that another user than `user` holds the other end of `socket`; or does not say who, and the
+/// end is on this machine by its address. It is asked in the one way that costs the same however many sockets there
+/// are: to share room, not to trust.
 pub(crate) fn is_of_another(socket: &TcpStream, user: u32) -> bool {
     let (Ok(local), Ok(peer)) = (socket.local_addr(), socket.peer_addr()) else {
         return false;
     };
     let (source, destination) = (canonical(peer), canonical(local));
-    let is_here = source.ip() == destination.ip() || is_loopback(destination.ip());
-    is_here && !matches!(by_diag(source, destination), Ok(Some(owner)) if owner == user)
+    match by_diag(source, destination) {
+        Ok(Some(owner)) => owner != user,
+        _ => {
+            [source.ip(), destination.ip()].into_iter().any(is_loopback)
+                || source.ip() == destination.ip()
+        }
+    }
 }
 
 fn of_pair(local: SocketAddr, peer: SocketAddr) -> io::Result<Owner> {

@@ -116,10 +116,21 @@ pub(crate) fn status_from_wire(task: &str, code: u32, reason: &str, message: &st
 /// At most [`CONTROL_TEXT_MAX`] bytes of `text`, cut between characters. It ends in logs and on terminals: characters
 /// that control those are spelled out.
 pub(crate) fn clip(text: &str) -> String {
+    spelled(text, char::is_control)
+}
+
+/// As [`clip`], of what may have several lines, as the words of a service have.
+pub(crate) fn clip_lines(text: &str) -> String {
+    spelled(text, |character| {
+        character.is_control() && !matches!(character, '\n' | '\t')
+    })
+}
+
+fn spelled(text: &str, is_spelled: impl Fn(char) -> bool) -> String {
     let mut clipped = String::with_capacity(text.len().min(CONTROL_TEXT_MAX));
     for character in text.chars() {
         let before = clipped.len();
-        match character.is_control() {
+        match is_spelled(character) {
             true => clipped.extend(character.escape_default()),
             false => clipped.push(character),
         }

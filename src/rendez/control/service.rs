@@ -2,7 +2,8 @@
 //!
 //! Knows functions and outcomes; not the caller, beyond a name, nor how the answer gets back. Bounded: so many threads,
 //! so many calls waiting for one. A function may block; it is told of its deadline and of a cancel. The calls of one
-//! task never have all threads, and a thread that is free takes one of the task that has fewest.
+//! task never have all threads, and a thread that is free takes one of the task that has fewest, unless another has
+//! waited long.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -21,6 +22,8 @@ use rendez_proto::Method;
 const BRIEF_BYTES: usize = 4 << 10;
 /// Threads that the calls of one task may have: all but one, for those of others.
 const THREADS_PER_TASK_MAX: usize = SERVICE_THREADS - 1;
+/// How long a call waits behind those of tasks that have fewer threads: however many such there are, it has its turn.
+const BEHIND_MAX: Duration = Duration::from_secs(1);
 
 const _: () = assert!(THREADS_PER_TASK_MAX > 0);
 
@@ -91,6 +94,13 @@ pub(crate) struct Pool {
     queue: Option<Arc<Queue>>,
 }
 
+/// A call that waits for a thread.
+struct WaitingCall {
+    function: Arc<Function>,
+    job: CallJob,
+    since: Instant,
+}
+
 /// Calls that wait for a thread.
 #[derive(Default)]
 struct Queue {
@@ -101,7 +111,7 @@ struct Queue {
 #[derive(Default)]
 struct Waiting {
     /// In the order they came.
-    jobs: VecDeque<(Arc<Function>, CallJob)>,
+    jobs: VecDeque<WaitingCall>,
     /// How many threads are at calls of each task.
     at_work: BTreeMap<String, usize>,
     is_over: bool,
@@ -233,7 +243,11 @@ impl Pool {
             let message = format!("{SERVICE_QUEUE_MAX} calls wait, the limit SERVICE_QUEUE_MAX");
             return Err(Status::of(catalogue::CALL_BUSY, message));
         }
-        waiting.jobs.push_back((Arc::clone(&service.function), job));
+        waiting.jobs.push_back(WaitingCall {
+            function: Arc::clone(&service.function),
+            job,
+            since: Instant::now(),
+        });
         queue.more.notify_one();
         Ok(())
     }
@@ -261,7 +275,8 @@ impl fmt::Debug for Pool {
 impl Queue {
     /// Carries calls out until the end.
     fn work(&self) {
-        while let Some((function, CallJob { incoming, done })) = self.take() {
+        while let Some(WaitingCall { function, job, .. }) = self.take() {
+            let CallJob { incoming, done } = job;
             let outcome = carry_out(&*function, &incoming);
             self.waiting().let_go(&incoming.task);
             done(outcome);
@@ -269,7 +284,7 @@ impl Queue {
     }
 
     /// Waits for a call; nothing at the end.
-    fn take(&self) -> Option<(Arc<Function>, CallJob)> {
+    fn take(&self) -> Option<WaitingCall> {
         let mut waiting = self.waiting();
         while !waiting.is_over {
             if let Some(job) = waiting.take() {
@@ -289,22 +304,25 @@ impl Queue {
 }
 
 impl Waiting {
-    /// The next call, which has a thread from now on: the first of the task that has fewest of them.
-    fn take(&mut self) -> Option<(Arc<Function>, CallJob)> {
+    /// The next call, which has a thread from now on: the first that may have one if it has waited long, else the first
+    /// of the task that has fewest threads.
+    fn take(&mut self) -> Option<WaitingCall> {
         let mut fewest = THREADS_PER_TASK_MAX;
         let mut next = None;
-        for (at, (_, job)) in self.jobs.iter().enumerate() {
-            let threads = self.at_work.get(&job.incoming.task).copied();
+        for (at, call) in self.jobs.iter().enumerate() {
+            let threads = self.at_work.get(&call.job.incoming.task).copied();
             let threads = threads.unwrap_or_default();
-            if threads < fewest {
-                (fewest, next) = (threads, Some(at));
+            if threads >= fewest {
+                continue;
             }
-            if fewest == 0 {
+            let is_first = next.is_none();
+            (fewest, next) = (threads, Some(at));
+            if fewest == 0 || is_first && call.since.elapsed() >= BEHIND_MAX {
                 break;
             }
         }
         let job = self.jobs.remove(next?)?;
-        let task = job.1.incoming.task.clone();
+        let task = job.job.incoming.task.clone();
         *self.at_work.entry(task).or_default() += 1;
         Some(job)
     }

@@ -347,6 +347,5 @@ impl State {
 
 /// Why a transport is taken: for people.
 pub(super) fn taken(path: Path, own: &str, theirs: &str) -> String {
-    let theirs = clip(theirs);
-    format!("{} from {own} to {}", path.title(), theirs.escape_default())
+    format!("{} from {own} to {}", path.title(), clip(theirs))
 }

@@ -91,6 +91,34 @@ fn ends_of_other_users_are_told_apart_by_every_loopback_address() {
     }
 }
 
+/// From an address of the loopback another user may dial any address of this machine.
+#[test]
+fn an_end_that_is_dialled_from_the_loopback_is_of_this_machine() {
+    use rustix::net::{bind, connect, socket};
+    let own = rustix::process::geteuid().as_raw();
+    let routed = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+        // An address for documentation: nothing is sent.
+        socket.connect("192.0.2.1:9")?;
+        socket.local_addr()
+    });
+    // A machine may have no other address than the loopback's.
+    let Ok(here) = routed else { return };
+    let Ok(listener) = TcpListener::bind((here.ip(), 0)) else {
+        return;
+    };
+    let dialled = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    let from: SocketAddr = "127.0.0.2:0".parse().expect("one");
+    bind(&dialled, &from).expect("of the loopback");
+    connect(&dialled, &listener.local_addr().expect("bound")).expect("it listens");
+    let (accepted, peer) = listener.accept().expect("dialled");
+    assert!(peer.ip().is_loopback());
+    let can_ask = by_diag(peer, accepted.local_addr().expect("one")).is_ok();
+    assert_eq!(is_of_another(&accepted, own), !can_ask);
+    assert!(is_of_another(&accepted, own + 1));
+    drop(dialled);
+    assert!(is_of_another(&accepted, own), "it has no holder");
+}
+
 /// An end that is shut down for writing still listens, and still has an owner.
 #[test]
 fn a_half_closed_end_keeps_its_owner() {

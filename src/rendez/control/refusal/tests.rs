@@ -29,6 +29,7 @@ fn texts_from_the_wire_control_no_terminal() {
     let spelled = r"task b says: \u{1b}]0;me\u{7}\nroot: all is well\u{9b}2J";
     assert_eq!(status.message(), spelled);
     assert_eq!(clip(spelled), spelled, "once");
+    assert_eq!(clip_lines("one\n\ttwo\u{7}"), "one\n\ttwo\\u{7}");
     let long = clip(&"\n".repeat(CONTROL_TEXT_MAX));
     assert_eq!(long.len(), CONTROL_TEXT_MAX);
 }

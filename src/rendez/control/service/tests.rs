@@ -105,3 +105,32 @@ fn no_task_has_all_threads() {
         assert_eq!(method, 1);
     }
 }
+
+/// Tasks that ask again whenever they have their answer leave a thread to one that has a long call and waits.
+#[test]
+fn who_has_waited_long_is_before_who_has_fewer_threads() {
+    let mut waiting = Waiting::default();
+    waiting.at_work.insert("a".into(), 1);
+    let came = |waiting: &mut Waiting, task: &str, ago| {
+        let mut incoming = call(1, Duration::from_secs(30));
+        incoming.task = task.into();
+        waiting.jobs.push_back(WaitingCall {
+            function: Arc::new(|_| Ok(Vec::new())),
+            job: CallJob {
+                incoming,
+                done: Box::new(drop),
+            },
+            since: Instant::now()
+                .checked_sub(ago)
+                .expect("the machine runs longer"),
+        });
+    };
+    for (ago, first) in [(Duration::ZERO, "b"), (2 * BEHIND_MAX, "a")] {
+        waiting.jobs.clear();
+        came(&mut waiting, "a", ago);
+        came(&mut waiting, "b", Duration::ZERO);
+        let next = waiting.take().expect("one waits");
+        assert_eq!(next.job.incoming.task, first);
+        waiting.let_go(first);
+    }
+}

@@ -203,7 +203,8 @@ fn each_of_several_askers_gets_one_recording() {
     engine.shutdown(PATIENCE);
 }
 
-/// Two tasks, and calls of the second that have all threads of the first's services wait for a task that never comes.
+/// Two tasks, and calls of the second that have all threads it may have of the first's services: they wait for a task
+/// that never comes.
 fn probed() -> (Engine, Engine, Vec<PendingCall>) {
     let (a, b) = pair(Way::Shm);
     a.reach(b.task(), PATIENCE).unwrap();
