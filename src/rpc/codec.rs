@@ -175,6 +175,8 @@ const VALUE: u8 = 5;
 const FAULT: u8 = 6;
 const CONTROL: u8 = 7;
 const ACK: u8 = 8;
+/// An agent that does not know it takes it for no message, and so ends what it says is over.
+const OVER: u8 = 9;
 
 /// The bytes of `message`.
 pub fn encode<P: OnWire>(message: &Message<P>) -> Vec<u8> {
@@ -191,6 +193,7 @@ pub fn encode_into<P: OnWire>(message: &Message<P>, bytes: &mut Vec<u8>) {
     writer.byte(match &message.body {
         Body::Hello(_) => HELLO,
         Body::Leave => LEAVE,
+        Body::Over(_) => OVER,
         Body::Call(call) => match call.target {
             Target::Function(_) => CALL,
             Target::Remote { .. } => REMOTE,
@@ -211,6 +214,7 @@ pub fn encode_into<P: OnWire>(message: &Message<P>, bytes: &mut Vec<u8>) {
     match &message.body {
         Body::Hello(hello) => write_hello(&mut writer, hello),
         Body::Leave => {}
+        Body::Over(why) => writer.text(why),
         Body::Call(call) => write_call(&mut writer, call),
         Body::Reply { id, outcome } => {
             writer.number(id.0);
@@ -258,6 +262,7 @@ pub fn decode<P: OnWire>(bytes: &[u8]) -> Result<Message<P>, Malformed> {
     let body = match kind {
         HELLO => Body::Hello(read_hello(reader_ref)?),
         LEAVE => Body::Leave,
+        OVER => Body::Over(reader_ref.text()?.to_owned()),
         CALL | REMOTE | FETCH => Body::Call(read_call(kind, reader_ref)?),
         VALUE => {
             let id = CallId(reader_ref.number()?);

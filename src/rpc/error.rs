@@ -8,6 +8,9 @@ use crate::id::WorkerId;
 use crate::message::{Fault, FaultKind};
 use crate::node::Ending;
 
+/// Characters of what another worker says that are shown.
+const WORDS_MAX: usize = 500;
+
 /// Why a call, or anything else of an agent, has failed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
@@ -169,6 +172,16 @@ pub(crate) fn has_left(worker: WorkerId) -> Status {
     Status::of(
         catalogue::PEER_LOST,
         format!("worker {worker} has left the group"),
+    )
+}
+
+/// `why` is what the worker says.
+pub(crate) fn is_over(worker: WorkerId, why: &str) -> Status {
+    let shown = |character: &char| !character.is_control();
+    let why: String = why.chars().filter(shown).take(WORDS_MAX).collect();
+    Status::of(
+        catalogue::PEER_LOST,
+        format!("worker {worker} has given this one up: {why}"),
     )
 }
 

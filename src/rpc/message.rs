@@ -22,6 +22,8 @@ pub enum Body<P> {
     Hello(Hello),
     /// "I have left": nothing follows.
     Leave,
+    /// "Your life is over here", and why: none of its calls is answered, and nothing that was under way comes.
+    Over(String),
     /// A call of a function.
     Call(Call<P>),
     /// The answer to a call.
@@ -47,6 +49,13 @@ pub enum Body<P> {
         /// What came of it.
         answer: Answer,
     },
+}
+
+impl<P> Body<P> {
+    /// True for the end of a life. It is never answered: two that end each other would go on for ever.
+    pub(crate) const fn is_last_word(&self) -> bool {
+        matches!(self, Self::Leave | Self::Over(_))
+    }
 }
 
 /// Who a worker is, and which group it means.

@@ -377,7 +377,7 @@ impl<P, T> Node<P, T> {
         self.references.at(now);
         if matches!(self.phase, Phase::Left) {
             // It may not have heard so. It is told in the life that it speaks from, which this worker may not know.
-            if !matches!(message.body, Body::Leave) {
+            if !message.body.is_last_word() {
                 self.send_to_life(from, message.from_life, Body::Leave);
             }
             return;
@@ -390,7 +390,7 @@ impl<P, T> Node<P, T> {
             return self.correct(from, message.from_life);
         }
         if !self.is_current(from, message.from_life) {
-            if !matches!(message.body, Body::Leave) {
+            if !message.body.is_last_word() {
                 self.end_there(from, message.from_life);
             }
             return;
@@ -405,6 +405,7 @@ impl<P, T> Node<P, T> {
         match message.body {
             Body::Hello(_) => {}
             Body::Leave => self.hear_leave(from),
+            Body::Over(why) => self.hear_over(from, &why),
             Body::Call(mut call) => {
                 (call.id, call.settled) = (peer.here(call.id), peer.here(call.settled));
                 // Before the first there is none, in no life.

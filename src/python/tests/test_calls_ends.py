@@ -353,7 +353,7 @@ def test_a_worker_that_is_called_before_it_has_met_all_calls_on():
 
     def begin(name):
         with pytest.raises(TimeoutError):
-            rpc.Agent(engines[name], name, world=worlds[name], init_timeout=5)
+            rpc.Agent(engines[name], name, world=worlds[name], init_timeout=30)
 
     late = [threading.Thread(target=begin, args=(name,)) for name in ("two", "three")]
     for thread in late:

@@ -60,7 +60,7 @@ impl MessageKind {
                 Control::Probe | Control::Proceed => Self::Shutdown,
             },
             Body::Ack { .. } => Self::Ack,
-            Body::Leave => Self::Shutdown,
+            Body::Leave | Body::Over(_) => Self::Shutdown,
         }
     }
 }

@@ -102,6 +102,7 @@ fn body() -> impl Strategy<Value = Body<Vec<u8>>> {
             })
         ),
         Just(Body::Leave),
+        ".*".prop_map(Body::Over),
         (
             ids(),
             prop::option::of(0..u64::MAX - 1),

@@ -242,9 +242,14 @@ impl<P, T> Node<P, T> {
     /// A worker speaks from a life that is over here. If it is still in that life, it ends there too: none of its calls
     /// waits for an answer that does not come. If it is not, it says in which it is.
     pub(super) fn end_there(&mut self, peer: WorkerId, life: u32) {
-        if self.peers.contains_key(&peer) {
-            self.send_to_life(peer, life, Body::Leave);
-        }
+        let Some(entry) = self.peers.get(&peer) else {
+            return;
+        };
+        let why = match &entry.state {
+            PeerState::Lost(status) => status.message().to_owned(),
+            _ => "it knows a later life of this one".to_owned(),
+        };
+        self.send_to_life(peer, life, Body::Over(why));
     }
 
     pub(super) fn hear_hello(&mut self, from: WorkerId, life: u32, to_life: u32, hello: Hello) {
@@ -394,6 +399,11 @@ impl<P, T> Node<P, T> {
 
     pub(super) fn hear_leave(&mut self, from: WorkerId) {
         let status = crate::error::has_left(from);
+        self.falls(from, &status, End::Known);
+    }
+
+    pub(super) fn hear_over(&mut self, from: WorkerId, why: &str) {
+        let status = crate::error::is_over(from, why);
         self.falls(from, &status, End::Known);
     }
 

@@ -46,6 +46,7 @@ impl<P, T> Node<P, T> {
             } => from < self.me && !self.group.is_dynamic,
             Body::Hello(_)
             | Body::Leave
+            | Body::Over(_)
             | Body::Ack { .. }
             | Body::Reply { .. }
             | Body::Control { .. } => true,

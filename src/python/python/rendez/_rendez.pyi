@@ -180,8 +180,8 @@ class Step:
         Python's memory is copied to the engine's once, so it may be changed at once; `bytes`, which nothing can
         change, are read where they lie. `copy=False` has all memory read where it lies: it must not change until
         `on_release` is called, on a thread of rendez's that calls one such function after the other and logs the
-        engine's lines. It is called once, also if this raises. The engine's tensors are never copied here; a `TensorMut` is gone then. If this raises it can be
-        sent again, and not be written any more.
+        engine's lines. It is called once, also if this raises. The engine's tensors are never copied here. A
+        `TensorMut` is gone then; if this raises it can be sent again, and not be written any more.
 
         An array on a CUDA device is copied on that device, behind the work of its stream, and this waits for the copy.
         With `copy=False` nothing waits where the receiver reads it in place: the value can be sent before it is there. To
@@ -493,7 +493,10 @@ class Agent:
     def remote(
         self, to: str, function: Callable[..., _R], /, *args: Any, timeout: float | None = None, **kwargs: Any
     ) -> RRef[_R]:
-        """Calls a function at a worker, and leaves its result there: the reference to it comes back at once."""
+        """Calls a function at a worker, and leaves its result there: the reference to it comes back at once.
+
+        The first call of a worker by a name waits until it has said what it offers, as `call_async` does.
+        """
     def _read(self, bytes: bytes, /) -> Any: ...
     def shutdown(self, *, graceful: bool = True, timeout: float | None = None) -> None:
         """Leaves the group: when all workers want to and all calls are done, or with `graceful=False` at once."""

@@ -296,6 +296,10 @@ fn that_a_worker_leaves_is_told_when_its_messages_are_whole_or_it_is_lost() {
             to_life: 2,
             body: Body::Leave,
         };
+        let over = Message {
+            body: Body::Over("so".into()),
+            ..leave(1)
+        };
         let head = |message: &Message<Payload>| {
             let head = encode(message);
             let shape = Shape::from([head.len() as u64]);
@@ -306,6 +310,7 @@ fn that_a_worker_leaves_is_told_when_its_messages_are_whole_or_it_is_lost() {
             let said = brought.map(|one| match one {
                 Brought::Message(_, message) => match message.body {
                     Body::Leave => "leave".into(),
+                    Body::Over(_) => "over".into(),
                     _ => "answer".into(),
                 },
                 Brought::Nothing => String::new(),
@@ -326,6 +331,9 @@ fn that_a_worker_leaves_is_told_when_its_messages_are_whole_or_it_is_lost() {
             brings(token_of(1, 0), alive(on_host(1 << 17))),
             "answerleave"
         );
+        // That this worker's life is over there waits for nothing: what is under way does not come.
+        assert_eq!(brings(0, alive(head(&large))), "");
+        assert_eq!(brings(0, alive(head(&over))), "over");
         // What another life has left does not hold it.
         assert_eq!(brings(0, alive(head(&large))), "");
         assert_eq!(brings(0, alive(head(&leave(3)))), "leave");

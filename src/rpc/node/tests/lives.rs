@@ -311,6 +311,6 @@ fn a_guest_whose_life_has_ended_here_alone_is_told_before_its_place_is_given_awa
     script.hear(0, (guest, 100), Body::Hello(hello));
     script.said.clear();
     script.give_up(0, 9);
-    assert_eq!(script.said, [(0, 9, "leave")]);
+    assert_eq!(script.said, [(0, 9, "over")]);
     assert!(!script.nodes[0].guests().any(|one| one == guest));
 }

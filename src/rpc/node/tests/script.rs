@@ -34,6 +34,7 @@ fn kind(body: &Body<u64>) -> &'static str {
     match body {
         Body::Hello(_) => "hello",
         Body::Leave => "leave",
+        Body::Over(_) => "over",
         Body::Call(call) => match call.target {
             Target::Function(_) => "call",
             Target::Remote { .. } => "create",

@@ -36,7 +36,7 @@ impl World {
                 outcome: Outcome::Value { payload, .. },
                 ..
             } => has_deadline(payload),
-            Body::Reply { .. } | Body::Leave => false,
+            Body::Reply { .. } | Body::Leave | Body::Over(_) => false,
         }
     }
 }
