@@ -175,16 +175,17 @@ impl Agent {
         patience: Duration,
     ) -> Result<Self, Error> {
         super::context::may_wait()?;
-        engine.reach(task, patience).map_err(Error::local)?;
-        let group = match group {
-            Some(group) => group.to_owned(),
-            None => only_group(engine, task, patience)?,
-        };
-        // First: the worker would take another visit of this engine for the end of the one before.
         let mut options = Options::of_workers([]);
-        options.group = group;
         options.init_timeout = patience;
-        options.check_group(engine)?;
+        if let Some(group) = group {
+            group.clone_into(&mut options.group);
+            options.check_group(engine)?;
+        }
+        engine.reach(task, patience).map_err(Error::local)?;
+        if group.is_none() {
+            options.group = only_group(engine, task, patience)?;
+        }
+        // First: the worker would take another visit of this engine for the end of the one before.
         let seat = (
             Seat::take(engine, &options.group, options.step())?,
             super::life()?,

@@ -186,8 +186,10 @@ impl Keys {
     ) -> Result<WorkerId, Error> {
         let token = super::random()?;
         *lock(&self.me) = (token, 0);
+        let has_come = std::cell::Cell::new(false);
         let joined = self.with(patience, |client| {
             let line = log::comes(token, self.size, name, task, address);
+            has_come.set(true);
             client.append(&self.key("log"), line.as_bytes())?;
             let (bytes, log) = self.read(client)?;
             let (id, round) = match log.verdict(token) {
@@ -215,8 +217,13 @@ impl Keys {
             }
             Ok(id)
         });
-        // It may stand in the log: others would wait for it. The first failure is told.
-        joined.inspect_err(|_| drop(self.leave()))
+        // It may stand in the log of a group that grows: others would wait for it. In a static one it keeps its place,
+        // which is its own when it starts again. The first failure is told.
+        joined.inspect_err(|_| {
+            if self.size == 0 && has_come.get() {
+                drop(self.leave());
+            }
+        })
     }
 
     /// Tells those that watch that the log has grown. The number comes from the store, which counts on from the highest

@@ -272,18 +272,20 @@ impl<P, T> Node<P, T> {
         let Some(peer) = self.peers.get_mut(&to) else {
             return;
         };
-        if let Some(first) = peer.waiting.iter().position(|one| is_it(&one.token)) {
-            let (mut over, mut kept) = (Vec::new(), Vec::new());
-            for waiting in peer.waiting.drain(first..) {
-                match is_it(&waiting.token) {
-                    true => over.push(waiting),
-                    false => kept.push(waiting),
-                }
+        let mut places = peer.waiting.iter().enumerate();
+        let mut places = places.by_ref().filter(|(_, one)| is_it(&one.token));
+        let over = match (places.next().map(|(at, _)| at), places.next()) {
+            (Some(at), None) => peer.waiting.remove(at).into_iter().collect(),
+            (Some(first), _) => {
+                let (over, kept): (Vec<_>, Vec<_>) =
+                    (peer.waiting.drain(first..)).partition(|waiting| is_it(&waiting.token));
+                peer.waiting.extend(kept);
+                over
             }
-            peer.waiting.extend(kept);
-            for waiting in over {
-                self.end_waiting(to, waiting, Ending::Cancelled);
-            }
+            (None, _) => Vec::new(),
+        };
+        for waiting in over {
+            self.end_waiting(to, waiting, Ending::Cancelled);
         }
         let is_call = |out: &Out<P, T>| match out {
             Out::Call { token, .. } => is_it(token),

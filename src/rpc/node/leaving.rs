@@ -100,7 +100,9 @@ impl<P, T> Node<P, T> {
         }
     }
 
+    /// In place of the round that was next.
     fn arm_probe(&mut self, delay: Duration) {
+        self.timers.retain(|(_, timer)| *timer != Timer::Probe);
         self.timers.insert((self.now.after(delay), Timer::Probe));
     }
 
