@@ -1,6 +1,7 @@
 """Tensors on devices, over a played driver: what other libraries lend, what they are lent, and when memory goes home."""
 
 import asyncio
+import collections
 import ctypes
 import gc
 import multiprocessing
@@ -607,6 +608,35 @@ def test_a_send_that_waits_goes_by_way_of_the_host_where_it_must(driver, pinned)
 
 async def awaited(operation):
     return await operation
+
+
+def test_a_hook_is_called_once_though_its_memory_goes_before_the_send_returns(driver):
+    heard, over = collections.Counter(), threading.Event()
+
+    def busy():
+        while not over.is_set():
+            sum(range(2000))
+
+    others = [threading.Thread(target=busy) for _ in range(2)]
+    for other in others:
+        other.start()
+    try:
+        with rendez.Engine(named("gone"), **SETTINGS) as engine:
+            key = key_of(engine, engine, "x")
+            for number in range(100):
+                receive = engine.recv(key, timeout=10).start()
+                taker = threading.Thread(target=lambda receive=receive: receive.wait().release())
+                taker.start()
+                lent = played.Array(driver, values())
+                engine.send(key, lent, copy=False, on_release=lambda number=number: heard.update([number]))
+                taker.join()
+            until(lambda: len(heard) == 100)
+            time.sleep(0.2)
+    finally:
+        over.set()
+        for other in others:
+            other.join()
+    assert set(heard.values()) == {1}
 
 
 def test_a_send_that_would_go_by_way_of_the_host_can_be_given_up(driver):
