@@ -272,9 +272,9 @@ impl<P, T> Node<P, T> {
         let Some(peer) = self.peers.get_mut(&to) else {
             return;
         };
-        let mut places = peer.waiting.iter().enumerate();
-        let mut places = places.by_ref().filter(|(_, one)| is_it(&one.token));
-        let over = match (places.next().map(|(at, _)| at), places.next()) {
+        let places = peer.waiting.iter().enumerate();
+        let mut places = places.filter_map(|(at, one)| is_it(&one.token).then_some(at));
+        let over = match (places.next(), places.next()) {
             (Some(at), None) => peer.waiting.remove(at).into_iter().collect(),
             (Some(first), _) => {
                 let (over, kept): (Vec<_>, Vec<_>) =
