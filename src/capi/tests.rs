@@ -4,7 +4,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::Path;
-use std::ptr::{null, null_mut};
+use std::ptr::{self, null, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
@@ -410,6 +410,16 @@ struct Again {
     told: AtomicU32,
 }
 
+impl Again {
+    /// Begins a receive that is told to [`begin_again`]. The engine is valid until all callbacks have been called.
+    fn begin(&self) -> *mut CStatus {
+        let (told, context) = (Some(begin_again as Told), ptr::from_ref(self));
+        let context = context.cast_mut().cast();
+        // SAFETY: handles of this library, and a callback whose context outlives the engine.
+        unsafe { (api().recv_async)(self.engine, 1, self.key, FOREVER, told, context, null_mut()) }
+    }
+}
+
 unsafe extern "C" fn begin_again(context: *mut c_void, status: *mut CStatus, _: Value) {
     // SAFETY: the test passes one that outlives the engine; the status is this callback's from here on.
     let again = unsafe {
@@ -417,20 +427,9 @@ unsafe extern "C" fn begin_again(context: *mut c_void, status: *mut CStatus, _: 
         &*context.cast::<Again>()
     };
     if again.told.fetch_add(1, Ordering::Relaxed) < 100 {
-        let told = Some(begin_again as Told);
-        // SAFETY: handles of this library: the engine's is valid until all callbacks have been called.
-        unsafe {
-            let begun = (api().recv_async)(
-                again.engine,
-                1,
-                again.key,
-                FOREVER,
-                told,
-                context,
-                null_mut(),
-            );
-            (api().status_free)(begun);
-        }
+        let begun = again.begin();
+        // SAFETY: the status is this callback's.
+        unsafe { (api().status_free)(begun) };
     }
 }
 
@@ -442,24 +441,8 @@ fn callbacks_begin_receives_while_the_engine_is_freed() {
         key: key(c"x"),
         told: AtomicU32::new(0),
     };
-    let (context, told) = (
-        (&raw const again).cast_mut().cast(),
-        Some(begin_again as Told),
-    );
     for _ in 0..8 {
-        // SAFETY: handles of this library, and a callback whose context outlives the engine.
-        let status = unsafe {
-            (api().recv_async)(
-                again.engine,
-                1,
-                again.key,
-                FOREVER,
-                told,
-                context,
-                null_mut(),
-            )
-        };
-        assert_eq!(reason(status), "");
+        assert_eq!(reason(again.begin()), "");
     }
     // SAFETY: handles of this library, for the last time.
     unsafe {
