@@ -104,8 +104,7 @@ impl Stages {
         place: RecorderPlace,
         mut head: Head,
     ) -> Result<Self, MemoryError> {
-        let (own, sampling) = (clock.scale(), head.sampling);
-        let clock_ns = clock.cost_ns();
+        let (own, sampling, clock_ns) = (clock.scale(), head.sampling, clock.cost_ns());
         let is_on = ON && sampling > 0;
         let slow = |slow, (at, carrier): (usize, &Carrier)| match carrier {
             Carrier::Tcp if is_on => slow | 1 << at.min(31),
