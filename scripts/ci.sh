@@ -76,6 +76,8 @@ step_tools() {
 
 step_fmt() {
     cargo fmt --all --check
+    # A workspace of its own, which only the fuzzer builds.
+    cargo fmt --manifest-path tests/fuzz/Cargo.toml --check
 }
 
 # Left out of a plain `cargo test` by `test = false` in a Cargo.toml, and so of --all-targets: what takes long, and what
@@ -89,6 +91,9 @@ step_clippy() {
     cargo clippy --locked "${long[@]}" "${costs[@]}" --test sim -- -D warnings
     # No default member, so that a plain build asks for no Python; neither does this.
     cargo clippy --locked -p rendez-python -- -D warnings
+    # The fuzzer's workspace, with the versions that are locked here.
+    cp Cargo.lock tests/fuzz/Cargo.lock
+    cargo clippy --manifest-path tests/fuzz/Cargo.toml --target-dir target -- -D warnings
 }
 
 # As the README says. tests/tidy.rs is part of it.

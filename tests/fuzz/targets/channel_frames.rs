@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rendez::channel::{Channel, Demand, Heard, Payload, Rules, ChannelSettings};
+use rendez::channel::{Channel, ChannelSettings, Demand, Heard, Payload, Rules};
 use rendez::ground::{DType, FrameIter, Incarnation, Nanos, Region, Shape, StepId, TensorMeta};
 use rendez::rendezvous::KeyId;
 use rendez::wire::message::Hello;

@@ -120,10 +120,14 @@ fuzz_target!(|bytes: &[u8]| {
         pump(&mut node, now, &mut held);
     }
     // Whatever was said, what the program holds can be dropped, and it can leave.
-    held.iter()
-        .for_each(|references| node.abandon(now, references));
+    for reference in held.iter().flatten() {
+        match reference.owner == ME {
+            true => node.drop_owned(now, reference.rref),
+            false => node.drop_user(now, reference.fork),
+        }
+    }
     node.drop_owned(now, GlobalId { on: ME, local: 99 });
-    let _ = node.leave(now, now.after(Duration::from_secs(1)));
+    node.leave(now, now.after(Duration::from_secs(1)));
     pump(&mut node, now, &mut held);
     node.handle_time(now.after(Duration::from_secs(3600)));
     pump(&mut node, now, &mut held);

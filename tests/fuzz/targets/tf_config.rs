@@ -17,7 +17,9 @@ fuzz_target!(|text: &str| {
         && let Membership::Known(spec) = resolved.membership
     {
         assert_eq!(ClusterSpec::parse(&spec.to_string()).as_ref(), Ok(&spec));
-        let numbers = spec.tasks().all(|(task, _)| i32::try_from(task.task()).is_ok());
+        let numbers = spec
+            .tasks()
+            .all(|(task, _)| i32::try_from(task.task()).is_ok());
         if numbers {
             assert_eq!(ClusterSpec::try_from(&ClusterDef::from(&spec)), Ok(spec));
         }
