@@ -209,7 +209,6 @@ fn messages() -> Vec<(&'static str, Message<'static>)> {
         ("intern_back", Message::Intern(ticket(5, 4), "")),
         ("abort", Message::Abort(StepId(7), STATUS)),
         ("hello", Message::Hello(hello)),
-        ("bye", Message::Bye),
         ("finish", Message::Finish(StepId(7))),
         ("drain", Message::Drain),
         (

@@ -455,13 +455,6 @@ impl<V: Payload> Channel<V> {
             self.queue(&Message::Finish(step));
         }
     }
-
-    /// Says that this side leaves.
-    pub fn bye(&mut self) {
-        if self.session.peer().is_some() {
-            self.queue(&Message::Bye);
-        }
-    }
 }
 
 fn text_of(status: &Status) -> StatusText<'_> {

@@ -151,8 +151,6 @@ pub enum Heard<'a, V> {
         /// Why.
         status: StatusText<'a>,
     },
-    /// The peer leaves in good order.
-    Bye,
     /// The peer has cleaned the step up: of its values only those come that were asked for and are being written.
     Finish(StepId),
 }

@@ -293,7 +293,6 @@ impl<V: Payload> Channel<V> {
             }
             Message::Intern(number, text) => Heard::Intern { number, text },
             Message::Abort(step, status) => Heard::Abort { step, status },
-            Message::Bye => Heard::Bye,
             Message::Finish(step) => Heard::Finish(step),
             Message::Drain => self.handle_drain(),
             Message::Held(offer, more) => return self.handle_held(tickets(offer, more)),

@@ -275,14 +275,6 @@ pub fn own_incarnation(wanted: Incarnation, have: Incarnation) -> Status {
     )
 }
 
-pub(crate) fn peer_left(task: &TaskName) -> Status {
-    Status::new(
-        Code::Unavailable,
-        reason::PEER_LOST,
-        format!("{task} has left in good order"),
-    )
-}
-
 pub(crate) fn peer_exited(task: &TaskName) -> Status {
     Status::new(
         Code::Unavailable,

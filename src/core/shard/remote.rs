@@ -368,11 +368,6 @@ impl Core {
                 }
             }
             Heard::Finish(step) => self.heard_finish(link, step),
-            Heard::Bye => {
-                let peer = self.links[link].peer;
-                let status = faults::peer_left(&self.peers[peer].task);
-                self.peer_lost(peer, &status);
-            }
         }
     }
 

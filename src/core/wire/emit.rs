@@ -102,7 +102,6 @@ impl<'a> Message<'a> {
                 frame.words[4] = hello.epoch;
                 frame
             }
-            Self::Bye => head(Kind::Bye, 0),
             Self::Finish(step) => {
                 let mut frame = head(Kind::Finish, 0);
                 frame.words[2] = step.0;

@@ -66,8 +66,7 @@ kinds! {
     Abort = 11;
     /// The first frame of every connection.
     Hello = 12;
-    /// The sender leaves in good order.
-    Bye = 13;
+    // 13 said that the sender leaves: no rendez ever sent it, and the number is not given again.
     /// The sender has done its part of a step: what it has sent in it, it has sent.
     Finish = 14;
     /// The sender is about to leave: the receiver tells which of the values on offer it holds.

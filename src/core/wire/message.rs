@@ -218,8 +218,6 @@ pub enum Message<'a> {
     Abort(StepId, StatusText<'a>),
     /// See [`Hello`].
     Hello(Hello),
-    /// Leaves in good order.
-    Bye,
     /// The sender has cleaned the step up: no value follows in it, and none of what was not handed over yet.
     Finish(StepId),
     /// The sender is about to leave. The receiver answers with a `Held` for each value of the sender's that was

@@ -53,7 +53,6 @@ impl<'a> Message<'a> {
                 frame_window: reader.u16()?,
                 line_window: reader.u16()?,
             }),
-            Kind::Bye => Self::Bye,
             Kind::Finish => Self::Finish(StepId(frame.words[2])),
             Kind::Drain => Self::Drain,
             Kind::Held => Self::Held(ticket, reader.tickets()?),

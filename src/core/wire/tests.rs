@@ -212,6 +212,7 @@ fn numbers_of_kinds_are_unique_and_below_the_fabrics_own() {
     }
     let known = (0..=255).filter_map(Kind::from_wire).count();
     assert_eq!(known, Kind::ALL.len());
+    assert_eq!(Kind::from_wire(13), None, "a number that is taken back");
 }
 
 /// A value of exactly the tail's length lies in the frame; one byte more goes beside it.

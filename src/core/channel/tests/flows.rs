@@ -555,22 +555,19 @@ fn an_abort_is_told_and_drops_offers_nobody_can_be_reading() {
 }
 
 #[test]
-fn an_abort_and_a_bye_are_heard() {
+fn an_abort_is_heard() {
     let mut channel = up();
     let abort = Sent::of(&Message::Abort(StepId(9), STATUS));
     assert!(matches!(
         hear(&mut channel, &abort),
         Ok(Heard::Abort { step: StepId(9), status }) if status == STATUS
     ));
-    let bye = Sent::of(&Message::Bye);
-    assert!(matches!(hear(&mut channel, &bye), Ok(Heard::Bye)));
 }
 
 #[test]
 fn nothing_is_told_to_a_peer_that_was_never_met() {
     let mut channel = Channel::<Value>::new(settings(OURS));
     channel.abort(StepId(1), &status());
-    channel.bye();
     assert!(channel.is_at_rest());
 }
 

@@ -175,7 +175,7 @@ fn parked_values_follow_a_peer_to_another_number_of_shards() {
     }
     settle(&mut [&mut a, &mut b]);
     let task = name('b');
-    a.solos[0].peer_lost(&task, faults::peer_left(&task));
+    a.solos[0].peer_lost(&task, faults::peer_exited(&task));
     settle(&mut [&mut a]);
     let step = StepId(2);
     for (key, byte) in keys.iter().zip(2..) {
@@ -256,7 +256,7 @@ fn values_that_are_given_up_leave_no_slots_behind() {
     connect(&mut a, &mut b);
     settle(&mut [&mut a, &mut b]);
     let task = name('b');
-    a.solos[0].peer_lost(&task, faults::peer_left(&task));
+    a.solos[0].peer_lost(&task, faults::peer_exited(&task));
     settle(&mut [&mut a]);
     let back = Key::between("b", "a", "back").unwrap();
     let patience = Nanos(10_000 * SECOND);
@@ -509,7 +509,7 @@ fn a_receive_that_began_before_its_peer_was_lost_ends() {
     let said = b.solos[0].ask(STEP, &said, Nanos(60 * SECOND)).unwrap();
     let never = b.solos[0].ask(STEP, &never, Nanos(60 * SECOND)).unwrap();
     let task = name('a');
-    b.solos[0].peer_lost(&task, faults::peer_left(&task));
+    b.solos[0].peer_lost(&task, faults::peer_exited(&task));
     settle(&mut [&mut b]);
     let said = said.take().expect("the peer had sent it").unwrap();
     assert_eq!(said.tensor.host().unwrap(), [3; 8]);
@@ -543,7 +543,7 @@ fn what_peers_said_before_they_went_counts_however_many_they_are() {
     }
     for peer in &peers {
         let task = name(peer.of);
-        b.solos[0].peer_lost(&task, faults::peer_left(&task));
+        b.solos[0].peer_lost(&task, faults::peer_exited(&task));
     }
     settle(&mut [&mut b]);
     for (at, (received, _)) in receives.into_iter().enumerate() {

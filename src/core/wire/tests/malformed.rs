@@ -85,7 +85,6 @@ fn body_one_that_is_too_short_or_too_long_for_its_kind() {
         Kind::Release,
         Kind::Recall,
         Kind::Credit,
-        Kind::Bye,
         Kind::Finish,
         Kind::Drain,
         Kind::Held,

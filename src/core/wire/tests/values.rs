@@ -130,7 +130,6 @@ impl AnyValue {
             Kind::Intern => Message::Intern(self.ticket, &self.text),
             Kind::Abort => Message::Abort(StepId(self.number), status),
             Kind::Hello => Message::Hello(self.hello),
-            Kind::Bye => Message::Bye,
             Kind::Finish => Message::Finish(StepId(self.number)),
             Kind::Drain => Message::Drain,
             Kind::Held => Message::Held(self.ticket, &self.data[..self.data.len().min(16) & !3]),

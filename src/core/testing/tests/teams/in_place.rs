@@ -61,7 +61,7 @@ fn a_stop_does_not_wait_for_what_its_peer_has_received() {
             .collect();
         assert_ends(&mut a, &mut b, &now);
         let task = name('a');
-        b.solos[0].peer_lost(&task, faults::peer_left(&task));
+        b.solos[0].peer_lost(&task, faults::peer_exited(&task));
         drop(a);
         settle(&mut [&mut b]);
         for (tensor, byte) in received.iter().zip(1..) {
@@ -141,7 +141,7 @@ fn two_that_stop_at_once_do_not_wait_for_each_other() {
             });
             // Its goodbye.
             for (task, (_, solo)) in gone.iter().zip(&mut running) {
-                solo.peer_lost(task, faults::peer_left(task));
+                solo.peer_lost(task, faults::peer_exited(task));
             }
         }
         assert!(running.is_empty(), "they end well before their time is up");
