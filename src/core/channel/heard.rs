@@ -74,7 +74,7 @@ pub struct RequestHeard {
     pub landing: Option<(Region, TensorMeta)>,
 }
 
-/// What a frame said.
+/// What a frame said that brought no value.
 #[derive(Debug)]
 pub enum Heard<'a, V> {
     /// Nothing to do.
@@ -86,16 +86,10 @@ pub enum Heard<'a, V> {
         incarnation: Incarnation,
         /// The incarnation that is gone, or the same one if the peer had given us up.
         former: Option<Incarnation>,
-        /// True if the former connection's frames go on.
-        is_resumed: bool,
         /// True if the peer has dropped values for us before we first heard it, or does so when it hears us: what
         /// waits for it may wait for one of them.
         has_dropped: bool,
     },
-    /// See [`PushHeard`].
-    Push(PushHeard<'a>),
-    /// See [`OfferHeard`]; and the demand that it answers.
-    Offer(OfferHeard, Option<(Ticket, Demand)>),
     /// See [`RequestHeard`].
     Request(RequestHeard),
     /// An offer of ours was accepted: write its value into the landing.

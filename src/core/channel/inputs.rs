@@ -16,7 +16,7 @@ use crate::ground::limits::{PARKED_REQUESTS, SECOND_ANSWERS, STREAM_FRAMES};
 use crate::ground::{Incarnation, Nanos, StepId};
 use crate::rendezvous::KeyId;
 use crate::wire::message::{Hello, Offer, Push, Request, Subject};
-use crate::wire::{Frame, INLINE_BODY_MAX, Kind, Message, Point, Ticket};
+use crate::wire::{Frame, INLINE_BODY_MAX, Message, Point, Ticket};
 
 /// The life of connections and epochs.
 impl<V: Payload> Channel<V> {
@@ -131,7 +131,6 @@ impl<V: Payload> Channel<V> {
         Ok(Heard::Up {
             incarnation: hello.incarnation,
             former: met.former.filter(|_| met.is_other_epoch),
-            is_resumed: met.former.is_some() && !met.is_other_epoch,
             has_dropped: met.has_dropped,
         })
     }
@@ -139,35 +138,7 @@ impl<V: Payload> Channel<V> {
 
 /// Frames and completions.
 impl<V: Payload> Channel<V> {
-    /// A frame came. `tail` is the frame's tail, kept by the caller; `body` what came beside it.
-    ///
-    /// # Errors
-    /// [`Violation`]: the peer broke the protocol, and this connection must be closed.
-    #[inline]
-    pub fn handle_frame<'a>(
-        &mut self,
-        now: Nanos,
-        frame: &Frame,
-        tail: &'a [u8; INLINE_BODY_MAX],
-        body: &'a [u8],
-    ) -> Result<Heard<'a, V>, Violation> {
-        const PUSH: u8 = Kind::Push as u8;
-        const OFFER: u8 = Kind::Offer as u8;
-        match frame.kind() {
-            PUSH => {
-                let push = Push::parse(frame, tail, body)?;
-                self.handle_push(now, frame, &push).map(Heard::Push)
-            }
-            OFFER => {
-                let mut answered = None;
-                let offer = self.handle_offer(now, frame, tail, body, &mut answered)?;
-                Ok(Heard::Offer(offer, answered))
-            }
-            _ => self.handle_other(now, frame, tail, body),
-        }
-    }
-
-    /// As [`Channel::handle_frame`], for a frame that is known to say this push.
+    /// A frame came that says this push.
     ///
     /// # Errors
     /// As [`Channel::handle_frame`].
@@ -205,8 +176,8 @@ impl<V: Payload> Channel<V> {
         })
     }
 
-    /// As [`Channel::handle_frame`], for a frame that is known to be an offer. The demand that it
-    /// answers is put into `answered`: few offers answer one, and in the result its bytes would be moved for each.
+    /// A frame came that is an offer. The demand that it answers is put into `answered`: few offers answer one, and in
+    /// the result its bytes would be moved for each.
     ///
     /// # Errors
     /// As [`Channel::handle_frame`].
@@ -225,8 +196,12 @@ impl<V: Payload> Channel<V> {
         self.take_offer(&offer, answered)
     }
 
-    /// A frame that brings no value.
-    fn handle_other<'a>(
+    /// A frame came that brings no value: no push, and no offer. `tail` is the frame's tail, kept by the caller; `body`
+    /// what came beside it.
+    ///
+    /// # Errors
+    /// [`Violation`]: the peer broke the protocol, and this connection must be closed.
+    pub fn handle_frame<'a>(
         &mut self,
         now: Nanos,
         frame: &Frame,
@@ -415,12 +390,6 @@ impl<V: Payload> Channel<V> {
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.session.is_up()
-    }
-
-    /// The peer's incarnation, once it has said hello in this epoch.
-    #[must_use]
-    pub fn peer_incarnation(&self) -> Option<Incarnation> {
-        self.session.peer()
     }
 
     /// True if the longest push, or an offer, would be taken now.

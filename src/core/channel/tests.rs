@@ -16,7 +16,8 @@ mod pair;
 mod resume;
 
 use super::{
-    Channel, ChannelSettings, Demand, Heard, NoPush, Payload, Rules, Violation, subject_of,
+    Channel, ChannelSettings, Demand, Heard, NoPush, OfferHeard, Payload, PushHeard, Rules,
+    Violation, subject_of,
 };
 use crate::ground::{DType, Incarnation, Nanos, Region, Shape, StepId, TensorMeta};
 use crate::rendezvous::KeyId;
@@ -185,8 +186,27 @@ fn out(channel: &mut Channel<Value>) -> Vec<Sent> {
     out_to(channel, NOW, usize::MAX)
 }
 
+/// By kind, as a shard does. What a value says is for [`hear_push`] and [`hear_offer`] to tell.
 fn hear<'a>(channel: &mut Channel<Value>, sent: &'a Sent) -> Result<Heard<'a, Value>, Violation> {
-    channel.handle_frame(NOW, &sent.frame, &sent.tail, &sent.body)
+    match Kind::from_wire(sent.frame.kind()) {
+        Some(Kind::Push) => hear_push(channel, sent).map(|_| Heard::Nothing),
+        Some(Kind::Offer) => hear_offer(channel, sent).map(|_| Heard::Nothing),
+        _ => channel.handle_frame(NOW, &sent.frame, &sent.tail, &sent.body),
+    }
+}
+
+fn hear_push<'a>(channel: &mut Channel<Value>, sent: &'a Sent) -> Result<PushHeard<'a>, Violation> {
+    let push = Push::parse(&sent.frame, &sent.tail, &sent.body)?;
+    channel.handle_push(NOW, &sent.frame, &push)
+}
+
+fn hear_offer(
+    channel: &mut Channel<Value>,
+    sent: &Sent,
+) -> Result<(OfferHeard, Option<(Ticket, Demand)>), Violation> {
+    let mut answered = None;
+    let offer = channel.handle_offer(NOW, &sent.frame, &sent.tail, &sent.body, &mut answered)?;
+    Ok((offer, answered))
 }
 
 fn hello_of_theirs() -> Hello {

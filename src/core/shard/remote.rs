@@ -311,14 +311,13 @@ impl Core {
 
     fn heard_other(&mut self, link: LinkId, heard: Heard<'_, Value>) {
         match heard {
-            Heard::Nothing | Heard::Push(_) | Heard::Released(_) => {}
+            Heard::Nothing | Heard::Released(_) => {}
             Heard::Up {
                 incarnation,
                 former,
                 has_dropped,
                 ..
             } => self.heard_up(link, incarnation, former, has_dropped),
-            Heard::Offer(offer, answered) => self.heard_offer(link, &offer, answered.as_ref()),
             Heard::Request(request) => {
                 self.claim_step(Slot {
                     step: request.point.step,

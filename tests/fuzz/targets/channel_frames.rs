@@ -2,11 +2,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rendez::channel::{Channel, ChannelSettings, Demand, Heard, Payload, Rules};
+use rendez::channel::{Channel, ChannelSettings, Demand, Heard, Payload, Rules, Violation};
 use rendez::ground::{DType, FrameIter, Incarnation, Nanos, Region, Shape, StepId, TensorMeta};
 use rendez::rendezvous::KeyId;
-use rendez::wire::message::Hello;
-use rendez::wire::{Frame, Message, Point};
+use rendez::wire::message::{Hello, Push};
+use rendez::wire::{Frame, Kind, Message, Point};
 
 #[derive(Debug)]
 struct Value(Vec<u8>);
@@ -107,20 +107,36 @@ fuzz_target!(|bytes: &[u8]| {
         let (body, after) = after.split_at(len.min(after.len()));
         rest = after;
         now = now + 1;
+        // By kind, as a shard does.
+        if frame.kind() == Kind::Push as u8 {
+            let heard = Push::parse(&frame, &tail, body).map_err(Violation::from);
+            match heard.and_then(|push| channel.handle_push(now, &frame, &push)) {
+                Ok(push) => channel.take_lines(now, push.lines),
+                Err(_) => return,
+            }
+            transmit(&mut channel, now);
+            continue;
+        }
+        if frame.kind() == Kind::Offer as u8 {
+            match channel.handle_offer(now, &frame, &tail, body, &mut None) {
+                Ok(offer) => {
+                    if let Some(lent) = offer.lent {
+                        let value = channel.lent(lent).expect("it was on offer just now");
+                        assert_eq!(value.0.len() as u64, offer.offer.size);
+                    }
+                    channel.take_lines(now, offer.offer.lines);
+                }
+                Err(_) => return,
+            }
+            transmit(&mut channel, now);
+            continue;
+        }
         match channel.handle_frame(now, &frame, &tail, body) {
             Ok(Heard::Intern { number, .. }) => {
                 let _ = channel.interned(number, KeyId(0));
             }
-            Ok(Heard::Push(push)) => channel.take_lines(now, push.lines),
             Ok(Heard::Request(request)) => channel.park_request(request.request, 1),
             Ok(Heard::Cancel { request, .. }) => channel.answer_cancel(request),
-            Ok(Heard::Offer(offer, _)) => {
-                if let Some(lent) = offer.lent {
-                    let value = channel.lent(lent).expect("it was on offer just now");
-                    assert_eq!(value.0.len() as u64, offer.offer.size);
-                }
-                channel.take_lines(now, offer.offer.lines);
-            }
             Ok(_) => {}
             Err(_) => return,
         }

@@ -171,6 +171,22 @@ impl Pair {
     /// The peer of `from` hears a frame of it.
     fn hear(&mut self, from: usize, sent: &Sent) {
         let to = &mut self.channels[1 - from];
+        let ended = match sent.kind() {
+            Kind::Push => hear_push(to, sent).expect("both are honest").demand,
+            Kind::Offer => {
+                let (offer, answered) = hear_offer(to, sent).expect("both are honest");
+                to.release(offer.offer.ticket);
+                answered.map(|(ticket, _)| ticket)
+            }
+            _ => return self.hear_other(from, sent),
+        };
+        if let Some(ticket) = ended {
+            self.ended(ticket);
+        }
+    }
+
+    fn hear_other(&mut self, from: usize, sent: &Sent) {
+        let to = &mut self.channels[1 - from];
         let heard = to.handle_frame(self.now, &sent.frame, &sent.tail, &sent.body);
         match heard.expect("both are honest") {
             Heard::Nothing | Heard::Up { .. } | Heard::Released(_) => {}
@@ -191,17 +207,6 @@ impl Pair {
                 self.waiting.retain(|&(of, _)| of != request);
                 assert_eq!(tag.is_some(), self.waiting.len() < before);
                 to.answer_cancel(request);
-            }
-            Heard::Push(push) => {
-                if let Some(ticket) = push.demand {
-                    self.ended(ticket);
-                }
-            }
-            Heard::Offer(offer, answered) => {
-                to.release(offer.offer.ticket);
-                if let Some((ticket, _)) = answered {
-                    self.ended(ticket);
-                }
             }
             Heard::Ended { ticket, demand, .. } => {
                 let is_here = self.channels[0].demand_at(ticket).is_some();

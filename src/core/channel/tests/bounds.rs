@@ -68,15 +68,16 @@ fn no_more_values_are_taken_for_requests_that_are_over_than_may_have_crossed() {
         let mut channel = up();
         interned(&mut channel, NUMBER, KEY);
         let refused = (0..2 * SECOND_ANSWERS).find_map(|taken| {
-            match hear(&mut channel, &of(ticket(3, 9), taken)) {
-                Ok(Heard::Push(push)) => assert_eq!((push.lines, push.demand), (0, None)),
-                Ok(Heard::Offer(heard, answered)) => {
+            let sent = of(ticket(3, 9), taken);
+            let heard = match sent.kind() {
+                Kind::Push => hear_push(&mut channel, &sent).map(|push| {
+                    assert_eq!((push.lines, push.demand), (0, None));
+                }),
+                _ => hear_offer(&mut channel, &sent).map(|(heard, answered)| {
                     assert_eq!((heard.offer.lines, answered), (0, None));
-                }
-                Ok(other) => panic!("{other:?}"),
-                Err(violation) => return Some((taken, violation)),
-            }
-            None
+                }),
+            };
+            heard.err().map(|violation| (taken, violation))
         });
         assert!(
             matches!(refused, Some((SECOND_ANSWERS, Violation::Unasked))),
@@ -99,13 +100,12 @@ fn a_request_that_is_repeated_may_be_answered_each_time() {
     }
     channel.ask(request, 0, None);
     for taken in 0..1 + 3 + SECOND_ANSWERS {
-        match hear(&mut channel, &answer(request, taken)) {
-            Ok(Heard::Push(push)) => assert_eq!(push.demand.is_some(), taken == 0, "it ends once"),
-            other => panic!("{other:?} after {taken}"),
-        }
+        let sent = answer(request, taken);
+        let push = hear_push(&mut channel, &sent).expect("within the bound");
+        assert_eq!(push.demand.is_some(), taken == 0, "it ends once");
     }
     let one_more = answer(request, 0);
-    let refused = hear(&mut channel, &one_more);
+    let refused = hear_push(&mut channel, &one_more);
     assert!(matches!(refused, Err(Violation::Unasked)), "{refused:?}");
 }
 

@@ -89,14 +89,12 @@ fn a_push_that_answers_a_demand_ends_it() {
     let mut channel = up_knowing_key();
     let request = asked(&mut channel, None);
     let answer = push_of(8, 0, Some(request));
-    let Ok(Heard::Push(push)) = hear(&mut channel, &answer) else {
-        panic!("a push");
-    };
+    let push = hear_push(&mut channel, &answer).expect("a push");
     assert_eq!(push.demand, Some(request));
     assert!(channel.demand_at(request).is_none());
     // Duplicate and future: the value is still a value, the demand is not there.
-    let again = hear(&mut channel, &answer);
-    assert!(matches!(again, Ok(Heard::Push(push)) if push.demand.is_none()));
+    let again = hear_push(&mut channel, &answer);
+    assert!(again.is_ok_and(|push| push.demand.is_none()));
     assert_eq!(channel.counters().stale, 1);
 }
 
@@ -248,9 +246,7 @@ fn a_release_gives_the_value_back_once() {
 fn an_offer_that_is_heard_holds_one_line_and_names_the_demand_it_answers() {
     let mut channel = up_knowing_key();
     let offer = offer_of(999, ticket(6, 1), None);
-    let Ok(Heard::Offer(heard, answered)) = hear(&mut channel, &offer) else {
-        panic!("an offer");
-    };
+    let (heard, answered) = hear_offer(&mut channel, &offer).expect("an offer");
     assert_eq!(
         (
             heard.offer.lines,
@@ -263,9 +259,7 @@ fn an_offer_that_is_heard_holds_one_line_and_names_the_demand_it_answers() {
     assert!(answered.is_none());
     let request = asked(&mut channel, None);
     let answer = offer_of(999, ticket(7, 1), Some(request));
-    let Ok(Heard::Offer(heard, answered)) = hear(&mut channel, &answer) else {
-        panic!("an offer");
-    };
+    let (heard, answered) = hear_offer(&mut channel, &answer).expect("an offer");
     assert_eq!(
         (heard.offer.lines, answered.map(|(at, _)| at)),
         (0, Some(request))
@@ -503,7 +497,7 @@ fn crossing_answers_end_a_demand_once() {
     ));
     assert!(matches!(hear(&mut channel, &cancelled), Ok(Heard::Nothing)));
     let push = push_of(8, 0, Some(request));
-    assert!(matches!(hear(&mut channel, &push), Ok(Heard::Push(push)) if push.demand.is_none()));
+    assert!(hear_push(&mut channel, &push).is_ok_and(|push| push.demand.is_none()));
     assert!(!channel.quiet(request));
     assert!(channel.is_at_rest() || channel.load()[0] == 0);
 }
@@ -582,7 +576,7 @@ fn a_lost_peer_leaves_nothing_behind() {
     channel.park_request(ticket(4, 2), 55);
     channel.lose();
     assert!(channel.is_at_rest() && !channel.is_up());
-    assert_eq!(channel.peer_incarnation(), None);
+    assert_eq!(channel.session.peer(), None);
     assert_eq!(channel.unpark_request(ticket(4, 2)), None);
     assert!((0..16).all(|key| !channel.is_busy_with(KeyId(key)) && !channel.is_called(KeyId(key))));
     let refused = channel.push(KEY, point(1), 0, &mut Some(value(8)), None);

@@ -31,12 +31,11 @@ fn ours_goes_first_and_theirs_brings_the_channel_up() {
         Ok(Heard::Up {
             incarnation: THEIRS,
             former: None,
-            is_resumed: false,
             has_dropped: false,
         })
     ));
     assert!(channel.is_up());
-    assert_eq!(channel.peer_incarnation(), Some(THEIRS));
+    assert_eq!(channel.session.peer(), Some(THEIRS));
 }
 
 /// The side that hears first answers: its hello says so, and what is due follows at once.
@@ -164,7 +163,6 @@ fn a_peer_that_restarted_ends_what_was_of_its_former_life() {
         hear(&mut channel, &theirs),
         Ok(Heard::Up {
             former: Some(THEIRS),
-            is_resumed: false,
             ..
         })
     ));
@@ -246,13 +244,16 @@ fn meet(ours: &mut Channel<Value>, theirs: &mut Channel<Value>) -> (bool, bool) 
     ours.connected();
     theirs.connected();
     let (from_ours, from_theirs) = (out(ours), out(theirs));
-    let resumed = |heard| match heard {
-        Ok(Heard::Up { is_resumed, .. }) => is_resumed,
-        other => panic!("a hello brings a channel up, not {other:?}"),
+    let resumed = |channel: &mut Channel<Value>, hello| {
+        let knew = channel.session.peer().is_some();
+        match hear(channel, hello) {
+            Ok(Heard::Up { former, .. }) => knew && former.is_none(),
+            other => panic!("a hello brings a channel up, not {other:?}"),
+        }
     };
     (
-        resumed(hear(ours, &from_theirs[0])),
-        resumed(hear(theirs, &from_ours[0])),
+        resumed(ours, &from_theirs[0]),
+        resumed(theirs, &from_ours[0]),
     )
 }
 
@@ -268,11 +269,15 @@ fn say(from: &mut Channel<Value>, to: &mut Channel<Value>) {
     from.push(KEY, point(1), 0, &mut Some(value(8)), None)
         .expect("credit");
     for sent in out(from) {
+        if sent.kind() == Kind::Push {
+            let push = hear_push(to, &sent).expect("an honest peer");
+            to.take_lines(NOW, push.lines);
+            continue;
+        }
         match hear(to, &sent).expect("an honest peer") {
             Heard::Intern { number, .. } => {
                 to.interned(number, KEY).expect("within the bound");
             }
-            Heard::Push(push) => to.take_lines(NOW, push.lines),
             other => panic!("not expected: {other:?}"),
         }
     }

@@ -106,7 +106,7 @@ fn a_number_given_to_another_key_means_the_other() {
     ));
     let mut new = old.clone();
     new.frame.set_slot(ticket(0, 1).packed());
-    assert!(matches!(hear(&mut channel, &new), Ok(Heard::Push(push)) if push.key == other));
+    assert!(hear_push(&mut channel, &new).is_ok_and(|push| push.key == other));
 }
 
 #[test]

@@ -32,10 +32,10 @@ fn heard_back(
     len: usize,
     offer: Ticket,
 ) -> Option<super::super::ReturnedLease> {
-    match hear(channel, &back(len, offer)) {
-        Ok(Heard::Offer(heard, _)) => heard.lent,
-        other => panic!("an offer, not {other:?}"),
-    }
+    hear_offer(channel, &back(len, offer))
+        .expect("an offer")
+        .0
+        .lent
 }
 
 #[test]

@@ -167,6 +167,22 @@ impl Pair {
 
     fn hear_one(&mut self, side: usize, sent: &Sent) {
         let to = &mut self.channels[1 - side];
+        match sent.kind() {
+            Kind::Push => {
+                let push = hear_push(to, sent).expect("both are honest");
+                assert_eq!(push.data, &value(push.data.len()).bytes[..]);
+                return self.came(side, push.key, push.data.len(), push.ordinal, push.lines);
+            }
+            Kind::Offer => {
+                let (offer, _) = hear_offer(to, sent).expect("both are honest");
+                // It is looked at and given back at once.
+                to.release(offer.offer.ticket);
+                self.sides[side].offered += 1;
+                let len = offer.offer.size as usize;
+                return self.came(side, offer.key, len, offer.ordinal, offer.offer.lines);
+            }
+            _ => {}
+        }
         match to
             .handle_frame(self.now, &sent.frame, &sent.tail, &sent.body)
             .expect("both are honest")
@@ -179,23 +195,6 @@ impl Pair {
                     .and_then(|key| key.parse().ok())
                     .expect("ours");
                 to.interned(number, KeyId(key)).expect("within the bound");
-            }
-            Heard::Push(push) => {
-                assert_eq!(push.data, &value(push.data.len()).bytes[..]);
-                let (key, len, lines) = (push.key, push.data.len(), push.lines);
-                self.came(side, key, len, push.ordinal, lines);
-            }
-            Heard::Offer(offer, _) => {
-                // It is looked at and given back at once.
-                to.release(offer.offer.ticket);
-                self.sides[side].offered += 1;
-                self.came(
-                    side,
-                    offer.key,
-                    offer.offer.size as usize,
-                    offer.ordinal,
-                    offer.offer.lines,
-                );
             }
             Heard::Released(count) => self.sides[1 - side].released += count,
             other => panic!("unexpected: {other:?}"),

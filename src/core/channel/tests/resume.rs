@@ -181,9 +181,7 @@ fn what_was_asked_again_and_answered_is_taken_back() {
             assert_eq!(kinds(&out(&mut channel)), [Kind::Intern, Kind::Request]);
         }
         let answer = offer_of(999, ticket(4, 0), Some(request)).crediting(2, 0);
-        assert!(
-            matches!(hear(&mut channel, &answer), Ok(Heard::Offer(_, answered)) if answered.is_some())
-        );
+        assert!(hear_offer(&mut channel, &answer).is_ok_and(|(_, answered)| answered.is_some()));
         let taken_back = kinds(&out(&mut channel)).contains(&Kind::Cancel);
         assert_eq!(taken_back, is_again);
         // The answer to the other request finds no demand, whichever it is.
