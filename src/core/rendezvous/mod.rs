@@ -39,5 +39,5 @@ pub use names::{
     PushOutcome, QueuePosition, ReceiveOutcome, Requested, Sent, Slot, Stats, WaiterId, Withdrawn,
 };
 pub use ordinal::{distance, is_before};
-pub use refusal::{Refusal, deadline_status};
+pub use refusal::Refusal;
 pub use table::Table;

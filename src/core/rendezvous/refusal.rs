@@ -3,7 +3,7 @@
 //! Two bytes on the hot path; text is made only by [`Refusal::status`], where a user will read it.
 
 use super::names::Limits;
-use crate::ground::{Code, Status, StepId, catalogue};
+use crate::ground::{Code, Status, StepId};
 
 /// Why the table took nothing. The caller keeps, or gets back, what it brought.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -116,16 +116,6 @@ impl Refusal {
         let message = format!("step {step}: {what}; the limit is {limit}; {remedy}");
         Status::new(Code::ResourceExhausted, reason, message)
     }
-}
-
-/// The status of a waiter whose deadline passed.
-#[must_use]
-pub fn deadline_status() -> Status {
-    Status::new(
-        Code::DeadlineExceeded,
-        catalogue::DEADLINE,
-        "Timed out waiting for notification",
-    )
 }
 
 #[cfg(test)]
