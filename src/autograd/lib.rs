@@ -8,7 +8,7 @@
 
 #![forbid(unsafe_code)]
 
-#[macro_use(mutant)]
+#[macro_use(mutant, rules)]
 extern crate rendez_core;
 
 pub mod autograd;

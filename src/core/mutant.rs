@@ -46,6 +46,40 @@ pub trait NamedRule: Copy {
     fn is_broken(self) -> bool;
 }
 
+/// The rules of a state machine, each with the broken build that is without it; the set of those that are on is
+/// `Rules`.
+#[macro_export]
+macro_rules! rules {
+    (
+        $(#[$meta:meta])*
+        $vis:vis enum $rules:ident { $($(#[$doc:meta])* $name:ident $(= $number:literal)? => $broken:expr,)* }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
+        $vis enum $rules { $($(#[$doc])* $name $(= $number)?,)* }
+
+        impl $rules {
+            /// All of them.
+            #[allow(dead_code)] // Only tests of some machines ask.
+            $vis const ALL: &[Self] = &[$(Self::$name,)*];
+        }
+
+        impl $crate::mutant::NamedRule for $rules {
+            fn number(self) -> u32 {
+                self as u32
+            }
+
+            fn is_broken(self) -> bool {
+                match self { $(Self::$name => $broken,)* }
+            }
+        }
+
+        /// Which of them are on.
+        $vis type Rules = $crate::mutant::Rules<$rules>;
+    };
+}
+
 /// Which rules are on: all of them, but in a simulation that shows what one is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules<R>(u32, PhantomData<R>);

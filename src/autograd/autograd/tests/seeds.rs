@@ -113,7 +113,7 @@ fn is_harmed_by_repeats(rules: Rules) -> bool {
 #[cfg(debug_assertions)]
 fn each_rule_switched_off_shows_harm() {
     let mut wrong = Vec::new();
-    for rule in MachineRule::ALL {
+    for &rule in MachineRule::ALL {
         if rule == MachineRule::MessagesCountOnce {
             // A call brings its message once, whatever the network repeats: other worlds repeat messages.
             assert!(!is_harmed_by_repeats(Rules::ALL));

@@ -189,7 +189,7 @@ fn left_while_one_works(rules: Rules) -> Vec<String> {
 #[cfg(debug_assertions)]
 fn each_rule_switched_off_shows_harm() {
     let mut wrong = Vec::new();
-    for rule in Rule::ALL {
+    for &rule in Rule::ALL {
         if rule == Rule::Tombstones {
             // Cancels keep a deletion from overtaking its creation; from another who does not, this rule does.
             assert!(!made_after_its_deletion(Rules::ALL));
