@@ -310,6 +310,30 @@ fn what_is_generated_is_as_old_as_its_source() {
     }
 }
 
+/// What simulations are made of is in no build that ships: `testing` is named among dev-dependencies alone.
+#[test]
+fn no_dependency_that_ships_is_for_tests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).expect("it is there");
+    let members = image::members(&manifest).map(|member| format!("{member}/Cargo.toml"));
+    let mut named = 0;
+    for path in members.chain(["Cargo.toml".into()]) {
+        let text = fs::read_to_string(root.join(&path)).expect("every member has one");
+        let mut section = "";
+        for line in text.lines() {
+            section = if line.starts_with('[') { line } else { section };
+            if section.contains("dependencies") && line.contains("\"testing\"") {
+                assert!(
+                    section.contains("dev-dependencies"),
+                    "{path}: {line}: it would ship"
+                );
+                named += 1;
+            }
+        }
+    }
+    assert!(named > 0, "no manifest names it");
+}
+
 #[test]
 fn the_image_has_every_member_of_the_workspace() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -7,8 +7,8 @@
 //!   clock, no I/O, no `unsafe`.
 //! * Floor 3, the machine column: [`memory`], where tensors lie, and [`fabric`], which moves frames and bytes.
 //! * Floor 4: [`trace`], what times hand-overs; [`mail`], how other threads reach a shard; [`shard`], the loop, the
-//!   only room where the columns meet; and [`drive`], which thread turns it. Above them [`testing`], shards turned by
-//!   hand.
+//!   only room where the columns meet; and [`drive`], which thread turns it. Above them `testing`, shards turned by
+//!   hand, which is there with the feature of that name.
 
 #[macro_use]
 #[doc(hidden)]
@@ -35,4 +35,5 @@ pub mod mail;
 pub mod drive;
 pub mod shard;
 
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -106,9 +106,12 @@
 extern crate rendez_core;
 #[doc(hidden)]
 pub use rendez_core::reached;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub use rendez_core::testing;
 #[doc(hidden)]
 pub use rendez_core::{
-    channel, drive, fabric, ground, mail, memory, rendezvous, shard, sync, testing, trace, wire,
+    channel, drive, fabric, ground, mail, memory, rendezvous, shard, sync, trace, wire,
 };
 
 #[doc(hidden)]

@@ -3,10 +3,7 @@
 mod builtin;
 pub(crate) mod context;
 pub(crate) mod desk;
-#[cfg_attr(
-    not(any(test, feature = "testing")),
-    allow(dead_code, unreachable_pub, reason = "only tests make one")
-)]
+#[cfg(any(test, feature = "testing"))]
 pub(crate) mod faulty;
 mod figures;
 pub(crate) mod guests;
@@ -552,12 +549,14 @@ pub(crate) fn step_of(group: &str) -> StepId {
 }
 
 /// How many workers the file of a group names; see [`parsers`](crate::parsers).
+#[cfg(any(test, feature = "testing"))]
 pub(crate) fn parse_store(path: &std::path::Path) -> Result<usize, Error> {
     let members = store::Store::new(path, None).members()?;
     Ok(members.len())
 }
 
 /// How many workers the log of a group names; see [`parsers`](crate::parsers).
+#[cfg(any(test, feature = "testing"))]
 pub(crate) fn parse_log(bytes: &[u8]) -> Result<usize, String> {
     let log = log::Log::read(bytes)?;
     // What it would be written anew as is a log as well.

@@ -80,6 +80,7 @@ pub mod message;
 pub mod metrics;
 pub mod node;
 pub mod observer;
+#[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod parsers;
 pub mod payload;

@@ -28,4 +28,6 @@ pub(crate) use recording::{CallSpan, Recording};
 pub use recording::{Entered, Profile, SpanGuard, span};
 pub use report::{Span, SpanId, Spans};
 pub(crate) use served::ServedSpan;
-pub(crate) use travelling::{Home, Trace, functions, is_report};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use travelling::is_report;
+pub(crate) use travelling::{Home, Trace, functions};

@@ -23,7 +23,7 @@ pub(crate) fn missing<'a>(manifest: &'a str, containerfile: &str) -> Vec<&'a str
 }
 
 /// The members of the workspace, as its manifest lists them.
-fn members(manifest: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn members(manifest: &str) -> impl Iterator<Item = &str> {
     let list = manifest
         .split_once("\nmembers = [")
         .and_then(|(_, rest)| rest.split_once(']'))

@@ -155,6 +155,7 @@ impl Credit {
         self.consumed
     }
 
+    #[cfg(any(test, feature = "testing"))]
     pub(super) const fn held(&self) -> u32 {
         self.held
     }
@@ -199,6 +200,7 @@ impl Credit {
     }
 
     /// Lines the peer has not returned.
+    #[cfg(any(test, feature = "testing"))]
     pub(super) const fn out(&self) -> u32 {
         self.out
     }

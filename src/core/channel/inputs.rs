@@ -472,6 +472,7 @@ impl<V: Payload> Channel<V> {
     }
 
     /// Lines of unrequested values that wait here, and lines of ours that the peer has not returned.
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub const fn lines_out(&self) -> [u64; 2] {
         [self.credit.held() as u64, self.credit.out() as u64]

@@ -37,6 +37,7 @@ use crate::wire::{Frame, INLINE_BODY_MAX};
 
 mod descriptors;
 pub mod doorbell;
+#[cfg(any(test, feature = "testing"))]
 pub mod faulty;
 mod landings;
 mod lane;
@@ -55,6 +56,7 @@ pub mod verbs;
 mod writes;
 
 pub use doorbell::{Doorbell, DoorbellError, PeerWake};
+#[cfg(any(test, feature = "testing"))]
 pub use faulty::FaultyPort;
 pub use lane::Geometry;
 pub use link::{Endpoint, Side};
@@ -335,6 +337,7 @@ pub enum AnyPort {
     /// Between machines with RDMA.
     Verbs(Box<VerbsPort>),
     /// Any other, misbehaving.
+    #[cfg(any(test, feature = "testing"))]
     Faulty(Box<FaultyPort>),
 }
 
@@ -345,6 +348,7 @@ macro_rules! each {
             AnyPort::Shm($port) => $call,
             AnyPort::Tcp($port) => $call,
             AnyPort::Verbs($port) => $call,
+            #[cfg(any(test, feature = "testing"))]
             AnyPort::Faulty($port) => $call,
         }
     };
@@ -356,6 +360,7 @@ impl AnyPort {
     pub fn verbs_stats(&self) -> Option<verbs::VerbsStats> {
         match self {
             Self::Verbs(port) => Some(port.stats()),
+            #[cfg(any(test, feature = "testing"))]
             Self::Faulty(port) => port.inner().verbs_stats(),
             _ => None,
         }
@@ -367,7 +372,7 @@ impl AnyPort {
         match self {
             Self::Loopback(port) => Some(port.rings()),
             Self::Shm(port) => Some(port.rings()),
-            Self::Tcp(_) | Self::Verbs(_) | Self::Faulty(_) => None,
+            _ => None,
         }
     }
 
@@ -394,6 +399,7 @@ impl AnyPort {
         match self {
             Self::Loopback(port) => port.has_few_rings(),
             Self::Shm(port) => port.has_few_rings(),
+            #[cfg(any(test, feature = "testing"))]
             Self::Faulty(port) => port.inner().has_few_rings(),
             Self::Tcp(_) | Self::Verbs(_) => false,
         }

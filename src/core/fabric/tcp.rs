@@ -26,6 +26,7 @@
 
 mod config;
 mod connection;
+#[cfg(any(test, feature = "testing"))]
 pub mod fuzz;
 mod hot;
 mod kernel;
@@ -51,6 +52,7 @@ use super::{
     Write,
 };
 use crate::ground::limits::{FRAME_BYTES, STREAM_LINGER_NS};
+#[cfg(any(test, feature = "testing"))]
 use crate::ground::rng::Rng;
 use crate::ground::{Nanos, Region};
 use crate::memory::Buffer;
@@ -107,6 +109,7 @@ pub struct TcpPort {
     idle: u32,
     /// Looks since epoll was asked.
     unasked: u32,
+    #[cfg(any(test, feature = "testing"))]
     cuts: Option<Rng>,
     stats: TcpStats,
 }
@@ -162,19 +165,9 @@ impl TcpPort {
             skipped: 0,
             idle: 0,
             unasked: 0,
+            #[cfg(any(test, feature = "testing"))]
             cuts: None,
             stats: TcpStats::default(),
-        })
-    }
-
-    /// A port that cuts every send and receive short, by seed: for simulations.
-    ///
-    /// # Errors
-    /// As [`TcpPort::new`].
-    pub fn cutting(config: TcpConfig, seed: u64) -> Result<Self, TcpError> {
-        Ok(Self {
-            cuts: Some(Rng::new(seed)),
-            ..Self::new(config)?
         })
     }
 
@@ -199,8 +192,9 @@ impl TcpPort {
         secured: Option<Secured>,
         caps: Caps,
     ) -> Result<QpId, TcpError> {
-        let cuts = self.cuts.as_mut().map(|rng| Rng::new(rng.next_u64()));
-        let socket = Socket::new(socket, secured, &self.config, cuts)?;
+        let socket = Socket::new(socket, secured, &self.config)?;
+        #[cfg(any(test, feature = "testing"))]
+        let socket = socket.cut_by(self.cuts.as_mut().map(|rng| Rng::new(rng.next_u64())));
         let index = match self.free.last() {
             Some(&place) => place,
             None if self.places.len() < QUEUE_PAIRS_MAX => {

@@ -90,6 +90,7 @@ impl Pressure {
     }
 
     /// How many wait for room.
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) const fn waits(self) -> u32 {
         self.0 & Self::WAITING_MASK
     }

@@ -54,6 +54,7 @@ impl Requests {
         Ok(ticket)
     }
 
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) const fn len(&self) -> usize {
         self.all.len()
     }

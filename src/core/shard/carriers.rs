@@ -13,6 +13,7 @@ fn carrier(port: &AnyPort) -> Carrier {
         AnyPort::Loopback(_) | AnyPort::Shm(_) => Carrier::Shm,
         AnyPort::Tcp(_) => Carrier::Tcp,
         AnyPort::Verbs(_) => Carrier::Verbs,
+        #[cfg(any(test, feature = "testing"))]
         AnyPort::Faulty(inner) => carrier(inner.inner()),
     }
 }

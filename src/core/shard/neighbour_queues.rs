@@ -30,6 +30,7 @@ impl NeighbourQueues {
 
     /// Messages that wait.
     #[inline]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) const fn len(&self) -> usize {
         self.waiting
     }

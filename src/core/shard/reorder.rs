@@ -36,6 +36,7 @@ impl<T> Reorder<T> {
         self.of_links.is_empty()
     }
 
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn len(&self) -> usize {
         self.of_links.values().map(BTreeMap::len).sum()
     }

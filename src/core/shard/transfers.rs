@@ -134,6 +134,7 @@ impl Transfers {
         }
     }
 
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn len(&self) -> usize {
         self.offers.len()
     }

@@ -85,6 +85,7 @@ impl Waits {
         }
     }
 
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) const fn len(&self) -> usize {
         self.slab.len()
     }

@@ -5,9 +5,12 @@
 //! simulation moves. All clocks of a process share one origin.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+#[cfg(any(test, feature = "testing"))]
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 use std::time::{Duration, Instant};
 
 use crate::ground::Nanos;
@@ -28,6 +31,7 @@ enum Source {
         scale: u64,
     },
     Monotonic(Instant),
+    #[cfg(any(test, feature = "testing"))]
     Virtual(Arc<AtomicU64>),
 }
 
@@ -42,6 +46,7 @@ impl Clock {
     }
 
     /// A clock that shows what `now` holds.
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub const fn simulated(now: Arc<AtomicU64>) -> Self {
         Self(Source::Virtual(now))
@@ -50,7 +55,10 @@ impl Clock {
     /// True if a simulation moves it.
     #[must_use]
     pub const fn is_simulated(&self) -> bool {
-        matches!(self.0, Source::Virtual(_))
+        #[cfg(any(test, feature = "testing"))]
+        return matches!(self.0, Source::Virtual(_));
+        #[cfg(not(any(test, feature = "testing")))]
+        false
     }
 
     /// Nanoseconds since this clock's origin.
@@ -66,6 +74,7 @@ impl Clock {
             Source::Monotonic(origin) => {
                 Nanos(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
             }
+            #[cfg(any(test, feature = "testing"))]
             Source::Virtual(now) => Nanos(now.load(Ordering::Relaxed)),
         }
     }
@@ -84,6 +93,7 @@ impl Clock {
                     .wrapping_mul(1_000_000_000)
                     .wrapping_add(now.tv_nsec as u64)
             }
+            #[cfg(any(test, feature = "testing"))]
             Source::Virtual(now) => now.load(Ordering::Relaxed),
         }
     }
@@ -104,6 +114,7 @@ impl Clock {
                 nanos: self.stamp().0,
                 rate: 1 << 32,
             },
+            #[cfg(any(test, feature = "testing"))]
             Source::Virtual(_) => Scale {
                 ticks: 0,
                 nanos: 0,

@@ -45,6 +45,7 @@ use std::time::{Duration, Instant};
 
 pub use builder::ServerBuilder;
 pub use listen::listen_at;
+#[cfg(any(test, feature = "testing"))]
 pub use master::solo;
 pub use protocol::Protocol;
 pub use session::{Callable, PartialRun, Session, StepOptions};

@@ -49,6 +49,7 @@ mod errand;
 mod exchange;
 mod frame;
 #[doc(hidden)]
+#[cfg(any(test, feature = "testing"))]
 pub mod fuzz;
 mod gate;
 mod greeting;

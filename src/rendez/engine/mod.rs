@@ -19,6 +19,7 @@ pub mod reporters;
 mod secrets;
 mod send;
 pub mod services;
+#[cfg(any(test, feature = "testing"))]
 mod solo;
 mod start;
 mod steps;

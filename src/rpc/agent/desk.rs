@@ -18,6 +18,7 @@ use rendez::shard::{Task, TaskContext, TaskEvent};
 use smol_str::SmolStr;
 
 use super::context::Gate;
+#[cfg(any(test, feature = "testing"))]
 use super::faulty::AgentFaults;
 use super::lanes::{Brought, Lanes, leaves};
 use super::notices::Notice;
@@ -66,7 +67,7 @@ pub(crate) struct Desk {
     listen_at: Nanos,
     flush_at: Nanos,
     now: Nanos,
-    /// In tests.
+    #[cfg(any(test, feature = "testing"))]
     faults: Option<AgentFaults>,
     is_over: bool,
     /// How it has left, until all that it has sent has gone, and until when it waits for that.
@@ -78,9 +79,9 @@ pub(crate) struct Desk {
 impl Desk {
     pub(crate) fn new(shared: Arc<Shared>, node: Node<Payload, Token>, step: StepId) -> Self {
         let lanes = Lanes::new(shared.engine.task().clone(), &shared.options.group, step);
-        let faults = shared.options.faulty.clone().map(AgentFaults::new);
         Self {
-            faults,
+            #[cfg(any(test, feature = "testing"))]
+            faults: shared.options.faulty.clone().map(AgentFaults::new),
             lent: Some(Arc::clone(&shared)),
             shared,
             node,
@@ -139,8 +140,9 @@ impl Desk {
             .node
             .next_timer()
             .min(self.listen_at)
-            .min(self.flush_at)
-            .min(self.faults.as_ref().map_or(Nanos::NEVER, AgentFaults::next));
+            .min(self.flush_at);
+        #[cfg(any(test, feature = "testing"))]
+        let next = next.min(self.faults.as_ref().map_or(Nanos::NEVER, AgentFaults::next));
         if let Some(timer) = &self.timer
             && next < timer.armed_at()
         {
@@ -397,7 +399,11 @@ impl Desk {
         if !self.lanes.has_waiting() || is_late || !self.shared.has_seat() {
             return self.close(context);
         }
-        (self.listen_at, self.faults) = (Nanos::NEVER, None);
+        self.listen_at = Nanos::NEVER;
+        #[cfg(any(test, feature = "testing"))]
+        {
+            self.faults = None;
+        }
         self.flush_at = self.now.after(SEND_AGAIN);
         self.arm_timer();
     }
@@ -520,6 +526,7 @@ impl Task for Desk {
         self.give_up();
         self.look_at_time(context);
         self.pump(context);
+        #[cfg(any(test, feature = "testing"))]
         self.send_due(context);
         if self.is_over {
             return self.part(context);

@@ -12,6 +12,7 @@ use rendez::engine::Engine;
 use rendez::ground::{StepId, TaskName, catalogue};
 
 use super::WorkerInfo;
+#[cfg(any(test, feature = "testing"))]
 use super::faulty::Faulty;
 use super::place::{Keys, Place};
 use super::store::Store;
@@ -110,6 +111,7 @@ pub struct Options {
     /// What rides along with calls.
     pub observers: Vec<Arc<dyn Observer>>,
     /// What is done to what is sent, in tests.
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) faulty: Option<Faulty>,
 }
 
@@ -182,6 +184,7 @@ impl Options {
             in_order: false,
             refuse_leaks: false,
             observers: Vec::new(),
+            #[cfg(any(test, feature = "testing"))]
             faulty: None,
         }
     }

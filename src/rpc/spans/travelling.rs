@@ -89,6 +89,7 @@ impl Value for Report {
 }
 
 /// True if these bytes are a report.
+#[cfg(any(test, feature = "testing"))]
 pub(crate) fn is_report(plain: &[u8]) -> bool {
     let mut from = Unpacker::new(plain.into(), Vec::new(), Vec::new());
     Report::take(&mut from).is_ok() && from.end().is_ok()

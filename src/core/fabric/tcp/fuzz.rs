@@ -1,15 +1,30 @@
 //! A seam for fuzzing and for wire tests: a connection without a socket, on any bytes in any fragmentation.
 //!
-//! Not part of the interface: it knows no port and no system.
+//! Not part of the interface: it knows no system.
 
 use super::connection::Connection;
 use super::socket::{Pipe, Stop};
+use super::{TcpConfig, TcpError, TcpPort};
 use crate::fabric::queue_pair::Left;
 use crate::fabric::{Arrival, BODY_MAX, Caps, DownReason, Landing, QpId, Write};
 use crate::ground::Nanos;
 use crate::ground::limits::{STREAM_CHUNK_MAX, STREAM_SEND_BYTES};
+use crate::ground::rng::Rng;
 use crate::memory::Buffer;
 use crate::wire::Frame;
+
+impl TcpPort {
+    /// A port that cuts every send and receive short, by seed: for simulations.
+    ///
+    /// # Errors
+    /// As [`TcpPort::new`].
+    pub fn cutting(config: TcpConfig, seed: u64) -> Result<Self, TcpError> {
+        Ok(Self {
+            cuts: Some(Rng::new(seed)),
+            ..Self::new(config)?
+        })
+    }
+}
 
 /// A connection whose peer is a list of bytes.
 #[derive(Debug)]

@@ -62,6 +62,7 @@ pub(super) struct Socket {
 #[derive(Debug)]
 pub(super) struct Wire {
     fd: OwnedFd,
+    #[cfg(any(test, feature = "testing"))]
     cuts: Option<Rng>,
 }
 
@@ -71,7 +72,6 @@ impl Socket {
         fd: OwnedFd,
         secured: Option<Secured>,
         config: &TcpConfig,
-        cuts: Option<Rng>,
     ) -> Result<Self, TcpError> {
         let os = |what| move |errno| TcpError::Os(what, errno);
         if sockopt::socket_type(&fd).map_err(os("getsockopt(SO_TYPE)"))? != SocketType::STREAM {
@@ -103,11 +103,22 @@ impl Socket {
             None => (None, u64::MAX),
         };
         Ok(Self {
-            wire: Wire { fd, cuts },
+            wire: Wire {
+                fd,
+                #[cfg(any(test, feature = "testing"))]
+                cuts: None,
+            },
             records,
             sealable,
             is_of_one_machine,
         })
+    }
+
+    /// The same, which cuts what it sends and receives.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn cut_by(mut self, cuts: Option<Rng>) -> Self {
+        self.wire.cuts = cuts;
+        self
     }
 
     /// Bytes of one chunk of a write at most: the frames behind it wait for it, on a slow wire for long.
@@ -246,7 +257,7 @@ impl Wire {
 
     /// The same, as much of it as a simulation lets through.
     pub(super) fn send_cut(&mut self, slices: &[IoSlice<'_>]) -> Result<usize, Stop> {
-        if self.cuts.is_none() {
+        if self.cuts().is_none() {
             return self.send(slices);
         }
         let first = slices.iter().find(|slice| !slice.is_empty());
@@ -259,7 +270,7 @@ impl Wire {
     #[inline]
     pub(super) fn receive(&mut self, into: [&mut [u8]; 2]) -> Result<usize, Stop> {
         let [mut first, mut second] = into;
-        if let Some(rng) = &mut self.cuts {
+        if let Some(rng) = self.cuts() {
             if rng.one_in(4) {
                 return Err(Stop::NotNow);
             }
@@ -293,9 +304,18 @@ impl Wire {
         rustix::net::recv(&self.fd, into, RecvFlags::empty()).map(|(count, _)| count)
     }
 
+    /// How a simulation cuts, if one runs.
+    #[inline(always)]
+    const fn cuts(&mut self) -> Option<&mut Rng> {
+        #[cfg(any(test, feature = "testing"))]
+        return self.cuts.as_mut();
+        #[cfg(not(any(test, feature = "testing")))]
+        None
+    }
+
     /// What of `parts` a simulation lets through.
     fn cut<'a>(&mut self, parts: [&'a [u8]; 3]) -> Result<[&'a [u8]; 3], Stop> {
-        let Some(rng) = &mut self.cuts else {
+        let Some(rng) = self.cuts() else {
             return Ok(parts);
         };
         if rng.one_in(4) {

@@ -21,6 +21,7 @@ mod partial;
 mod plan;
 mod service;
 mod session;
+#[cfg(any(test, feature = "testing"))]
 pub mod solo;
 mod step;
 mod stragglers;

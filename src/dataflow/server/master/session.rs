@@ -331,6 +331,7 @@ impl MasterSession {
     }
 
     /// Ends a session of which no step runs, its workers one after the other.
+    #[cfg(any(test, feature = "testing"))]
     pub(super) fn close_at_rest(&self, why: Status) {
         self.steps().closed.get_or_insert(why);
         self.partial_runs.clear();
@@ -338,11 +339,13 @@ impl MasterSession {
     }
 
     /// The ways to its workers.
+    #[cfg(any(test, feature = "testing"))]
     pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
         self.links.values().map(|link| &**link)
     }
 
     /// How many steps run.
+    #[cfg(any(test, feature = "testing"))]
     pub(super) fn steps_alive(&self) -> usize {
         self.steps().running.len()
     }

@@ -68,6 +68,7 @@ impl Stragglers {
     }
 
     /// In a simulated world: ends those that have waited long enough.
+    #[cfg(any(test, feature = "testing"))]
     pub(super) fn turn(&self) {
         let now = self.engine.clock().stamp();
         loop {

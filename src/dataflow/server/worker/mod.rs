@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 pub(crate) use service::services;
+#[cfg(any(test, feature = "testing"))]
 pub(in crate::server) use service::{create_session, delete_session};
 pub(crate) use session::WorkerSession;
 

@@ -3,7 +3,9 @@
 use rendez::shard::TaskContext;
 
 use super::{Desk, SEND_AGAIN};
-use crate::agent::lanes::{Brought, leaves};
+use crate::agent::lanes::Brought;
+#[cfg(any(test, feature = "testing"))]
+use crate::agent::lanes::leaves;
 use crate::id::WorkerId;
 use crate::message::Message;
 use crate::payload::Payload;
@@ -21,17 +23,17 @@ impl Desk {
             return self.node.handle_unsent(self.now, to, message, &status);
         }
         self.shared.figures.answered(message);
-        match &mut self.faults {
-            None => self.send_now(to, message, context),
-            Some(faults) => {
-                // What is dropped there is lost on its way.
-                leaves(message);
-                faults.take(self.now, to, message.clone());
-            }
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(faults) = &mut self.faults {
+            // What is dropped there is lost on its way.
+            leaves(message);
+            return faults.take(self.now, to, message.clone());
         }
+        self.send_now(to, message, context);
     }
 
     /// Sends what was held back, as far as its time has come.
+    #[cfg(any(test, feature = "testing"))]
     pub(super) fn send_due(&mut self, context: &mut TaskContext<'_>) {
         while let Some(faults) = &mut self.faults
             && let Some((to, mut message)) = faults.due(self.now)
