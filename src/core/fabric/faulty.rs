@@ -490,10 +490,7 @@ impl Port for FaultyPort {
 
     fn post_write(&mut self, write: Write) -> Result<(), RefusedWrite> {
         if self.is_refused(write.qp) {
-            return Err(RefusedWrite {
-                refusal: PostRefusal::Full,
-                write,
-            });
+            return Err(PostRefusal::Full.of(write));
         }
         self.inner.post_write(write)
     }

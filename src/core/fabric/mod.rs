@@ -104,6 +104,13 @@ pub struct Caps {
 }
 
 impl Caps {
+    /// What a queue pair can do that is down, or that there is not.
+    pub(crate) const CLOSED: Self = Self {
+        body_max: 0,
+        one_sided: false,
+        read_domain: false,
+    };
+
     /// True for a frame that a queue pair takes: none of the fabric's own, with a body as long as it says, and not too
     /// long. A body in the tail needs no slices.
     #[inline]
@@ -132,6 +139,16 @@ pub enum PostRefusal {
     /// The source of a write lies in memory that this port cannot read: a device's.
     #[error("the port cannot read the memory of the write's source")]
     Unreadable,
+}
+
+impl PostRefusal {
+    /// Why `write` is handed back.
+    pub(crate) const fn of(self, write: Write) -> RefusedWrite {
+        RefusedWrite {
+            refusal: self,
+            write,
+        }
+    }
 }
 
 /// A refused write, handed back.

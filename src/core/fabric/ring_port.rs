@@ -384,14 +384,7 @@ impl Port for RingPort {
         let queue_pair = place
             .and_then(|place| place.queue_pair.as_ref())
             .filter(|queue_pair| queue_pair.is_open());
-        queue_pair.map_or(
-            Caps {
-                body_max: 0,
-                one_sided: false,
-                read_domain: false,
-            },
-            RingQueuePair::caps,
-        )
+        queue_pair.map_or(Caps::CLOSED, RingQueuePair::caps)
     }
 
     #[inline]
@@ -410,23 +403,14 @@ impl Port for RingPort {
 
     fn post_write(&mut self, write: Write) -> Result<(), RefusedWrite> {
         let Some((index, queue_pair)) = self.find(write.qp) else {
-            return Err(RefusedWrite {
-                refusal: PostRefusal::Closed,
-                write,
-            });
+            return Err(PostRefusal::Closed.of(write));
         };
         if write.source.is_device() {
-            return Err(RefusedWrite {
-                refusal: PostRefusal::Unreadable,
-                write,
-            });
+            return Err(PostRefusal::Unreadable.of(write));
         }
         if let Err(write) = queue_pair.post_write(write) {
             self.stats.refused_full += 1;
-            return Err(RefusedWrite {
-                refusal: PostRefusal::Full,
-                write,
-            });
+            return Err(PostRefusal::Full.of(write));
         }
         self.activate(index);
         Ok(())

@@ -415,14 +415,7 @@ impl Port for TcpPort {
             .filter(|place| u32::from(place.generation) == qp.0 >> 16)
             .and_then(|place| place.line.as_ref())
             .filter(|line| line.connection.is_open());
-        line.map_or(
-            Caps {
-                body_max: 0,
-                one_sided: false,
-                read_domain: false,
-            },
-            |line| line.connection.caps(),
-        )
+        line.map_or(Caps::CLOSED, |line| line.connection.caps())
     }
 
     #[inline]
@@ -441,23 +434,14 @@ impl Port for TcpPort {
 
     fn post_write(&mut self, write: Write) -> Result<(), RefusedWrite> {
         let Some((index, connection)) = self.find(write.qp) else {
-            return Err(RefusedWrite {
-                refusal: PostRefusal::Closed,
-                write,
-            });
+            return Err(PostRefusal::Closed.of(write));
         };
         if write.source.is_device() {
-            return Err(RefusedWrite {
-                refusal: PostRefusal::Unreadable,
-                write,
-            });
+            return Err(PostRefusal::Unreadable.of(write));
         }
         if let Err(write) = connection.post_write(write) {
             self.stats.refused_full += 1;
-            return Err(RefusedWrite {
-                refusal: PostRefusal::Full,
-                write,
-            });
+            return Err(PostRefusal::Full.of(write));
         }
         self.activate(index);
         Ok(())

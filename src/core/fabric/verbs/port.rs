@@ -363,14 +363,7 @@ impl Port for VerbsPort {
             .filter(|place| u32::from(place.generation) == qp.0 >> 16)
             .and_then(|place| place.link.as_ref())
             .filter(|link| link.is_open());
-        link.map_or(
-            Caps {
-                body_max: 0,
-                one_sided: false,
-                read_domain: false,
-            },
-            |link| link.caps(),
-        )
+        link.map_or(Caps::CLOSED, |link| link.caps())
     }
 
     #[inline]
@@ -384,16 +377,10 @@ impl Port for VerbsPort {
 
     fn post_write(&mut self, write: Write) -> Result<(), RefusedWrite> {
         let Some(index) = self.find(write.qp) else {
-            return Err(RefusedWrite {
-                refusal: PostRefusal::Closed,
-                write,
-            });
+            return Err(PostRefusal::Closed.of(write));
         };
         let Ok(source) = write.source.host() else {
-            return Err(RefusedWrite {
-                refusal: PostRefusal::Unreadable,
-                write,
-            });
+            return Err(PostRefusal::Unreadable.of(write));
         };
         let lkey = registered(
             &self.memory,
@@ -402,17 +389,11 @@ impl Port for VerbsPort {
         )
         .map(|known| known.lkey());
         let Some((link, ..)) = self.at(index) else {
-            return Err(RefusedWrite {
-                refusal: PostRefusal::Closed,
-                write,
-            });
+            return Err(PostRefusal::Closed.of(write));
         };
         if let Err(write) = link.post_write(write, lkey) {
             self.stats.refused_full += 1;
-            return Err(RefusedWrite {
-                refusal: PostRefusal::Full,
-                write,
-            });
+            return Err(PostRefusal::Full.of(write));
         }
         self.activate(index);
         Ok(())
