@@ -442,7 +442,8 @@ impl<G: Clone> Autograd<G> {
     ///
     /// # Errors
     /// `AUTOGRAD_CONTEXT_UNKNOWN`.
-    pub fn known_workers(&self, context: ContextId) -> Result<BTreeSet<WorkerId>, Status> {
+    #[cfg(test)]
+    pub(super) fn known_workers(&self, context: ContextId) -> Result<BTreeSet<WorkerId>, Status> {
         let known = self.context(context)?.known.iter().copied();
         Ok(known.filter(|of| !self.peers.is_dead(*of)).collect())
     }
@@ -496,8 +497,8 @@ impl<G: Clone> Autograd<G> {
     }
 
     /// Passes that began here and are not over.
-    #[must_use]
-    pub fn open_passes(&self) -> Vec<PassId> {
+    #[cfg(test)]
+    pub(super) fn open_passes(&self) -> Vec<PassId> {
         let all = self.contexts.values().flat_map(|held| &held.passes);
         all.filter(|(_, pass)| pass.is_root() && !pass.is_ended)
             .map(|(id, _)| *id)

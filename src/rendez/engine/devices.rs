@@ -535,8 +535,8 @@ impl EngineDevices {
     }
 
     /// Bytes that were copied from devices to the host, or back.
-    #[must_use]
-    pub fn staged_bytes(&self) -> u64 {
+    #[cfg(test)]
+    pub(super) fn staged_bytes(&self) -> u64 {
         let stats = self.all().stats();
         let staged = stats
             .iter()

@@ -21,6 +21,7 @@ impl References {
     }
 
     /// True if that is a value of ours that a worker has a share of.
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn owns(&self, rref: RRefId) -> bool {
         self.owned.contains_key(&rref)
