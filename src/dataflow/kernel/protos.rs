@@ -10,7 +10,6 @@ use crate::graph::{PartialShape, types};
 use rendez::ground::limits::STRING_TENSOR_BYTES_MAX;
 use rendez::ground::{DType, Shape, Status, TensorMeta, catalogue};
 use rendez::memory::{Bool8, Element, Tensor, TensorBuilder};
-use rendez_proto::tensorflow::tensor_shape_proto::Dim;
 use rendez_proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
 
 #[cfg(test)]
@@ -118,34 +117,6 @@ pub fn read(
     };
     done.map_err(|error| malformed(&error.to_string()))?;
     Ok(room.finish())
-}
-
-/// The message of a tensor.
-///
-/// # Errors
-/// `TENSOR_MALFORMED` for strings that are no encoding of them, as a peer may have sent; `TENSOR_DEVICE` for a
-/// tensor in a device's memory.
-pub fn write(tensor: &Tensor) -> Result<TensorProto, Status> {
-    let dim = |size: u64| Dim {
-        size: i64::try_from(size).unwrap_or(i64::MAX),
-        name: String::new(),
-    };
-    let mut message = TensorProto {
-        dtype: types::data_type(tensor.dtype()) as i32,
-        tensor_shape: Some(TensorShapeProto {
-            dim: tensor.shape().dims().map(dim).collect(),
-            unknown_rank: false,
-        }),
-        ..TensorProto::default()
-    };
-    if tensor.dtype() == DType::String {
-        let strings = tensor.strings();
-        let strings = strings.map_err(|error| malformed(&error.to_string()))?;
-        message.string_val = strings.iter().map(<[u8]>::to_vec).collect();
-    } else {
-        message.tensor_content = tensor.host()?.to_vec();
-    }
-    Ok(message)
 }
 
 /// Elements that stand in the message's list for `dtype`.

@@ -5,6 +5,35 @@ use crate::graph::empty;
 use proptest::prelude::*;
 use prost::Message;
 use rendez::memory::{ArenaConfig, ArenaId, Pool};
+use rendez_proto::tensorflow::tensor_shape_proto::Dim;
+
+/// The message of a tensor.
+///
+/// # Errors
+/// `TENSOR_MALFORMED` for strings that are no encoding of them, as a peer may have sent; `TENSOR_DEVICE` for a
+/// tensor in a device's memory.
+fn write(tensor: &Tensor) -> Result<TensorProto, Status> {
+    let dim = |size: u64| Dim {
+        size: i64::try_from(size).unwrap_or(i64::MAX),
+        name: String::new(),
+    };
+    let mut message = TensorProto {
+        dtype: types::data_type(tensor.dtype()) as i32,
+        tensor_shape: Some(TensorShapeProto {
+            dim: tensor.shape().dims().map(dim).collect(),
+            unknown_rank: false,
+        }),
+        ..TensorProto::default()
+    };
+    if tensor.dtype() == DType::String {
+        let strings = tensor.strings();
+        let strings = strings.map_err(|error| malformed(&error.to_string()))?;
+        message.string_val = strings.iter().map(<[u8]>::to_vec).collect();
+    } else {
+        message.tensor_content = tensor.host()?.to_vec();
+    }
+    Ok(message)
+}
 
 fn read_back(message: &TensorProto) -> Result<Tensor, Status> {
     let mut pool = Pool::new(
