@@ -21,12 +21,12 @@ use serde::{Deserialize, Serialize};
 
 use super::error::CliError;
 use super::exchange::{GRACE, hear_data, hear_taken, lost, probe};
-use super::observer::{ask_only, undefined};
+use super::observer::undefined;
 use super::serve;
 use super::settings::{SettingArgs, resolved};
 use rendez::cluster::Membership;
 use rendez::control::{Address, Incoming, Services};
-use rendez::engine::{Engine, OBSERVER_JOB, Recv};
+use rendez::engine::{Config, DeviceUse, Engine, OBSERVER_JOB, Recv};
 use rendez::ground::limits::OFFERED_PUSHES_MAX;
 use rendez::ground::{Code, Status, TaskName, catalogue};
 use rendez_dataflow::server::{Server, dialled, listen_at};
@@ -212,8 +212,9 @@ impl Presence {
         must_listen: bool,
     ) -> Result<Self, CliError> {
         let mut loaded = settings.load()?;
-        // Another task of this machine may have these settings, and the address.
-        loaded.config.metrics = None;
+        // Another task of this machine may have these settings, the address and the folder; a push needs none of them.
+        (loaded.config.metrics, loaded.config.recorder_dir) = (None, None);
+        loaded.config.devices.usage = DeviceUse::Off;
         let taken = match serve::start_with(loaded.clone(), patience, services.clone()) {
             Ok((server, _)) => {
                 let (engine, task) = (server.engine()?, server.task().clone());
@@ -233,16 +234,16 @@ impl Presence {
         };
         let task = resolved.task;
         let own = dialled(spec.find(task.job(), task.task())?);
-        let mut config = loaded.config;
-        config.connect_timeout = patience;
-        (config.closed, config.epoch) = (false, None);
+        let peers = loaded.config.peers.clone();
+        let mut config = Config {
+            connect_timeout: patience,
+            peers,
+            ..loaded.config.of_client()
+        };
         config.listen = match must_listen {
             true => Some(listen_at(spec, &task, Some(0))?),
             false => None,
         };
-        config.known.clear();
-        config.recorder_dir = None;
-        ask_only(&mut config);
         for (other, address) in spec.tasks() {
             let name = other.to_string();
             config.peers.entry(name).or_insert_with(|| dialled(address));

@@ -16,9 +16,8 @@ use super::units;
 use super::weights::printable;
 use rendez::cluster::{ClusterSpec, Membership, Surroundings, resolve};
 use rendez::control::Address;
-use rendez::engine::{Config, Connected, DeviceUse, Engine, Loaded, OBSERVER_JOB};
+use rendez::engine::{Connected, Engine, Loaded, OBSERVER_JOB};
 use rendez::ground::{Code, Status, TaskName, catalogue};
-use rendez::memory::HugePages;
 use rendez_proto::Method;
 
 /// At most so many tasks are asked at once, each on a thread of its own.
@@ -62,16 +61,6 @@ pub(super) struct Unanswered {
     count: usize,
 }
 
-/// Leaves out what a task needs of its machine, and one that only asks does not: it may run on another.
-pub(super) fn ask_only(config: &mut Config) {
-    config.files_root = None;
-    config.cores.clear();
-    config.devices.usage = DeviceUse::Off;
-    if config.arena.huge_pages == HugePages::Require {
-        config.arena.huge_pages = HugePages::Auto;
-    }
-}
-
 impl Observer {
     /// Asks `whom`: tasks of the cluster or of `[peers]`, and addresses. An empty list means all tasks.
     pub(super) fn new(args: &AskArgs, whom: &[String]) -> Result<Self, CliError> {
@@ -86,25 +75,16 @@ impl Observer {
     ) -> Result<Self, CliError> {
         let loaded = args.settings.load()?;
         let targets = targets(&loaded, whom)?;
-        let mut config = loaded.config;
+        let mut config = loaded.config.of_client();
         // Not the process's number: containers number theirs alike.
         let number = getrandom::u32().unwrap_or_else(|_| std::process::id()) % NAMES;
         config.task = format!("/job:{OBSERVER_JOB}/task:{number}");
-        config.listen = None;
-        config.peers.clear();
-        config.known.clear();
         (config.shards, config.share_cores) = (1, true);
         // A measurement says how to wait; a mere query sleeps.
         if !args.settings.flags.iter().any(|(key, _)| *key == "poll") {
             config.poll = rendez::drive::PollPolicy::Park;
         }
         config.arena.segment_bytes = arena_bytes;
-        (config.closed, config.epoch) = (false, None);
-        // The task that is asked may run with these settings, and have the address.
-        config.metrics = None;
-        // Its recorder would lie beside those of tasks, under a name that does not come again.
-        config.recorder_dir = None;
-        ask_only(&mut config);
         let engine = Engine::start(config)?;
         for target in &targets {
             if let Some(task) = target.task.get() {

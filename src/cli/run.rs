@@ -213,6 +213,8 @@ fn alone(settings: &SettingArgs) -> Result<Config, CliError> {
     (config.task, config.control) = ("/job:localhost/task:0".to_owned(), false);
     config.listen = None;
     config.peers.clear();
+    // A task of this machine may have these settings, the address, and the folder.
+    (config.metrics, config.recorder_dir) = (None, None);
     Ok(config)
 }
 

@@ -199,7 +199,15 @@ fn where_the_task_runs_already_they_are_visitors_beside_it() {
         let compared = [(file.clone(), copy.clone())];
         pair.exchange(&[text(&file)], text(&copy), &compared);
         // The push first, and another task's in between.
-        let first = ["push", "--to", B, text(&file)];
+        // The settings are those of the task, whose recorders may be out of reach.
+        let first = [
+            "push",
+            "--recorder-dir",
+            text(&file),
+            "--to",
+            B,
+            text(&file),
+        ];
         let push = pair.place.start(&pair.arguments(&first, "a"));
         let pull = pair.pull("second.safetensors");
         pull.finish().well();

@@ -262,7 +262,11 @@ fn a_process_alone_takes_its_settings() {
     // Another task may have its name and its address.
     let task = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = task.local_addr().expect("an address").to_string();
-    assert!(objects(&fill(place.path(), &["--listen", &address])).is_empty());
+    for setting in ["--listen", "--metrics"] {
+        assert!(objects(&fill(place.path(), &[setting, &address])).is_empty());
+    }
+    // No recorder can lie there.
+    assert!(objects(&fill(place.path(), &["--recorder-dir", "fill.pbtxt"])).is_empty());
 }
 
 #[test]
@@ -352,7 +356,9 @@ fn a_graph_touches_files_only_below_a_folder_that_was_named() {
         .stderr(Stdio::null())
         .spawn()
         .expect("it starts");
-    let output = save("remote", &["--on", &address]);
+    // What its machine has, and its address for metrics, are its own.
+    let more = ["--on", &address, "--files-root", "/nowhere", "--metrics", &address];
+    let output = save("remote", &more);
     let _ = task.kill();
     let _ = task.wait();
     refused(

@@ -24,9 +24,9 @@ use crate::channel::Rules;
 use crate::cluster::{ClusterSpec, HostPort};
 use crate::control::{Address, RuntimeKind};
 use crate::drive::{Driver, PollPolicy};
-use crate::engine::DeviceSettings;
+use crate::engine::{DeviceSettings, DeviceUse};
 use crate::ground::{Code, Status, catalogue, limits};
-use crate::memory::ArenaConfig;
+use crate::memory::{ArenaConfig, HugePages};
 use crate::shard::Settings;
 
 pub use layers::{Origin, Origins};
@@ -222,6 +222,24 @@ impl Config {
             boot: None,
             origins: Origins::default(),
         }
+    }
+
+    /// The settings of one that only asks tasks: it is none of them, may run beside the one whose settings these are,
+    /// or on another machine. So it listens nowhere, knows no peers yet, serves no metrics, keeps no recorder, and
+    /// leaves out what a task needs of its machine: files, cores, devices and huge pages.
+    #[must_use]
+    pub fn of_client(mut self) -> Self {
+        (self.listen, self.metrics) = (None, None);
+        self.peers.clear();
+        self.known.clear();
+        (self.closed, self.epoch) = (false, None);
+        (self.recorder_dir, self.files_root) = (None, None);
+        self.cores.clear();
+        self.devices.usage = DeviceUse::Off;
+        if self.arena.huge_pages == HugePages::Require {
+            self.arena.huge_pages = HugePages::Auto;
+        }
+        self
     }
 
     /// How often a peer over TCP is asked whether it lives.

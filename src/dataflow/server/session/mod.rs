@@ -204,7 +204,8 @@ impl Session {
         Self::connect_with(target, Config::load()?)
     }
 
-    /// The same with other settings.
+    /// The same with other settings, those of a task too: what
+    /// [`Config::of_client`] leaves out of them is left out.
     ///
     /// # Errors
     /// As [`Session::connect`].

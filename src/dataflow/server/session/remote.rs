@@ -71,13 +71,10 @@ impl Remote {
         }
     }
 
-    fn attempt(address: &Address, mut config: Config) -> Result<Self, Status> {
+    fn attempt(address: &Address, config: Config) -> Result<Self, Status> {
+        let mut config = config.of_client();
         let number = master::draw()?.0 % NAMES;
         config.task = format!("/job:{OBSERVER_JOB}/task:{number}");
-        config.listen = None;
-        config.peers.clear();
-        config.known.clear();
-        (config.closed, config.epoch) = (false, None);
         if config.shards == 0 {
             (config.shards, config.share_cores) = (1, true);
         }
