@@ -14,7 +14,7 @@ use super::settings::{SettingArgs, of_settings};
 use super::terminal::Terminal;
 use super::units;
 use super::weights::printable;
-use rendez::cluster::{ClusterSpec, Membership, Surroundings, resolve};
+use rendez::cluster::{ClusterSpec, Membership, members};
 use rendez::control::Address;
 use rendez::engine::{Connected, Engine, Loaded, OBSERVER_JOB};
 use rendez::ground::{Code, Status, TaskName, catalogue};
@@ -337,31 +337,7 @@ fn all_tasks(loaded: &Loaded) -> Result<Vec<(TaskName, Address)>, CliError> {
 
 /// The cluster. This process is none of its tasks, whatever its surroundings say.
 fn cluster(loaded: &Loaded) -> Result<ClusterSpec, Status> {
-    let mut surroundings = loaded.surroundings()?;
-    match resolve(&surroundings) {
-        Ok(resolved) => spec_of(resolved.membership),
-        Err(status) if status.reason() == catalogue::CLUSTER_SPEC => {
-            surroundings.flags.task = first(&surroundings);
-            spec_of(resolve(&surroundings)?.membership)
-        }
-        Err(status) => Err(status),
-    }
-}
-
-/// The first task that any source's cluster has, for sources that leave open which one this is.
-fn first(surroundings: &Surroundings) -> Option<TaskName> {
-    let text = surroundings.file.as_ref().map(|file| file.text.as_str());
-    let given = surroundings.flags.cluster.clone();
-    let from_file = |text: &str| {
-        let table: toml::Table = text.parse().ok()?;
-        ClusterSpec::from_toml(table.get("cluster")?.as_table()?).ok()
-    };
-    let spec = given.or_else(|| text.and_then(from_file));
-    spec.and_then(|spec| spec.tasks().next().map(|(task, _)| task))
-}
-
-fn spec_of(membership: Membership) -> Result<ClusterSpec, Status> {
-    match membership {
+    match members(&loaded.surroundings()?)? {
         Membership::Known(spec) => Ok(spec),
         Membership::Rooted { root, .. } => {
             let message = format!(
@@ -373,5 +349,41 @@ fn spec_of(membership: Membership) -> Result<ClusterSpec, Status> {
                 message,
             ))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rendez::engine::Sources;
+
+    /// The addresses that are asked where these variables are set, beside a file.
+    fn asked(file: Option<&str>, environment: &[(&str, &str)]) -> Vec<String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("cluster.toml");
+        std::fs::write(&path, file.unwrap_or_default()).expect("written");
+        let variables = environment.iter();
+        let sources = Sources {
+            file: Some(path),
+            environment: variables
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            ..Sources::default()
+        };
+        let targets = targets(&sources.load().expect("settings"), &[]).expect("a cluster");
+        let addresses = targets.iter().map(|target| target.address.to_string());
+        addresses.collect()
+    }
+
+    #[test]
+    fn who_asks_need_not_say_which_task_it_is() {
+        const TWO: (&str, &str) = ("RENDEZ_CLUSTER", "ps=h1:1;worker=h2:2");
+        const FILE: &str = "cluster = { a = [\"h3:3\"], b = [\"h4:4\"] }\n";
+        const FOREIGN: (&str, &str) = ("RENDEZ_TASK", "/job:x/task:7");
+        const TENSORFLOW: &str = r#"{"cluster": {"chief": ["h5:5"], "ps": ["h6:6"]}}"#;
+        assert_eq!(asked(None, &[TWO]), ["h1:1", "h2:2"]);
+        assert_eq!(asked(Some(FILE), &[TWO]), ["h1:1", "h2:2"]);
+        assert_eq!(asked(Some(FILE), &[FOREIGN]), ["h3:3", "h4:4"]);
+        assert_eq!(asked(None, &[("TF_CONFIG", TENSORFLOW)]), ["h5:5", "h6:6"]);
     }
 }

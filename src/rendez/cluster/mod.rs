@@ -31,6 +31,7 @@ mod tests;
 pub use address::HostPort;
 pub use def::Server;
 pub use resolve::{
-    Epoch, File, Flags, Local, Membership, PassedOver, Resolved, Source, Surroundings, resolve,
+    Epoch, File, Flags, Local, Membership, PassedOver, Resolved, Source, Surroundings, members,
+    resolve,
 };
 pub use spec::ClusterSpec;

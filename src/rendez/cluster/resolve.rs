@@ -154,10 +154,21 @@ pub enum Source {
 /// `CLUSTER_UNRESOLVED` lists why no source applies: this process is alone. Any other status says what is wrong with
 /// the source that does apply.
 pub fn resolve(surroundings: &Surroundings) -> Result<Resolved, Status> {
-    let view = View::new(surroundings)?;
+    first_of_all(&View::new(surroundings, false)?)
+}
+
+/// The cluster, for one that is none of its tasks: nothing needs to say which this is, and what does is not heeded.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn members(surroundings: &Surroundings) -> Result<Membership, Status> {
+    Ok(first_of_all(&View::new(surroundings, true)?)?.membership)
+}
+
+fn first_of_all(view: &View<'_>) -> Result<Resolved, Status> {
     let mut passed_over = Vec::new();
     for source in Source::ALL {
-        match source.ask(&view)? {
+        match source.ask(view)? {
             Answer::Absent(why) => passed_over.push(PassedOver { source, why }),
             Answer::Found(found) => return found.checked(source, passed_over),
         }

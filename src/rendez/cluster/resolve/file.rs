@@ -13,13 +13,14 @@ pub(super) fn ask(view: &View<'_>) -> Result<Answer, Status> {
         return absent("there is none");
     };
     if let Some(cluster) = cluster(file, &view.table)? {
-        let task = match (given::task(view)?, view.table.get("task")) {
-            (Some(task), _) => task,
+        let said = || match (given::task(view)?, view.table.get("task")) {
+            (Some(task), _) => Ok(task),
             (None, Some(toml::Value::String(text))) => {
-                TaskName::parse(text).map_err(|error| placed(file, &error.into()))?
+                TaskName::parse(text).map_err(|error| placed(file, &error.into()))
             }
-            (None, _) => cluster.only(None, None)?,
+            (None, _) => cluster.only(None, None),
         };
+        let task = view.place(&cluster, said)?;
         let membership = Membership::Known(cluster);
         return Found::new(membership, task, file.path.as_str()).found();
     }

@@ -16,10 +16,11 @@ pub(super) fn ask(view: &View<'_>) -> Result<Answer, Status> {
         (None, None) => (None, ""),
     };
     if let Some(cluster) = cluster {
-        let task = match task(view)? {
-            Some(task) => task,
-            None => cluster.only(None, None)?,
+        let said = || match task(view)? {
+            Some(task) => Ok(task),
+            None => cluster.only(None, None),
         };
+        let task = view.place(&cluster, said)?;
         return Found::new(Membership::Known(cluster), task, origin).found();
     }
     match (view.given_root()?, view.given_rank()?, view.given_size()?) {

@@ -43,7 +43,7 @@ pub(super) fn ask(view: &View<'_>) -> Result<Answer, Status> {
     let task = if is_evaluator {
         TaskName::new(EVALUATOR, 0, number.unwrap_or(0))?
     } else {
-        cluster.only(job.as_deref(), number)?
+        view.place(&cluster, || cluster.only(job.as_deref(), number))?
     };
     let mut found = Found::new(Membership::Known(cluster), task, variables::TF_CONFIG);
     found.may_be_outside = is_evaluator;

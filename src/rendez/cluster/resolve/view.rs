@@ -7,25 +7,40 @@ use std::borrow::Cow;
 
 use super::{File, Surroundings, wrong};
 use crate::cluster::HostPort;
-use crate::cluster::spec::check_length;
+use crate::cluster::spec::{ClusterSpec, check_length};
 use crate::cluster::variables;
 use crate::ground::limits::TASK_PORT;
-use crate::ground::{Status, catalogue};
+use crate::ground::{Status, TaskName, catalogue};
 
 /// Surroundings with the file read.
 pub(super) struct View<'a> {
     pub(super) surroundings: &'a Surroundings,
     /// The keys of the file; empty if there is none.
     pub(super) table: toml::Table,
+    /// Who asks is none of the cluster's tasks.
+    is_outside: bool,
 }
 
 impl<'a> View<'a> {
-    pub(super) fn new(surroundings: &'a Surroundings) -> Result<Self, Status> {
+    pub(super) fn new(surroundings: &'a Surroundings, is_outside: bool) -> Result<Self, Status> {
         let table = surroundings.file.as_ref().map(read).transpose()?;
         Ok(Self {
             surroundings,
             table: table.unwrap_or_default(),
+            is_outside,
         })
+    }
+
+    /// Which task of `cluster` this is: the one that is `said`. Who asks from outside is none, and any stands for it.
+    pub(super) fn place(
+        &self,
+        cluster: &ClusterSpec,
+        said: impl FnOnce() -> Result<TaskName, Status>,
+    ) -> Result<TaskName, Status> {
+        match cluster.tasks().next() {
+            Some((any, _)) if self.is_outside => Ok(any),
+            _ => said(),
+        }
     }
 
     /// The variable, if it is set to anything.
