@@ -20,6 +20,7 @@ pub mod book_cluster {}
 pub mod allocations;
 pub mod args;
 pub mod ask;
+mod at_once;
 pub mod baseline;
 pub mod bench;
 mod bounded;

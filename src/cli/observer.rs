@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::at_once::at_once;
 use super::error::CliError;
 use super::report::wrapped;
 use super::settings::{SettingArgs, of_settings};
@@ -20,7 +21,7 @@ use rendez::engine::{Connected, Engine, Loaded, OBSERVER_JOB};
 use rendez::ground::{Code, Status, TaskName, catalogue};
 use rendez_proto::Method;
 
-/// At most so many tasks are asked at once, each on a thread of its own.
+/// At most so many tasks are asked at once.
 const ASKED_AT_ONCE: usize = 64;
 
 /// Observers have names of so many.
@@ -162,26 +163,14 @@ impl Observer {
         self.of_all(|target| self.ask::<M>(target, question))
     }
 
-    /// Does the same with all targets at once.
+    /// Does the same with all targets, many at once.
     pub(super) fn of_all<T: Send>(
         &self,
         work: impl Fn(&Target) -> Result<T, Status> + Sync,
     ) -> Vec<(&Target, Result<T, Status>)> {
-        let mut answers = Vec::with_capacity(self.targets.len());
-        for targets in self.targets.chunks(ASKED_AT_ONCE) {
-            std::thread::scope(|scope| {
-                let work = &work;
-                let asked: Vec<_> = targets
-                    .iter()
-                    .map(|target| (target, scope.spawn(move || work(target))))
-                    .collect();
-                for (target, answer) in asked {
-                    let lost = || Err(Status::of(catalogue::SHUTDOWN, "Shutdown"));
-                    answers.push((target, answer.join().unwrap_or_else(|_| lost())));
-                }
-            });
-        }
-        answers
+        at_once(&self.targets, ASKED_AT_ONCE, |target| {
+            (target, work(target))
+        })
     }
 }
 

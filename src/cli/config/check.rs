@@ -4,15 +4,15 @@
 //! addresses that are there twice, what a server refuses before it listens, and whether tasks can be reached where they
 //! are said to listen. Nothing of what those files hold is printed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
 
+use crate::at_once::at_once;
 use crate::error::CliError;
 use crate::settings::SettingArgs;
 use crate::terminal::Terminal;
@@ -22,8 +22,68 @@ use rendez::engine::{Config, Engine, Loaded};
 use rendez::ground::{Status, TaskName, catalogue, units};
 use rendez_dataflow::server::Protocol;
 
-/// Addresses that are tried at once.
+/// Addresses that are tried at once, and names that are looked up.
 const TRIED_AT_ONCE: usize = 32;
+
+/// Finds the addresses of a host.
+type Find<'a> = dyn Fn(&str) -> Vec<IpAddr> + Sync + 'a;
+
+/// The addresses of hosts: each name is looked up once.
+struct Hosts<'a> {
+    /// `None` where no name is to be looked up.
+    find: Option<&'a Find<'a>>,
+    known: Mutex<BTreeMap<String, Vec<IpAddr>>>,
+}
+
+impl<'a> Hosts<'a> {
+    /// Looks up those of `places`, many at once.
+    fn of(places: &[Place], find: Option<&'a Find<'a>>) -> Self {
+        let hosts = Self {
+            find,
+            known: Mutex::default(),
+        };
+        let names = places.iter().filter_map(|place| match &place.address {
+            Address::Tcp { host, .. } => Some(host),
+            _ => None,
+        });
+        let names: Vec<&String> = names.collect::<BTreeSet<_>>().into_iter().collect();
+        at_once(&names, TRIED_AT_ONCE, |name| drop(hosts.addresses(name)));
+        hosts
+    }
+
+    fn addresses(&self, host: &str) -> Vec<IpAddr> {
+        if let Ok(ip) = host.parse() {
+            return vec![ip];
+        }
+        let Some(find) = self.find else {
+            return Vec::new();
+        };
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known().get(host) {
+            return found.clone();
+        }
+        let found = find(host);
+        known().insert(host.to_owned(), found.clone());
+        found
+    }
+
+    /// What two spellings of one address have in common: for TCP what the first of its names' addresses is.
+    fn key(&self, address: &Address) -> String {
+        let Address::Tcp { host, port } = address else {
+            return address.to_string();
+        };
+        let first = self.addresses(host).first().copied();
+        first.map_or_else(
+            || address.to_string(),
+            |ip| SocketAddr::new(ip, *port).to_string(),
+        )
+    }
+}
+
+fn look_up(host: &str) -> Vec<IpAddr> {
+    let found = (host, 0).to_socket_addrs();
+    found.map_or_else(|_| Vec::new(), |found| found.map(|at| at.ip()).collect())
+}
 
 /// Options of `config check`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
@@ -81,8 +141,10 @@ pub(super) fn run(args: &CheckArgs, terminal: &mut Terminal) -> Result<(), CliEr
         problem: status.message().to_owned(),
     }));
     let (places, own) = places(&loaded.config, &mut problems);
-    twice(&places, !args.offline, &mut problems);
-    of_server(&loaded, !args.offline, &mut problems);
+    let find: &Find<'_> = &look_up;
+    let hosts = Hosts::of(&places, Some(find).filter(|_| !args.offline));
+    twice(&places, &hosts, &mut problems);
+    of_server(&loaded, &hosts, &mut problems);
     let (mut tried, wrong) = (0, problems.len());
     if !args.offline {
         let others: Vec<&Place> = places
@@ -115,7 +177,7 @@ pub(super) fn run(args: &CheckArgs, terminal: &mut Terminal) -> Result<(), CliEr
 /// What a server refuses before it listens: a protocol that there is not, surroundings that make no sense, to be a task
 /// that its cluster does not have, and to listen where strangers reach it with nothing to keep them out. A file that
 /// leaves open which task this is serves all of them.
-fn of_server(loaded: &Loaded, resolves: bool, problems: &mut Vec<Problem>) {
+fn of_server(loaded: &Loaded, hosts: &Hosts<'_>, problems: &mut Vec<Problem>) {
     let config = &loaded.config;
     let protocol = Protocol::find(&config.protocol);
     if let Err(status) = protocol.and_then(|protocol| protocol.require(config.require)) {
@@ -159,7 +221,7 @@ fn of_server(loaded: &Loaded, resolves: bool, problems: &mut Vec<Problem>) {
     };
     // One is enough: what mends it mends all.
     let exposed = listens.iter().find_map(|(setting, address)| {
-        let mut bound = bound(address, resolves).into_iter();
+        let mut bound = bound(address, hosts).into_iter();
         let status = bound.find_map(|bound| Engine::judge_exposure(config, bound).err())?;
         Some((*setting, status))
     });
@@ -170,18 +232,12 @@ fn of_server(loaded: &Loaded, resolves: bool, problems: &mut Vec<Problem>) {
 }
 
 /// The addresses of this machine that one stands for; none of a name that is not looked up, or not known.
-fn bound(address: &Address, resolves: bool) -> Vec<SocketAddr> {
+fn bound(address: &Address, hosts: &Hosts<'_>) -> Vec<SocketAddr> {
     let Address::Tcp { host, port } = address else {
         return Vec::new();
     };
-    match host.parse::<IpAddr>() {
-        Ok(ip) => vec![SocketAddr::new(ip, *port)],
-        Err(_) if resolves => {
-            let found = (host.as_str(), *port).to_socket_addrs();
-            found.map(Iterator::collect).unwrap_or_default()
-        }
-        Err(_) => Vec::new(),
-    }
+    let found = hosts.addresses(host).into_iter();
+    found.map(|ip| SocketAddr::new(ip, *port)).collect()
 }
 
 /// Every address that is given, and this task.
@@ -230,7 +286,7 @@ fn places(config: &Config, problems: &mut Vec<Problem>) -> (Vec<Place>, Option<T
 }
 
 /// Two tasks at one address, and one task at two.
-fn twice(places: &[Place], resolves: bool, problems: &mut Vec<Problem>) {
+fn twice(places: &[Place], hosts: &Hosts<'_>, problems: &mut Vec<Problem>) {
     let mut tasks: BTreeMap<String, (&Place, &TaskName)> = BTreeMap::new();
     let mut homes: BTreeMap<&TaskName, &Place> = BTreeMap::new();
     for place in places {
@@ -246,7 +302,7 @@ fn twice(places: &[Place], resolves: bool, problems: &mut Vec<Problem>) {
             }
             continue;
         }
-        let (first, named) = *tasks.entry(key(address, resolves)).or_insert((place, task));
+        let (first, named) = *tasks.entry(hosts.key(address)).or_insert((place, task));
         if named != task {
             let problem = format!(
                 "{task} and {named} ({}) have one address, {address}; give each its own",
@@ -256,25 +312,13 @@ fn twice(places: &[Place], resolves: bool, problems: &mut Vec<Problem>) {
         }
         let home = *homes.entry(task).or_insert(place);
         // Where a task listens may be written in another way than where it is dialled.
-        if home.setting != "listen" && key(&home.address, resolves) != key(address, resolves) {
+        if home.setting != "listen" && hosts.key(&home.address) != hosts.key(address) {
             let problem = format!(
                 "{task} is at {address} here and at {} in `{}`; keep one of them",
                 home.address, home.setting
             );
             problems.push(Problem { setting, problem });
         }
-    }
-}
-
-/// What two spellings of one address have in common: for TCP what the first of its names' addresses is.
-fn key(address: &Address, resolves: bool) -> String {
-    match address {
-        Address::Tcp { host, port } if resolves => (host.as_str(), *port)
-            .to_socket_addrs()
-            .ok()
-            .and_then(|mut found| found.next())
-            .map_or_else(|| address.to_string(), |found| found.to_string()),
-        _ => address.to_string(),
     }
 }
 
@@ -290,32 +334,22 @@ fn is_other(place: &Place, own: Option<&TaskName>, config: &Config) -> bool {
 
 /// Tries them, many at once.
 fn unreachable(places: &[&Place], patience: Duration) -> Vec<Problem> {
-    let next = AtomicUsize::new(0);
-    let found = Mutex::new(Vec::new());
-    let try_some = || {
-        while let Some(place) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let Err(why) = place.address.reach(patience) else {
-                continue;
-            };
-            let who = place
-                .task
-                .as_ref()
-                .map_or_else(|| "rank 0".to_owned(), TaskName::to_string);
-            let problem = format!(
-                "{who} is not reached at {}: {why}; start it, correct the address, or check `--offline`",
-                place.address
-            );
-            let setting = place.setting;
-            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-            found.push(Problem { setting, problem });
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..places.len().min(TRIED_AT_ONCE) {
-            scope.spawn(try_some);
-        }
+    let tried = at_once(places, TRIED_AT_ONCE, |place| {
+        let why = place.address.reach(patience).err()?;
+        let who = place
+            .task
+            .as_ref()
+            .map_or_else(|| "rank 0".to_owned(), TaskName::to_string);
+        let problem = format!(
+            "{who} is not reached at {}: {why}; start it, correct the address, or check `--offline`",
+            place.address
+        );
+        Some(Problem {
+            setting: place.setting,
+            problem,
+        })
     });
-    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut found: Vec<Problem> = tried.into_iter().flatten().collect();
     found.sort();
     found
 }
@@ -365,4 +399,34 @@ fn json(loaded: &Loaded, problems: &[Problem], tried: usize) -> String {
         tried,
     };
     serde_json::to_string(&report).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use rendez::cluster::ClusterSpec;
+
+    #[test]
+    fn the_name_service_is_asked_once_for_each_host() {
+        let mut config = Config::default();
+        let cluster = "a=h1:1,h1:2,h2:1;b=h2:2,127.0.0.1:3";
+        config.cluster = Some(ClusterSpec::parse(cluster).expect("a cluster"));
+        let places = places(&config, &mut Vec::new()).0;
+        let asked = AtomicUsize::new(0);
+        let find = |_: &str| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            vec![IpAddr::from([127, 0, 0, 1])]
+        };
+        let hosts = Hosts::of(&places, Some(&find));
+        let mut problems = Vec::new();
+        twice(&places, &hosts, &mut problems);
+        // Both hosts are one: each port of the first is there twice.
+        assert_eq!(
+            (problems.len(), asked.load(Ordering::Relaxed)),
+            (2, 2),
+            "{problems:?}"
+        );
+    }
 }
