@@ -89,9 +89,8 @@ pub fn run(args: &DumpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         probed.map_err(|error| CliError::unwritable(folder, &error))?;
     }
     let mut recordings = Vec::new();
-    if let Some(pid) = args.pid {
-        recordings = of_process(pid)?;
-    } else if files.is_empty() || !whom.is_empty() {
+    let files = args.pid.map_or(Ok(files), recorders_of)?;
+    if files.is_empty() || !whom.is_empty() {
         let whom: Vec<String> = whom.iter().map(|whom| whom.display().to_string()).collect();
         let observer = Observer::new(&args.ask, &whom)?;
         let (fetched, silent) = of_tasks(&observer, args.out.as_deref())?;
@@ -101,8 +100,15 @@ pub fn run(args: &DumpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         }
         recordings = fetched;
     }
+    // One that a crash left half made, or that another version wrote, hides none beside it.
     for file in &files {
-        recordings.push(read(file)?);
+        match read(file) {
+            Ok(recording) => recordings.push(recording),
+            Err(error) => unanswered.tell_unread(file, error, args.ask.json, terminal)?,
+        }
+    }
+    if args.pid.is_some() {
+        recordings.sort_by_key(|recording| recording.head.shard);
     }
     if recordings.is_empty() && unanswered.count() > 0 {
         return unanswered.end();
@@ -290,30 +296,30 @@ fn recording(bytes: &[u8], whose: &str) -> Result<Recording, CliError> {
     })
 }
 
-/// The recorders that a process has open: descriptors of memory with their name.
-fn of_process(pid: u32) -> Result<Vec<Recording>, CliError> {
+/// The recorders that a process has open.
+fn recorders_of(pid: u32) -> Result<Vec<PathBuf>, CliError> {
     let folder = PathBuf::from(format!("/proc/{pid}/fd"));
     let entries = std::fs::read_dir(&folder).map_err(|error| {
         let message = format!("cannot look into process {pid}: {error}");
         CliError::failure("FILE_UNREADABLE", message)
     })?;
-    let mut found = Vec::new();
-    for entry in entries.flatten() {
-        let is_ours = std::fs::read_link(entry.path()).is_ok_and(|target| {
-            let target = target.to_string_lossy();
-            target.contains("memfd:rendez-recorder") || target.ends_with(".rdz")
-        });
-        if is_ours {
-            found.push(read(&entry.path())?);
-        }
-    }
+    let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    found.retain(|path| {
+        std::fs::read_link(path).is_ok_and(|target| is_recorder(&target.to_string_lossy()))
+            && path.is_file()
+    });
     if found.is_empty() {
         let message =
             format!("process {pid} records nothing: is it a task, and `stage_sampling` not 0?");
         return Err(CliError::failure("FILE_UNREADABLE", message));
     }
-    found.sort_by_key(|recording| recording.head.shard);
     Ok(found)
+}
+
+/// True of what the kernel calls an open recorder: memory with that name, or a file, also one that was removed since.
+fn is_recorder(target: &str) -> bool {
+    let file = target.strip_suffix(" (deleted)").unwrap_or(target);
+    target.contains("memfd:rendez-recorder") || file.ends_with(".rdz")
 }
 
 /// What tasks have recorded, and which of them could not be asked.

@@ -3,6 +3,7 @@
 //!
 //! Knows settings, clusters and the engine's calls; not what is asked.
 
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -55,7 +56,7 @@ pub(super) struct Target {
     task: OnceLock<TaskName>,
 }
 
-/// The tasks that could not be asked.
+/// The tasks that could not be asked, and the files that could not be read.
 #[derive(Default)]
 pub(super) struct Unanswered {
     first: Option<CliError>,
@@ -214,12 +215,35 @@ impl Unanswered {
                 terminal.line(wrapped("", &text, terminal.width()))?;
             }
         }
-        self.count += 1;
-        self.first.get_or_insert_with(|| {
-            let message = format!("{}: {name} cannot be asked: {why}", status.code());
-            CliError::failure(status.reason(), message)
-        });
+        let message = format!("{}: {name} cannot be asked: {why}", status.code());
+        self.note(CliError::failure(status.reason(), message));
         Ok(())
+    }
+
+    /// Notes that `file` could not be read, and says so.
+    pub(super) fn tell_unread(
+        &mut self,
+        file: &Path,
+        error: CliError,
+        is_json: bool,
+        terminal: &mut Terminal,
+    ) -> Result<(), CliError> {
+        let why = printable(error.message());
+        if is_json {
+            terminal.line(serde_json::json!({
+                "file": file.to_string_lossy(), "what": "unread", "reason": error.reason(), "why": why,
+            }))?;
+        } else {
+            let text = format!("{why} [{}]", error.reason());
+            terminal.line(wrapped("", &text, terminal.width()))?;
+        }
+        self.note(error);
+        Ok(())
+    }
+
+    fn note(&mut self, error: CliError) {
+        self.count += 1;
+        self.first.get_or_insert(error);
     }
 
     /// How many there are.
@@ -234,7 +258,7 @@ impl Unanswered {
             Some(first) if self.count == 1 => Err(first),
             Some(first) => {
                 let others = self.count - 1;
-                let message = format!("{}; nor can {others} more", first.message());
+                let message = format!("{}; so it is with {others} more", first.message());
                 Err(CliError::failure(first.reason(), message))
             }
         }

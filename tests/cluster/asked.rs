@@ -299,7 +299,7 @@ fn who_did_not_answer_is_named_beside_those_who_did() {
     let spec = format!("a=127.0.0.1:{port};b=127.0.0.1:{dead};c=127.0.0.1:{gone}");
     let task = serve(&place, &spec, &[]);
     let pending = ask(&place, &["pending"], &["--cluster", &spec]);
-    let texts = ["/job:b/replica:0/task:0", "nor can 1 more"];
+    let texts = ["/job:b/replica:0/task:0", "so it is with 1 more"];
     pending.refused(10, "CONNECTION_REFUSED", &texts);
     for text in [
         "nothing waits at 1 of 3 tasks",

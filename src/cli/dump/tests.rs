@@ -435,18 +435,9 @@ fn numbers_that_no_counter_comes_to_end_nothing() {
     }
 }
 
-/// A task that was asked leaves a copy beside its recorder, which goes on.
-#[test]
-fn what_two_copies_of_a_recording_have_is_listed_once() {
+/// The exit code of `dump --json` of these files, and what it lists.
+fn listed(files: &[(&str, Vec<u8>)]) -> (u8, String) {
     let folder = tempfile::tempdir().expect("a folder");
-    // Two events may be alike, and are two.
-    let events = [5, 5, 6].map(|step| event(What::Sent, 9_000, step, [0, 20, 30]));
-    let other = recorded("/job:b", 1, 1, &events[..1]);
-    let files = [
-        ("a.rdz", recorded("/job:a", 1, 1, &events)),
-        ("a-asked.rdz", recorded("/job:a", 1, 1, &events[..2])),
-        ("b.rdz", other),
-    ];
     let mut arguments = vec!["rendez".into(), "dump".into(), "--json".into()];
     for (name, bytes) in files {
         let path = folder.path().join(name);
@@ -457,13 +448,52 @@ fn what_two_copies_of_a_recording_have_is_listed_once() {
     let out = std::fs::File::create(&listed).expect("a file");
     let mut terminal = Terminal::into_writer(Box::new(out), None);
     let code = crate::run(arguments, &mut terminal, &mut std::io::stderr());
-    let listed = std::fs::read_to_string(listed).expect("a list");
+    (code, std::fs::read_to_string(listed).expect("a list"))
+}
+
+/// A task that was asked leaves a copy beside its recorder, which goes on.
+#[test]
+fn what_two_copies_of_a_recording_have_is_listed_once() {
+    // Two events may be alike, and are two.
+    let events = [5, 5, 6].map(|step| event(What::Sent, 9_000, step, [0, 20, 30]));
+    let (code, listed) = listed(&[
+        ("a.rdz", recorded("/job:a", 1, 1, &events)),
+        ("a-asked.rdz", recorded("/job:a", 1, 1, &events[..2])),
+        ("b.rdz", recorded("/job:b", 1, 1, &events[..1])),
+    ]);
     let count = |task: &str| listed.lines().filter(|line| line.contains(task)).count();
     assert_eq!(
         (code, count("/job:a\""), count("/job:b\"")),
         (0, 3, 1),
         "{listed}"
     );
+}
+
+/// As beside those of an earlier version, and what a crash left half made.
+#[test]
+fn a_file_that_cannot_be_read_hides_no_other() {
+    let events = [event(What::Sent, 9_000, 5, [0, 20, 30])];
+    let whole = recorded("/job:a", 1, 1, &events);
+    let mut other = whole.clone();
+    other[8] += 1;
+    let zeros = vec![0; whole.len()];
+    let (code, listed) = listed(&[("0.rdz", zeros), ("1.rdz", other), ("2.rdz", whole)]);
+    assert_eq!(code, 1, "{listed}");
+    for part in ["RECORDING_MALFORMED", "RECORDING_VERSION", "\"step\":5"] {
+        assert!(listed.contains(part), "{part} in {listed}");
+    }
+}
+
+#[test]
+fn a_recorder_that_was_removed_is_one_still() {
+    for target in [
+        "/run/rendez/rendez-job-a-1-2-0.rdz",
+        "/run/rendez/rendez-job-a-1-2-0.rdz (deleted)",
+        "/memfd:rendez-recorder (deleted)",
+    ] {
+        assert!(is_recorder(target), "{target}");
+    }
+    assert!(!is_recorder("/tmp/log (deleted)") && !is_recorder("socket:[7]"));
 }
 
 #[test]
@@ -476,7 +506,7 @@ fn what_is_no_recording_says_why() {
     other[8] += 1;
     assert_eq!(reason(&other), "RECORDING_VERSION");
     assert_eq!(
-        of_process(u32::MAX).expect_err("nobody").reason(),
+        recorders_of(u32::MAX).expect_err("nobody").reason(),
         "FILE_UNREADABLE"
     );
 }
