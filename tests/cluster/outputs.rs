@@ -10,10 +10,10 @@ use rustix::process::Signal;
 
 use crate::support::{Place, Process, free_ports, text};
 
-/// The command under a umask. `before` runs in the same process: its number is `$$`.
-fn under(place: &Place, umask: &str, before: &str, arguments: &[&str]) -> Process {
+/// The command under a umask.
+fn under(place: &Place, umask: &str, arguments: &[&str]) -> Process {
     let usual = place.command(&[]);
-    let script = format!("umask {umask}; {before}\nexec \"$0\" \"$@\"");
+    let script = format!("umask {umask}; exec \"$0\" \"$@\"");
     let mut command = Command::new("sh");
     command
         .args(["-c", &script])
@@ -59,18 +59,11 @@ fn recordings_are_for_their_owner_whatever_the_umask_and_whatever_was_planted() 
             fs::create_dir(&folder).expect("made");
             folder
         });
-        // Where its files will lie, another user has put links to a file of the user.
-        let plant = format!(
-            "for name in {NAME}-$$-0-asked.rdz {NAME}-$$-0-asked.part; do ln -s {} {}/$name; done",
-            text(&victim),
-            text(&recorders)
-        );
         let [port] = free_ports();
         let cluster = format!("a=127.0.0.1:{port}");
         let serve = under(
             &place,
             umask,
-            &plant,
             &[
                 "serve",
                 "--cluster",
@@ -88,6 +81,11 @@ fn recordings_are_for_their_owner_whatever_the_umask_and_whatever_was_planted() 
         assert_eq!(live.len(), 1, "{live:?}");
         assert_eq!(live[0].1, 0o600, "{umask}: {live:?}");
 
+        // Where its files will lie, another user has put links to a file of the user.
+        let stem = live[0].0.trim_end_matches(".rdz");
+        for end in ["asked.rdz", "asked.part"] {
+            symlink(&victim, recorders.join(format!("{stem}-{end}"))).expect("made");
+        }
         // A link where a copy is to lie is not followed, and the copy refused; without it there is one.
         serve.signal(Signal::USR1);
         serve.await_said("not recorded: ");
@@ -117,10 +115,10 @@ fn recordings_are_for_their_owner_whatever_the_umask_and_whatever_was_planted() 
             "--trace",
             text(&trace),
         ];
-        let refused = under(&place, umask, "", &dump).finish();
+        let refused = under(&place, umask, &dump).finish();
         refused.refused(1, "FILE_UNWRITABLE", &["shard-0.rdz", "no regular file"]);
         fs::remove_file(&planted).expect("removed");
-        under(&place, umask, "", &dump).finish().well();
+        under(&place, umask, &dump).finish().well();
         assert_eq!(
             modes(&fetched, ".rdz"),
             [(format!("{NAME}-shard-0.rdz"), 0o600)]
@@ -159,12 +157,12 @@ fn other_files_go_by_the_umask_and_keep_the_mode_they_had() {
     ] {
         let page = format!("page-{umask}.html");
         let report = ["report", &*log, "--html", &page];
-        under(&place, umask, "", &report).finish().well();
+        under(&place, umask, &report).finish().well();
         let path = Path::new(&log).with_file_name(&page);
         let mode = || fs::metadata(&path).expect("it is there").mode() & 0o7777;
         assert_eq!(mode(), wanted, "{umask}");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o604)).expect("set");
-        under(&place, umask, "", &report).finish().well();
+        under(&place, umask, &report).finish().well();
         assert_eq!(mode(), 0o604, "{umask}");
     }
 }

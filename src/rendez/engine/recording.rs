@@ -24,7 +24,7 @@ use crate::shard::Call;
 use crate::trace::clock::Scale;
 use crate::trace::recorder::{CLASSES, Recorder, Stage, Way as ValueWay, cell_of};
 use crate::trace::stages::{PeerClock, woke_thread};
-use files::{MISSED, stem, unwritable};
+use files::{MISSED, copy_of, name, unwritable};
 pub(super) use files::{clear, place};
 use rendez_proto::methods::engine_service::GetClock;
 use rendez_proto::services::{ClockReply, ClockRequest};
@@ -141,8 +141,8 @@ impl Engine {
     pub fn dump(&self, folder: &Path, why: &str) -> Result<Vec<PathBuf>, Status> {
         let mut written = Vec::new();
         for (shard, recorder) in self.inner.recorders() {
-            let name = format!("{}-{why}.rdz", stem(&self.inner.task, shard));
-            let path = folder.join(name);
+            let file = name(&self.inner.task, self.inner.incarnation, shard);
+            let path = folder.join(copy_of(&file, why));
             let unwritable = |error: std::io::Error| unwritable(&path, &error);
             // Whole or not at all: a reader may be looking.
             let mut file = Output::private(&path).map_err(unwritable)?;

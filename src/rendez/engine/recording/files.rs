@@ -23,6 +23,13 @@ const RECORDING_MODE: u32 = 0o600;
 /// What copies that missed deadlines leave are named after.
 pub(super) const MISSED: &str = "missed";
 
+/// How the names of recorders and their copies end.
+const RECORDER: &str = ".rdz";
+
+/// How the names of what lives leave end, in the order in which it makes room: a copy is short of what came after it,
+/// but was made on purpose.
+const LEFT: [&str; 2] = [RECORDER, "-missed.rdz"];
+
 /// How often a new file is tried to be locked.
 const LOCK_TRIES: u32 = 100;
 
@@ -43,37 +50,27 @@ fn prefix(task: &TaskName) -> String {
     format!("rendez-{task}-")
 }
 
-/// What copies of a shard's recorder begin with.
-pub(super) fn stem(task: &TaskName, shard: u16) -> String {
-    format!("{}{}-{shard}", prefix(task), std::process::id())
-}
-
-/// The file of a shard's recorder in one life of a task.
-fn name(task: &TaskName, life: Incarnation, shard: u16) -> String {
+/// The file of a shard's recorder in one life of a task. A container gives all its lives one number of a process.
+pub(super) fn name(task: &TaskName, life: Incarnation, shard: u16) -> String {
     let (prefix, process) = (prefix(task), std::process::id());
-    format!("{prefix}{process}-{:016x}-{shard}.rdz", life.0)
+    format!("{prefix}{process}-{:016x}-{shard}{RECORDER}", life.0)
 }
 
-/// The shard that a file is the recorder of, in any life of the task; `None` if it is none.
-fn shard_of(file: &str, task: &TaskName) -> Option<u16> {
-    let rest = file.strip_prefix(&prefix(task))?.strip_suffix(".rdz")?;
+/// The file of a copy of it.
+pub(super) fn copy_of(recorder: &str, why: &str) -> String {
+    let stem = recorder.strip_suffix(RECORDER).unwrap_or(recorder);
+    format!("{stem}-{why}{RECORDER}")
+}
+
+/// The life and the shard of a file of the task whose name ends so; `None` if it is none. Copies that a person asked
+/// for are theirs to remove.
+fn whose(file: &str, task: &TaskName, end: &str) -> Option<(u64, u16)> {
+    let rest = file.strip_prefix(&prefix(task))?.strip_suffix(end)?;
     let (process, rest) = rest.split_once('-')?;
     let (life, shard) = rest.split_once('-')?;
-    let is_one = process.parse::<u32>().is_ok()
-        && life.len() == 16
-        && life.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_one.then(|| shard.parse().ok())?
-}
-
-/// The shard that a file is a copy of, made by another process of the task when a deadline was missed; `None` if it is
-/// none. Copies that a person asked for are theirs to remove.
-fn missed_of(file: &str, task: &TaskName) -> Option<u16> {
-    let rest = file.strip_prefix(&prefix(task))?.strip_suffix(".rdz")?;
-    let (rest, why) = rest.rsplit_once('-')?;
-    let (process, shard) = rest.split_once('-')?;
-    let process = process.parse::<u32>().ok()?;
-    let is_one = why == MISSED && process != std::process::id();
-    is_one.then(|| shard.parse().ok())?
+    let is_one = process.parse::<u32>().is_ok() && life.len() == 16;
+    let life = u64::from_str_radix(life, 16).ok().filter(|_| is_one)?;
+    Some((life, shard.parse().ok()?))
 }
 
 /// Where the recorder of a shard is to lie.
@@ -95,9 +92,11 @@ pub(in crate::engine) fn place(
             std::thread::yield_now();
             file.try_lock().is_ok()
         });
-        thin_out(folder, task, shard as u16);
+        thin_out(folder, task, life, shard as u16);
         let reserved = reserve(&file, &path, config.recorder_bytes as usize, || {
-            let mut spare = LEFT.iter().flat_map(|of| left(folder, task, *of, None));
+            let mut spare = LEFT
+                .iter()
+                .flat_map(|end| left(folder, task, life, end, None));
             spare
                 .next()
                 .is_some_and(|(_, oldest)| fs::remove_file(oldest).is_ok())
@@ -169,9 +168,9 @@ fn is_full(error: &std::io::Error) -> bool {
 
 /// Of the lives that left a recorder, by a crash or a missed deadline, the last ones keep it; so do those that left a
 /// copy.
-fn thin_out(folder: &Path, task: &TaskName, shard: u16) {
-    for of in LEFT {
-        let left = left(folder, task, of, Some(shard));
+fn thin_out(folder: &Path, task: &TaskName, own: Incarnation, shard: u16) {
+    for end in LEFT {
+        let left = left(folder, task, own, end, Some(shard));
         let spare = left.len().saturating_sub(RECORDINGS_LEFT);
         for (_, path) in &left[..spare] {
             let _ = fs::remove_file(path);
@@ -179,25 +178,19 @@ fn thin_out(folder: &Path, task: &TaskName, shard: u16) {
     }
 }
 
-/// The shard that a file is of, if it is of that kind.
-type ShardOf = fn(&str, &TaskName) -> Option<u16>;
-
-/// What lives leave, in the order in which it makes room: a copy is short of what came after it, but was made on
-/// purpose.
-const LEFT: [ShardOf; 2] = [shard_of, missed_of];
-
 /// The files of a kind that other lives of the task have left, of that shard or of all, the oldest first.
 fn left(
     folder: &Path,
     task: &TaskName,
-    kind: ShardOf,
+    own: Incarnation,
+    end: &str,
     shard: Option<u16>,
 ) -> Vec<((i64, i64), PathBuf)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let found = entries.filter(|entry| {
         let name = entry.file_name();
-        let of = name.to_str().and_then(|name| kind(name, task));
-        of.is_some() && (shard.is_none() || of == shard)
+        let of = name.to_str().and_then(|name| whose(name, task, end));
+        of.is_some_and(|(life, of)| life != own.0 && shard.is_none_or(|shard| shard == of))
     });
     let mut left: Vec<_> = found
         .filter_map(|entry| Some((left_at(&entry.path())?, entry.path())))

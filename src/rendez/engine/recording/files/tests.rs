@@ -100,7 +100,8 @@ fn the_last_lives_that_crashed_keep_their_recorders() {
     let lives = 1..=RECORDINGS_LEFT as u64 + 2;
     let mut left: Vec<_> = lives.rev().map(|life| crashed(life, 0)).collect();
     left.truncate(RECORDINGS_LEFT);
-    let copy = folder.path().join(format!("{}-asked.rdz", stem(&task, 0)));
+    let copy = copy_of(&name(&task, Incarnation(1), 0), "asked");
+    let copy = folder.path().join(copy);
     fs::write(&copy, "").expect("written");
     left.extend([crashed(1, 1), copy]);
     left.sort();
@@ -149,10 +150,11 @@ fn what_crashes_left_makes_room_where_there_is_none() {
     assert_eq!(recorders(folder.path()).len(), 1);
 }
 
-/// A copy that another process of the task, or this one, has left of a shard at that time.
-fn copy(folder: &Path, process: u32, why: &str, shard: u16, at: u64) -> PathBuf {
+/// A copy that another life of the task has left of a shard at that time, all with one number of a process, as after
+/// restarts of a container.
+fn copy(folder: &Path, life: u64, why: &str, shard: u16, at: u64) -> PathBuf {
     let task = TaskName::parse("/job:a/task:0").expect("a name");
-    let path = folder.join(format!("{}{process}-{shard}-{why}.rdz", prefix(&task)));
+    let path = folder.join(copy_of(&name(&task, Incarnation(life), shard), why));
     let file = File::create_new(&path).expect("made");
     let at = SystemTime::UNIX_EPOCH + Duration::from_secs(at);
     file.set_modified(at).expect("set");
@@ -160,17 +162,16 @@ fn copy(folder: &Path, process: u32, why: &str, shard: u16, at: u64) -> PathBuf 
 }
 
 #[test]
-fn the_last_missed_deadlines_of_other_processes_keep_their_copies() {
+fn the_last_missed_deadlines_of_other_lives_keep_their_copies() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (folder, own) = (folder.path(), std::process::id());
-    let kept = RECORDINGS_LEFT as u32;
-    let copies = (1..=kept + 2).map(|at| copy(folder, own + at, "missed", 0, at.into()));
+    let folder = folder.path();
+    let kept = RECORDINGS_LEFT as u64;
+    let copies = (1..=kept + 2).map(|at| copy(folder, at, "missed", 0, at));
     let mut left: Vec<_> = copies.collect();
     let gone: Vec<_> = left.drain(..2).collect();
-    // Another shard's, our own, and those that were asked for.
-    left.push(copy(folder, own + 1, "missed", 1, 1));
-    left.push(copy(folder, own, "missed", 0, 1));
-    let asked = (1..=kept + 2).map(|at| copy(folder, own + at, "asked", 0, 1));
+    // Another shard's, and those that were asked for.
+    left.push(copy(folder, 1, "missed", 1, 1));
+    let asked = (1..=kept + 2).map(|at| copy(folder, at, "asked", 0, 1));
     left.extend(asked);
     left.sort();
     let engine = Engine::start(config(folder)).expect("it starts");
@@ -179,17 +180,30 @@ fn the_last_missed_deadlines_of_other_processes_keep_their_copies() {
     assert!(gone.iter().all(|gone| !gone.exists()));
 }
 
+#[test]
+fn a_copy_replaces_none_of_an_earlier_life() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for lives in 1..=2 {
+        let engine = Engine::start(config(folder.path())).expect("it starts");
+        for _ in 0..2 {
+            engine.dump(folder.path(), MISSED).expect("written");
+        }
+        engine.shutdown(Duration::ZERO);
+        assert_eq!(recorders(folder.path()).len(), lives);
+    }
+}
+
 /// As where each life misses a deadline, ends in good order, and has a number of its own.
 #[test]
 fn what_missed_deadlines_left_makes_room_after_what_crashes_left() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (folder, own) = (folder.path(), std::process::id());
+    let folder = folder.path();
     fs::write(folder.join(FULL), "").expect("written");
     let task = TaskName::parse("/job:a/task:0").expect("a name");
     let crashed = folder.join(name(&task, Incarnation(1), 0));
     File::create_new(&crashed).expect("made");
-    let missed = copy(folder, own + 1, "missed", 3, 1);
-    let asked = copy(folder, own + 2, "asked", 0, 1);
+    let missed = copy(folder, 1, "missed", 3, 1);
+    let asked = copy(folder, 2, "asked", 0, 1);
     let mut config = config(folder);
     config.control = false;
     let first = Engine::start(config.clone()).expect("it starts");
