@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,9 @@ use crate::ground::{Status, TaskName};
 
 /// Names the file; if it is set, the usual places are not looked at.
 pub(super) const FILE_VARIABLE: &str = "RENDEZ_CONFIG_FILE";
+
+/// The file of all users of this machine.
+const OF_MACHINE: &str = "/etc/rendez/config.toml";
 
 /// Variables that begin as settings do and are none: the file's name, those of builds and tests, and where PyTorch's
 /// backends find the library.
@@ -84,7 +87,7 @@ impl Sources {
         let mut config = Config::default();
         let file = match self.named() {
             Some(path) => Some(read(&path, Whose::Any)?),
-            None => (self.find())
+            None => (self.find()?)
                 .map(|path| read(&path, Whose::Own))
                 .transpose()?,
         };
@@ -140,14 +143,29 @@ impl Sources {
     }
 
     /// The first of the usual places there is.
-    fn find(&self) -> Option<PathBuf> {
+    ///
+    /// # Errors
+    /// That one cannot be looked at, as in a folder of `/etc` that this user may not enter. The working folder and
+    /// `HOME` may be another user's, whose file would not be obeyed: there it counts as none.
+    fn find(&self) -> Result<Option<PathBuf>, Status> {
         let home = self.variable("HOME");
         let usual = [
             Some("rendez.toml".into()),
             home.map(|home| Path::new(home).join(".config/rendez/config.toml")),
-            Some("/etc/rendez/config.toml".into()),
+            Some(PathBuf::from(OF_MACHINE)),
         ];
-        usual.into_iter().flatten().find(|path| path.is_file())
+        for path in usual.into_iter().flatten() {
+            match path.metadata() {
+                Ok(found) if found.is_file() => return Ok(Some(path)),
+                Ok(_) => {}
+                Err(error) => match error.kind() {
+                    ErrorKind::NotFound | ErrorKind::NotADirectory => {}
+                    ErrorKind::PermissionDenied if path != Path::new(OF_MACHINE) => {}
+                    _ => return Err(unreadable(&path, &error)),
+                },
+            }
+        }
+        Ok(None)
     }
 
     /// The port that is none, if a service of Kubernetes has our name.
@@ -252,8 +270,7 @@ enum Whose {
 
 /// Reads a file that is a configuration by its size.
 fn read(path: &Path, whose: Whose) -> Result<cluster::File, Status> {
-    let unreadable =
-        |why: &dyn std::fmt::Display| invalid(format!("cannot read {}: {why}", path.display()));
+    let unreadable = |why: &dyn std::fmt::Display| unreadable(path, why);
     let mut options = std::fs::File::options();
     if whose == Whose::Own {
         // Another user may have put a pipe where the file was seen.
@@ -275,6 +292,10 @@ fn read(path: &Path, whose: Whose) -> Result<cluster::File, Status> {
     }
     let path = path.display().to_string();
     Ok(cluster::File { path, text })
+}
+
+fn unreadable(path: &Path, why: &dyn std::fmt::Display) -> Status {
+    invalid(format!("cannot read {}: {why}", path.display()))
 }
 
 /// Refuses the file of another user, and one that others may write to. A group with its owner's number is the owner's

@@ -416,6 +416,29 @@ fn a_file_that_is_found_is_this_users_or_roots_alone() {
     }
 }
 
+/// It may be what keeps others out.
+#[test]
+fn a_file_that_cannot_be_looked_at_is_not_taken_for_absent() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join(".config/rendez/config.toml");
+    let load = || {
+        let sources = Sources {
+            environment: environment(&[("HOME", home.path().to_str().unwrap())]),
+            ..Sources::default()
+        };
+        sources.load()
+    };
+    load().expect("there is none");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink(&file, &file).unwrap();
+    let status = load().unwrap_err();
+    assert_eq!(status.reason(), catalogue::CONFIG);
+    assert!(
+        status.message().contains(file.to_str().unwrap()),
+        "{status}"
+    );
+}
+
 #[test]
 fn peers_of_several_layers_come_together() {
     let mut config = default_config();
