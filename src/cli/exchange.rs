@@ -26,7 +26,7 @@ use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::words::Manifest;
-use self::words::{Described, Failed, Report, judge};
+use self::words::{Described, Failed, Report, judge, malformed};
 use super::error::CliError;
 use super::push_files::{Content, Kept, PushFiles};
 use super::weights::{self, Entry, Weights};
@@ -57,8 +57,8 @@ const WINDOW: u64 = 256 << 20;
 /// Pieces under way.
 const PIECES_MAX: usize = 256;
 
-/// Bytes a second that any disk writes: for so long the last word may take.
-const SLOW_DISK: u64 = 10 << 20;
+/// Bytes a second that any disk and any network moves: for so long a piece may take, and the last word.
+const SLOWEST: u64 = 10 << 20;
 
 /// How long the last words of both ends may take, and what is under way before them.
 const SETTLES_IN: Duration = Duration::from_secs(10);
@@ -198,14 +198,10 @@ impl Delivery<'_> {
     ) -> Result<ExchangeOutcome, CliError> {
         let report = loop {
             self.fill()?;
-            let is_all = self.under_way.is_empty();
-            let patience = if is_all {
-                let slowly = Duration::from_secs(self.push_files.bytes() / SLOW_DISK);
-                self.patience + slowly
-            } else {
-                self.patience
-            };
-            let got = self.next(patience + GRACE)?;
+            // The last word comes when all of it was synced.
+            let awaited = self.under_way.front().copied();
+            let awaited = awaited.unwrap_or_else(|| self.push_files.bytes());
+            let got = self.next(self.patience + GRACE + slowly(awaited))?;
             if got.tensor.dtype() == DType::U64 {
                 let len = self.under_way.pop_front();
                 let len = len.ok_or_else(|| malformed(&self.to, &"it took what was not sent"))?;
@@ -340,7 +336,11 @@ impl Delivery<'_> {
 }
 
 /// A tensor of a file, read into the arena.
-fn tensor_of(engine: &Engine, weights: &Weights, entry: &Entry) -> Result<Tensor, CliError> {
+pub(super) fn tensor_of(
+    engine: &Engine,
+    weights: &Weights,
+    entry: &Entry,
+) -> Result<Tensor, CliError> {
     let dims: Vec<u64> = entry.meta.shape.dims().collect();
     let mut builder = engine.tensor(entry.meta.dtype, &dims)?;
     let bytes = builder.bytes_mut();
@@ -433,7 +433,7 @@ struct Taker<'a> {
 
 impl Taker<'_> {
     fn all(&mut self, sink: &mut dyn Sink) -> Result<ExchangeOutcome, CliError> {
-        let (got, _) = self.next()?;
+        let (got, _) = self.next(0)?;
         let manifest: Manifest = read(&got, self.from)?;
         judge(&manifest, self.from)?;
         self.took()?;
@@ -445,7 +445,7 @@ impl Taker<'_> {
                 digest.update(bytes);
                 sink.write(file, bytes)
             };
-            let (first, _) = self.next()?;
+            let (first, _) = self.next(0)?;
             let first = bytes_of(&first, self.from)?;
             if described.is_weights {
                 let entries = self.entries(first, described)?;
@@ -453,7 +453,7 @@ impl Taker<'_> {
                 put(sink, first)?;
                 self.took()?;
                 for entry in &entries {
-                    let (received, took) = self.next()?;
+                    let (received, took) = self.next(entry.len)?;
                     if received.tensor.meta() != entry.meta {
                         return Err(mismatch(&entry.name, self.from));
                     }
@@ -474,7 +474,7 @@ impl Taker<'_> {
                 put(sink, first)?;
                 self.took()?;
             }
-            let (theirs, _) = self.next()?;
+            let (theirs, _) = self.next(0)?;
             let ours = hex(digest.finish().as_ref());
             if bytes_of(&theirs, self.from)? != ours.as_bytes() {
                 return Err(mismatch(&described.name, self.from));
@@ -492,13 +492,13 @@ impl Taker<'_> {
             .map_err(|fault| malformed(self.from, &fault.of(&described.name)))
     }
 
-    /// The next piece, and how long it took.
-    fn next(&mut self) -> Result<(Received, Duration), Status> {
+    /// The next piece, of about so many bytes, and how long it took.
+    fn next(&mut self, len: u64) -> Result<(Received, Duration), Status> {
         let began = Instant::now();
         // The next one is waited for already: so it comes while this one is written.
         let next = hear_data(self.engine, self.from)?;
         let heard = std::mem::replace(&mut self.heard, next);
-        let until = began + self.patience + GRACE;
+        let until = began + self.patience + GRACE + slowly(len);
         let got = wait(heard, &mut self.there, self.from, until)
             .map_err(|status| self.engine.with_cause(self.from, status))?;
         if got.is_dead {
@@ -518,6 +518,11 @@ impl Taker<'_> {
     }
 }
 
+/// How much longer so many bytes may take than a mere word.
+const fn slowly(bytes: u64) -> Duration {
+    Duration::from_secs(bytes / SLOWEST)
+}
+
 /// Waits for what `task` sends, as long as it is `there`. The receive has no deadline of its own: so it ends with the
 /// dial, if that fails.
 fn wait(
@@ -528,7 +533,9 @@ fn wait(
 ) -> Result<Received, Status> {
     let late = async {
         Timer::at(until).await;
-        let message = format!("{task} is connected, and did not send all it should in time");
+        let message = format!(
+            "{task} is connected, and did not send all it should in time; raise `--patience`"
+        );
         Err(Status::of(catalogue::DEADLINE, message))
     };
     // What came before it was lost counts.
@@ -584,15 +591,6 @@ fn hex(bytes: &[u8]) -> String {
 fn mismatch(what: &str, from: &TaskName) -> CliError {
     let message = format!("{what} of {from} is not what was sent");
     Status::new(Code::DataLoss, catalogue::DATA_MISMATCH, message).into()
-}
-
-fn malformed(task: &TaskName, what: &dyn std::fmt::Display) -> Status {
-    let message = format!("what {task} sent is no file: {what}");
-    Status::new(
-        Code::InvalidArgument,
-        catalogue::SAFETENSORS_MALFORMED,
-        message,
-    )
 }
 
 #[cfg(test)]

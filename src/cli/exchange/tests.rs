@@ -124,6 +124,63 @@ fn handed_over(
     (kept, progress, taken, sent)
 }
 
+/// Takes some seconds to write what is long.
+struct SlowDisk;
+
+impl Sink for SlowDisk {
+    fn begin(&mut self, _: &Manifest) -> Result<(), CliError> {
+        Ok(())
+    }
+    fn write(&mut self, _: usize, bytes: &[u8]) -> Result<(), CliError> {
+        std::thread::sleep(Duration::from_secs(if bytes.len() > 1 << 20 {
+            5
+        } else {
+            0
+        }));
+        Ok(())
+    }
+    fn took(&mut self, _: &Taken<'_>) -> Result<(), CliError> {
+        Ok(())
+    }
+    fn finish(&mut self) -> Result<bool, CliError> {
+        Ok(true)
+    }
+}
+
+/// The patience is for who says nothing; no one can know beforehand how long the longest tensor takes.
+#[test]
+fn a_long_piece_may_take_as_long_as_slow_disks_do() {
+    const SHORT: Duration = Duration::from_secs(1);
+    const BYTES: u64 = 64 << 20;
+    let header =
+        format!(r#"{{"x":{{"dtype":"U8","shape":[{BYTES}],"data_offsets":[0,{BYTES}]}}}}"#);
+    let start = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("long.safetensors");
+    std::fs::write(&path, &start).expect("written");
+    let file = std::fs::File::options()
+        .append(true)
+        .open(&path)
+        .expect("opened");
+    file.set_len(start.len() as u64 + BYTES).expect("zeros");
+    let (a, b) = pair();
+    let push_files = PushFiles::of(std::slice::from_ref(&path)).expect("a file");
+    let (taken, sent) = std::thread::scope(|scope| {
+        let heard = hear_data(&b, a.task()).expect("it waits");
+        let known = hear_known(&b, a.task()).expect("it waits");
+        let taker = scope.spawn(|| {
+            let taken = take(&b, a.task(), heard, SHORT, &mut SlowDisk);
+            settle(&b, a.task(), known);
+            taken
+        });
+        let heard = hear_taken(&a, b.task()).expect("it waits");
+        let sent = push_files.send(&a, b.task(), heard, SHORT);
+        let sent = sent.and_then(|delivery| delivery.wait(&mut |_| ()));
+        (taker.join().expect("it ends"), sent)
+    });
+    assert_eq!(taken.expect("taken").sums, sent.expect("sent").sums);
+}
+
 /// An engine makes each that is not zero a one: so none would come out as it went in.
 #[test]
 fn a_truth_that_is_neither_zero_nor_one_is_refused() {

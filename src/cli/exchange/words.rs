@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::malformed;
 use crate::error::CliError;
 use crate::push_files::{FILES_MAX, INDEX, is_plain};
 use rendez::ground::{Code, Status, TaskName, catalogue};
@@ -63,6 +62,16 @@ impl Failed {
         let message: String = self.message.chars().filter(|c| !c.is_control()).collect();
         Status::new(code, reason, format!("{of} gave up: {message}"))
     }
+}
+
+/// That what `task` sent is none of what it may send.
+pub(super) fn malformed(task: &TaskName, what: &dyn std::fmt::Display) -> Status {
+    let message = format!("what {task} sent is no file: {what}");
+    Status::new(
+        Code::InvalidArgument,
+        catalogue::SAFETENSORS_MALFORMED,
+        message,
+    )
 }
 
 /// What a manifest may say.
