@@ -13,12 +13,14 @@ use rendez_rpc::{Agent, Error, ReferenceInfo, Signature, Type};
 
 use super::ask::QuestionArgs;
 use super::error::CliError;
+use super::exchange::tensor_of;
 use super::npy;
 use super::observer::{AskArgs, Observer, Target, Unanswered};
 use super::report::lay_out;
 use super::terminal::Terminal;
 use super::units::{self, show_nanos};
 use super::weights::{Weights, printable, printable_lines};
+use rendez::engine::Engine;
 use rendez::files::Output;
 use rendez::ground::{Status, catalogue};
 use rendez::memory::Tensor;
@@ -111,7 +113,9 @@ pub fn call(args: &CallArgs, terminal: &mut Terminal) -> Result<(), CliError> {
             format!("the result of {signature} is no tensor: it cannot be written to a file");
         return Err(CliError::failure(catalogue::RPC_ARGUMENTS, message));
     }
-    let packed = json::pack(signature, &args.arguments, &mut load)?;
+    let packed = json::pack(signature, &args.arguments, &mut |text: &str| {
+        load(observer.engine(), text)
+    })?;
     let called = agent.call_by_signature(&worker, signature, packed, args.timeout);
     let mut result = called.map_err(failed)?;
     if let (Some(path), Some(output)) = (&args.out, output) {
@@ -263,7 +267,7 @@ fn opened(path: &Path) -> Result<Output, CliError> {
 }
 
 /// The tensor of `FILE.npy` or `FILE.safetensors:NAME`.
-fn load(text: &str) -> Result<Tensor, CliError> {
+fn load(engine: &Engine, text: &str) -> Result<Tensor, CliError> {
     const END: &str = ".safetensors";
     let (file, name) = match text.rfind(".safetensors:") {
         Some(at) => (&text[..at + END.len()], &text[at + END.len() + 1..]),
@@ -284,9 +288,7 @@ fn load(text: &str) -> Result<Tensor, CliError> {
         );
         CliError::failure(catalogue::RPC_ARGUMENTS, message)
     })?;
-    let mut bytes = vec![0; entry.len as usize];
-    weights.read_into(entry, &mut bytes)?;
-    Tensor::from_bytes(entry.meta, bytes.into()).map_err(|error| Status::from(error).into())
+    tensor_of(engine, &weights, entry)
 }
 
 #[cfg(test)]

@@ -694,6 +694,19 @@ fn an_interrupt_leaves_what_was_measured() {
 }
 
 #[test]
+fn a_truth_that_is_neither_zero_nor_one_is_no_fault_of_the_memory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("mask.safetensors");
+    let header = br#"{"x":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}}"#;
+    let length = (header.len() as u64).to_le_bytes();
+    std::fs::write(&path, [&length[..], header, &[1, 2]].concat()).expect("written");
+    let output = rendez(&["demo", path.to_str().expect("text")]);
+    let said = stderr(&output);
+    assert!(said.contains("error[SAFETENSORS_MALFORMED]: "), "{said}");
+    assert!(said.contains("byte 1 of tensor 'x' is 2"), "{said}");
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
     let mut child = command

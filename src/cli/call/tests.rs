@@ -187,6 +187,9 @@ fn references_are_listed() {
 #[test]
 fn the_file_of_an_argument_is_told_from_its_folders() {
     let folder = tempfile::tempdir().expect("a folder");
+    let mut config = Config::new("/job:a/task:0");
+    (config.shards, config.share_cores, config.control) = (1, true, false);
+    let engine = Engine::start(config).expect("it starts");
     let folder = folder.path().join("a.safetensors.bak");
     std::fs::create_dir(&folder).expect("made");
     let header = br#"{"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}"#;
@@ -195,10 +198,27 @@ fn the_file_of_an_argument_is_told_from_its_folders() {
     std::fs::write(&file, bytes).expect("written");
     let file = file.to_str().expect("a text");
     for text in [format!("{file}:w"), format!("{file}:"), file.to_owned()] {
-        let tensor = load(&text).expect("it is there");
+        let tensor = load(&engine, &text).expect("it is there");
         assert_eq!(tensor.as_slice::<u8>().expect("bytes"), [1, 2], "{text}");
     }
     let absent = folder.join("x.npy");
-    let error = load(absent.to_str().expect("a text")).expect_err("it is not there");
+    let failed = |path: &Path| {
+        let path = path.to_str().expect("a text");
+        load(&engine, path).expect_err("it gives no tensor")
+    };
+    let error = failed(&absent);
     assert!(error.message().contains("x.npy"), "{error}");
+    // A file may say that it has more than there is memory, and be as long as that with holes.
+    let header =
+        br#"{"w":{"dtype":"U8","shape":[1099511627776],"data_offsets":[0,1099511627776]}}"#;
+    let start = [&(header.len() as u64).to_le_bytes()[..], header].concat();
+    let huge = folder.join("huge.safetensors");
+    std::fs::write(&huge, &start).expect("written");
+    let file = std::fs::File::options()
+        .append(true)
+        .open(&huge)
+        .expect("opened");
+    file.set_len(start.len() as u64 + (1 << 40))
+        .expect("a hole");
+    assert_eq!(failed(&huge).reason(), catalogue::ARENA_UNFIT);
 }

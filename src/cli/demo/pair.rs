@@ -14,6 +14,7 @@ use super::tasks::{BatchKeys, Producer, numbers};
 use super::wait::{MEET_TIMEOUT, PairWait, is_leaving};
 use super::{Fact, Handed, Handover, Outcome};
 use crate::error::CliError;
+use crate::exchange::tensor_of;
 use crate::histogram::Recorder;
 use crate::itself::{self, ITSELF};
 use crate::machine::{self, Pair};
@@ -158,10 +159,8 @@ impl Side<'_> {
         let mut tensors = Vec::with_capacity(batch.len());
         for index in batch.clone() {
             let entry = &weights.entries()[index];
-            let dims: Vec<u64> = entry.meta.shape.dims().collect();
-            let mut builder = self.engine.tensor(entry.meta.dtype, &dims)?;
-            weights.read_into(entry, builder.bytes_mut())?;
-            tensors.push((plan::tensor_key(index, &entry.name)?, builder.finish()));
+            let tensor = tensor_of(self.engine, weights, entry)?;
+            tensors.push((plan::tensor_key(index, &entry.name)?, tensor));
         }
         let failure = self.waiting.failure.clone();
         self.engine
