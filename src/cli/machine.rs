@@ -4,8 +4,10 @@
 //! tell is left out rather than guessed.
 
 use std::fs;
+use std::path::Path;
 
 use super::error::CliError;
+use rendez::memory::groups;
 
 /// A description of this machine, for a report to carry along.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
@@ -160,10 +162,18 @@ pub fn pin(core: usize) -> Result<(), CliError> {
     Err(CliError::failure("PINNING_REFUSED", message))
 }
 
-/// Bytes that can still be taken without swapping.
+/// Bytes that can still be taken without swapping, and before a control group of this process is full; zero if the
+/// kernel does not say.
 #[must_use]
 pub fn available_bytes() -> u64 {
-    kibibytes(&text("/proc/meminfo"), "MemAvailable")
+    available_under(Path::new("/"))
+}
+
+fn available_under(root: &Path) -> u64 {
+    let info = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
+    let free = Some(kibibytes(&info, "MemAvailable")).filter(|free| *free > 0);
+    let room = groups::room(root).map(|room| room.left.max(1));
+    free.into_iter().chain(room).min().unwrap_or(0)
 }
 
 fn choose(cores: &[usize], siblings: impl Fn(usize) -> Vec<usize>) -> Option<Pair> {
@@ -253,6 +263,25 @@ mod tests {
         assert_eq!(kibibytes(memory, "MemTotal"), 16_384);
         assert_eq!(field(memory, "HugePages_Total"), Some("3"));
         assert_eq!(kibibytes(memory, "MemFree"), 0);
+    }
+
+    #[test]
+    fn a_control_group_has_less_room_than_its_machine() {
+        let root = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(path, text).expect("written");
+        };
+        assert_eq!(available_under(root.path()), 0, "nothing is known");
+        write("proc/meminfo", "MemAvailable: 4096 kB\n");
+        assert_eq!(available_under(root.path()), 4 << 20);
+        write("proc/self/cgroup", "0::/pod\n");
+        write("sys/fs/cgroup/pod/memory.max", "1048576\n");
+        write("sys/fs/cgroup/pod/memory.current", "1000000\n");
+        assert_eq!(available_under(root.path()), 48_576);
+        write("sys/fs/cgroup/pod/memory.current", "2000000\n");
+        assert_eq!(available_under(root.path()), 1, "known, and none");
     }
 
     #[test]
