@@ -9,7 +9,6 @@ mod host;
 mod kernel;
 mod limits;
 mod memory;
-mod rings;
 
 #[cfg(test)]
 mod tests;

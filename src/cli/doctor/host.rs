@@ -8,8 +8,8 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 
-use super::rings::{self, Ring};
 use crate::machine;
+use rendez::control::{RuntimeKind, probe};
 
 /// A machine, as this process sees it.
 #[derive(Clone, Debug)]
@@ -25,8 +25,8 @@ pub(super) struct Host {
     pub(super) descriptors: (Option<u64>, Option<u64>),
     /// Why sealed shared memory is unavailable.
     pub(super) memfd_refusal: Option<String>,
-    /// What rings there are.
-    pub(super) ring: Ring,
+    /// Why the control plane runs on poll.
+    pub(super) ring_refusal: Option<String>,
     /// Why libibverbs cannot be loaded.
     pub(super) verbs_refusal: Option<String>,
     /// The devices whose memory tensors can lie in, or why there are none.
@@ -47,7 +47,9 @@ impl Host {
                 .is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK)),
             descriptors: (files.current, files.maximum),
             memfd_refusal: memfd().err().map(|errno| errno.to_string()),
-            ring: rings::probe(),
+            ring_refusal: Some(probe(None))
+                .filter(|report| report.kind == RuntimeKind::Poll)
+                .map(|report| report.why),
             verbs_refusal: rendez::fabric::verbs::sys::table()
                 .err()
                 .map(|error| error.to_string()),

@@ -4,39 +4,34 @@ use super::host::Host;
 use super::{Finding, State};
 
 pub(super) fn io_uring(host: &Host) -> Finding {
-    const WANTED: &str = "rings with a single issuer and cooperative task run";
-    let finding = |state, found: String| Finding::new("io_uring", state, found, WANTED);
-    let cost =
-        "the control plane runs on poll, and tcp on sockets: more system calls, the same results";
-    if let Some(why) = &host.ring.refusal {
-        let disabled = host.text("/proc/sys/kernel/io_uring_disabled");
-        let seccomp = host.field("/proc/self/status", "Seccomp");
-        let (who, mend) = match (disabled.as_deref(), seccomp.as_deref()) {
-            (Some("1"), _) => (
-                "kernel.io_uring_disabled is 1: only CAP_SYS_ADMIN and a group may",
-                "sysctl kernel.io_uring_disabled=0, or name the group in kernel.io_uring_group",
-            ),
-            (Some("2"), _) => (
-                "kernel.io_uring_disabled is 2",
-                "sysctl kernel.io_uring_disabled=0",
-            ),
-            (_, Some("2")) => (
-                "a seccomp filter is set, as containers have",
-                "a seccomp profile that allows io_uring_setup, io_uring_enter and io_uring_register",
-            ),
-            _ if why.contains("(os error 38)") => ("this kernel has none", "Linux 6.0 or newer"),
-            _ => (
-                "neither sysctl nor seccomp: perhaps too little memory to lock",
-                "see memlock",
-            ),
-        };
-        return finding(State::Poor, format!("refused ({why}): {who}")).mend(mend, cost);
-    }
-    if host.ring.missing.is_empty() {
-        return finding(State::Good, "all that is wanted".into());
-    }
-    let found = format!("without {}", host.ring.missing.join(", "));
-    finding(State::Poor, found).mend("Linux 6.0 or newer", cost)
+    let finding =
+        |state, found: &str| Finding::new("io_uring", state, found, "rings for the control plane");
+    let Some(why) = &host.ring_refusal else {
+        return finding(State::Good, "the control plane runs on it");
+    };
+    let disabled = host.text("/proc/sys/kernel/io_uring_disabled");
+    let seccomp = host.field("/proc/self/status", "Seccomp");
+    let (found, mend) = match (disabled.as_deref(), seccomp.as_deref()) {
+        _ if why.starts_with("RLIMIT_MEMLOCK") => (why.as_str(), "see memlock"),
+        (Some("1"), _) => (
+            "kernel.io_uring_disabled is 1: only CAP_SYS_ADMIN and a group may",
+            "sysctl kernel.io_uring_disabled=0, or name the group in kernel.io_uring_group",
+        ),
+        (Some("2"), _) => (
+            "kernel.io_uring_disabled is 2",
+            "sysctl kernel.io_uring_disabled=0",
+        ),
+        (_, Some("2")) => (
+            "refused: a seccomp filter is set, as containers have",
+            "a seccomp profile that allows io_uring_setup, io_uring_enter and io_uring_register",
+        ),
+        _ if why.contains("(os error 38)") => ("this kernel has none", "a kernel with io_uring"),
+        _ => (why.as_str(), "see memlock"),
+    };
+    finding(State::Poor, found).mend(
+        mend,
+        "the control plane runs on poll: more system calls, the same results; data needs no rings",
+    )
 }
 
 pub(super) fn clock(host: &Host) -> Finding {

@@ -3,10 +3,8 @@
 use super::host::Host;
 use super::{Finding, State};
 use crate::units::show_bytes;
+use rendez::ground::limits::SHARDS;
 use rendez::memory::ArenaConfig;
-
-/// Below this glommio's rings do not come up; see the control plane's runtime.
-const FOR_RINGS: u64 = 512 << 10;
 
 pub(super) fn memlock(host: &Host) -> Finding {
     let (state, found) = match (host.memlock_bytes, host.may_lock) {
@@ -15,18 +13,11 @@ pub(super) fn memlock(host: &Host) -> Finding {
             State::Good,
             format!("{}, not enforced (CAP_IPC_LOCK)", show_bytes(bytes)),
         ),
-        (Some(bytes), false) => {
-            let rings = if bytes < FOR_RINGS {
-                ", too little for io_uring"
-            } else {
-                ""
-            };
-            (State::Poor, format!("{}{rings}", show_bytes(bytes)))
-        }
+        (Some(bytes), false) => (State::Poor, show_bytes(bytes)),
     };
     Finding::new("memlock", state, found, "no limit, or CAP_IPC_LOCK").mend(
         "ulimit -l unlimited; LimitMEMLOCK=infinity in a unit; capability IPC_LOCK in a container",
-        "arenas cannot be registered with an RDMA device; below 512 KiB the control plane runs on poll, not io_uring",
+        "arenas cannot be registered with an RDMA device, and the control plane may run on poll, not io_uring",
     )
 }
 
@@ -73,7 +64,7 @@ pub(super) fn shared_memory(host: &Host) -> Finding {
 
 pub(super) fn bytes(host: &Host) -> Finding {
     let one = ArenaConfig::default().bytes_max;
-    let arenas = host.affinity.len() as u64 + 1;
+    let arenas = host.affinity.len().min(SHARDS) as u64 + 1;
     let limits = [
         ("memory", "memory.max"),
         ("memory", "memory.limit_in_bytes"),

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use super::rings::Ring;
 use super::*;
 
 /// A machine that wants for nothing, with these files.
@@ -19,7 +18,7 @@ fn host(root: &Path, files: &[(&str, &str)]) -> Host {
         may_lock: false,
         descriptors: (Some(8192), None),
         memfd_refusal: None,
-        ring: Ring::default(),
+        ring_refusal: None,
         verbs_refusal: None,
         devices: Ok(vec!["NVIDIA H100 00112233445566778899aabbccddeeff".into()]),
         tls_refusal: None,
@@ -140,12 +139,12 @@ fn a_container_is_told_what_holds_it_back() {
     }
     poor.memlock_bytes = Some(64 << 10);
     poor.descriptors = (Some(1024), Some(4096));
-    poor.ring.refusal = Some("Operation not permitted (os error 1)".into());
+    poor.ring_refusal = Some("Operation not permitted (os error 1)".into());
     poor.tls_refusal = Some("TCP of this kernel has no TLS".into());
     let findings = look(&poor);
     for (name, part) in [
         ("tls", "no TLS"),
-        ("memlock", "64KiB, too little for io_uring"),
+        ("memlock", "64KiB"),
         ("huge pages", "0 of 0"),
         ("memory", "1GiB for 3 arenas"),
         ("sharing", "1 of 2"),
@@ -172,6 +171,16 @@ fn a_container_is_told_what_holds_it_back() {
             .found
             .contains("io_uring_disabled is 2")
     );
+    // What the control plane's own probe says of the limit goes before guesses.
+    poor.ring_refusal = Some("RLIMIT_MEMLOCK is 64 KiB".into());
+    let found = kernel::io_uring(&poor);
+    assert_eq!(
+        (found.state, found.mend.as_deref()),
+        (State::Poor, Some("see memlock"))
+    );
+    // More cores than shards: each shard has an arena, and the threads of the program one.
+    poor.affinity = (0..128).collect();
+    assert!(memory::bytes(&poor).found.contains("for 65 arenas"));
 }
 
 #[test]

@@ -144,7 +144,7 @@ settings! {
         "Where to be dialled: `host:port`, `unix:@name` or `unix:/absolute/path`. Without it a Unix name is made up at \
          start, and only this machine can dial.";
     peers: Peers peers, Engine, "Where other tasks listen, by task name.";
-    shards: Count shards, Engine, "Shards; 0 is one for each core of the affinity mask.";
+    shards: Count shards, Engine, "Shards; 0 is one for each core of the affinity mask, 64 at most.";
     cores: Cores cores, Engine, "The cores to use; none named means those of the affinity mask, in order.";
     share_cores: Switch share_cores, Engine,
         "Let shards share a core: they yield it. Without it more shards than cores are refused.";
