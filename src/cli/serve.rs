@@ -164,6 +164,7 @@ fn stopped(before: &str) -> CliError {
 fn dumped(engine: &Engine) -> String {
     let folder = engine.recorder_dir().unwrap_or_else(std::env::temp_dir);
     match engine.dump(&folder, "asked") {
+        Ok(paths) if paths.is_empty() => "not recorded: `stage_sampling` is 0".to_owned(),
         Ok(paths) => {
             let paths: Vec<String> = paths
                 .iter()
