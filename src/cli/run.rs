@@ -3,12 +3,13 @@
 //! Knows sessions, files and tables; nothing of how a graph is run.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use self::show::{Shown, values};
+use self::show::{each, values};
 use super::bounded::read_bounded;
 use super::error::CliError;
 use super::histogram::Recorder;
@@ -137,6 +138,11 @@ pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let mut outputs = Vec::new();
     for (_, file) in &args.outs {
         let output = Output::open(file).map_err(|error| CliError::unwritable(file, &error))?;
+        if outputs.iter().any(|other| output.is_one_with(other)) {
+            let file = file.display();
+            let message = format!("'{file}' is the --out of two fetches; give each its own");
+            return Err(CliError::usage("USAGE", message));
+        }
         outputs.push(output);
     }
     let mut graph = read_graph(&args.graph)?;
@@ -305,13 +311,9 @@ fn print(args: &RunArgs, found: &[Tensor], terminal: &mut Terminal) -> Result<()
     for (name, tensor) in args.fetches.iter().zip(found) {
         let (dtype, shape) = (tensor.dtype(), tensor.shape());
         if args.json {
-            let dims: Vec<u64> = shape.dims().collect();
-            let values = values(tensor, usize::MAX)?
-                .into_iter()
-                .map(Shown::into_json);
-            terminal.line(serde_json::json!({
-                "fetch": name, "dtype": dtype.name(), "shape": dims, "values": values.collect::<Vec<_>>(),
-            }))?;
+            // What cannot be shown is told before anything is.
+            values(tensor, 0)?;
+            terminal.line(Fetched { name, tensor })?;
             continue;
         }
         let mut text: Vec<String> = values(tensor, SHOWN)?
@@ -332,6 +334,32 @@ fn print(args: &RunArgs, found: &[Tensor], terminal: &mut Terminal) -> Result<()
         terminal.line(lay_out(&lines, &[0, 1, 2, 3], &[], terminal.width()))?;
     }
     Ok(())
+}
+
+/// A tensor as a JSON object, which is written value by value: as text it is many times as long.
+struct Fetched<'a> {
+    name: &'a str,
+    tensor: &'a Tensor,
+}
+
+impl fmt::Display for Fetched<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (dtype, shape) = (self.tensor.dtype().name(), self.tensor.shape());
+        let dims: Vec<u64> = shape.dims().collect();
+        let (name, dims) = (serde_json::json!(self.name), serde_json::json!(dims));
+        write!(
+            f,
+            r#"{{"dtype":"{dtype}","fetch":{name},"shape":{dims},"values":["#
+        )?;
+        let mut comma = "";
+        let written = each(self.tensor, usize::MAX, &mut |value| {
+            write!(f, "{comma}{}", value.into_json())?;
+            comma = ",";
+            Ok(())
+        });
+        written.map_err(|_| fmt::Error)??;
+        f.write_str("]}")
+    }
 }
 
 fn tell(args: &RunArgs, times: &Times, terminal: &mut Terminal) -> Result<(), CliError> {

@@ -270,6 +270,20 @@ fn a_process_alone_takes_its_settings() {
 }
 
 #[test]
+fn no_output_replaces_another() {
+    let place = tempfile::tempdir().expect("a folder");
+    for other in ["out.npy", "./out.npy"] {
+        let outs = ["--out", "fill=out.npy", "--out", &format!("value={other}")];
+        refused(
+            &fill(place.path(), &outs),
+            2,
+            &["USAGE", "the --out of two"],
+        );
+    }
+    assert!(!place.path().join("out.npy").exists());
+}
+
+#[test]
 fn a_process_with_a_root_is_not_alone() {
     let place = tempfile::tempdir().expect("a folder");
     let rooted = ["--root", "127.0.0.1:1", "--rank", "2", "--world-size", "2"];
@@ -357,7 +371,14 @@ fn a_graph_touches_files_only_below_a_folder_that_was_named() {
         .spawn()
         .expect("it starts");
     // What its machine has, and its address for metrics, are its own.
-    let more = ["--on", &address, "--files-root", "/nowhere", "--metrics", &address];
+    let more = [
+        "--on",
+        &address,
+        "--files-root",
+        "/nowhere",
+        "--metrics",
+        &address,
+    ];
     let output = save("remote", &more);
     let _ = task.kill();
     let _ = task.wait();

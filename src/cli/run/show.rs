@@ -2,6 +2,7 @@
 //!
 //! Knows element types, and nothing of whose values they are.
 
+use std::convert::Infallible;
 use std::fmt;
 
 use rendez::ground::{DType, Status, catalogue};
@@ -82,12 +83,29 @@ impl fmt::Display for Shown {
 /// At most the first `most` values.
 ///
 /// # Errors
-/// `TENSOR_STRINGS` for bytes that encode no strings; `TENSOR_MALFORMED` for a type that this command does not know.
+/// As [`each`].
 pub(crate) fn values(tensor: &Tensor, most: usize) -> Result<Vec<Shown>, Status> {
+    let mut found = Vec::new();
+    let Ok(()) = each(tensor, most, &mut |value| {
+        found.push(value);
+        Ok::<_, Infallible>(())
+    })?;
+    Ok(found)
+}
+
+/// Gives `show` at most the first `most` values, until it fails.
+///
+/// # Errors
+/// `TENSOR_STRINGS` for bytes that encode no strings; `TENSOR_MALFORMED` for a type that this command does not know.
+pub(crate) fn each<E>(
+    tensor: &Tensor,
+    most: usize,
+    show: &mut impl FnMut(Shown) -> Result<(), E>,
+) -> Result<Result<(), E>, Status> {
     macro_rules! all {
-        ($element:ty, $show:expr) => {{
-            let values = tensor.as_slice::<$element>()?.iter().take(most);
-            values.map(|value| $show(*value)).collect()
+        ($element:ty, $shown:expr) => {{
+            let mut values = tensor.as_slice::<$element>()?.iter().take(most);
+            values.try_for_each(|value| show($shown(*value)))
         }};
     }
     Ok(match tensor.dtype() {
@@ -118,11 +136,8 @@ pub(crate) fn values(tensor: &Tensor, most: usize) -> Result<Vec<Shown>, Status>
         }),
         DType::String => {
             let strings = tensor.strings()?;
-            strings
-                .iter()
-                .take(most)
-                .map(|item| Shown::Bytes(item.to_vec()))
-                .collect()
+            let mut strings = strings.iter().take(most);
+            strings.try_for_each(|item| show(Shown::Bytes(item.to_vec())))
         }
         other => {
             let what = format!("elements of type {other} cannot be shown");

@@ -17,8 +17,20 @@ fn names_and_files_are_told_apart() {
 fn shown(tensor: &Tensor) -> (String, String) {
     let all = values(tensor, usize::MAX).expect("values");
     let text: Vec<String> = all.iter().map(ToString::to_string).collect();
-    let json: Vec<_> = all.into_iter().map(Shown::into_json).collect();
-    (text.join(" "), serde_json::Value::Array(json).to_string())
+    let object = Fetched {
+        name: "a\"b",
+        tensor,
+    }
+    .to_string();
+    let read: serde_json::Value = serde_json::from_str(&object).expect("JSON");
+    assert_eq!(read["fetch"], "a\"b");
+    assert_eq!(read["dtype"], tensor.dtype().name());
+    assert_eq!(
+        read["shape"],
+        serde_json::json!(tensor.shape().dims().collect::<Vec<_>>())
+    );
+    let (_, json) = object.split_once(r#""values":"#).expect("its values");
+    (text.join(" "), json.trim_end_matches('}').to_owned())
 }
 
 fn row(len: u64) -> Shape {

@@ -32,7 +32,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, StatxAttributes, StatxFlags, Uid,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Stat, StatxAttributes, StatxFlags, Uid,
 };
 use rustix::io::Errno;
 
@@ -203,6 +203,19 @@ impl Output {
         matches!(stats, (Ok(one), Ok(other)) if is_same(&one, &other))
     }
 
+    /// True if both are to lie at one path, or are written through to one file.
+    #[must_use]
+    pub fn is_one_with(&self, other: &Self) -> bool {
+        match (&self.draft, &other.draft) {
+            (Some(one), Some(other)) => {
+                let folders = [&one.folder, &other.folder].map(rustix::fs::fstat);
+                one.name == other.name
+                    && matches!(folders, [Ok(one), Ok(other)] if is_same(&one, &other))
+            }
+            _ => self.is_same(&other.file),
+        }
+    }
+
     /// What was written is there, whole, and may be lost with the system: for files that mean nothing without the
     /// processes that wrote them. It costs no wait for a disk.
     ///
@@ -211,7 +224,7 @@ impl Output {
     pub fn finish_unsynced(mut self) -> io::Result<()> {
         self.empty()?;
         match self.draft {
-            Some(mut draft) => draft.publish(&self.file),
+            Some(mut draft) => draft.publish(&self.file, true),
             None => Ok(()),
         }
     }
@@ -238,12 +251,27 @@ impl Output {
     ///
     /// # Errors
     /// What the system says; what was there before is then as it was.
-    pub fn finish(mut self) -> io::Result<()> {
+    pub fn finish(self) -> io::Result<()> {
+        self.finish_how(true)
+    }
+
+    /// The same, and never in place of anything.
+    ///
+    /// # Errors
+    /// That something is there; as [`Output::finish`].
+    pub fn finish_new(self) -> io::Result<()> {
+        self.finish_how(false)
+    }
+
+    fn finish_how(mut self, replaces: bool) -> io::Result<()> {
         self.prepare()?;
         let Some(mut draft) = self.draft else {
-            return Ok(());
+            return match replaces {
+                true => Ok(()),
+                false => Err(Errno::EXIST.into()),
+            };
         };
-        draft.publish(&self.file)?;
+        draft.publish(&self.file, replaces)?;
         // The name is on the disk when its folder is; some file systems cannot sync folders.
         let folder = rustix::fs::openat(
             &draft.folder,
@@ -277,10 +305,12 @@ impl Write for Output {
 
 impl Draft {
     /// Gives the whole file its name.
-    fn publish(&mut self, file: &File) -> io::Result<()> {
+    fn publish(&mut self, file: &File, replaces: bool) -> io::Result<()> {
         if self.own.is_none() {
             match link(file, &self.folder, &self.name) {
-                Err(Errno::EXIST) => self.own = Some(named(|name| link(file, &self.folder, name))?),
+                Err(Errno::EXIST) if replaces => {
+                    self.own = Some(named(|name| link(file, &self.folder, name))?)
+                }
                 linked => return Ok(linked?),
             }
         }
@@ -289,6 +319,12 @@ impl Draft {
             self.may_replace(&now)?;
         }
         if let Some(own) = &self.own {
+            if !replaces {
+                let flags = RenameFlags::NOREPLACE;
+                rustix::fs::renameat_with(&self.folder, own, &self.folder, &self.name, flags)?;
+                self.own = None;
+                return Ok(());
+            }
             rustix::fs::renameat(&self.folder, own, &self.folder, &self.name)?;
         }
         self.own = None;
