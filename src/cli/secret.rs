@@ -5,7 +5,6 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -16,6 +15,7 @@ use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use super::error::CliError;
 use super::terminal::Terminal;
 use rendez::engine::{Config, Setting};
+use rendez::files::Output;
 
 /// Bytes of a secret before it is written as text.
 const BYTES: usize = 32;
@@ -55,22 +55,14 @@ pub fn run(command: &SecretCommand, terminal: &mut Terminal) -> Result<(), CliEr
 }
 
 fn write_new(path: &Path) -> std::io::Result<()> {
-    let text = draw()?;
-    let mut options = File::options();
-    // No other user may read it at any time, and no link is followed to another file.
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
-    let written = file
-        .write_all(text.as_bytes())
-        .and_then(|()| file.sync_all());
-    if written.is_err() {
-        // Half a secret is none.
-        let _ = std::fs::remove_file(path);
+    // What is there stays, whatever it is, and is not even opened.
+    if path.symlink_metadata().is_ok() {
+        return Err(rustix::io::Errno::EXIST.into());
     }
-    written
+    // No other user may read it at any time, no link is followed to another file, and half a secret is none.
+    let mut output = Output::private(path)?;
+    output.write_all(draw()?.as_bytes())?;
+    output.finish_new()
 }
 
 /// Random bytes as a line of text.

@@ -84,6 +84,29 @@ fn a_file_is_there_when_it_is_finished_and_not_before() {
 }
 
 #[test]
+fn what_is_new_takes_no_others_place() {
+    for is_named in WAYS {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("out");
+        let new = |text: &str| {
+            let mut output = open(&path, is_named).expect("opened");
+            output.write_all(text.as_bytes()).expect("written");
+            output
+        };
+        let late = new("late");
+        let other = new("other");
+        assert!(late.is_one_with(&other));
+        assert!(!late.is_one_with(&open(&folder.path().join("b"), is_named).expect("opened")));
+        new("first").finish_new().expect("nothing is there");
+        let error = late.finish_new().expect_err("something is there");
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        drop(other);
+        assert_eq!(std::fs::read_to_string(&path).expect("there"), "first");
+        assert_eq!(names(folder.path()), ["out"]);
+    }
+}
+
+#[test]
 fn a_file_that_is_replaced_keeps_its_mode() {
     for is_named in WAYS {
         for before in [0o600, 0o640, 0o664, 0o755] {
