@@ -63,7 +63,7 @@ pub struct Row {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// The options that change what is measured; left out where all are at their defaults.
-    #[serde(skip_serializing_if = "Options::is_default")]
+    #[serde(skip_serializing_if = "options::is_default")]
     pub options: Options,
     /// The machine; left out of a row within another.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -462,32 +462,46 @@ fn entry(name: &str, info: &TensorInfo, data_start: u64) -> Result<Entry, Fault>
     })
 }
 
+/// The data types that files and rendez both have.
+const SHARED: [(FileDType, DType); 14] = [
+    (FileDType::BOOL, DType::Bool),
+    (FileDType::U8, DType::U8),
+    (FileDType::I8, DType::I8),
+    (FileDType::I16, DType::I16),
+    (FileDType::U16, DType::U16),
+    (FileDType::F16, DType::F16),
+    (FileDType::BF16, DType::BF16),
+    (FileDType::I32, DType::I32),
+    (FileDType::U32, DType::U32),
+    (FileDType::F32, DType::F32),
+    (FileDType::C64, DType::C64),
+    (FileDType::F64, DType::F64),
+    (FileDType::I64, DType::I64),
+    (FileDType::U64, DType::U64),
+];
+
 /// How a file's data type is carried, and what to say where that is not by its own name.
-const fn carried_as(dtype: FileDType) -> (DType, Option<&'static str>) {
-    match dtype {
-        FileDType::BOOL => (DType::Bool, None),
-        FileDType::U8 => (DType::U8, None),
-        FileDType::I8 => (DType::I8, None),
-        FileDType::I16 => (DType::I16, None),
-        FileDType::U16 => (DType::U16, None),
-        FileDType::F16 => (DType::F16, None),
-        FileDType::BF16 => (DType::BF16, None),
-        FileDType::I32 => (DType::I32, None),
-        FileDType::U32 => (DType::U32, None),
-        FileDType::F32 => (DType::F32, None),
-        FileDType::C64 => (DType::C64, None),
-        FileDType::F64 => (DType::F64, None),
-        FileDType::I64 => (DType::I64, None),
-        FileDType::U64 => (DType::U64, None),
-        FileDType::F8_E5M2 => (DType::U8, Some("f8_e5m2 as bytes")),
-        FileDType::F8_E4M3 => (DType::U8, Some("f8_e4m3 as bytes")),
-        FileDType::F8_E8M0 => (DType::U8, Some("f8_e8m0 as bytes")),
-        FileDType::F6_E2M3 => (DType::U8, Some("f6_e2m3 as bytes")),
-        FileDType::F6_E3M2 => (DType::U8, Some("f6_e3m2 as bytes")),
-        FileDType::F4 => (DType::U8, Some("f4 as bytes")),
-        // The crate's list may grow. Its own check has tied the length to its shape and width.
-        _ => (DType::U8, Some("unnamed type as bytes")),
+fn carried_as(dtype: FileDType) -> (DType, Option<&'static str>) {
+    if let Some((_, carried)) = SHARED.iter().find(|(of_file, _)| *of_file == dtype) {
+        return (*carried, None);
     }
+    let note = match dtype {
+        FileDType::F8_E5M2 => "f8_e5m2 as bytes",
+        FileDType::F8_E4M3 => "f8_e4m3 as bytes",
+        FileDType::F8_E8M0 => "f8_e8m0 as bytes",
+        FileDType::F6_E2M3 => "f6_e2m3 as bytes",
+        FileDType::F6_E3M2 => "f6_e3m2 as bytes",
+        FileDType::F4 => "f4 as bytes",
+        // The crate's list may grow. Its own check has tied the length to its shape and width.
+        _ => "unnamed type as bytes",
+    };
+    (DType::U8, Some(note))
+}
+
+/// The data type of that name, for files that are written.
+pub(super) fn written_as(dtype: DType) -> Option<FileDType> {
+    let shared = SHARED.iter().find(|(_, carried)| *carried == dtype);
+    shared.map(|(of_file, _)| *of_file)
 }
 
 /// Text of a file, safe for a terminal.

@@ -34,17 +34,12 @@ pub struct Options {
     pub connect: bool,
 }
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+/// Whether nothing is to be said of it.
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
 impl Options {
-    /// Whether nothing is to be said of them.
-    #[must_use]
-    pub fn is_default(&self) -> bool {
-        is_default(self)
-    }
-
     /// Each option in which `former` differs, with both values; empty if the two may be compared.
     #[must_use]
     pub fn differences(&self, former: &Self) -> Vec<String> {

@@ -8,31 +8,10 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::TensorView;
 
 use crate::error::CliError;
-use crate::weights::Weights;
+use crate::weights::{Weights, written_as};
 use rendez::files::Output;
 use rendez::ground::{DType, TensorMeta};
 use rendez::memory::Tensor;
-
-/// The data type of that name, for files that are written.
-fn safetensors_dtype(dtype: DType) -> Option<safetensors::Dtype> {
-    use safetensors::Dtype as To;
-    Some(match dtype {
-        DType::Bool => To::BOOL,
-        DType::U8 => To::U8,
-        DType::I8 => To::I8,
-        DType::U16 => To::U16,
-        DType::I16 => To::I16,
-        DType::U32 => To::U32,
-        DType::I32 => To::I32,
-        DType::U64 => To::U64,
-        DType::I64 => To::I64,
-        DType::F16 => To::F16,
-        DType::BF16 => To::BF16,
-        DType::F32 => To::F32,
-        DType::F64 => To::F64,
-        _ => return None,
-    })
-}
 
 #[cfg(test)]
 mod tests;
@@ -52,7 +31,7 @@ pub(super) fn write(folder: &Path, variables: &[(String, Tensor)]) -> Result<Pat
     };
     let mut views = Vec::new();
     for (name, tensor) in variables {
-        let dtype = safetensors_dtype(tensor.dtype())
+        let dtype = written_as(tensor.dtype())
             .ok_or_else(|| failed(format!("{name} is of a type that the format has not")))?;
         let shape = tensor.shape();
         let shape = shape.dims().map(|dim| dim as usize).collect();
