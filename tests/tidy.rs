@@ -135,6 +135,7 @@ const UNSAFE_FILES: &[&str] = &[
     "src/python/tensor.rs",
     "src/python/writable.rs",
     // A ring that is made to see whether it can be.
+    "src/cli/itself.rs",
     // Measuring instruments: the counting allocator, a line between two processes.
     "src/cli/allocations.rs",
     "src/cli/baseline/line.rs",

@@ -20,14 +20,14 @@ pub mod touch;
 
 use std::hint::black_box;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime};
 
 use self::line::{Far, Near, Waiting};
 use self::socket::Mode;
 use super::error::CliError;
 use super::histogram::{Interval, Recorder};
-use super::itself;
+use super::itself::{self, Other};
 use super::machine::{self, Pair};
 use super::report::{Baseline, Row};
 use super::stopwatch::{Stamp, Stopwatch};
@@ -168,7 +168,7 @@ fn tcp(mode: Mode, size: usize, duration: Duration, pair: Pair) -> Result<Refere
             format!("cannot connect two sockets of this machine: {error}; is its loopback up?"),
         )
     })?;
-    let _peer = Peer::spawn(far, pair, true)?;
+    let _peer = start(far, pair, true)?;
     machine::pin(pair.near)?;
     let watch = Stopwatch::calibrated();
     let gone = |_| peer_died("while it was measured");
@@ -257,14 +257,11 @@ pub fn serve(parent: i32, core: usize, is_shared: bool, is_tcp: bool) -> Result<
 
 struct Raw {
     near: Near,
-    peer: Peer,
+    peer: Other,
     watch: Stopwatch,
     stamps: Vec<Stamp>,
     note: Option<&'static str>,
 }
-
-/// The other side's process; killed and waited for when dropped.
-struct Peer(Child);
 
 impl Raw {
     fn start(bytes: usize, pair: Pair) -> Result<Self, CliError> {
@@ -276,11 +273,12 @@ impl Raw {
             );
             CliError::failure("BASELINE_TOO_LARGE", message)
         })?;
-        let mut peer = Peer::spawn(fd, pair, false)?;
+        let mut peer = start(fd, pair, false)?;
         machine::pin(pair.near)?;
         let watch = Stopwatch::calibrated();
         let deadline = Instant::now() + START_TIMEOUT;
-        let hello = near.wait_for_hello(&mut || peer.is_alive() && Instant::now() < deadline);
+        let hello =
+            near.wait_for_hello(&mut || peer.ended().is_none() && Instant::now() < deadline);
         hello.map_err(|_| peer_died("before it was ready"))?;
         Ok(Self {
             near,
@@ -338,7 +336,7 @@ impl Raw {
             stamps,
             ..
         } = self;
-        let mut is_alive = || peer.is_alive();
+        let mut is_alive = || peer.ended().is_none();
         let end = Stamp(watch.stamp().0.saturating_add(watch.ticks(duration)));
         let mut is_over = false;
         while !is_over {
@@ -370,46 +368,30 @@ impl Raw {
     }
 }
 
-impl Peer {
-    fn spawn(input: OwnedFd, pair: Pair, is_tcp: bool) -> Result<Self, CliError> {
-        let cannot = |error: std::io::Error| {
-            CliError::failure(
-                "BASELINE_PEER_DIED",
-                format!("cannot start the other process: {error}"),
-            )
-        };
-        let mut command = itself::again();
-        command.arg(PEER_COMMAND);
-        command.args([
-            "--parent",
-            &std::process::id().to_string(),
-            "--core",
-            &pair.far.to_string(),
-        ]);
-        if pair.is_shared() {
-            command.arg("--shared-core");
-        }
-        if is_tcp {
-            command.arg("--tcp");
-        }
-        command
-            .stdin(Stdio::from(input))
-            .stdout(Stdio::null())
-            .spawn()
-            .map(Self)
-            .map_err(cannot)
+/// Starts the other side.
+fn start(input: OwnedFd, pair: Pair, is_tcp: bool) -> Result<Other, CliError> {
+    let cannot = |error: std::io::Error| {
+        CliError::failure(
+            "BASELINE_PEER_DIED",
+            format!("cannot start the other process: {error}"),
+        )
+    };
+    let mut command = itself::again();
+    command.arg(PEER_COMMAND);
+    command.args([
+        "--parent",
+        &std::process::id().to_string(),
+        "--core",
+        &pair.far.to_string(),
+    ]);
+    if pair.is_shared() {
+        command.arg("--shared-core");
     }
-
-    fn is_alive(&mut self) -> bool {
-        matches!(self.0.try_wait(), Ok(None))
+    if is_tcp {
+        command.arg("--tcp");
     }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    command.stdin(Stdio::from(input)).stdout(Stdio::null());
+    Other::spawn(&mut command).map_err(cannot)
 }
 
 impl Reference {

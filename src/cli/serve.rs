@@ -76,9 +76,10 @@ pub fn run(args: &ServeArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         thread::scope(|scope| {
             let (tell, told) = mpsc::sync_channel(1);
             let (server, engine, terminal) = (&server, &engine, &mut *terminal);
-            scope.spawn(move || {
+            let thread = thread::Builder::new().spawn_scoped(scope, move || {
                 let _ = tell.send(check(server, engine, args.patience, terminal));
             });
+            thread.map_err(|error| no_thread("check", &error))?;
             told_before_end(&told, &signals, || tracing::info!("{}", dumped(engine)))
                 .unwrap_or_else(|| {
                     // All that the check waits for ends with the engine.
@@ -121,10 +122,7 @@ fn start_unless_stopped(
         let loaded = settings.load();
         let _ = tell.send(loaded.and_then(|loaded| start_with(loaded, patience, services)));
     });
-    started.map_err(|error| {
-        let message = format!("there is no thread to start the server: {error}");
-        CliError::failure(catalogue::CONTROL_SYSTEM, message)
-    })?;
+    started.map_err(|error| no_thread("start the server", &error))?;
     // If it ends here the thread goes with the process: a server that has not met its peers owes them nothing.
     told_before_end(&told, signals, || {}).unwrap_or_else(|| Err(stopped("it had started")))
 }
@@ -153,6 +151,11 @@ fn told_before_end<T>(
             record();
         }
     }
+}
+
+fn no_thread(what: &str, error: &std::io::Error) -> CliError {
+    let message = format!("there is no thread to {what}: {error}");
+    CliError::failure(catalogue::CONTROL_SYSTEM, message)
 }
 
 fn stopped(before: &str) -> CliError {

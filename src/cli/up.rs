@@ -7,26 +7,24 @@
 
 mod output;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use rustix::process::{Pid, Signal, kill_process};
-
 use signal_hook::consts::SIGUSR1;
 
 use super::error::CliError;
-use super::itself;
+use super::itself::{self, Other};
 use super::secret::Inherited;
 use super::serve;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units;
 use output::{Line, Output};
-use rendez::cluster::{ClusterSpec, HostPort};
+use rendez::cluster::HostPort;
 use rendez::engine::{SETTINGS, Setting};
 use rendez::ground::{Status, TaskName, catalogue};
 
@@ -84,8 +82,7 @@ pub struct UpArgs {
 
 struct Task {
     name: String,
-    child: Child,
-    ended: Option<bool>,
+    process: Other,
 }
 
 /// Runs it.
@@ -96,31 +93,33 @@ pub fn run(args: &UpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let mut settings = args.settings.clone();
     settings.file = Some(args.file.clone());
     let loaded = settings.load()?;
-    let spec = spec(&loaded)?;
-    if spec.is_empty() {
-        let message = format!("{} names no task in its [cluster]", args.file.display());
-        return Err(Status::of(catalogue::CLUSTER_UNRESOLVED, message).into());
-    }
+    let named = loaded.config.cluster.clone();
+    let spec = named.filter(|spec| !spec.is_empty()).ok_or_else(|| {
+        let file = args.file.display();
+        let message =
+            format!("{file} names no task in a [cluster]: list jobs and their addresses there");
+        Status::of(catalogue::CLUSTER_UNRESOLVED, message)
+    })?;
     let secret = Inherited::for_tasks_of(&loaded.config)?;
     let drain = loaded.config.drain_timeout + FAREWELL;
     let signals = serve::signals()?;
     let names: Vec<String> = spec.tasks().map(|(task, _)| name_of(&task)).collect();
-    let (lines, mut output) = Output::begin(names, terminal.take());
+    let (lines, mut output) = Output::begin(names, terminal.take()).map_err(no_thread)?;
     let mut tasks = Vec::new();
     for (index, (task, _)) in spec.tasks().enumerate() {
         let metrics = metrics_of(loaded.config.metrics.as_ref(), index);
-        let started =
-            metrics.and_then(|metrics| spawn(args, &task, metrics.as_ref(), secret.as_ref()));
+        let started = metrics
+            .and_then(|metrics| spawn(args, &task, metrics.as_ref(), secret.as_ref()))
+            .and_then(|mut process| {
+                let heard = listen(index, process.0.stdout.take(), &lines)
+                    .and_then(|()| listen(index, process.0.stderr.take(), &lines));
+                heard.map(|()| process).map_err(no_thread)
+            });
         match started {
-            Ok(mut child) => {
-                listen(index, child.stdout.take(), &lines);
-                listen(index, child.stderr.take(), &lines);
-                tasks.push(Task {
-                    name: name_of(&task),
-                    child,
-                    ended: None,
-                });
-            }
+            Ok(process) => tasks.push(Task {
+                name: name_of(&task),
+                process,
+            }),
             Err(error) => {
                 end(&mut tasks, drain, &mut output);
                 return Err(error);
@@ -144,20 +143,9 @@ fn name_of(task: &TaskName) -> String {
     format!("{}:{}", task.job(), task.task())
 }
 
-fn spec(loaded: &rendez::engine::Loaded) -> Result<ClusterSpec, CliError> {
-    let missing = || {
-        let message = "the file has no [cluster]: list jobs and their addresses there";
-        CliError::from(Status::of(catalogue::CLUSTER_UNRESOLVED, message))
-    };
-    if let Some(spec) = &loaded.config.cluster {
-        return Ok(spec.clone());
-    }
-    let file = loaded.file.as_ref().ok_or_else(missing)?;
-    let table: toml::Table = file.text.parse().map_err(|error| {
-        CliError::failure("CLUSTER_FILE_MALFORMED", format!("{}: {error}", file.path))
-    })?;
-    let cluster = table.get("cluster").and_then(toml::Value::as_table);
-    Ok(ClusterSpec::from_toml(cluster.ok_or_else(missing)?)?)
+fn no_thread(error: io::Error) -> CliError {
+    let message = format!("there is no thread for the output of tasks: {error}");
+    CliError::failure(catalogue::CONTROL_SYSTEM, message)
 }
 
 /// Where the task of that index answers for metrics: all are on one machine, so each has a port of its own, one after
@@ -187,7 +175,7 @@ fn spawn(
     task: &TaskName,
     metrics: Option<&HostPort>,
     secret: Option<&Inherited>,
-) -> Result<Child, CliError> {
+) -> Result<Other, CliError> {
     let flags = || {
         let flags = args.settings.flags.iter();
         flags.filter(|(key, _)| *key != "metrics")
@@ -206,7 +194,6 @@ fn spawn(
         None => {
             let mut command = itself::again();
             command.arg("serve").arg(format!("--task={task}"));
-            command.arg("--with-parent");
             command.arg(format!(
                 "--patience={}",
                 units::exact_duration(args.patience)
@@ -235,33 +222,25 @@ fn spawn(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    command.spawn().map_err(|error| {
+    itself::end_with_this(&mut command);
+    Other::spawn(&mut command).map_err(|error| {
         let program = args.command.first().map_or(OWN, String::as_str);
         let message = format!("{task}: cannot start {program}: {error}");
         CliError::failure("CONTROL_SYSTEM", message)
     })
 }
 
-/// Reads a task's lines until it closes the pipe. A line longer than any reader needs is cut.
-fn listen(index: usize, pipe: Option<impl Read + Send + 'static>, lines: &SyncSender<Line>) {
+/// Reads a task's lines. A line longer than any reader needs is cut.
+fn listen(
+    index: usize,
+    pipe: Option<impl Read + Send + 'static>,
+    lines: &SyncSender<Line>,
+) -> io::Result<()> {
     const LINE_MAX: u64 = 64 << 10;
-    let Some(pipe) = pipe else { return };
     let lines = lines.clone();
-    std::thread::spawn(move || {
-        let mut pipe = BufReader::new(pipe);
-        loop {
-            let mut line = Vec::new();
-            match pipe.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
-                Ok(0) | Err(_) => return,
-                Ok(_) => {
-                    let line = String::from_utf8_lossy(&line).trim_end().to_owned();
-                    if lines.send((index, line)).is_err() {
-                        return;
-                    }
-                }
-            }
-        }
-    });
+    itself::listen(pipe, LINE_MAX, move |line| {
+        lines.send((index, line)).is_ok()
+    })
 }
 
 /// How a cluster ends that did not fail.
@@ -291,43 +270,30 @@ fn watch(
         if let Some(written) = output.ended() {
             written?;
         }
-        for task in tasks.iter_mut().filter(|task| task.ended.is_none()) {
-            if let Ok(Some(status)) = task.child.try_wait() {
-                task.ended = Some(status.success());
-                if !status.success() {
+        let mut goes_on = false;
+        for task in &mut *tasks {
+            match task.process.ended() {
+                None => goes_on = true,
+                Some(status) if status.success() => {}
+                Some(status) => {
                     let message = format!("{} ended: {status}; the others were stopped", task.name);
                     return Err(CliError::failure("TASK_FAILED", message));
                 }
             }
         }
-        if tasks.iter().all(|task| task.ended.is_some()) {
+        if !goes_on {
             return Ok(Ending::AllEnded);
         }
     }
 }
 
 /// Tells all that still run to end, and ends those that do not.
-fn end(tasks: &mut [Task], patience: Duration, output: &mut Output) {
+fn end(tasks: &mut Vec<Task>, patience: Duration, output: &mut Output) {
     let until = Instant::now() + patience;
-    for task in tasks.iter_mut().filter(|task| task.ended.is_none()) {
-        // Not waited for yet, so its number is still its own.
-        if let Some(pid) = Pid::from_raw(task.child.id() as i32) {
-            let _ = kill_process(pid, Signal::TERM);
-        }
-    }
-    while Instant::now() < until {
-        for task in tasks.iter_mut().filter(|task| task.ended.is_none()) {
-            if let Ok(Some(status)) = task.child.try_wait() {
-                task.ended = Some(status.success());
-            }
-        }
-        if tasks.iter().all(|task| task.ended.is_some()) {
-            break;
-        }
+    let mut go_on = |task: &mut Task| task.process.ended().is_none();
+    tasks.iter_mut().for_each(|task| task.process.ask_to_end());
+    while Instant::now() < until && tasks.iter_mut().any(&mut go_on) {
         output.relieve(LOOK_EVERY);
     }
-    for task in tasks.iter_mut().filter(|task| task.ended.is_none()) {
-        let _ = task.child.kill();
-        let _ = task.child.wait();
-    }
+    tasks.clear();
 }

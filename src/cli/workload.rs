@@ -12,7 +12,7 @@ mod stamps;
 mod thread;
 
 use std::net::Ipv4Addr;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use super::args::{BenchArgs, BenchPeerArgs, From, Pattern, Transport};
 use super::baseline::socket::STREAM_BUFFERS;
 use super::bench::{Case, Measured, Workload};
 use super::error::CliError;
-use super::itself;
+use super::itself::{self, Other};
 use super::machine::{self, Pair};
 use super::secret::Inherited;
 use super::stopwatch::Stopwatch;
@@ -187,7 +187,7 @@ impl Workload for Engines {
                     near.tensor(DType::U8, &[job.bytes])
                         .map_err(|status| failed(&status))?,
                 );
-                Far::There(Peer::start(&near, &pair, case, variable)?)
+                Far::There(start_peer(&near, &pair, case, variable)?)
             }
         };
         let measured = match case.from {
@@ -221,7 +221,7 @@ impl Workload for Engines {
 /// The other side, which ends with this.
 enum Far {
     Here(Engine),
-    There(Peer),
+    There(Other),
     Elsewhere(hosts::Visit),
 }
 
@@ -229,7 +229,8 @@ impl Drop for Far {
     fn drop(&mut self) {
         match self {
             Self::Here(engine) => engine.shutdown(Duration::from_millis(200)),
-            Self::There(peer) => peer.end(),
+            // Its standard input ends, and so does it; if it does not, it is ended.
+            Self::There(peer) => drop(peer.farewell(Duration::from_secs(1))),
             Self::Elsewhere(visit) => visit.end(),
         }
     }
@@ -321,50 +322,29 @@ pub(crate) fn failed(status: &Status) -> CliError {
     CliError::failure(status.reason(), status.message())
 }
 
-/// The far side in its own process.
-struct Peer(Child);
-
-impl Peer {
-    fn start(
-        near: &Engine,
-        pair: &Pair,
-        case: &Case,
-        secret: Option<(&str, String)>,
-    ) -> Result<Self, CliError> {
-        let address = match case.transport {
-            Transport::Tcp | Transport::Verbs => near.tcp_address(),
-            _ => near.address(),
-        };
-        let address = address.map(ToString::to_string).unwrap_or_default();
-        let args = BenchPeerArgs::of(case, address, pair.far, pair.is_shared());
-        let mut command = itself::again();
-        command.arg(PEER_COMMAND).args(args.to_arguments());
-        command.envs(secret);
-        let child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(|error| {
-                CliError::failure(
-                    "BENCH_PEER_DIED",
-                    format!("cannot start the other process: {error}"),
-                )
-            })?;
-        Ok(Self(child))
-    }
-
-    fn end(&mut self) {
-        // Its standard input ends, and so does it; if it does not, it is ended.
-        drop(self.0.stdin.take());
-        for _ in 0..200 {
-            if !matches!(self.0.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts the far side in its own process.
+fn start_peer(
+    near: &Engine,
+    pair: &Pair,
+    case: &Case,
+    secret: Option<(&str, String)>,
+) -> Result<Other, CliError> {
+    let address = match case.transport {
+        Transport::Tcp | Transport::Verbs => near.tcp_address(),
+        _ => near.address(),
+    };
+    let address = address.map(ToString::to_string).unwrap_or_default();
+    let args = BenchPeerArgs::of(case, address, pair.far, pair.is_shared());
+    let mut command = itself::again();
+    command.arg(PEER_COMMAND).args(args.to_arguments());
+    command.envs(secret);
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
+    Other::spawn(&mut command).map_err(|error| {
+        CliError::failure(
+            "BENCH_PEER_DIED",
+            format!("cannot start the other process: {error}"),
+        )
+    })
 }
 
 /// What a side of a measurement needs of time.

@@ -278,6 +278,15 @@ fn a_killed_up_leaves_nobody_behind() {
     up.signal(Signal::KILL);
     up.finish();
     place.await_nobody();
+    // Nor a program of one's own.
+    let script = "echo I am $RENDEZ_TASK; exec sleep 90";
+    let up = place.start(&["up", &example(&place), "--", "/bin/sh", "-c", script]);
+    for task in [PS, WORKERS[0], WORKERS[1]] {
+        up.await_said(&format!("I am {task}"));
+    }
+    up.signal(Signal::KILL);
+    up.finish();
+    place.await_nobody();
 }
 
 #[test]
@@ -309,7 +318,7 @@ fn a_program_of_ones_own_is_told_who_it_is() {
     missing.refused(1, "CONTROL_SYSTEM", &["cannot start ./no-such-program"]);
     let failing = place.run(&["up", &file, "--", "/bin/sh", "-c", "exit 3"]);
     failing.refused(1, "TASK_FAILED", &["exit status: 3"]);
-    // The first two are started by then, and do not end with their parent as the command's own tasks do.
+    // The first two are started by then.
     let at = ["--metrics", "127.0.0.1:65534", "--", "/bin/sleep", "90"];
     let portless = place.run(&[&["up", &*file][..], &at].concat());
     portless.refused(78, "CONFIG", &["no port for the task after 2 others"]);

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use super::plan::{self, CONSUMER, Findings, PRODUCER, Plan};
@@ -16,7 +16,7 @@ use super::{Fact, Handed, Handover, Outcome};
 use crate::error::CliError;
 use crate::exchange::tensor_of;
 use crate::histogram::Recorder;
-use crate::itself::{self, ITSELF};
+use crate::itself::{self, ITSELF, Other};
 use crate::machine::{self, Pair};
 use crate::units::{show_bytes, show_nanos};
 use crate::weights::Weights;
@@ -32,9 +32,6 @@ pub const PEER_COMMAND: &str = "demo-peer";
 
 /// How long the consumer may take to end once all is said: it has nothing left to do.
 const FAREWELL: Duration = Duration::from_secs(5);
-
-/// How long the consumer is waited for once it was killed. It runs nothing any more; the system collects it after us.
-const KILLED: Duration = Duration::from_millis(200);
 
 /// Two tasks as two processes, each with one shard on a core of its own where there are two.
 #[derive(Clone, Debug)]
@@ -263,9 +260,9 @@ impl Tallies {
     }
 }
 
-/// The second process; killed and waited for when dropped.
+/// The second process.
 struct Consumer {
-    process: Child,
+    process: Other,
 }
 
 impl Consumer {
@@ -289,8 +286,8 @@ impl Consumer {
             command.arg("--").arg(file);
         }
         // What it has to say about its failures goes where ours goes; results are ours to tell.
-        let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-        spawned.map(|process| Self { process }).map_err(|error| {
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        Other::spawn(&mut command).map(|process| Self { process }).map_err(|error| {
             let message = format!(
                 "cannot start the second process ({}): {error}; is the limit of processes reached, \
                  or /proc not mounted?",
@@ -303,8 +300,8 @@ impl Consumer {
     /// How the process ended, if it did.
     fn ended(&mut self) -> Option<String> {
         use std::os::unix::process::ExitStatusExt;
-        let id = self.process.id();
-        let Some(status) = self.process.try_wait().ok().flatten() else {
+        let id = self.process.0.id();
+        let Some(status) = self.process.ended() else {
             return is_leaving(id).then(|| format!("(process {id}) was killed"));
         };
         Some(match (status.code(), status.signal()) {
@@ -316,34 +313,17 @@ impl Consumer {
 
     /// All is said: the process must end by itself, and well.
     fn farewell(&mut self) -> Result<(), CliError> {
-        let until = Instant::now() + FAREWELL;
-        loop {
-            match self.process.try_wait() {
-                Ok(Some(status)) if status.success() => return Ok(()),
-                Ok(Some(_)) => {
-                    let how = self.ended().unwrap_or_default();
-                    let message = format!("the consumer {how} after it had received everything");
-                    return Err(CliError::failure(catalogue::PEER_LOST, message));
-                }
-                _ if Instant::now() > until => {
-                    let message =
-                        "the consumer received everything and does not end; it is killed now";
-                    return Err(CliError::failure(catalogue::PEER_LOST, message));
-                }
-                _ => std::thread::sleep(Duration::from_millis(1)),
+        let message = match self.process.farewell(FAREWELL) {
+            Some(status) if status.success() => return Ok(()),
+            Some(_) => {
+                let how = self.ended().unwrap_or_default();
+                format!("the consumer {how} after it had received everything")
             }
-        }
-    }
-}
-
-impl Drop for Consumer {
-    fn drop(&mut self) {
-        // Fails only if it has ended and was waited for.
-        let _ = self.process.kill();
-        let until = Instant::now() + KILLED;
-        while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+            None => {
+                "the consumer received everything and does not end; it is killed now".to_owned()
+            }
+        };
+        Err(CliError::failure(catalogue::PEER_LOST, message))
     }
 }
 
@@ -394,7 +374,7 @@ fn facts(engine: &Engine, consumer: &Consumer, cores: Pair) -> Vec<Fact> {
         },
         Fact {
             name: "consumer",
-            text: side(consumer.process.id(), cores.far),
+            text: side(consumer.process.0.id(), cores.far),
         },
         Fact {
             name: "control",

@@ -3,16 +3,14 @@
 //! Knows processes and names of tasks, not what they do.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read};
+use std::io;
 use std::net::{Ipv4Addr, TcpListener};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{ChildStderr, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
-
 use crate::error::CliError;
-use crate::itself;
+use crate::itself::{self, Other};
 use crate::secret::Inherited;
 use crate::settings::SettingArgs;
 use crate::up::metrics_of;
@@ -42,7 +40,7 @@ pub(super) struct Process {
     task: TaskName,
     arguments: Vec<String>,
     metrics: Option<HostPort>,
-    child: Child,
+    process: Other,
     said: Arc<Mutex<Vec<String>>>,
 }
 
@@ -136,8 +134,7 @@ impl Processes {
     /// Kills `task` so that it can do nothing more about it.
     pub(super) fn kill(&mut self, task: &TaskName) {
         if let Some(process) = self.all.iter_mut().find(|process| process.task == *task) {
-            let _ = process.child.kill();
-            let _ = process.child.wait();
+            process.process.kill();
         }
     }
 
@@ -162,7 +159,7 @@ impl Processes {
     /// `TASK_FAILED` names one that did, and what it said last.
     pub(super) fn check(&mut self) -> Result<(), CliError> {
         for process in &mut self.all {
-            if let Ok(Some(status)) = process.child.try_wait() {
+            if let Some(status) = process.process.ended() {
                 return Err(process.failed(status));
             }
         }
@@ -199,19 +196,20 @@ impl Processes {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| {
+        let said = Arc::default();
+        let started = Other::spawn(&mut command).and_then(|mut process| {
+            listen(process.0.stderr.take(), &said)?;
+            Ok(process)
+        });
+        let process = started.map_err(|error| {
             let message = format!("{task} cannot be started: {error}");
             CliError::failure("CONTROL_SYSTEM", message)
         })?;
-        let said = Arc::default();
-        if let Some(pipe) = child.stderr.take() {
-            listen(pipe, &said);
-        }
         Ok(Process {
             task,
             arguments,
             metrics,
-            child,
+            process,
             said,
         })
     }
@@ -234,43 +232,27 @@ impl Process {
     }
 }
 
-fn end(processes: Vec<Process>) {
-    for process in &processes {
-        // A process that was not waited for keeps its number.
-        if let Some(pid) = Pid::from_raw(process.child.id() as i32) {
-            let _ = kill_process(pid, Signal::TERM);
-        }
-    }
+fn end(mut processes: Vec<Process>) {
+    let all = processes.iter_mut();
+    all.for_each(|process| process.process.ask_to_end());
     let until = Instant::now() + FAREWELL;
-    for mut process in processes {
-        while Instant::now() < until && matches!(process.child.try_wait(), Ok(None)) {
-            std::thread::sleep(LOOK_EVERY);
-        }
-        let _ = process.child.kill();
-        let _ = process.child.wait();
+    for process in &mut processes {
+        let left = until.saturating_duration_since(Instant::now());
+        process.process.farewell(left);
     }
 }
 
-/// Keeps the last lines of a process, so that it never waits for a reader.
-fn listen(pipe: impl Read + Send + 'static, said: &Arc<Mutex<Vec<String>>>) {
+/// Keeps the last lines of a process.
+fn listen(pipe: Option<ChildStderr>, said: &Arc<Mutex<Vec<String>>>) -> io::Result<()> {
     let said = Arc::clone(said);
-    std::thread::spawn(move || {
-        let mut pipe = BufReader::new(pipe);
-        loop {
-            let mut line = Vec::new();
-            match pipe.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
-                Ok(0) | Err(_) => return,
-                Ok(_) => {
-                    let line = String::from_utf8_lossy(&line).trim_end().to_owned();
-                    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-                    if said.len() == KEPT_LINES {
-                        said.remove(0);
-                    }
-                    said.push(line);
-                }
-            }
+    itself::listen(pipe, LINE_MAX, move |line| {
+        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() == KEPT_LINES {
+            said.remove(0);
         }
-    });
+        said.push(line);
+        true
+    })
 }
 
 #[cfg(test)]

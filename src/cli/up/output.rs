@@ -40,22 +40,25 @@ struct Shared {
 impl Output {
     /// Has the lines that are sent written to `terminal`, which is the writer's from here on. It ends with the last
     /// sender.
-    pub(super) fn begin(names: Vec<String>, terminal: Terminal) -> (SyncSender<Line>, Self) {
+    pub(super) fn begin(
+        names: Vec<String>,
+        terminal: Terminal,
+    ) -> io::Result<(SyncSender<Line>, Self)> {
         let (lines, heard) = sync_channel(LINES_MAX);
         let shared = Arc::new(Shared {
             lines: Mutex::new(heard),
             turn: AtomicU64::new(0),
         });
-        let thread = std::thread::spawn({
+        let thread = std::thread::Builder::new().spawn({
             let shared = Arc::clone(&shared);
             move || shared.write(&names, terminal)
-        });
+        })?;
         let output = Self {
             thread: Some(thread),
             shared,
             seen: (0, Instant::now()),
         };
-        (lines, output)
+        Ok((lines, output))
     }
 
     /// How it ended, if it did: all is written, or it cannot be. Told once.
