@@ -1,14 +1,14 @@
 //! Shelf: where what was pulled is written, one file or a folder of files.
 //!
 //! Knows outputs and manifests, nothing of how pieces come. Files appear when all of them are whole: the index of a
-//! model last, as it comes last.
+//! model last.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::error::CliError;
 use super::exchange::{Manifest, Sink, Taken};
-use super::push_files::{MODEL_NAMES, is_of_model};
+use super::push_files::{INDEX, MODEL_NAMES, is_of_model};
 use rendez::files::Output;
 use rendez::trace::Path as Way;
 
@@ -163,6 +163,9 @@ impl Sink for Shelf<'_> {
                 .prepare()
                 .map_err(|error| CliError::unwritable(path, &error))?;
         }
+        // A reader that finds the index finds what it names, in whatever order the source says its files.
+        let is_index = |(path, _): &(PathBuf, _)| path.to_string_lossy().ends_with(INDEX);
+        self.outputs.sort_by_key(is_index);
         for (path, output) in self.outputs.drain(..) {
             output
                 .finish()
@@ -242,6 +245,38 @@ mod tests {
         drop(shelf);
         assert_eq!(error.reason(), "FILE_UNWRITABLE", "{error}");
         assert_eq!(count(), 1, "only what was in the way is there");
+    }
+
+    /// In whatever order the source says them.
+    #[test]
+    fn files_appear_in_turn_each_whole_and_the_index_last() {
+        use rustix::fs::inotify;
+        let folder = tempfile::tempdir().expect("a folder");
+        let names = ["m.safetensors.index.json", "2.safetensors", "1.safetensors"];
+        let described = names.map(|name| {
+            let is_weights = !name.ends_with("json");
+            json!({ "name": name, "bytes": 3, "is_weights": is_weights })
+        });
+        let manifest = json!({ "name": "model", "is_folder": true, "files": described });
+        let manifest: Manifest = serde_json::from_value(manifest).expect("a manifest");
+        let mut progress = |_, _| ();
+        let mut shelf = Shelf::open(Some(folder.path()), &mut progress).expect("opened");
+        shelf.begin(&manifest).expect("there is room");
+        (0..3).for_each(|file| shelf.write(file, b"all").expect("written"));
+        let watch = inotify::init(inotify::CreateFlags::NONBLOCK).expect("a watch");
+        let appears = inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
+        inotify::add_watch(&watch, folder.path(), appears).expect("watched");
+        assert!(shelf.finish().expect("all appear"));
+        let mut buffer = [const { std::mem::MaybeUninit::uninit() }; 4096];
+        let mut events = inotify::Reader::new(&watch, &mut buffer);
+        let mut seen = Vec::new();
+        while let Ok(event) = events.next() {
+            let name = event
+                .file_name()
+                .map(|name| name.to_string_lossy().into_owned());
+            seen.extend(name.filter(|name| names.contains(&&**name)));
+        }
+        assert_eq!(seen, [names[1], names[2], names[0]]);
     }
 
     /// Whatever the source calls it.

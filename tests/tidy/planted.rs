@@ -406,6 +406,21 @@ fn promises() {
 }
 
 #[test]
+fn tests_of_a_page() {
+    let sources = [Source::new("tests/x.rs", "#[test]\nfn it_holds() {}\n")];
+    let page =
+        "| lost | told | – | `x` (`it_holds`) |\n| cut | told | – | `x` (`it_holds`, `gone`) |\n";
+    let found = tables::named_tests("FAILURE_MODEL.md", page, &sources);
+    assert_eq!(
+        found
+            .iter()
+            .map(|violation| violation.line)
+            .collect::<Vec<_>>(),
+        [2]
+    );
+}
+
+#[test]
 fn the_book() {
     let page = |path: &str, text: &str| Page {
         path: path.into(),

@@ -150,6 +150,30 @@ pub(crate) fn promises(path: &str, text: &str) -> Vec<Violation> {
     found
 }
 
+/// Every test that a page names in brackets, as in (`a_test`), is there: a promise that no test holds is none.
+pub(crate) fn named_tests(path: &str, text: &str, sources: &[Source]) -> Vec<Violation> {
+    let mut found = vec![];
+    let tokens = sources.iter().flat_map(|source| &source.tokens);
+    let words: BTreeSet<&str> = tokens.map(|token| &*token.text).collect();
+    for (index, line) in text.lines().enumerate() {
+        let lists = line.split("(`").skip(1);
+        let lists = lists.filter_map(|rest| Some(rest.split_once("`)")?.0));
+        for name in lists.flat_map(|list| list.split("`, `")) {
+            let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            if name.chars().all(is_name) && !words.contains(name) {
+                found.push(Violation {
+                    path: path.into(),
+                    line: index + 1,
+                    rule: "named-tests",
+                    what: format!("there is no test `{name}`"),
+                    remedy: "write it, or name the one that holds the promise",
+                });
+            }
+        }
+    }
+    found
+}
+
 /// The first words of the rows `REASON: Code, …` of the macro's call.
 fn rows(catalogue: &Source) -> BTreeSet<String> {
     let words = catalogue
