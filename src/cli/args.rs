@@ -466,11 +466,11 @@ impl BenchPeerArgs {
     }
 }
 
-/// Reads `5%` as 0.05.
+/// Reads `5%` as 5.
 fn compare_share(text: &str) -> Result<f64, String> {
-    let number = text.trim().trim_end_matches('%');
-    match number.trim().parse::<f64>() {
-        Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent / 100.0),
+    let text = text.trim();
+    match text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>() {
+        Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent),
         _ => Err("write a share in percent, as 5%".into()),
     }
 }

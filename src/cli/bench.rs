@@ -158,6 +158,8 @@ pub fn run(
         measured.clone()?;
     }
     let rows = output.finish(terminal)?;
+    // Of nothing there is no page; the one that is there stays.
+    let html = html.filter(|_| !(is_interrupted && rows.is_empty()));
     if let (Some(path), Some(html)) = (&args.html, html) {
         match (&hidden, &args.hdr_log) {
             (Some((_, log)), _) => html.write_one(log, Some("rendez bench"))?,

@@ -707,6 +707,41 @@ fn a_truth_that_is_neither_zero_nor_one_is_no_fault_of_the_memory() {
 }
 
 #[test]
+fn an_interrupt_before_the_first_figure_leaves_the_page_that_is_there() {
+    use std::io::{BufRead, BufReader};
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = folder.path().join("page.html");
+    std::fs::write(&page, "old").expect("written");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rendez"))
+        .args(["bench", "--transport", "local", "--size", "8"])
+        .args(["--baseline", "--duration", "2s", "--html"])
+        .arg(&page)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    // The machine, what times mean, and a blank line: right after them it measures the
+    // reference, and looks for an interrupt before the size itself.
+    let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+    for _ in 0..3 {
+        output.read_line(&mut String::new()).expect("a line");
+    }
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("signalled");
+    drop(output);
+    let ended = child.wait_with_output().expect("it ends");
+    assert_eq!(ended.status.code(), Some(130), "{}", stderr(&ended));
+    assert!(
+        stderr(&ended).contains("error[INTERRUPTED]: "),
+        "{}",
+        stderr(&ended)
+    );
+    assert_eq!(std::fs::read_to_string(&page).expect("it is there"), "old");
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
     let mut child = command

@@ -147,7 +147,7 @@ pub(super) fn check(former: &[Former], args: &BenchArgs) -> Result<(), CliError>
 /// Prints each figure beside its former one.
 ///
 /// # Errors
-/// `BENCH_REGRESSED` if one is worse by more than `max`, a share; `BENCH_ROWS_MALFORMED` if one has no former one.
+/// `BENCH_REGRESSED` if one is worse by more than `max` percent; `BENCH_ROWS_MALFORMED` if one has no former one.
 pub(super) fn judge(
     former: &[Former],
     rows: &[Row],
@@ -157,7 +157,7 @@ pub(super) fn judge(
 ) -> Result<(), CliError> {
     let heading = ["pattern", "transport", "bytes", "before", "now", "change"];
     let mut lines = vec![heading.map(str::to_owned).to_vec()];
-    let mut worse = Vec::new();
+    let (mut worse, share) = (Vec::new(), max / 100.0);
     for row in rows {
         let is_same = |other: &&Former| {
             other.is_of(row.pattern, row.transport, row.bytes)
@@ -177,9 +177,9 @@ pub(super) fn judge(
         };
         let change = now / before - 1.0;
         let is_worse = if more_is_worse {
-            change > max
+            change > share
         } else {
-            change < -max
+            change < -share
         };
         let show = |figure| {
             if more_is_worse {
@@ -216,7 +216,7 @@ pub(super) fn judge(
     if worse.is_empty() {
         return Ok(());
     }
-    let message = format!("worse by more than {} %: {}", max * 100.0, worse.join("; "));
+    let message = format!("worse by more than {max} %: {}", worse.join("; "));
     Err(CliError::failure("BENCH_REGRESSED", message))
 }
 

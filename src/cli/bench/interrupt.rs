@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use signal_hook::consts::SIGINT;
-use signal_hook::{SigId, flag, low_level};
+use signal_hook::flag;
 
 use crate::error::CliError;
 use rendez::ground::catalogue;
@@ -21,30 +21,22 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Tells of an interrupt.
 pub(super) struct Interrupts {
     came: Arc<AtomicBool>,
-    handlers: Vec<SigId>,
 }
 
 impl Interrupts {
     /// From now on an interrupt ends the run, and not the process.
     pub(super) fn listen() -> Result<Self, CliError> {
-        let mut interrupts = Self {
-            came: Arc::default(),
-            handlers: Vec::new(),
-        };
+        let came: Arc<AtomicBool> = Arc::default();
         let failed = |error: std::io::Error| {
             let message = format!("signals cannot be handled: {error}");
             CliError::failure(catalogue::CONTROL_SYSTEM, message)
         };
-        let came = || Arc::clone(&interrupts.came);
-        // In this order: the one that comes first finds that none came.
-        let handlers = [
-            flag::register_conditional_default(SIGINT, came()),
-            flag::register(SIGINT, came()),
-        ];
-        for handler in handlers {
-            interrupts.handlers.push(handler.map_err(failed)?);
-        }
-        Ok(interrupts)
+        // In this order: the one that comes first finds that none came. They stay when the run has ended: without them
+        // an interrupt would end nothing at all.
+        flag::register_conditional_default(SIGINT, Arc::clone(&came))
+            .and_then(|_| flag::register(SIGINT, Arc::clone(&came)))
+            .map_err(failed)?;
+        Ok(Self { came })
     }
 
     /// # Errors
@@ -74,13 +66,5 @@ impl Interrupts {
             std::thread::sleep(LOOK_EVERY);
         }
         Err(error)
-    }
-}
-
-impl Drop for Interrupts {
-    fn drop(&mut self) {
-        for handler in self.handlers.drain(..) {
-            low_level::unregister(handler);
-        }
     }
 }

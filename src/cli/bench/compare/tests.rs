@@ -80,7 +80,7 @@ fn rows_of_other_options_are_refused_by_name() {
         let both = former(&[row(&before, 1.0), row(&now, 100.0)]);
         check(&both, &now).unwrap();
         let mut terminal = Terminal::into_writer(Box::new(std::io::sink()), None);
-        judge(&both, &[row(&now, 101.0)], 0.05, false, &mut terminal).unwrap();
+        judge(&both, &[row(&now, 101.0)], 5.0, false, &mut terminal).unwrap();
     }
 }
 
@@ -130,7 +130,20 @@ fn judged(args: &BenchArgs, before: (f64, f64), now: (f64, f64)) -> Result<(), C
     };
     let mut terminal = Terminal::into_writer(Box::new(std::io::sink()), None);
     let former = former(&[stream(before)]);
-    judge(&former, &[stream(now)], 0.05, false, &mut terminal)
+    judge(&former, &[stream(now)], 5.0, false, &mut terminal)
+}
+
+#[test]
+fn a_share_is_told_as_it_was_given() {
+    let args = args_of(&["--compare", "former", "--max-regress", "7%"]);
+    let former = former(&[row(&args, 100.0)]);
+    let mut terminal = Terminal::into_writer(Box::new(std::io::sink()), None);
+    let now = [row(&args, 200.0)];
+    let error = judge(&former, &now, args.max_regress, false, &mut terminal).unwrap_err();
+    assert!(
+        error.message().starts_with("worse by more than 7 %: "),
+        "{error}"
+    );
 }
 
 #[test]
