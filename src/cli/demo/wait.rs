@@ -4,18 +4,17 @@
 //! other process ended, so it is asked from time to time. From then on the engine tells: a receive of something that
 //! never comes ends when the other side does, whatever else this side waits for at that moment.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
+
+use async_io::Timer;
+use futures_lite::future::{block_on, or};
 
 use super::plan;
 use super::tasks::Failure;
 use crate::error::CliError;
+use crate::exchange::lost;
 use rendez::engine::{Engine, Recv};
-use rendez::ground::{Code, Key, Status, catalogue};
+use rendez::ground::{Key, Status, catalogue};
 use rendez::memory::Tensor;
 
 /// Time for two processes of one machine to meet; a loaded one starts a process in milliseconds.
@@ -38,7 +37,6 @@ pub(super) struct PairWait<'a> {
     /// What the system knows of the other process's end.
     ended: &'a mut dyn FnMut() -> Option<String>,
     other: &'static str,
-    waker: Waker,
 }
 
 impl<'a> PairWait<'a> {
@@ -50,7 +48,6 @@ impl<'a> PairWait<'a> {
         let end = engine
             .step(plan::TALK)
             .recv(&plan::key(other, this, "never")?);
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let (failure, since) = (Failure::default(), Instant::now());
         Ok(Self {
             engine,
@@ -60,7 +57,6 @@ impl<'a> PairWait<'a> {
             since,
             ended,
             other,
-            waker,
         })
     }
 
@@ -82,25 +78,26 @@ impl<'a> PairWait<'a> {
     }
 
     fn value(&mut self, mut value: Recv) -> Result<Tensor, CliError> {
-        let waker = self.waker.clone();
-        let mut context = Context::from_waker(&waker);
         loop {
-            match Pin::new(&mut value).poll(&mut context) {
-                Poll::Ready(Ok(received)) => return Ok(received.tensor),
-                Poll::Ready(Err(status)) => return Err(self.explain(&status)),
-                Poll::Pending => {}
+            // What came before the other was lost counts.
+            let next = block_on(or(
+                async { Some((&mut value).await.map(|received| received.tensor)) },
+                or(async { Some(lost(&mut self.end).await) }, async {
+                    Timer::after(LOOK).await;
+                    None
+                }),
+            ));
+            match next {
+                Some(Ok(tensor)) => return Ok(tensor),
+                Some(Err(status)) => return Err(self.explain(&status)),
+                None => {}
             }
             if let Some(status) = self.failure.get().cloned() {
-                return Err(self.explain(&status));
-            }
-            if let Poll::Ready(outcome) = Pin::new(&mut self.end).poll(&mut context) {
-                let status = outcome.err().unwrap_or_else(never_came);
                 return Err(self.explain(&status));
             }
             if !self.has_met {
                 self.look()?;
             }
-            std::thread::park_timeout(LOOK);
         }
     }
 
@@ -151,24 +148,4 @@ pub(super) fn is_leaving(process: u32) -> bool {
     stat.rsplit(')')
         .next()
         .is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn never_came() -> Status {
-    Status::new(
-        Code::Internal,
-        catalogue::PEER_STATUS,
-        "the other side sent what it never sends",
-    )
 }
