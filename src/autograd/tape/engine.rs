@@ -2,7 +2,7 @@
 
 use std::sync::{MutexGuard, PoisonError};
 
-use super::task::{Side, Task, Tasks, check_roots, ones, sum};
+use super::task::{Side, Task, Tasks, check_roots, sum};
 use super::var::{Edge, Kind, Tape, Var};
 use crate::autograd::{
     ContextId, Envelope, Input, LocalEngine, MessageId, PassId, Port, Ran, Start,
@@ -25,36 +25,11 @@ impl Tape {
         (tasks.sends.len(), tasks.passes.len())
     }
 
-    /// Takes the gradients of a send function into a task.
-    fn take_in(
-        tasks: &Tasks,
-        pass: PassId,
-        task: &mut Task,
-        message: MessageId,
-        gradients: Vec<Option<Tensor>>,
-    ) -> Result<(), Status> {
-        let values = tasks
-            .sends
-            .get(&(pass.context, message))
-            .ok_or_else(|| unknown(message))?;
-        for (index, (value, gradient)) in (0u16..).zip(values.iter().zip(gradients)) {
-            let port = Port { message, index };
-            let Some(edge) = value.edge.as_ref().filter(|_| task.starts.contains(&port)) else {
-                continue;
-            };
-            if let Some(gradient) = &gradient
-                && gradient.meta() != value.tensor.meta()
-            {
-                let what = format!(
-                    "tensor {index} of message {message:?} is {:?}, and its gradient {:?}",
-                    value.tensor.meta(),
-                    gradient.meta()
-                );
-                return Err(Status::of(catalogue::AUTOGRAD_MESSAGE, what));
-            }
-            task.arrive(edge, Side::Send(port), gradient);
+    /// Puts a task back, unless its pass was discarded meanwhile.
+    fn put_back(&self, pass: PassId, task: Task) {
+        if let Some(held) = self.tasks().passes.get_mut(&pass) {
+            *held = Some(task);
         }
-        Ok(())
     }
 }
 
@@ -72,7 +47,7 @@ impl LocalEngine for Tape {
 
     fn record_send(&self, envelope: &Envelope, values: &[Var]) {
         let name = (envelope.context, envelope.message);
-        self.tasks().sends.insert(name, values.to_vec());
+        self.tasks().sends.insert(name, values.into());
     }
 
     fn forget_send(&self, envelope: &Envelope) {
@@ -124,23 +99,28 @@ impl LocalEngine for Tape {
     fn mark(&self, pass: PassId, starts: &[Start]) -> Result<Vec<Port>, Status> {
         let mut tasks = self.tasks();
         let Tasks { sends, passes } = &mut *tasks;
-        let task = passes.entry(pass).or_insert_with(|| Some(Task::default()));
-        let task = task.as_mut().ok_or_else(busy)?;
+        let held = passes.entry(pass).or_insert_with(|| Some(Task::default()));
+        let task = held.as_mut().ok_or_else(busy)?;
         let mut edges = vec![];
         for start in starts {
-            let value = match start {
-                Start::Root(index) => task.roots.get(*index as usize),
+            let (side, value) = match start {
+                Start::Root(index) => (Side::Root(*index), task.roots.get(*index as usize)),
                 Start::Send(port) if task.starts.insert(*port) => {
                     let values = sends
                         .get(&(pass.context, port.message))
                         .ok_or_else(|| unknown(port.message))?;
-                    values.get(usize::from(port.index))
+                    (Side::Send(*port), values.get(usize::from(port.index)))
                 }
                 Start::Send(_) => continue,
             };
-            edges.extend(value.and_then(|value| value.edge.clone()));
+            edges.extend(value.and_then(|value| Some((side, value.edge.clone()?))));
         }
-        task.mark(edges)
+        let mut task = held.take().ok_or_else(busy)?;
+        // A history may be long, and others use the tape meanwhile: a shard's thread among them.
+        drop(tasks);
+        let found = task.mark(edges);
+        self.put_back(pass, task);
+        found
     }
 
     fn is_light(&self, pass: PassId, starts: &[Start]) -> bool {
@@ -170,30 +150,23 @@ impl LocalEngine for Tape {
         let Some(mut task) = held else {
             return Err(busy());
         };
-        let mut roots = vec![];
-        for input in inputs {
+        let values_of = |input: &Input<Tensor>| match input {
+            Input::Root(_) => None,
+            Input::Send { message, .. } => tasks.sends.get(&(pass.context, *message)).cloned(),
+        };
+        let values: Vec<_> = inputs.iter().map(values_of).collect();
+        drop(tasks);
+        for (input, values) in inputs.into_iter().zip(values) {
             match input {
-                Input::Root(index) => roots.push(index),
+                Input::Root(index) => task.take_root(self, index)?,
                 Input::Send { message, gradients } => {
-                    Self::take_in(&tasks, pass, &mut task, message, gradients)?;
+                    let values = values.ok_or_else(|| unknown(message))?;
+                    task.take_in(self, message, &values, gradients)?;
                 }
             }
         }
-        drop(tasks);
-        for index in roots {
-            let Some(root) = task.roots.get(index as usize).cloned() else {
-                continue;
-            };
-            let ones = ones(self, &root.tensor)?;
-            if let Some(edge) = &root.edge {
-                task.arrive(edge, Side::Root(index), Some(ones));
-            }
-        }
         let ran = task.run(self)?;
-        // It may have been discarded meanwhile.
-        if let Some(held) = self.tasks().passes.get_mut(&pass) {
-            *held = Some(task);
-        }
+        self.put_back(pass, task);
         Ok(ran)
     }
 
@@ -213,7 +186,9 @@ impl LocalEngine for Tape {
     }
 
     fn discard(&self, pass: PassId) {
-        self.tasks().passes.remove(&pass);
+        let task = self.tasks().passes.remove(&pass);
+        // Dropped when others may use the tape again: a history may be long.
+        drop(task);
     }
 
     fn forget(&self, context: ContextId) {
@@ -234,7 +209,10 @@ impl LocalEngine for Tape {
         let tasks = self.tasks();
         let mut task = Task::default();
         let mut edges = vec![];
-        for value in tasks.sends_of(context).flat_map(|(_, values)| values) {
+        for value in tasks
+            .sends_of(context)
+            .flat_map(|(_, values)| values.iter())
+        {
             if !task.weighs(&value.tensor) {
                 return false;
             }

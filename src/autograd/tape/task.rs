@@ -1,8 +1,10 @@
 //! A backward pass through the functions of one tape.
 //!
 //! A function runs when every gradient that will come to it has come. How many that are is counted beforehand, from
-//! where gradients come in back along the inputs. What comes to one output from several sides is added in the order of
-//! those sides, whichever came first: so a pass gives the same bits each time, also if parts of it come over a network.
+//! where gradients come in back along the inputs. What comes to one output from several sides is added pairwise over
+//! the order of those sides, whichever came first: so a pass gives the same bits each time, also if parts of it come
+//! over a network. Two neighbours are added as soon as both are there: of n gradients that come in order, log2(n) are
+//! alive at most.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::{Arc, PoisonError};
@@ -16,7 +18,7 @@ use rendez::memory::Tensor;
 /// The passes of a tape, and what messages took away.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
-    pub(super) sends: BTreeMap<(ContextId, MessageId), Vec<Var>>,
+    pub(super) sends: BTreeMap<(ContextId, MessageId), Arc<[Var]>>,
     /// None while it runs.
     pub(super) passes: BTreeMap<PassId, Option<Task>>,
 }
@@ -26,7 +28,7 @@ impl Tasks {
     pub(super) fn sends_of(
         &self,
         context: ContextId,
-    ) -> impl Iterator<Item = (&(ContextId, MessageId), &Vec<Var>)> {
+    ) -> impl Iterator<Item = (&(ContextId, MessageId), &Arc<[Var]>)> {
         let [first, last] = [0, u64::MAX].map(MessageId::from_wire);
         self.sends.range((context, first)..=(context, last))
     }
@@ -78,7 +80,18 @@ struct Waiting {
     /// What an operation kept, also if another pass uses it up meanwhile.
     saved: Option<Arc<Saved>>,
     missing: usize,
-    came: Vec<(u16, Side, Tensor)>,
+    /// Where gradients come in; in order from the first arrival on.
+    places: Vec<Place>,
+}
+
+/// Where a gradient comes in: an output, and the side it comes from.
+#[derive(Debug)]
+struct Place {
+    slot: u16,
+    side: Side,
+    /// How many places from here on `sum` is of; none until what belongs here is there.
+    width: usize,
+    sum: Option<Tensor>,
 }
 
 impl Task {
@@ -92,10 +105,10 @@ impl Task {
 
     /// Counts what comes to `edge`, from outside and from there on. Returns outputs of receive functions that were not
     /// marked before.
-    pub(super) fn mark(&mut self, edges: Vec<Edge>) -> Result<Vec<Port>, Status> {
+    pub(super) fn mark(&mut self, edges: Vec<(Side, Edge)>) -> Result<Vec<Port>, Status> {
         let mut found = vec![];
         let mut todo = edges;
-        while let Some(Edge { function, slot }) = todo.pop() {
+        while let Some((side, Edge { function, slot })) = todo.pop() {
             if let Kind::Received { message, .. } = function.kind
                 && self.ports.insert(Port {
                     message,
@@ -107,8 +120,19 @@ impl Task {
                     index: slot,
                 });
             }
+            let place = Place {
+                slot,
+                side,
+                width: 0,
+                sum: None,
+            };
             if let Some(waiting) = self.waiting.get_mut(&function.number) {
+                if waiting.missing == 0 || waiting.missing < waiting.places.len() {
+                    let what = "a function was marked after its gradients had begun to come";
+                    return Err(Status::of(catalogue::AUTOGRAD_MESSAGE, what));
+                }
                 waiting.missing += 1;
+                waiting.places.push(place);
                 continue;
             }
             let saved = function.saved();
@@ -116,15 +140,18 @@ impl Task {
                 return Err(freed());
             }
             self.weight = self.weight.saturating_add(function.weight());
-            todo.extend(function.inputs.iter().flatten().cloned());
             let number = function.number;
+            for (input, edge) in function.inputs.iter().enumerate() {
+                let side = Side::Function { number, input };
+                todo.extend(edge.clone().map(|edge| (side, edge)));
+            }
             self.waiting.insert(
                 number,
                 Waiting {
                     function,
                     saved,
                     missing: 1,
-                    came: vec![],
+                    places: vec![place],
                 },
             );
         }
@@ -163,18 +190,63 @@ impl Task {
     }
 
     /// A gradient comes to `edge`, or the word that none will.
-    pub(super) fn arrive(&mut self, edge: &Edge, side: Side, gradient: Option<Tensor>) {
+    pub(super) fn arrive(
+        &mut self,
+        tape: &Tape,
+        edge: &Edge,
+        side: Side,
+        gradient: Option<Tensor>,
+    ) -> Result<(), Status> {
         let number = edge.function.number;
         let Some(waiting) = self.waiting.get_mut(&number) else {
-            return;
+            return Ok(());
         };
-        if let Some(gradient) = gradient {
-            waiting.came.push((edge.slot, side, gradient));
-        }
+        waiting.add(tape, edge.slot, side, gradient)?;
         waiting.missing = waiting.missing.saturating_sub(1);
         if waiting.missing == 0 {
             self.ready.push(number);
         }
+        Ok(())
+    }
+
+    /// The gradient of a root by itself comes.
+    pub(super) fn take_root(&mut self, tape: &Tape, index: u32) -> Result<(), Status> {
+        let Some(root) = self.roots.get(index as usize).cloned() else {
+            return Ok(());
+        };
+        let ones = tape.compute("OnesLike", &[], std::slice::from_ref(&root.tensor))?;
+        match &root.edge {
+            Some(edge) => self.arrive(tape, edge, Side::Root(index), Some(ones)),
+            None => Ok(()),
+        }
+    }
+
+    /// The gradients of what a message took away come.
+    pub(super) fn take_in(
+        &mut self,
+        tape: &Tape,
+        message: MessageId,
+        values: &[Var],
+        gradients: Vec<Option<Tensor>>,
+    ) -> Result<(), Status> {
+        for (index, (value, gradient)) in (0u16..).zip(values.iter().zip(gradients)) {
+            let port = Port { message, index };
+            let Some(edge) = value.edge.as_ref().filter(|_| self.starts.contains(&port)) else {
+                continue;
+            };
+            if let Some(gradient) = &gradient
+                && gradient.meta() != value.tensor.meta()
+            {
+                let what = format!(
+                    "tensor {index} of message {message:?} is {:?}, and its gradient {:?}",
+                    value.tensor.meta(),
+                    gradient.meta()
+                );
+                return Err(Status::of(catalogue::AUTOGRAD_MESSAGE, what));
+            }
+            self.arrive(tape, edge, Side::Send(port), gradient)?;
+        }
+        Ok(())
     }
 
     /// Runs what is ready, the latest first, until nothing is.
@@ -187,7 +259,14 @@ impl Task {
             let function = Arc::clone(&waiting.function);
             let saved = waiting.saved.take();
             let outputs = function.outputs(saved.as_deref());
-            let gradients = summed(tape, outputs, std::mem::take(&mut waiting.came))?;
+            let mut gradients = vec![None; outputs];
+            for place in std::mem::take(&mut waiting.places) {
+                if let (Some(sum), Some(to)) =
+                    (place.sum, gradients.get_mut(usize::from(place.slot)))
+                {
+                    *to = Some(sum);
+                }
+            }
             match &function.kind {
                 Kind::Leaf => {
                     let gradient = gradients.into_iter().next().flatten();
@@ -200,7 +279,7 @@ impl Task {
                     let flows = function.back(tape, recipe, &saved, &gradients)?;
                     for (input, (edge, flow)) in function.inputs.iter().zip(flows).enumerate() {
                         if let Some(edge) = edge {
-                            self.arrive(edge, Side::Function { number, input }, flow);
+                            self.arrive(tape, edge, Side::Function { number, input }, flow)?;
                         }
                     }
                 }
@@ -216,6 +295,52 @@ impl Task {
                 *saved.lock().unwrap_or_else(PoisonError::into_inner) = None;
             }
         }
+    }
+}
+
+impl Waiting {
+    /// Takes a gradient, or the word that none comes, in its place, and adds it to neighbours: a block of places whose
+    /// number is a power of two is added to its buddy when both are whole, as counters in binary carry.
+    fn add(
+        &mut self,
+        tape: &Tape,
+        slot: u16,
+        side: Side,
+        gradient: Option<Tensor>,
+    ) -> Result<(), Status> {
+        if self.missing == self.places.len() {
+            self.places.sort_by_key(|place| (place.slot, place.side));
+        }
+        let first = self.places.partition_point(|place| place.slot < slot);
+        let len = self.places[first..].partition_point(|place| place.slot == slot);
+        let places = &mut self.places[first..][..len];
+        let Ok(mut at) = places.binary_search_by_key(&side, |place| place.side) else {
+            return Ok(());
+        };
+        let (mut width, mut sum) = (1, gradient);
+        loop {
+            let buddy = at ^ width;
+            if buddy >= len {
+                // A block at the end has no buddy of its size, and the first is all.
+                if at == 0 {
+                    break;
+                }
+            } else if places[buddy].width < width {
+                break;
+            } else {
+                let other = places[buddy].sum.take();
+                let parts = if at < buddy {
+                    [sum, other]
+                } else {
+                    [other, sum]
+                };
+                sum = self::sum(tape, parts.into_iter().flatten())?;
+                at = at.min(buddy);
+            }
+            width *= 2;
+        }
+        (places[at].width, places[at].sum) = (width, sum);
+        Ok(())
     }
 }
 
@@ -269,33 +394,19 @@ impl Function {
     }
 }
 
-/// For each output the sum of what came to it, in the order of the sides.
-fn summed(
-    tape: &Tape,
-    outputs: usize,
-    mut came: Vec<(u16, Side, Tensor)>,
-) -> Result<Vec<Option<Tensor>>, Status> {
-    came.sort_by_key(|(slot, side, _)| (*slot, *side));
-    let mut parts: Vec<Vec<Tensor>> = vec![vec![]; outputs];
-    for (slot, _, gradient) in came {
-        if let Some(parts) = parts.get_mut(usize::from(slot)) {
-            parts.push(gradient);
-        }
-    }
-    parts.into_iter().map(|parts| sum(tape, parts)).collect()
-}
-
 /// The sum of tensors of one shape; none of none.
-pub(super) fn sum(tape: &Tape, mut parts: Vec<Tensor>) -> Result<Option<Tensor>, Status> {
-    match parts.len() {
-        0 | 1 => Ok(parts.pop()),
-        _ => tape.compute("AddN", &[], &parts).map(Some),
+pub(super) fn sum(
+    tape: &Tape,
+    parts: impl IntoIterator<Item = Tensor>,
+) -> Result<Option<Tensor>, Status> {
+    let mut sum = None;
+    for part in parts {
+        sum = Some(match sum {
+            None => part,
+            Some(sum) => tape.compute("AddN", &[], &[sum, part])?,
+        });
     }
-}
-
-/// A tensor of ones, as `like`.
-pub(super) fn ones(tape: &Tape, like: &Tensor) -> Result<Tensor, Status> {
-    tape.compute("OnesLike", &[], std::slice::from_ref(like))
+    Ok(sum)
 }
 
 fn freed() -> Status {
@@ -338,14 +449,17 @@ pub(super) fn local(
     retain: bool,
 ) -> Result<BTreeMap<u64, Tensor>, Status> {
     check_roots(roots)?;
-    let edges: Vec<_> = roots.iter().filter_map(|root| root.edge.clone()).collect();
-    let mut task = Task::default();
-    if !task.mark(edges.clone())?.is_empty() {
+    let mut task = Task::of(roots.to_vec());
+    let edges = (0u32..).zip(roots).filter_map(|(index, root)| {
+        let edge = root.edge.clone()?;
+        Some((Side::Root(index), edge))
+    });
+    if !task.mark(edges.collect())?.is_empty() {
         let message = "the root depends on what calls brought: begin the pass in their context";
         return Err(Status::of(catalogue::AUTOGRAD_ROOT, message));
     }
-    for (index, (edge, root)) in (0u32..).zip(edges.iter().zip(roots)) {
-        task.arrive(edge, Side::Root(index), Some(ones(tape, &root.tensor)?));
+    for (index, _) in (0u32..).zip(roots) {
+        task.take_root(tape, index)?;
     }
     let ran = task.run(tape)?;
     if !retain {

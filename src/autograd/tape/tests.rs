@@ -1,6 +1,7 @@
 //! Gradients of every operation against central differences, and what a tape refuses.
 
 use super::ops::shape_of;
+use super::task::{Side, Task};
 use super::{Padding, Tape, Var, Window};
 use crate::autograd::{
     ContextId, Envelope, Input, LocalEngine, MessageId, PassId, Start, WorkerId,
@@ -553,6 +554,78 @@ fn several_roots_add_up_and_what_has_no_gradient_is_named() {
     let product = tape.one("Prod", &[], &[&x, &axis]).expect("a product");
     let error = tape.backward(&product).expect_err("a product has none");
     assert_eq!(error.reason(), catalogue::GRAPH_GRADIENT);
+}
+
+/// The gradients of its uses are added as they come: more of them than there is memory for never lie side by side.
+#[test]
+fn a_value_that_is_used_often_holds_few_gradients_at_once() {
+    let tape = Tape::of(20 << 20).expect("memory");
+    let w = tape.leaf(tensor(&[512, 512], vec![0.001f32; 512 * 512]));
+    let mut hidden = tape.constant(tensor(&[1, 512], vec![1.0f32; 512]));
+    for _ in 0..200 {
+        hidden = hidden.matmul(&w).and_then(|h| h.tanh()).expect("a step");
+    }
+    let gradients = tape.backward(&hidden.total().expect("a sum"));
+    let gradient = &gradients.expect("a pass")[&w.leaf_id().expect("a leaf")];
+    assert_eq!(gradient.meta(), w.tensor().meta());
+}
+
+/// More uses than a node takes inputs.
+#[test]
+fn a_value_may_be_used_more_often_than_a_node_has_inputs() {
+    let tape = Tape::new().expect("memory");
+    let w = tape.leaf(Tensor::scalar(1.0f64));
+    let mut sum = w.neg().expect("it is computed");
+    for _ in 0..20_000 {
+        sum = sum.add(&w).expect("it is computed");
+    }
+    let gradients = tape.backward(&sum).expect("a pass");
+    assert_eq!(
+        numbers(&gradients[&w.leaf_id().expect("a leaf")]),
+        [19_999.0]
+    );
+}
+
+#[test]
+fn gradients_that_come_in_any_order_make_the_same_bits() {
+    let tape = Tape::new().expect("memory");
+    for n in 1..=20u32 {
+        // Some sides say that nothing comes of them.
+        let value = |side: u32| (side % 5 != 3).then(|| 1.0 / (f64::from(side) + 3.0));
+        let sum = |order: &[u32]| {
+            let x = tape.leaf(Tensor::scalar(0.0f64));
+            let edge = x.edge.clone().expect("a leaf");
+            let mut task = Task::default();
+            let marked = order.iter().map(|side| (Side::Root(*side), edge.clone()));
+            assert!(
+                task.mark(marked.collect())
+                    .expect("it is marked")
+                    .is_empty()
+            );
+            for side in order {
+                let gradient = value(*side).map(Tensor::scalar);
+                task.arrive(&tape, &edge, Side::Root(*side), gradient)
+                    .expect("they are added");
+            }
+            let late = task.mark(vec![(Side::Root(n), edge.clone())]);
+            assert_eq!(
+                late.expect_err("it has run").reason(),
+                catalogue::AUTOGRAD_MESSAGE
+            );
+            let leaves = task.run(&tape).expect("it runs").leaves;
+            numbers(&leaves[0].1)[0]
+        };
+        let mut order: Vec<_> = (0..n).collect();
+        let expected = sum(&order);
+        let plain: f64 = order.iter().filter_map(|side| value(*side)).sum();
+        assert!((expected - plain).abs() < 1e-12, "{expected}, not {plain}");
+        order.reverse();
+        assert_eq!(sum(&order).to_bits(), expected.to_bits());
+        for seed in [7, 11, 13] {
+            order.sort_by_key(|side| (u64::from(*side) + 1) * seed % 23);
+            assert_eq!(sum(&order).to_bits(), expected.to_bits());
+        }
+    }
 }
 
 /// A history that is longer than a stack is deep comes and goes.

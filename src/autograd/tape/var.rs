@@ -79,8 +79,13 @@ impl Tape {
     /// # Errors
     /// If the system has no memory to map.
     pub fn new() -> Result<Self, Status> {
+        Self::of(1 << 30)
+    }
+
+    /// A tape with so many bytes of memory of its own.
+    pub(super) fn of(bytes_max: u64) -> Result<Self, Status> {
         let config = ArenaConfig {
-            bytes_max: 1 << 30,
+            bytes_max,
             ..ArenaConfig::default()
         };
         let pool = Pool::new(ArenaId(0), config).map_err(Status::from)?;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::builder::Builder;
 use super::flow::{NodeId, Output};
 use super::shapes::Shapes;
+use rendez::ground::limits::GRAPH_OUTPUTS_PER_NODE_MAX;
 use rendez::ground::{Status, catalogue};
 use rendez_proto::tensorflow::DataType;
 
@@ -155,9 +156,12 @@ fn added(
     let Some(parts) = sums.get_mut(&output) else {
         return Ok(None);
     };
-    if parts.len() > 1 {
-        let sum = back(graph, shapes, output.node, vec![]).op("AddN", parts)?;
-        *parts = vec![sum];
+    while parts.len() > 1 {
+        let mut at = back(graph, shapes, output.node, vec![]);
+        // A node takes no more than so many.
+        let sums = parts.chunks(GRAPH_OUTPUTS_PER_NODE_MAX);
+        let sums = sums.map(|parts| at.op("AddN", parts));
+        *parts = sums.collect::<Result<_, _>>()?;
     }
     Ok(parts.first().copied())
 }
