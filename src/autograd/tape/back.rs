@@ -167,6 +167,11 @@ impl Back {
         }
     }
 
+    /// True if a gradient comes of it.
+    pub(super) fn flows(&self) -> bool {
+        self.wanted.iter().any(Option::is_some)
+    }
+
     /// The gradients of the inputs that are wanted, from inputs, outputs, and the gradients of these.
     pub(super) fn run(
         &self,

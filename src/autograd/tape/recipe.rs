@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rendez::ground::{DType, Status, StepId, catalogue};
 use rendez::memory::Tensor;
@@ -13,6 +13,7 @@ use rendez_dataflow::operations::Operations;
 use rendez_proto::tensorflow::DataType;
 
 use super::back::{Back, Step};
+use super::var::is_smooth;
 
 /// An attribute of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -51,6 +52,8 @@ pub(super) struct Recipe {
     operations: Operations,
     kernel: Box<dyn Kernel>,
     outputs: usize,
+    /// True unless nothing flows back through it.
+    flows: OnceLock<bool>,
     back: Mutex<HashMap<Case, Arc<Back>>>,
 }
 
@@ -96,6 +99,7 @@ impl Recipe {
             operations: operations.clone(),
             kernel,
             outputs,
+            flows: OnceLock::new(),
             back: Mutex::default(),
         })
     }
@@ -109,6 +113,18 @@ impl Recipe {
         let inputs: Vec<_> = inputs.iter().cloned().map(Value::Tensor).collect();
         let outputs = compute(&*self.kernel, home, &inputs)?;
         outputs.iter().map(Value::tensor).collect()
+    }
+
+    /// True unless nothing flows back through it, as it is with `StopGradient` and `OnesLike`.
+    pub(super) fn flows(&self, outputs: &[Tensor]) -> bool {
+        let find = || {
+            let given = outputs.iter().map(|output| is_smooth(output.dtype()));
+            let wanted = self.name.inputs.iter().map(|dtype| is_smooth(*dtype));
+            let back = self.back_of((given.collect(), wanted.collect()));
+            // What has no gradient says so when one is asked for.
+            back.map_or(true, |back| back.flows())
+        };
+        *self.flows.get_or_init(find)
     }
 
     /// The gradients of the inputs that are `wanted`, from those of the outputs, of which one at least is there.

@@ -502,6 +502,25 @@ fn a_graph_is_used_up_unless_it_is_retained() {
     assert_eq!(error.reason(), catalogue::AUTOGRAD_GRAPH_FREED);
 }
 
+/// A recurrent net that is trained by truncated histories: each step goes on from the value of the one before alone.
+#[test]
+fn what_is_stopped_has_no_history() {
+    let tape = Tape::new().expect("memory");
+    let w = tape.leaf(Tensor::scalar(2.0f64));
+    let mut hidden = tape.constant(Tensor::scalar(1.0f64));
+    for step in 0..3 {
+        let next = hidden.mul(&w).expect("a step");
+        let gradients = tape.backward(&next).expect("a pass");
+        let gradient = numbers(&gradients[&w.leaf_id().expect("a leaf")]);
+        assert_eq!(gradient, [f64::from(1 << step)]);
+        hidden = next.stop_gradient().expect("it is computed");
+        assert!(!hidden.requires_gradient());
+    }
+    let ones = tape.one("OnesLike", &[], &[&w]).expect("it is computed");
+    let error = tape.backward(&ones).expect_err("nothing flows back");
+    assert_eq!(error.reason(), catalogue::AUTOGRAD_ROOT);
+}
+
 /// What the first to end uses up the others still need.
 #[test]
 fn passes_that_are_under_way_at_once_share_what_they_go_through() {

@@ -168,6 +168,7 @@ impl Tape {
         let edges: Vec<_> = inputs.iter().map(|input| input.edge.clone()).collect();
         if edges.iter().all(Option::is_none)
             || !outputs.iter().any(|output| is_smooth(output.dtype()))
+            || !recipe.flows(&outputs)
         {
             return Ok(outputs
                 .into_iter()
