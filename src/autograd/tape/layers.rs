@@ -6,8 +6,7 @@
 
 use super::ops::shape_of;
 use super::var::Var;
-use rendez::ground::{Status, catalogue};
-use rendez::memory::Tensor;
+use rendez::ground::{DType, Status, TensorMeta, catalogue};
 
 /// What lies around an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,7 +118,7 @@ impl Var {
         }
         let (pixels, [height, width]) = self.windows(window)?;
         let taps = rows * columns * channels;
-        let flat = pixels.reshape(&dims(&[n * height * width, taps])?)?;
+        let flat = pixels.reshape(&dims(&[n.saturating_mul(area([height, width])), taps])?)?;
         let product = flat.matmul(&weight.reshape(&dims(&[taps, outputs])?)?)?;
         product.reshape(&dims(&[n, height, width, outputs])?)
     }
@@ -166,15 +165,24 @@ impl Var {
             };
             places[at] = left / stride + 1;
         }
-        let pixels = height * width;
-        let mut indices =
-            Vec::with_capacity(places[0] * places[1] * window.size[0] * window.size[1]);
-        for place in 0..places[0] * places[1] {
+        let (pixels, taps) = (area([height, width]), area(window.size));
+        let flat = dims(&[n, pixels, channels])?;
+        if n == 0 || channels == 0 {
+            // Nothing is gathered, from however many pixels.
+            let nothing = self.reshape(&dims(&[n, places[0], places[1], taps, channels])?)?;
+            return Ok((nothing, places));
+        }
+        let shape = shape_of(&[places[0] as u64, places[1] as u64, taps as u64])?;
+        let meta = TensorMeta::new(DType::I32, shape)
+            .map_err(|error| Status::of(catalogue::TENSOR_SHAPE, error.to_string()))?;
+        let mut indices = self.tape.inner.home.allocate(meta)?;
+        let mut each = indices.as_mut_slice::<i32>()?.iter_mut();
+        for place in 0..area(places) {
             let (down, right) = (
                 place / places[1] * window.stride[0],
                 place % places[1] * window.stride[1],
             );
-            for tap in 0..window.size[0] * window.size[1] {
+            for (tap, index) in each.by_ref().take(taps).enumerate() {
                 let (row, column) = (down + tap / window.size[1], right + tap % window.size[1]);
                 // Outside is one more pixel, which is zero.
                 let inside = (around..around + height).contains(&row)
@@ -184,10 +192,10 @@ impl Var {
                 } else {
                     pixels
                 };
-                indices.push(i32::try_from(at).unwrap_or(i32::MAX));
+                *index = i32::try_from(at).unwrap_or(i32::MAX);
             }
         }
-        let mut rows = self.reshape(&dims(&[n, pixels, channels])?)?;
+        let mut rows = self.reshape(&flat)?;
         if around > 0 {
             let zero = self
                 .tape
@@ -195,11 +203,14 @@ impl Var {
                 .broadcast_to(&dims(&[n, 1, channels])?)?;
             rows = self.tape.concat(&[&rows, &zero], 1)?;
         }
-        let taps = window.size[0] * window.size[1];
-        let shape = shape_of(&[places[0] as u64, places[1] as u64, taps as u64])?;
-        let indices = self.tape.constant(Tensor::from_vec(indices, shape)?);
+        let indices = self.tape.constant(indices.finish());
         Ok((rows.gather(&indices, 1)?, places))
     }
+}
+
+/// How many there are in a rectangle; too many for any tensor where that is more than is counted.
+const fn area([height, width]: [usize; 2]) -> usize {
+    height.saturating_mul(width)
 }
 
 fn refuse<T>(what: String) -> Result<T, Status> {

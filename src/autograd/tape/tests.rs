@@ -6,7 +6,7 @@ use super::{Padding, Tape, Var, Window};
 use crate::autograd::{
     ContextId, Envelope, Input, LocalEngine, MessageId, PassId, Start, WorkerId,
 };
-use rendez::ground::{DType, Status, catalogue};
+use rendez::ground::{Code, DType, Status, catalogue};
 use rendez::memory::{Element, Tensor};
 
 fn tensor<T: Element>(dims: &[u64], values: Vec<T>) -> Tensor {
@@ -461,6 +461,65 @@ fn what_does_not_fit_is_refused_with_what_was_wrong() {
     assert!(tape.apply("NoSuchThing", &[], &[&x]).is_err());
     let ids = ints(&tape, &[1], &[7]);
     assert!(x.embed(&ids).is_err(), "7 is not in a table of two");
+}
+
+/// What is gathered from them is nothing, or more than there is memory for: neither takes memory beside the tape's.
+#[test]
+fn images_without_elements_take_no_memory() {
+    let tape = Tape::new().expect("memory");
+    let window = |around| Window {
+        size: [3, 3],
+        stride: [1, 1],
+        padding: if around > 0 {
+            Padding::Zeros(around)
+        } else {
+            Padding::Valid
+        },
+    };
+    let image = |dims: &[u64]| tape.leaf(tensor::<f32>(dims, vec![]));
+    let weights = |channels: u64| {
+        tape.leaf(tensor(
+            &[3, 3, channels, 2],
+            vec![1.0f32; 18 * channels as usize],
+        ))
+    };
+    for dims in [
+        [0, 1 << 20, 1 << 20, 1],
+        [0, 1 << 16, 1 << 15, 1],
+        [0, 1 << 32, 1 << 32, 1],
+        [1 << 20, 1 << 20, 1 << 20, 0],
+    ] {
+        let x = image(&dims);
+        let convolved = x.conv2d(&weights(dims[3]), window(0));
+        let pooled = [x.max_pool2d(window(0)), x.avg_pool2d(window(1))];
+        for error in pooled.into_iter().chain([convolved]) {
+            let error = error.expect_err("it is too large");
+            assert_eq!(error.reason(), catalogue::AUTOGRAD_OPERATION, "{error}");
+        }
+    }
+    let x = image(&[0, 1 << 15, 1 << 15, 1]);
+    let y = x.conv2d(&weights(1), window(1)).expect("it is empty");
+    assert_eq!(
+        y.shape().dims().collect::<Vec<_>>(),
+        [0, 1 << 15, 1 << 15, 2]
+    );
+    let gradients = tape.backward(&y.total().expect("a sum")).expect("a pass");
+    assert_eq!(
+        gradients[&x.leaf_id().expect("a leaf")].meta(),
+        x.tensor().meta()
+    );
+    // Of no pixels, and many places between the zeros around.
+    let error = image(&[1, 0, 1 << 28, 1]).conv2d(
+        &tape.leaf(tensor(&[2, 2, 1, 1], vec![1.0f32; 4])),
+        Window {
+            size: [2, 2],
+            ..window(1)
+        },
+    );
+    assert_eq!(
+        error.expect_err("there is no room").code(),
+        Code::ResourceExhausted
+    );
 }
 
 #[test]
