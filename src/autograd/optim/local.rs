@@ -176,22 +176,39 @@ impl Optimizer {
         let _change = parameter.change();
         let value = parameter.var();
         let next = match kept {
-            Kept::Single(state) => stepped::<f32>(&self.rule, state, value.tensor(), gradient)?,
-            Kept::Double(state) => stepped::<f64>(&self.rule, state, value.tensor(), gradient)?,
+            Kept::Single(state) => stepped::<f32>(&self.rule, state, &value, gradient)?,
+            Kept::Double(state) => stepped::<f64>(&self.rule, state, &value, gradient)?,
         };
         parameter.replace(next)
     }
 }
 
+/// The next value, in the tape's memory as the first was: what peers fetch of an engine's memory is not copied. Where
+/// that is full the heap has room, since a step that has begun goes on.
 fn stepped<T: Real + Element>(
     rule: &Rule,
     state: &mut ParameterState<T>,
-    value: &Tensor,
+    value: &Var,
     gradient: &Tensor,
 ) -> Result<Tensor, Status> {
-    let mut values = value.to_vec::<T>()?;
-    step(rule, state, &mut values, &gradient.to_vec::<T>()?);
-    Ok(Tensor::from_vec(values, value.shape())?)
+    let copied;
+    let gradient = match gradient.as_slice::<T>() {
+        Ok(gradient) => gradient,
+        // Foreign memory may begin anywhere.
+        Err(_) => {
+            copied = gradient.to_vec::<T>()?;
+            &copied
+        }
+    };
+    let (home, value) = (value.tape().home(), value.tensor());
+    let Ok(mut room) = home.allocate(value.meta()) else {
+        let mut values = value.to_vec::<T>()?;
+        step(rule, state, &mut values, gradient);
+        return Ok(Tensor::from_vec(values, value.shape())?);
+    };
+    room.bytes_mut().copy_from_slice(value.host()?);
+    step(rule, state, room.as_mut_slice()?, gradient);
+    Ok(room.finish())
 }
 
 fn unfit(dtype: DType) -> Status {

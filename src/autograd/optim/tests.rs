@@ -295,3 +295,26 @@ fn no_step_is_lost_when_two_optimizers_step_one_parameter() {
         [-2000.0; LEN]
     );
 }
+
+/// So that peers go on reading it in place.
+#[test]
+fn a_parameter_stays_in_the_tapes_memory() {
+    let tape = Tape::new().expect("memory");
+    let meta = row(vec![1.0; 1 << 12]).meta();
+    let mut room = tape.home().allocate(meta).expect("room");
+    room.as_mut_slice::<f64>().expect("doubles").fill(1.0);
+    let parameter = Parameter::new(&tape, room.finish()).expect("doubles");
+    let rule = Rule::Sgd(Sgd {
+        lr: 0.5,
+        ..Sgd::default()
+    });
+    let optimizer = Optimizer::new(rule, vec![parameter.clone()]).expect("one");
+    let gradients = BTreeMap::from([(parameter.id(), row(vec![1.0; 1 << 12]))]);
+    optimizer.step(&gradients).expect("a step");
+    let var = parameter.var();
+    assert!(var.tensor().region().is_some(), "it lies on the heap");
+    assert_eq!(
+        var.tensor().to_vec::<f64>().expect("doubles"),
+        [0.5; 1 << 12]
+    );
+}

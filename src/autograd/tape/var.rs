@@ -112,6 +112,11 @@ impl Tape {
         }
     }
 
+    /// Where its tensors lie.
+    pub(crate) fn home(&self) -> &Home {
+        &self.inner.home
+    }
+
     /// A tensor that gradients are asked of.
     #[must_use]
     pub fn leaf(&self, tensor: Tensor) -> Var {
