@@ -122,6 +122,19 @@ fn a_thread_is_in_one_context_unless_it_asks_for_more() {
     all_empty(&group, 1);
 }
 
+/// As fields of a struct are dropped, and what a list holds.
+#[test]
+fn scopes_may_end_in_any_order() {
+    let group = group(1);
+    let worker = group.worker(0);
+    let outer = worker.scope().expect("a context");
+    let inner = worker.nested_scope().expect("another");
+    drop(outer);
+    assert_eq!(current_context(), Some(inner.id()));
+    drop(inner);
+    assert_eq!(current_context(), None);
+}
+
 #[test]
 fn calls_without_a_context_record_nothing() {
     let group = group(2);
