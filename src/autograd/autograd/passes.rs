@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::context::Sent;
 use super::ids::{ContextId, MessageId, PassId, WorkerId};
 use super::machine::{Autograd, dead, unknown};
 use super::message::{Body, Effect, Input, Mode, Options, Port, Standing, Start};
@@ -73,11 +74,7 @@ impl<G: Clone> Autograd<G> {
         let mut pass = Pass::new(options, phase, roots);
         pass.is_begun = true;
         if options.mode == Mode::Fast {
-            let all = held
-                .sends
-                .iter()
-                .map(|(message, sent)| (*message, sent.requires.as_slice()));
-            starts.extend(all.flat_map(starts_of));
+            starts.extend(starts_of(&held.sends));
             pass.expected = held.sends.keys().copied().collect();
             pass.inputs = (0..roots).map(Input::Root).collect();
         }
@@ -104,7 +101,7 @@ impl<G: Clone> Autograd<G> {
             for port in ports {
                 match receives.get(&port.message) {
                     Some(&from) => by_worker.entry(from).or_default().push(port),
-                    None => return self.fail(id, freed(port.message), None),
+                    None => return self.fail(id, not_received(id, port.message), None),
                 }
             }
             for (to, ports) in by_worker {
@@ -136,7 +133,7 @@ impl<G: Clone> Autograd<G> {
         for (message, gradients) in ran.received {
             match receives.get(&message) {
                 Some(&from) => out.push((from, message, gradients)),
-                None => return self.fail(id, freed(message), None),
+                None => return self.fail(id, not_received(id, message), None),
             }
         }
         pass.spent
@@ -295,11 +292,7 @@ impl<G: Clone> Autograd<G> {
         if !pass.is_begun && pass.options.mode == Mode::Fast {
             pass.is_begun = true;
             pass.expected = held.sends.keys().copied().collect();
-            let all = held
-                .sends
-                .iter()
-                .map(|(message, sent)| (*message, sent.requires.as_slice()));
-            let starts = all.flat_map(starts_of).collect();
+            let starts = starts_of(&held.sends).collect();
             pass.marking += 1;
             self.effects.push_back(Effect::Mark { pass: id, starts });
         }
@@ -570,10 +563,12 @@ impl<G: Clone> Autograd<G> {
     }
 }
 
-/// All inputs of a send function that want gradients.
-fn starts_of((message, requires): (MessageId, &[bool])) -> impl Iterator<Item = Start> {
-    let wanted = (0u16..).zip(requires).filter(|(_, wants)| **wants);
-    wanted.map(move |(index, _)| Start::Send(Port { message, index }))
+/// All inputs of send functions that want gradients.
+fn starts_of(sends: &BTreeMap<MessageId, Sent>) -> impl Iterator<Item = Start> + '_ {
+    sends.iter().flat_map(|(&message, sent)| {
+        let wanted = (0u16..).zip(&sent.requires).filter(|(_, wants)| **wants);
+        wanted.map(move |(index, _)| Start::Send(Port { message, index }))
+    })
 }
 
 /// What failed at `me`, as the root is told.
@@ -583,6 +578,16 @@ fn at_worker(me: WorkerId, id: PassId, error: &Status) -> Status {
     }
     let message = format!("Error on Node {}: {}", me.0, error.message());
     Status::new(error.code(), error.reason(), message)
+}
+
+fn not_received(id: PassId, message: MessageId) -> Status {
+    let text = format!(
+        "context {} has not received message {message}, which a root of the pass depends on: a call in another context \
+         brought it, so begin the pass in that one or detach the value; or a pass before this one used it up, and was \
+         not told to retain the graph",
+        id.context
+    );
+    Status::of(catalogue::AUTOGRAD_FUNCTION_UNKNOWN, text)
 }
 
 fn freed(message: MessageId) -> Status {

@@ -198,6 +198,27 @@ fn passes_accumulate_and_are_retained_if_asked() {
     all_empty(&group, 2);
 }
 
+/// As a hidden state that is kept from one iteration to the next.
+#[test]
+fn what_a_call_of_another_context_brought_is_refused_with_what_to_do() {
+    let group = group(2);
+    let here = group.worker(0);
+    let leaf = here.engine().leaf(row(&[1.0, 2.0]));
+    let before = here.scope().expect("a context");
+    let kept = group.call(WorkerId(0), WorkerId(1), "scale", &[leaf]);
+    let root = kept.expect("a call")[0].total().expect("a sum");
+    let scope = here.nested_scope().expect("another");
+    let error = scope.backward(&[root]).expect_err("it is not of this one");
+    assert_eq!(error.reason(), catalogue::AUTOGRAD_FUNCTION_UNKNOWN);
+    let says = |what: &str| error.message().contains(what);
+    assert!(
+        says("detach the value") && says(&scope.id().to_string()),
+        "{error}"
+    );
+    drop((scope, before));
+    all_empty(&group, 2);
+}
+
 #[test]
 fn roots_are_judged_before_anything_begins() {
     let group = group(1);

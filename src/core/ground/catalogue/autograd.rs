@@ -29,8 +29,8 @@ catalogue! {
         "What a backward pass was to begin with cannot be its root.",
         "Begin with scalars that were computed from what requires gradients.";
     AUTOGRAD_FUNCTION_UNKNOWN: FailedPrecondition,
-        "A backward pass came to a send or receive function that is not there: mostly a pass before used it up.",
-        "Retain the graph in every pass but the last.";
+        "A backward pass came to a send or receive function that is not there: used up, or of another context.",
+        "Retain the graph in every pass but the last; begin a pass in the context that its values came in.";
     AUTOGRAD_GRAPH_FREED: FailedPrecondition,
         "A backward pass came to a function whose values were let go by a pass before.",
         "Retain the graph in every pass but the last.";
