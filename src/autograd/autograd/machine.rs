@@ -117,9 +117,14 @@ impl<G: Clone> Autograd<G> {
 
     /// The smallest counter of the contexts that were created here and live.
     fn oldest(&self) -> u64 {
-        let mine = ContextId::new(self.me, 0)..=ContextId::new(self.me, super::ids::COUNTER_MAX);
-        let first = self.contexts.range(mine).next();
-        first.map_or_else(|| self.context_ids.peek(), |(context, _)| context.counter())
+        let first = self.contexts_of(self.me).next();
+        first.map_or_else(|| self.context_ids.peek(), ContextId::counter)
+    }
+
+    /// Those that `creator` made, in order.
+    fn contexts_of(&self, creator: WorkerId) -> impl Iterator<Item = ContextId> + use<'_, G> {
+        let all = ContextId::new(creator, 0)..=ContextId::new(creator, super::ids::COUNTER_MAX);
+        self.contexts.range(all).map(|(context, _)| *context)
     }
 
     /// Records that a call (or, `is_reply`, an answer) goes to `to` inside `context`, with tensors of which those that
@@ -302,8 +307,7 @@ impl<G: Clone> Autograd<G> {
     fn handle_release(&mut self, life: u64, context: ContextId, oldest: u64) {
         let creator = context.worker();
         self.peers.released(life, context, oldest);
-        let all = self.contexts.keys().copied();
-        let of_life = all.filter(|of| of.worker() == creator && of.counter() >= life);
+        let of_life = self.contexts_of(creator).filter(|of| of.counter() >= life);
         let older = of_life.filter(|older| older.counter() < oldest);
         for context in older.chain([context]).collect::<BTreeSet<_>>() {
             self.drop_context(context, no_longer_valid);
