@@ -15,6 +15,9 @@ pub(super) const KEYS_MAX: usize = 128 << 10;
 /// More bytes than a query has.
 pub(super) const QUERY_MAX: usize = 32 << 20;
 
+/// Bytes of the length of a text, of a value or of a list.
+const LENGTH: usize = 8;
+
 /// To [`Query::Check`]: all of them are there. To [`Query::Wait`]: the same, now.
 pub(super) const READY: u8 = 0;
 /// To [`Query::Check`]: one of them is not there. To [`Query::CancelWait`]: no answer follows to the wait.
@@ -139,8 +142,8 @@ pub(super) fn block(bytes: &[u8], to: &mut Vec<u8>) {
 
 /// Why reading stopped.
 enum Stop {
-    /// The rest has not come yet.
-    Short,
+    /// The rest has not come yet: there are so many bytes at least.
+    Short(usize),
     Malformed(MalformedQuery),
 }
 
@@ -150,14 +153,22 @@ impl<'a> Query<'a> {
     /// # Errors
     /// What is wrong with it: nothing that follows can be read then.
     pub fn read(bytes: &'a [u8]) -> Result<Option<(Self, usize)>, MalformedQuery> {
+        Ok(Self::read_or_least(bytes)?.ok())
+    }
+
+    /// The same, and where it has not all come, how many bytes it has at least: before they are there it is read in
+    /// vain.
+    pub(super) fn read_or_least(
+        bytes: &'a [u8],
+    ) -> Result<Result<(Self, usize), usize>, MalformedQuery> {
         let mut reader = Reader { bytes, at: 0 };
         match reader.query() {
-            Ok(query) => Ok(Some((query, reader.at))),
+            Ok(query) => Ok(Ok((query, reader.at))),
             Err(Stop::Malformed(malformed)) => Err(malformed),
-            Err(Stop::Short) if bytes.len() >= QUERY_MAX => {
+            Err(Stop::Short(_)) if bytes.len() >= QUERY_MAX => {
                 Err(MalformedQuery("a query that is too long"))
             }
-            Err(Stop::Short) => Ok(None),
+            Err(Stop::Short(least)) => Ok(Err(least)),
         }
     }
 }
@@ -169,15 +180,15 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], Stop> {
-        let end = self.at.checked_add(count);
-        let taken = end.and_then(|end| self.bytes.get(self.at..end));
-        let taken = taken.ok_or(Stop::Short)?;
-        self.at += count;
+        let end = self.at.saturating_add(count);
+        let taken = self.bytes.get(self.at..end).ok_or(Stop::Short(end))?;
+        self.at = end;
         Ok(taken)
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Stop> {
-        self.take(N)?.try_into().map_err(|_| Stop::Short)
+        let end = self.at.saturating_add(N);
+        self.take(N)?.try_into().map_err(|_| Stop::Short(end))
     }
 
     fn size(&mut self, most: usize, what: &'static str) -> Result<usize, Stop> {
@@ -199,7 +210,14 @@ impl<'a> Reader<'a> {
     fn list<T>(&mut self, each: impl Fn(&mut Self) -> Result<T, Stop>) -> Result<Vec<T>, Stop> {
         let count = self.size(KEYS_MAX, "too many keys")?;
         // Room grows with what is there, not with what is announced.
-        (0..count).map(|_| each(self)).collect()
+        let each = |at| {
+            each(self).map_err(|stop| match stop {
+                // Each that follows has its length at least.
+                Stop::Short(least) => Stop::Short(least + (count - 1 - at) * LENGTH),
+                malformed => malformed,
+            })
+        };
+        (0..count).map(each).collect()
     }
 
     fn query(&mut self) -> Result<Query<'a>, Stop> {

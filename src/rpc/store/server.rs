@@ -101,8 +101,11 @@ struct Connection {
     stream: TcpStream,
     /// What has come, and is no whole query yet.
     unread: Vec<u8>,
-    /// Answers that the other side has not taken.
+    /// How many bytes the query that has not come whole has at least.
+    least: usize,
+    /// Answers, of which the other side has taken the first `sent` bytes.
     unsent: Vec<u8>,
+    sent: usize,
 }
 
 struct Floor {
@@ -153,8 +156,8 @@ impl Floor {
         fds.push(PollFd::new(&self.listener, wants));
         for connection in self.connections.values() {
             let mut wants = PollFlags::empty();
-            wants.set(PollFlags::IN, connection.unsent.len() < UNSENT);
-            wants.set(PollFlags::OUT, !connection.unsent.is_empty());
+            wants.set(PollFlags::IN, connection.owes() < UNSENT);
+            wants.set(PollFlags::OUT, connection.owes() > 0);
             fds.push(PollFd::from_borrowed_fd(connection.stream.as_fd(), wants));
         }
         poll(&mut fds, self.is_full.then_some(&NO_ROOM))?;
@@ -184,7 +187,9 @@ impl Floor {
             let connection = Connection {
                 stream,
                 unread: Vec::new(),
+                least: 0,
                 unsent: Vec::new(),
+                sent: 0,
             };
             self.connections.insert(self.next, connection);
             self.next += 1;
@@ -198,13 +203,12 @@ impl Floor {
             return;
         };
         let mut outcome = connection.send();
-        if outcome.is_ok() && connection.unsent.len() < UNSENT {
+        if outcome.is_ok() && connection.owes() < UNSENT {
             outcome = connection.receive();
         }
         outcome = outcome.and_then(|()| self.answer(id));
         let connection = self.connections.get(&id);
-        let is_large =
-            connection.is_some_and(|one| one.unread.len() + one.unsent.len() > 2 * UNSENT);
+        let is_large = connection.is_some_and(|one| one.held() > 2 * UNSENT);
         if outcome.is_ok() && is_large && !self.is_bounded() {
             outcome = Err("the connections of the store hold too much");
         }
@@ -219,17 +223,23 @@ impl Floor {
         let Some(connection) = self.connections.get_mut(&id) else {
             return Ok(());
         };
+        if connection.unread.len() < connection.least {
+            return Ok(());
+        }
         let unread = std::mem::take(&mut connection.unread);
-        let (mut at, mut answers) = (0, Vec::new());
+        let (mut at, mut least, mut answers) = (0, 0, Vec::new());
         let is_ready = |floor: &Self| {
             let connection = floor.connections.get(&id);
-            connection.is_some_and(|connection| connection.unsent.len() < UNSENT)
+            connection.is_some_and(|connection| connection.owes() < UNSENT)
         };
         let mut outcome = Ok(());
         while outcome.is_ok() && is_ready(self) {
-            outcome = match Query::read(&unread[at..]) {
-                Ok(None) => break,
-                Ok(Some((query, size))) => {
+            outcome = match Query::read_or_least(&unread[at..]) {
+                Ok(Err(size)) => {
+                    least = size;
+                    break;
+                }
+                Ok(Ok((query, size))) => {
                     at += size;
                     let handled = self.table.handle(id, query, &mut answers);
                     handled.map_err(|refused| refused.0)
@@ -243,6 +253,7 @@ impl Floor {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.unread = unread;
             connection.unread.drain(..at);
+            connection.least = least;
         }
         outcome
     }
@@ -259,8 +270,11 @@ impl Floor {
 
     /// Whether the bytes that connections hold are within the bound. Asked for only when one of them holds many.
     fn is_bounded(&self) -> bool {
-        let held = |one: &Connection| one.unread.len() + one.unsent.len();
-        self.connections.values().map(held).sum::<usize>() <= HELD_MAX
+        self.connections
+            .values()
+            .map(Connection::held)
+            .sum::<usize>()
+            <= HELD_MAX
     }
 
     fn end(&mut self, id: Id, why: &'static str) {
@@ -286,20 +300,32 @@ impl Connection {
     }
 
     fn send(&mut self) -> Result<(), &'static str> {
-        let mut sent = 0;
         let outcome = loop {
-            if sent == self.unsent.len() {
+            if self.owes() == 0 {
                 break Ok(());
             }
-            match self.stream.write(&self.unsent[sent..]) {
+            match self.stream.write(&self.unsent[self.sent..]) {
                 Ok(0) => break Err("it takes nothing"),
-                Ok(count) => sent += count,
+                Ok(count) => self.sent += count,
                 Err(error) if is_later(&error) => break Ok(()),
                 Err(_) => break Err("it cannot be written"),
             }
         };
-        self.unsent.drain(..sent);
+        // What is left moves down once for as many bytes as were taken.
+        if self.sent >= self.owes() {
+            self.unsent.drain(..self.sent);
+            self.sent = 0;
+        }
         outcome
+    }
+
+    /// Bytes of answers that the other side has not taken.
+    const fn owes(&self) -> usize {
+        self.unsent.len() - self.sent
+    }
+
+    const fn held(&self) -> usize {
+        self.unread.len() + self.unsent.len()
     }
 }
 

@@ -54,11 +54,7 @@ impl Table {
                 let set = |(key, value): (&[u8], &[u8])| self.set(key, value.to_vec(), answers);
                 return pairs.into_iter().try_for_each(set);
             }
-            Query::Append(key, value) => {
-                let mut whole = self.values.get(key).cloned().unwrap_or_default();
-                whole.extend_from_slice(value);
-                return self.set(key, whole, answers);
-            }
+            Query::Append(key, value) => return self.append(key, value, answers),
             Query::CompareSet(key, expected, desired) => {
                 self.compare_set(key, expected, desired, answers)?
             }
@@ -155,6 +151,24 @@ impl Table {
         match self.values.get_mut(key) {
             Some(place) => *place = value,
             None => drop(self.values.insert(key.into(), value)),
+        }
+        self.wake(key, answers);
+        Ok(())
+    }
+
+    /// Appends in place: a value is as long as many appends made it.
+    fn append(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        answers: &mut Vec<(Id, Vec<u8>)>,
+    ) -> Result<(), Refused> {
+        let Some(before) = self.values.get(key).map(Vec::len) else {
+            return self.set(key, value.to_vec(), answers);
+        };
+        self.grow(key, Some(before), before + value.len())?;
+        if let Some(whole) = self.values.get_mut(key) {
+            whole.extend_from_slice(value);
         }
         self.wake(key, answers);
         Ok(())

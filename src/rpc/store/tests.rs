@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use rendez::ground::catalogue;
@@ -241,6 +241,41 @@ fn a_store_is_full_at_its_limit_and_refuses_what_has_no_answer() {
         table.handle(1, Query::Add(b"1", 1), &mut answers).is_err(),
         "it is no number"
     );
+}
+
+/// Of many appends none copies what those before made: that would be half a terabyte here.
+#[test]
+fn a_value_grows_in_place() {
+    let (mut table, mut answers, begun) = (Table::default(), Vec::new(), Instant::now());
+    for _ in 0..VALUE_MAX / 64 {
+        let append = Query::Append(b"log", &[7; 64]);
+        assert_eq!(table.handle(1, append, &mut answers), Ok(()));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    let more = table.handle(1, Query::Append(b"log", b"x"), &mut answers);
+    assert!(more.is_err(), "it is as long as a value may be");
+    assert_eq!(table.handle(1, Query::Get(b"log"), &mut answers), Ok(()));
+    assert_eq!(answers.remove(0).1.len(), 8 + VALUE_MAX);
+}
+
+/// So a client that sends a long list byte by byte does not have all that has come read again for each.
+#[test]
+fn a_query_that_has_not_all_come_says_how_long_it_is_at_least() {
+    let keys = vec![&b"0123456789"[..]; 5000];
+    let mut wire = Vec::new();
+    Query::MultiGet(keys.clone()).write(&mut wire);
+    let (mut there, mut tries) = (0, 0);
+    let read = loop {
+        match Query::read_or_least(&wire[..there]).expect("a query") {
+            Ok(read) => break read,
+            Err(least) => {
+                assert!(there < least && least <= wire.len(), "{least} with {there}");
+                (there, tries) = (least, tries + 1);
+            }
+        }
+    };
+    assert_eq!(read, (Query::MultiGet(keys), wire.len()));
+    assert!(tries < 50, "{tries} tries");
 }
 
 fn served() -> (Server, String) {
