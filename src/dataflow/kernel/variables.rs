@@ -214,10 +214,15 @@ impl Variables {
 
     /// Forgets the variables of these containers; of all if none is named. Holders of one keep it.
     pub fn clear(&self, containers: &[String]) {
+        // Dropped when others may look for theirs again: they may hold much.
+        let mut gone = vec![];
         lock(&self.0).retain(|(container, _), variable| {
             let mut named = containers.iter().map(|named| container_name(named));
             let stays = !containers.is_empty() && !named.any(|named| named == container);
-            variable.is_forgotten.store(!stays, Ordering::Release);
+            if !stays {
+                variable.is_forgotten.store(true, Ordering::Release);
+                gone.push(Arc::clone(variable));
+            }
             stays
         });
     }

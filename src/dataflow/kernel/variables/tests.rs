@@ -18,6 +18,20 @@ fn containers_keep_names_apart_and_are_cleared_by_name() {
     );
 }
 
+/// A content may be large, and to drop it takes its time.
+#[test]
+fn contents_are_dropped_when_others_may_look_for_theirs() {
+    let all = Arc::new(Variables::default());
+    let (others, (told, is_free)) = (Arc::clone(&all), std::sync::mpsc::channel());
+    let release = move |_: Vec<u8>| told.send(others.0.try_lock().is_ok()).expect("heard");
+    let meta = Tensor::from_vec(vec![0u8; 4096], Shape::new(&[4096]).expect("a shape"));
+    let meta = meta.expect("a tensor").meta();
+    let content = Tensor::from_foreign(meta, vec![0u8; 4096], release);
+    all.find("", "v").assign(content.expect("a tensor"));
+    all.clear(&[]);
+    assert_eq!(is_free.try_recv(), Ok(true));
+}
+
 #[test]
 fn readers_do_not_wait_for_who_computes() {
     let all = Variables::default();
