@@ -4,6 +4,7 @@
 //! outside of the file is believed, and a tensor is read straight into the memory that was made for it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
 use crate::kernel::files::FilePlace;
 use rendez::files::Output;
@@ -153,6 +155,8 @@ impl Checkpoint {
         let mut header = vec![0; length as usize];
         file.read_exact_at(&mut header, LENGTH)
             .map_err(unreadable)?;
+        let NamesOnce =
+            serde_json::from_slice(&header).map_err(|error| malformed(&error.to_string()))?;
         // It says of each tensor whether its place, type and shape fit, and that no two share a byte.
         let header: Metadata =
             serde_json::from_slice(&header).map_err(|error| malformed(&error.to_string()))?;
@@ -211,6 +215,37 @@ impl Checkpoint {
             );
             Status::of(catalogue::SAFETENSORS_MALFORMED, message)
         })
+    }
+}
+
+/// That a header names each tensor once: of two of one name the format's own reader takes the last.
+struct NamesOnce;
+
+impl<'de> Deserialize<'de> for NamesOnce {
+    fn deserialize<D: Deserializer<'de>>(header: D) -> Result<Self, D::Error> {
+        header.deserialize_map(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for NamesOnce {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of tensors by name")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self, A::Error> {
+        let mut names = BTreeSet::new();
+        while let Some((name, IgnoredAny)) = entries.next_entry::<String, _>()? {
+            if names.contains(&name) {
+                return Err(A::Error::custom(format_args!(
+                    "'{}' is there twice",
+                    shown(&name)
+                )));
+            }
+            names.insert(name);
+        }
+        Ok(self)
     }
 }
 

@@ -245,6 +245,14 @@ fn hostile_files_are_refused() {
             "{index}: {status}"
         );
     }
+    // The format's own reader would take the last of the two.
+    let twice = [r#"{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"#]
+        .into_iter()
+        .chain([r#""w":{"dtype":"I32","shape":[2],"data_offsets":[0,8]}}"#]);
+    fs::write(&path, with_header(&twice.collect::<String>())).expect("written");
+    let status = Checkpoint::open(&at(&path)).expect_err("it is refused");
+    assert_eq!(status.reason(), catalogue::SAFETENSORS_MALFORMED);
+    assert!(status.message().contains("'w' is there twice"), "{status}");
     let empty = TensorMeta {
         dtype: DType::F32,
         shape: Shape::new(&[0]).expect("a shape"),
