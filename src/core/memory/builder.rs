@@ -58,11 +58,12 @@ impl TensorBuilder {
     /// another number of bytes.
     pub fn finish_strings<S: AsRef<[u8]>>(
         mut self,
-        items: &[S],
+        items: impl IntoIterator<Item = S, IntoIter: Clone>,
         shape: Shape,
     ) -> Result<Tensor, TensorError> {
-        strings::check_count(shape, items.len())?;
-        let (expected, bytes) = (strings::encoded_len(items), self.bytes_mut());
+        let items = items.into_iter();
+        strings::check_count(shape, items.clone().count())?;
+        let (expected, bytes) = (strings::encoded_len(items.clone()), self.bytes_mut());
         if expected != bytes.len() {
             return Err(TensorError::Size {
                 expected: expected as u64,

@@ -88,16 +88,18 @@ impl<'a> Strings<'a> {
 
 /// Bytes that `items` take when encoded.
 #[must_use]
-pub fn encoded_len<S: AsRef<[u8]>>(items: &[S]) -> usize {
-    items.len() * ENTRY + items.iter().map(|item| item.as_ref().len()).sum::<usize>()
+pub fn encoded_len<S: AsRef<[u8]>>(items: impl IntoIterator<Item = S>) -> usize {
+    let items = items.into_iter();
+    items.map(|item| ENTRY + item.as_ref().len()).sum()
 }
 
 /// Encodes `items` into `out`, which has [`encoded_len`] bytes.
 ///
 /// # Panics
 /// If `out` has fewer: the caller's bug.
-pub fn encode<S: AsRef<[u8]>>(items: &[S], out: &mut [u8]) {
-    let (table, data) = out.split_at_mut(items.len() * ENTRY);
+pub fn encode<S: AsRef<[u8]>>(items: impl IntoIterator<Item = S, IntoIter: Clone>, out: &mut [u8]) {
+    let items = items.into_iter();
+    let (table, data) = out.split_at_mut(items.clone().count() * ENTRY);
     let mut end = 0;
     for (entry, item) in table.chunks_exact_mut(ENTRY).zip(items) {
         let (start, item) = (end, item.as_ref());

@@ -4,9 +4,10 @@
 
 use super::Call;
 use super::broadcast::Walk;
-use super::call::{Done, Fault, check_string_bytes, heap_of};
+use super::call::{Done, Fault, check_string_bytes};
 use rendez::ground::{DType, Shape};
 use rendez::memory::Tensor;
+use rendez::memory::strings::encoded_len;
 
 /// How elements of inputs become those of an output.
 pub(crate) trait Arrange {
@@ -90,15 +91,23 @@ fn strings(
     // Each string has an entry of eight bytes, also an empty one.
     let entries = shape.elements().saturating_mul(8);
     check_string_bytes(usize::try_from(entries).unwrap_or(usize::MAX))?;
-    let mut elements = Vec::with_capacity(inputs.len());
+    // Numbers of strings are arranged, in the engine's memory: they may be many more than those that came.
+    let (mut items, mut numbers) = (vec![&b""[..]], Vec::with_capacity(inputs.len()));
     for input in inputs {
-        elements.push(input.strings()?.iter().collect::<Vec<_>>());
+        let first = items.len();
+        items.extend(input.strings()?.iter());
+        let own = [first, items.len()].map(|end| u32::try_from(end).unwrap_or(u32::MAX));
+        numbers.push((own[0]..own[1]).collect::<Vec<_>>());
     }
-    let elements: Vec<_> = elements.iter().map(Vec::as_slice).collect();
-    let mut out = heap_of(shape.elements() as usize, &b""[..])?;
-    how.arrange(&elements, &b""[..], &mut out)?;
-    check_string_bytes(out.iter().map(|item| item.len() + 8).sum())?;
-    Ok(call.home.strings(shape, &out)?)
+    let numbers: Vec<_> = numbers.iter().map(Vec::as_slice).collect();
+    let arranged = call.written::<u32>(shape, |out| {
+        out.fill(0);
+        how.arrange(&numbers, 0, out)
+    })?;
+    let item = |number: &u32| items.get(*number as usize).copied().unwrap_or_default();
+    let arranged = arranged.as_slice::<u32>()?.iter().map(item);
+    check_string_bytes(encoded_len(arranged.clone()))?;
+    Ok(call.home.strings(shape, arranged)?)
 }
 
 impl Arrange for Strided {

@@ -8,6 +8,7 @@ use crate::kernel::{Value, Waiting};
 use rendez::ground::limits::STRING_TENSOR_BYTES_MAX;
 use rendez::ground::shape::{RANK_MAX, ShapeError};
 use rendez::ground::{DType, Shape, Status, TensorMeta, catalogue};
+use rendez::memory::strings::encoded_len;
 use rendez::memory::{Element, Tensor, TensorBuilder, TensorError};
 use std::sync::Arc;
 
@@ -195,6 +196,34 @@ impl Call<'_> {
         Ok(room.finish())
     }
 
+    /// What `place` makes of each of `indices`, integers of any width, by number: in the engine's memory, since they
+    /// may be as many as an input has bytes.
+    pub(crate) fn places(
+        &self,
+        indices: &Tensor,
+        mut place: impl FnMut(usize, i64) -> Result<u64, Fault>,
+    ) -> Result<Tensor, Fault> {
+        fn all<T: Element + Into<i64>>(
+            indices: &Tensor,
+            out: &mut [u64],
+            mut place: impl FnMut(usize, i64) -> Result<u64, Fault>,
+        ) -> Done {
+            for (at, (out, &index)) in out.iter_mut().zip(elements::<T>(indices)?).enumerate() {
+                *out = place(at, index.into())?;
+            }
+            Ok(())
+        }
+        let count = Shape::new(&[indices.shape().elements()])?;
+        self.written::<u64>(count, |out| match indices.dtype() {
+            DType::I8 => all::<i8>(indices, out, &mut place),
+            DType::U8 => all::<u8>(indices, out, &mut place),
+            DType::I16 => all::<i16>(indices, out, &mut place),
+            DType::I32 => all::<i32>(indices, out, &mut place),
+            DType::I64 => all::<i64>(indices, out, &mut place),
+            other => Err(format!("integers are wanted, and {other} came").into()),
+        })
+    }
+
     /// The next output: integers as wide as `dtype` says, 32 or 64 bits.
     pub(crate) fn output_ints(&mut self, dtype: DType, shape: Shape, values: &[i64]) -> Done {
         if dtype == DType::I64 {
@@ -206,9 +235,13 @@ impl Call<'_> {
     }
 
     /// The next output: strings.
-    pub(crate) fn output_strings<S: AsRef<[u8]>>(&mut self, shape: Shape, items: &[S]) -> Done {
-        let bytes: usize = items.iter().map(|item| item.as_ref().len() + 8).sum();
-        check_string_bytes(bytes)?;
+    pub(crate) fn output_strings<S: AsRef<[u8]>>(
+        &mut self,
+        shape: Shape,
+        items: impl IntoIterator<Item = S, IntoIter: Clone>,
+    ) -> Done {
+        let items = items.into_iter();
+        check_string_bytes(encoded_len(items.clone()))?;
         self.push(self.home.strings(shape, items)?);
         Ok(())
     }

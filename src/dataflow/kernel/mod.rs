@@ -27,6 +27,8 @@ pub(crate) mod kept;
 pub(crate) mod make;
 pub(crate) mod numbers;
 pub mod protos;
+#[cfg(test)]
+pub(crate) mod testing;
 mod value;
 pub mod variables;
 
@@ -120,7 +122,11 @@ impl Home {
     ///
     /// # Errors
     /// As [`Home::allocate`]; `TENSOR_SHAPE` unless there is one string for each element of `shape`.
-    pub fn strings<S: AsRef<[u8]>>(&self, shape: Shape, items: &[S]) -> Result<Tensor, Status> {
+    pub fn strings<S: AsRef<[u8]>>(
+        &self,
+        shape: Shape,
+        items: impl IntoIterator<Item = S, IntoIter: Clone>,
+    ) -> Result<Tensor, Status> {
         strings(shape, items, |meta| self.allocate(meta))
     }
 }
@@ -128,11 +134,12 @@ impl Home {
 /// A tensor of byte strings in memory that `allocate` gives.
 fn strings<S: AsRef<[u8]>>(
     shape: Shape,
-    items: &[S],
+    items: impl IntoIterator<Item = S, IntoIter: Clone>,
     allocate: impl FnOnce(TensorMeta) -> Result<TensorBuilder, Status>,
 ) -> Result<Tensor, Status> {
     let unfit = |error: &dyn fmt::Display| Status::of(catalogue::TENSOR_SHAPE, error.to_string());
-    let bytes = Shape::new(&[encoded_len(items) as u64]).map_err(|error| unfit(&error))?;
+    let items = items.into_iter();
+    let bytes = Shape::new(&[encoded_len(items.clone()) as u64]).map_err(|error| unfit(&error))?;
     let room = allocate(TensorMeta {
         dtype: DType::U8,
         shape: bytes,

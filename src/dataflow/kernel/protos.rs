@@ -159,16 +159,29 @@ fn read_strings(
     shape: Shape,
     allocate: impl FnOnce(TensorMeta) -> Result<TensorBuilder, Status>,
 ) -> Result<Tensor, Status> {
-    let listed;
-    let given: Vec<&[u8]> = if message.tensor_content.is_empty() {
-        message.string_val.iter().map(Vec::as_slice).collect()
-    } else {
-        listed = packed(&message.tensor_content, shape.elements());
-        listed.ok_or_else(|| malformed("tensor_content is no list of strings"))?
-    };
-    let last = given.last().copied().unwrap_or_default();
-    let missing = shape.elements().saturating_sub(given.len() as u64);
-    let bytes = given.iter().map(|item| item.len() as u64 + 8).sum::<u64>();
+    if message.tensor_content.is_empty() {
+        return spread_strings(
+            message.string_val.iter().map(Vec::as_slice),
+            shape,
+            allocate,
+        );
+    }
+    let given = packed(&message.tensor_content, shape.elements());
+    let given = given.ok_or_else(|| malformed("tensor_content is no list of strings"))?;
+    spread_strings(given, shape, allocate)
+}
+
+/// As [`spread`]: `given`, and the last of them for each that is left.
+fn spread_strings<'a>(
+    given: impl Iterator<Item = &'a [u8]> + Clone,
+    shape: Shape,
+    allocate: impl FnOnce(TensorMeta) -> Result<TensorBuilder, Status>,
+) -> Result<Tensor, Status> {
+    let (mut count, mut bytes, mut last) = (0, 0, &b""[..]);
+    for item in given.clone() {
+        (count, bytes, last) = (count + 1, bytes + item.len() as u64 + 8, item);
+    }
+    let missing = shape.elements().saturating_sub(count);
     let bytes = missing
         .checked_mul(last.len() as u64 + 8)
         .and_then(|more| bytes.checked_add(more))
@@ -178,34 +191,37 @@ fn read_strings(
             "its strings take more than {STRING_TENSOR_BYTES_MAX} bytes (STRING_TENSOR_BYTES_MAX)"
         )));
     }
-    let mut items = given;
-    items.resize(items.len() + missing as usize, last);
-    super::strings(shape, &items, allocate)
+    let all = given.chain(std::iter::repeat_n(last, missing as usize));
+    super::strings(shape, all, allocate)
 }
 
 /// The strings of `tensor_content`: their lengths as variable-length integers, then their bytes.
-fn packed(content: &[u8], count: u64) -> Option<Vec<&[u8]>> {
-    let mut rest = content;
-    let mut lengths = vec![];
+fn packed(content: &[u8], count: u64) -> Option<impl Iterator<Item = &[u8]> + Clone> {
+    let (mut data, mut whole) = (content, 0usize);
     for _ in 0..count {
-        let mut length = 0u64;
-        for shift in (0..64).step_by(7) {
-            let (&byte, after) = rest.split_first()?;
-            rest = after;
-            length |= u64::from(byte & 0x7f).checked_shl(shift)?;
-            if byte & 0x80 == 0 {
-                break;
-            }
+        whole = whole.checked_add(length(&mut data)?)?;
+    }
+    let mut lengths = content;
+    let each = (0..count).map_while(move |_| {
+        let (item, after) = data.split_at_checked(length(&mut lengths)?)?;
+        data = after;
+        Some(item)
+    });
+    (data.len() == whole).then_some(each)
+}
+
+/// Takes a variable-length integer off `rest`.
+fn length(rest: &mut &[u8]) -> Option<usize> {
+    let mut length = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, after) = rest.split_first()?;
+        *rest = after;
+        length |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        if byte & 0x80 == 0 {
+            break;
         }
-        lengths.push(usize::try_from(length).ok()?);
     }
-    let mut items = Vec::with_capacity(lengths.len());
-    for length in lengths {
-        let (item, after) = rest.split_at_checked(length)?;
-        rest = after;
-        items.push(item);
-    }
-    rest.is_empty().then_some(items)
+    usize::try_from(length).ok()
 }
 
 fn malformed(what: &str) -> Status {

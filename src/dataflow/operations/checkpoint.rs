@@ -250,9 +250,18 @@ fn join(call: &mut Call<'_>, separator: &[u8]) -> Done {
         }
         shape = input.shape();
     }
-    let columns = inputs.iter().map(Tensor::strings);
-    let columns = columns.collect::<Result<Vec<_>, _>>()?;
+    // Each is looked at once: a peer may change what it lends.
+    let columns = inputs
+        .iter()
+        .map(|input| Ok(input.strings()?.iter().collect()));
+    let columns = columns.collect::<Result<Vec<_>, Fault>>()?;
     let rows = usize::try_from(shape.elements()).unwrap_or(0);
+    let joined = joined(&columns, rows, separator)?;
+    call.output_strings(shape, &joined)
+}
+
+/// The rows of `columns`, each joined; a column of one goes with all.
+fn joined(columns: &[Vec<&[u8]>], rows: usize, separator: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
     // What many inputs make together is bounded before any of it is copied.
     let separators = separator
         .len()
@@ -260,17 +269,20 @@ fn join(call: &mut Call<'_>, separator: &[u8]) -> Done {
     let fixed = rows.saturating_mul(separators.saturating_add(8));
     let bytes = columns.iter().fold(fixed, |all, column| {
         let times = if column.len() == 1 { rows } else { 1 };
-        let once: usize = column.iter().map(<[u8]>::len).sum();
+        let once: usize = column.iter().map(|cell| cell.len()).sum();
         all.saturating_add(once.saturating_mul(times))
     });
     check_string_bytes(bytes)?;
     let mut joined = Vec::with_capacity(rows);
     for row in 0..rows {
-        let cells = columns.iter().map(|column| {
-            let cell = column.at(row).or_else(|| column.at(0));
-            cell.unwrap_or_default()
+        let cells = columns.iter().map(|column| match &column[..] {
+            [cell] => Ok(*cell),
+            cells => cells
+                .get(row)
+                .copied()
+                .ok_or("strings changed while they were read"),
         });
-        joined.push(cells.collect::<Vec<_>>().join(separator));
+        joined.push(cells.collect::<Result<Vec<_>, _>>()?.join(separator));
     }
-    call.output_strings(shape, &joined)
+    Ok(joined)
 }

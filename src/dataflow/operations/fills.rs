@@ -8,7 +8,7 @@ use crate::graph::infer::{self, Inferred, Known, merged, said, same, size, unkno
 use crate::graph::{Node, Output, PartialShape, attr};
 use crate::kernel::arrange::{Arrange, Strided, arranged};
 use crate::kernel::broadcast::{Walk, broadcast, count_of};
-use crate::kernel::call::{Done, axis_of, heap, integers, shape_of};
+use crate::kernel::call::{Done, axis_of, shape_of};
 use crate::kernel::make::{Cost, Made, dtype, made, product, typed};
 use crate::kernel::numbers::Number;
 use crate::kernel::{Call, Value};
@@ -236,7 +236,7 @@ fn zeros_like(call: &mut Call<'_>) -> Done {
     let input = call.tensor(0)?;
     if input.dtype() == DType::String {
         let count = input.shape().elements() as usize;
-        return call.output_strings(input.shape(), &vec![[0u8; 0]; count]);
+        return call.output_strings(input.shape(), std::iter::repeat_n(b"", count));
     }
     let mut room = call.home.allocate(input.meta())?;
     room.bytes_mut().fill(0);
@@ -396,16 +396,12 @@ fn one_hot(call: &mut Call<'_>, axis: i64) -> Done {
     let inner = count_of(&dims[axis..]);
     dims.insert(axis, depth);
     let shape = Shape::new(&dims)?;
-    let classes = integers(&indices)?;
-    let on_of = |&index: &i64| {
-        usize::try_from(index)
-            .ok()
-            .filter(|&index| (index as u64) < depth)
-    };
-    let mut on_places = heap(classes.len())?;
-    on_places.extend(classes.iter().map(on_of));
+    // What is none of the classes is beyond all of them.
+    let classes = call.places(&indices, |_, index| {
+        Ok(u64::try_from(index).unwrap_or(depth))
+    })?;
     let how = OneHot {
-        on: on_places,
+        on: classes.as_slice()?,
         depth: depth as usize,
         inner,
     };
@@ -415,15 +411,15 @@ fn one_hot(call: &mut Call<'_>, axis: i64) -> Done {
 }
 
 /// On where an index says, off elsewhere.
-struct OneHot {
-    /// For each index, the class that is on; `None` if it is none of them.
-    on: Vec<Option<usize>>,
+struct OneHot<'a> {
+    /// For each index, the class that is on; `depth` or more if it is none of them.
+    on: &'a [u64],
     depth: usize,
     /// Indices that lie behind the new dimension.
     inner: usize,
 }
 
-impl Arrange for OneHot {
+impl Arrange for OneHot<'_> {
     fn arrange<E: Copy>(&self, inputs: &[&[E]], _: E, out: &mut [E]) -> Done {
         let (Some([on]), Some([off])) = (inputs.first(), inputs.get(1)) else {
             return Err("on_value and off_value must be scalars".into());
@@ -431,9 +427,12 @@ impl Arrange for OneHot {
         out.fill(*off);
         let blocks = out.chunks_exact_mut(self.depth.saturating_mul(self.inner).max(1));
         for (block, classes) in blocks.zip(self.on.chunks_exact(self.inner.max(1))) {
-            for (column, class) in classes.iter().enumerate() {
-                let place = class.map(|class| class * self.inner + column);
-                if let Some(place) = place.and_then(|place| block.get_mut(place)) {
+            for (column, &class) in classes.iter().enumerate() {
+                let class = usize::try_from(class).ok();
+                let place = class.and_then(|class| class.checked_mul(self.inner));
+                // Behind the last class nothing lies in the block.
+                if let Some(place) = place.and_then(|place| block.get_mut(place..)?.get_mut(column))
+                {
                     *place = *on;
                 }
             }

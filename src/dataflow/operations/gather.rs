@@ -8,7 +8,7 @@ use crate::graph::infer::{Inferred, Known, unknown};
 use crate::graph::{Output, PartialShape, attr};
 use crate::kernel::arrange::{Arrange, arranged, strides};
 use crate::kernel::broadcast::{count, count_of};
-use crate::kernel::call::{Done, axis_of, heap, integers};
+use crate::kernel::call::{Done, axis_of, integers};
 use crate::kernel::make::{Cost, made, product, typed};
 use crate::kernel::numbers::Number;
 use crate::kernel::{Call, Value};
@@ -200,22 +200,16 @@ fn gather(call: &mut Call<'_>, axis: i64, batch: i64) -> Done {
         .into());
     }
     let size = own[axis];
-    let integers = integers(&indices)?;
-    let mut places = heap(integers.len())?;
-    for (at, &index) in integers.iter().enumerate() {
+    let places = call.places(&indices, |at, index| {
         let place = u64::try_from(index).ok().filter(|&index| index < size);
-        let Some(place) = place else {
-            return Err(format!(
-                "indices{} = {index} is not in [0, {size})",
-                position(picked, at)
-            )
-            .into());
-        };
-        places.push(place as usize);
-    }
+        place.ok_or_else(|| {
+            let at = position(picked, at);
+            format!("indices{at} = {index} is not in [0, {size})").into()
+        })
+    })?;
     let dims = [&own[..axis], &index_dims[batch..], &own[axis + 1..]].concat();
     let how = Picks {
-        indices: places,
+        indices: places.as_slice()?,
         per_batch: count_of(&index_dims[batch..]),
         outer: count_of(&own[batch..axis]),
         size: size as usize,
@@ -227,9 +221,9 @@ fn gather(call: &mut Call<'_>, axis: i64, batch: i64) -> Done {
 }
 
 /// Slices picked by index, for each batch, and for each element before the dimension they are picked from.
-struct Picks {
+struct Picks<'a> {
     /// For each batch and each of its indices, which slice.
-    indices: Vec<usize>,
+    indices: &'a [u64],
     per_batch: usize,
     /// Elements between batches and the dimension.
     outer: usize,
@@ -239,7 +233,7 @@ struct Picks {
     inner: usize,
 }
 
-impl Arrange for Picks {
+impl Arrange for Picks<'_> {
     fn arrange<E: Copy>(&self, inputs: &[&[E]], _: E, out: &mut [E]) -> Done {
         if out.is_empty() {
             return Ok(());
@@ -249,8 +243,8 @@ impl Arrange for Picks {
         for (batch, indices) in self.indices.chunks_exact(self.per_batch.max(1)).enumerate() {
             for outer in 0..self.outer {
                 let start = (batch * self.outer + outer) * self.size;
-                for index in indices {
-                    let at = (start + index) * self.inner;
+                for &index in indices {
+                    let at = (start + index as usize) * self.inner;
                     let (Some(out), Some(slice)) = (slices.next(), params.get(at..at + self.inner))
                     else {
                         return Ok(());
@@ -307,26 +301,23 @@ fn segment_sum<T: Number>(call: &mut Call<'_>) -> Done {
     }
     let rest = &dims[by.rank()..];
     let inner = count_of(rest);
-    let ids = integers(&ids)?;
-    for (at, &id) in ids.iter().enumerate() {
-        if id >= 0 && id.unsigned_abs() >= count {
-            return Err(format!(
-                "segment_ids{} = {id} is out of range [0, {count})",
-                position(by, at)
-            )
-            .into());
+    // What is below zero goes nowhere: beyond all segments.
+    let ids = call.places(&ids, |at, id| match u64::try_from(id) {
+        Ok(id) if id >= count => {
+            let at = position(by, at);
+            Err(format!("segment_ids{at} = {id} is out of range [0, {count})").into())
         }
-    }
+        id => Ok(id.unwrap_or(count)),
+    })?;
+    let ids = ids.as_slice::<u64>()?;
     let elements = data.as_slice::<T>()?;
     let out_shape = Shape::new(&[&[count], rest].concat())?;
     // Halves are added up in more bits, as Sum does: in their own a sum of many stands still.
     let sums = call.written::<T::Wide>(out_shape, |out| {
         out.fill(T::Wide::default());
         for (&id, slice) in ids.iter().zip(elements.chunks_exact(inner.max(1))) {
-            let place = usize::try_from(id)
-                .ok()
-                .and_then(|id| out.get_mut(id * inner..(id + 1) * inner));
-            for (sum, &element) in place.into_iter().flatten().zip(slice) {
+            let place = out.get_mut(id as usize * inner..).unwrap_or_default();
+            for (sum, &element) in place.iter_mut().zip(slice) {
                 *sum = sum.plus(element.wide());
             }
         }

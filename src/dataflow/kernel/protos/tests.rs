@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::graph::empty;
+use crate::kernel::testing::peak;
 use proptest::prelude::*;
 use prost::Message;
+use rendez::ground::Code;
 use rendez::memory::{ArenaConfig, ArenaId, Pool};
 use rendez_proto::tensorflow::tensor_shape_proto::Dim;
 
@@ -203,6 +205,27 @@ fn hostile_messages_are_refused_before_memory_is_taken() {
         let status = read_back(&message).expect_err("it is refused");
         assert_eq!(status.reason(), catalogue::TENSOR_MALFORMED, "{message:?}");
     }
+}
+
+/// A message of a few bytes stands for many strings, which are nowhere until there is room for them.
+#[test]
+fn strings_take_no_memory_beside_the_callers() {
+    let before = peak();
+    let repeated = TensorProto {
+        string_val: vec![vec![b'a']],
+        ..empty(DataType::DtString, &[100_000_000])
+    };
+    let status = read_back(&repeated).expect_err("there is no room");
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    let more = peak() - before;
+    assert!(more < 512 << 10, "{more} kB more than before");
+    let few = TensorProto {
+        string_val: vec![b"ab".to_vec(), b"c".to_vec()],
+        ..empty(DataType::DtString, &[4])
+    };
+    let read = read_back(&few).expect("strings");
+    let items: Vec<_> = read.strings().expect("strings").iter().collect();
+    assert_eq!(items, [&b"ab"[..], b"c", b"c", b"c"]);
 }
 
 proptest! {

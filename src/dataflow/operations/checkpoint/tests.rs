@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use super::files::{Checkpoint, write};
+use super::joined;
 use crate::graph::attr::IntoAttr;
 use crate::kernel::Value;
 use crate::kernel::files::{FilePlace, Files};
-use crate::operations::testing::{call, home, kernel, run, run_with, tensor};
+use crate::operations::testing::{call, home, kernel, peak, run, run_with, tensor};
 use rendez::ground::{DType, Shape, Status, TensorMeta, catalogue};
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::AttrValue;
@@ -273,16 +274,6 @@ fn join(inputs: &[Tensor], separator: impl IntoAttr) -> Result<Tensor, Status> {
     Ok(joined?.remove(0))
 }
 
-/// Kilobytes that this process had at most.
-fn peak() -> usize {
-    let status = fs::read_to_string("/proc/self/status").expect("a status");
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
-    let number = line.and_then(|line| line.split_whitespace().nth(1));
-    number
-        .and_then(|number| number.parse().ok())
-        .expect("a peak")
-}
-
 #[test]
 fn strings_are_joined_row_by_row_and_a_scalar_goes_with_all() {
     let scalar = Tensor::from_strings(&["x"], Shape::SCALAR).expect("a string");
@@ -298,6 +289,17 @@ fn strings_are_joined_row_by_row_and_a_scalar_goes_with_all() {
     let joined = join(&[scalar.clone(), scalar], "").expect("a string");
     assert_eq!(joined.shape(), Shape::SCALAR);
     assert_eq!(joined.strings().expect("strings").at(0), Some(&b"xx"[..]));
+}
+
+/// A peer may change the table of strings that it lends while they are read.
+#[test]
+fn strings_that_have_gone_are_no_others() {
+    let [row, one] = [vec![&b"a"[..], b"b"], vec![&b"x"[..]]];
+    let rows = joined(&[row.clone(), one], 2, b"-").expect("rows");
+    assert_eq!(rows, [b"a-x", b"b-x"]);
+    let fault = joined(&[row.clone(), row], 3, b"").expect_err("a row is gone");
+    let text = fault.at("n", "StringJoin").to_string();
+    assert!(text.contains("changed while they were read"), "{text}");
 }
 
 #[test]
