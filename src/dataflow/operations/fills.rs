@@ -29,7 +29,12 @@ pub(super) const ROWS: &[Row] = &[
     .gradient(|at| {
         let g = at.grad(0)?;
         let axes = all_axes(at, g)?;
-        let flow = at.op("Sum", &[g, axes])?;
+        let mut flow = at.op("Sum", &[g, axes])?;
+        // A row of one passes for a scalar, where its shape is not known before.
+        if at.known_shape(1).rank() != Some(0) {
+            let value = at.input(1)?;
+            flow = at.reshaped_as(flow, value)?;
+        }
         Ok(vec![None, Some(flow)])
     })
     .kernel(|_| made(written(0, 1), fill)),

@@ -113,7 +113,8 @@ fn sum<T: Number>(keep: bool) -> Made {
 }
 
 fn sum_gradient(at: &mut Back<'_>) -> Flows {
-    let flow = spread(at)?;
+    let g = at.grad(0)?;
+    let flow = spread(at, g)?;
     Ok(vec![Some(flow), None])
 }
 
@@ -130,22 +131,30 @@ fn mean<T: Number>(keep: bool) -> Made {
 }
 
 fn mean_gradient(at: &mut Back<'_>) -> Flows {
-    let (x, y) = (at.input(0)?, at.output(0));
-    let flow = spread(at)?;
+    let (g, x, y) = (at.grad(0)?, at.input(0)?, at.output(0));
     let (all, left) = (at.size(x)?, at.size(y)?);
     let unit = at.long(1)?;
     let left = at.op("Maximum", &[left, unit])?;
     let count = at.op("FloorDiv", &[all, left])?;
     let base = at.base(x);
-    let count = at.cast(count, base)?;
-    let flow = at.op("RealDiv", &[flow, count])?;
+    let (g, count) = (at.cast(g, counted(base))?, at.cast(count, counted(base))?);
+    let part = at.op("RealDiv", &[g, count])?;
+    let part = at.cast(part, base)?;
+    let flow = spread(at, part)?;
     Ok(vec![Some(flow), None])
 }
 
-/// The gradient of the result, given to every element of the input.
-fn spread(at: &mut Back<'_>) -> Result<Output, Status> {
-    let (g, x) = (at.grad(0)?, at.input(0)?);
-    let g = kept(at, g)?;
+/// In what type elements of type `base` are counted: halves reach 65504, or have eight bits.
+const fn counted(base: DataType) -> DataType {
+    match base {
+        DataType::DtHalf | DataType::DtBfloat16 => DataType::DtFloat,
+        other => other,
+    }
+}
+
+/// What is shaped as the result, given to every element of the input.
+fn spread(at: &mut Back<'_>, g: Output) -> Result<Output, Status> {
+    let (g, x) = (kept(at, g)?, at.input(0)?);
     let shape = at.shape(x)?;
     at.op("BroadcastTo", &[g, shape])
 }
@@ -169,10 +178,11 @@ fn extreme(at: &mut Back<'_>) -> Flows {
     let (g, result) = (kept(at, g)?, kept(at, result)?);
     let is_it = at.op("Equal", &[result, x])?;
     let base = at.base(x);
-    let is_it = at.cast(is_it, base)?;
+    let (is_it, g) = (at.cast(is_it, counted(base))?, at.cast(g, counted(base))?);
     let count = at.op_with("Sum", &[is_it, axes], |node| node.attr("keep_dims", true))?;
     let part = at.op("RealDiv", &[is_it, count])?;
     let flow = at.op("Mul", &[part, g])?;
+    let flow = at.cast(flow, base)?;
     Ok(vec![Some(flow), None])
 }
 
@@ -208,6 +218,7 @@ fn kept_shape(at: &mut Back<'_>) -> Result<Output, Status> {
     let is_gone = at.op("Equal", &[axes, all])?;
     let first = at.ints(&[1], &[0])?;
     let is_gone = at.op("Any", &[is_gone, first])?;
+    let unit = at.long(1)?;
     at.op("SelectV2", &[is_gone, unit, shape])
 }
 

@@ -217,8 +217,11 @@ impl Back<'_> {
         self.op_with("Cast", &[from], |node| node.attr("DstT", base))
     }
 
+    /// The dimensions of `of`, of which each may be more than 32 bits count.
     pub(crate) fn shape(&mut self, of: Output) -> Result<Output, Status> {
-        self.op("Shape", &[of])
+        self.op_with("Shape", &[of], |node| {
+            node.attr("out_type", DataType::DtInt64)
+        })
     }
 
     /// How many elements `of` has, which may be more than 32 bits count.

@@ -7,10 +7,12 @@ use crate::graph::{Builder, Graph, Output, floats, gradients, ints};
 use crate::kernel::{Home, Value};
 use crate::operations::Operations;
 use bytes::Bytes;
-use half::{bf16, f16};
+use half::f16;
 use rendez::ground::{DType, Shape, Status, TensorMeta};
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::DataType;
+
+mod ends;
 
 /// The values of `wanted` in a graph without loops, computed node by node of what they read alone.
 fn evaluate(
@@ -517,24 +519,6 @@ fn of_more_elements_than_32_bits_count() {
     let fed = BTreeMap::from([(x, tensor::<f16>(&[0, 1 << 16, 1 << 16], &[]))]);
     let folded = whole(&graph, &fed, "gradients/Gather_grad/ConcatV2");
     assert_eq!(folded, [1, 0, 1 << 32]);
-}
-
-#[test]
-fn of_halves_that_are_picked_often() {
-    let mut graph = Builder::new(Operations::standard().ops());
-    let x = placeholder(&mut graph, DataType::DtBfloat16);
-    let picks = graph
-        .constant("picks", ints(&[1000], &[0; 1000]))
-        .expect("a constant");
-    let y = graph.node("Gather").inputs([x, picks]);
-    let y = y.build().expect("a node");
-    let grads = gradients(&mut graph, &[y], &[x], &[]).expect("a gradient");
-    let graph = graph.finish().expect("a graph");
-    let fed = BTreeMap::from([(x, tensor(&[2, 1], &[bf16::ONE; 2]))]);
-    let wanted = [grads[0].expect("it depends on x")];
-    let actual = evaluate(&graph, &home(), &fed, &wanted).expect("a value");
-    let sums = actual[0].as_slice::<bf16>().expect("halves");
-    assert_eq!(sums, [bf16::from_f32(1000.0), bf16::ZERO]);
 }
 
 #[test]
