@@ -727,6 +727,44 @@ fn a_long_history_is_walked_and_dropped() {
     drop(y);
 }
 
+/// A shard's thread asks the tape whether a message is light, also while a pool's thread marks a long history.
+#[test]
+fn a_long_history_is_marked_and_let_go_of_while_others_use_the_tape() {
+    let tape = Tape::new().expect("memory");
+    let pass = PassId {
+        context: ContextId::new(WorkerId(0), 1),
+        root: WorkerId(0),
+        number: 0,
+    };
+    let mut root = tape.leaf(Tensor::scalar(0.0f32));
+    for _ in 0..300_000 {
+        root = root.neg().expect("it is computed");
+    }
+    tape.begin(pass, vec![root]);
+    let is_marked_meanwhile = std::thread::scope(|threads| {
+        let marks = threads.spawn(|| tape.mark(pass, &[Start::Root(0)]).expect("it is marked"));
+        let mut is_seen = false;
+        while !is_seen && !marks.is_finished() {
+            let tasks = tape.inner.tasks.try_lock();
+            // None is one that another thread is at.
+            is_seen = tasks.is_ok_and(|tasks| tasks.passes.get(&pass).is_some_and(Option::is_none));
+        }
+        is_seen
+    });
+    assert!(is_marked_meanwhile);
+    tape.discard(pass);
+    let (others, (told, is_free)) = (tape.clone(), std::sync::mpsc::channel());
+    let release = move |_: Vec<u8>| {
+        let is_free = others.inner.tasks.try_lock().is_ok();
+        told.send(is_free).expect("heard");
+    };
+    let meta = tensor(&[1024], vec![0.0f32; 1024]).meta();
+    let lent = Tensor::from_foreign(meta, vec![0u8; 4096], release).expect("a tensor");
+    tape.begin(pass, vec![tape.leaf(lent)]);
+    tape.discard(pass);
+    assert_eq!(is_free.try_recv(), Ok(true));
+}
+
 /// Little is let go of where the message came in; a long history, or one of a pass under way, by a thread with time.
 #[test]
 fn what_is_little_is_forgotten_lightly() {
