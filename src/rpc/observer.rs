@@ -30,6 +30,12 @@ pub trait Observer: Send + Sync + 'static {
         let _ = leg;
     }
 
+    /// They could not be written, or another observer refused them: the leg does not go, and what was kept of them in
+    /// this thread is to go. Of an answer also where the function failed before there was anything to write.
+    fn unwritten(&self, leg: Leg<'_>) {
+        let _ = leg;
+    }
+
     /// They are written: these are the tensors among them. What is returned rides along as the header.
     ///
     /// # Errors

@@ -33,6 +33,10 @@ impl Observer for Riding {
         value::begin_leaving(checked.err());
     }
 
+    fn unwritten(&self, _: Leg<'_>) {
+        drop(value::left());
+    }
+
     fn sent(&self, leg: Leg<'_>, tensors: &[Tensor]) -> Result<Option<Vec<u8>>, ValueError> {
         let leaving = value::left();
         let Some(context) = current_context().filter(|_| leg.function != MESSAGE) else {

@@ -50,14 +50,23 @@ impl Shared {
             .iter()
             .for_each(|observer| observer.sending(leg));
         let mut packer = Packer::default();
-        let refused = |error: ValueError| {
+        let written = args.put(&mut packer);
+        let header = written.and_then(|()| self.header(leg, &packer));
+        let header = header.map_err(|error| {
+            self.unwritten(leg);
             let message = format!("the arguments of '{function}' cannot travel: {error}");
             Error::of(error.reason(), message)
-        };
-        args.put(&mut packer).map_err(refused)?;
+        })?;
         let types = args.types();
-        let header = self.header(leg, &packer).map_err(refused)?;
         self.packed(types, header, packer)
+    }
+
+    /// Tells observers that a leg does not go.
+    pub(crate) fn unwritten(&self, leg: Leg<'_>) {
+        let observers = &self.options.observers;
+        observers
+            .iter()
+            .for_each(|observer| observer.unwritten(leg));
     }
 
     /// What observers want to ride along.

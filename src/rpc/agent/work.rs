@@ -267,6 +267,9 @@ fn settle(context: &Context, run: std::thread::Result<Ran>) -> (Ran, Option<Head
         Ok(Ended::Packed(_, packer)) => context.shared.header(context.leg(true), packer),
         _ => Ok(None),
     };
+    if run.is_err() || header.is_err() {
+        context.shared.unwritten(context.leg(true));
+    }
     match header {
         Ok(header) => (run, header),
         Err(error) => {

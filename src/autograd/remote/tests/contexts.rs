@@ -452,3 +452,36 @@ fn a_call_that_its_own_worker_refuses_leaves_nothing() {
     drop(scope);
     group.leave();
 }
+
+/// Cannot travel.
+struct Stays;
+
+impl Value for Stays {
+    fn name(to: &mut String) {
+        to.push_str("Stays");
+    }
+
+    fn put(&self, _: &mut Packer) -> Result<(), ValueError> {
+        Err(ValueError::new("it stays"))
+    }
+
+    fn take(_: &mut Unpacker) -> Result<Self, ValueError> {
+        Ok(Self)
+    }
+}
+
+/// A history may hold much, and this thread may never call again.
+#[test]
+fn what_was_written_of_arguments_that_cannot_travel_is_let_go_of() {
+    let group = Group::start("stays", 2);
+    let (told, released) = std::sync::mpsc::channel();
+    let release = move |_: Vec<u8>| told.send(()).unwrap_or_default();
+    let meta = row(&[0.0; 512]).meta();
+    let lent = Tensor::from_foreign(meta, vec![0u8; 4096], release).expect("a tensor");
+    let x = group.workers[0].engine().leaf(lent);
+    let result: Result<(), Error> = group.agents[0].rpc_sync("w1", "scale", (x, Stays));
+    let error = result.expect_err("it stays");
+    assert!(error.message().contains("it stays"), "{error}");
+    released.try_recv().expect("the thread keeps it");
+    group.leave();
+}
