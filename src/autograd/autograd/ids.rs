@@ -6,6 +6,7 @@
 use std::fmt;
 
 use rendez::ground::{Status, catalogue};
+use serde::{Deserialize, Serialize};
 
 /// Bits of the counter.
 const COUNTER_BITS: u32 = 48;
@@ -13,13 +14,13 @@ const COUNTER_BITS: u32 = 48;
 pub const COUNTER_MAX: u64 = (1 << COUNTER_BITS) - 1;
 
 /// A worker of a group.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct WorkerId(pub u16);
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub struct $name(u64);
 
         impl $name {
@@ -78,7 +79,7 @@ id! {
 }
 
 /// A backward pass. Its root is the worker that began it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct PassId {
     /// The context that it goes through.
     pub context: ContextId,

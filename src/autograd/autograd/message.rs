@@ -5,9 +5,10 @@
 
 use super::ids::{ContextId, MessageId, PassId, WorkerId};
 use rendez::ground::Status;
+use serde::{Deserialize, Serialize, Serializer};
 
 /// How a pass learns what each worker has to wait for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Mode {
     /// Each worker waits for a gradient of every send function of the context, as PyTorch does. Costs no message, and
     /// ends in an error that names the functions if one of them takes no part in the pass.
@@ -18,7 +19,7 @@ pub enum Mode {
 }
 
 /// How a pass is run, the same at every worker.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Options {
     /// What each worker waits for.
     pub mode: Mode,
@@ -36,7 +37,7 @@ impl Default for Options {
 }
 
 /// What rides with a call or a reply that is made inside a context.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Envelope {
     /// The context it belongs to.
     pub context: ContextId,
@@ -55,7 +56,7 @@ impl Envelope {
 }
 
 /// An input of a send function, which is an output of the receive function of that message.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Port {
     /// The message.
     pub message: MessageId,
@@ -64,7 +65,7 @@ pub struct Port {
 }
 
 /// What a worker still waits for in a pass, as of its `version`th engagement.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Standing {
     /// Counts up, so that the latest is known whatever order they come in.
     pub version: u32,
@@ -77,7 +78,7 @@ pub struct Standing {
 }
 
 /// What is between a worker and another until it loses it: then it forgets all of it, and another session begins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Session {
     /// The worker's life: no two of its lives have the same, as far as their ids do not.
     pub life: u64,
@@ -86,7 +87,8 @@ pub struct Session {
 }
 
 /// A message to another worker.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(bound(serialize = ""))]
 pub struct Message<G> {
     /// The sender's session.
     pub from: Session,
@@ -99,7 +101,8 @@ pub struct Message<G> {
 }
 
 /// What a message says. `G` is a gradient.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(bound(serialize = ""))]
 pub enum Body<G> {
     /// The sender holds the receiver's context, which came to it through another worker.
     Joined {
@@ -131,6 +134,7 @@ pub enum Body<G> {
         /// The function.
         message: MessageId,
         /// One for each of its tensors; none where nothing flows back.
+        #[serde(serialize_with = "places")]
         gradients: Vec<Option<G>>,
     },
     /// All that followed from the receiver's message `of` is done.
@@ -147,6 +151,7 @@ pub enum Body<G> {
         /// The pass.
         pass: PassId,
         /// Why.
+        #[serde(with = "super::codec::status")]
         error: Status,
     },
     /// The sender has taken part in the pass, and lost another that does: has the pass failed? The root knows.
@@ -158,7 +163,64 @@ pub enum Body<G> {
     Forgot,
 }
 
+/// Where there are gradients: they go beside the message.
+fn places<G, S: Serializer>(gradients: &[Option<G>], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(
+        gradients
+            .iter()
+            .map(|gradient| gradient.as_ref().map(|_| ())),
+    )
+}
+
 impl<G> Body<G> {
+    /// The same with what `each` makes of its gradients.
+    pub(super) fn with<H>(
+        self,
+        mut each: impl FnMut(G) -> Result<H, Status>,
+    ) -> Result<Body<H>, Status> {
+        Ok(match self {
+            Self::Gradient {
+                pass,
+                options,
+                message,
+                gradients,
+            } => {
+                let gradients = gradients
+                    .into_iter()
+                    .map(|one| one.map(&mut each).transpose());
+                Body::Gradient {
+                    pass,
+                    options,
+                    message,
+                    gradients: gradients.collect::<Result<_, _>>()?,
+                }
+            }
+            Self::Joined { context } => Body::Joined { context },
+            Self::Release { context, oldest } => Body::Release { context, oldest },
+            Self::Mark {
+                pass,
+                options,
+                ports,
+            } => Body::Mark {
+                pass,
+                options,
+                ports,
+            },
+            Self::Ack {
+                pass,
+                of,
+                standings,
+            } => Body::Ack {
+                pass,
+                of,
+                standings,
+            },
+            Self::Fail { pass, error } => Body::Fail { pass, error },
+            Self::Doubt { pass } => Body::Doubt { pass },
+            Self::Forgot => Body::Forgot,
+        })
+    }
+
     /// How many gradients it brings.
     pub(crate) fn gradients(&self) -> usize {
         match self {
