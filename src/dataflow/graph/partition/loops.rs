@@ -10,9 +10,12 @@
 //!    of the outer loop)
 //! ```
 //!
+//! A device whose nodes of the loop read its invariants alone receives nothing, and has a control loop too: without one
+//! nothing would begin their second iteration.
+//!
 //! Loops inside loops stack: the outer control loop's Merge enters the inner one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::set;
@@ -27,7 +30,8 @@ use rendez_proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
 /// What the names of a control loop's nodes begin with. No client's node has such a name.
 const PREFIX: &str = "_cloop";
 
-/// Adds the control loops that the edges between devices need, and lets the readers of those wait for them.
+/// Adds the control loops that the edges between devices need, and lets the readers of those wait for them; and those
+/// of devices that nothing else takes from one iteration to the next.
 pub(super) fn add(graph: &mut Graph, ops: &Ops) -> Result<(), Status> {
     let frames = Frames::of(graph)?;
     if frames.is_flat() {
@@ -42,6 +46,12 @@ pub(super) fn add(graph: &mut Graph, ops: &Ops) -> Result<(), Status> {
         next: Arc::clone(ops.find("NextIteration", PREFIX)?),
         constant: Arc::clone(ops.find("Const", PREFIX)?),
     };
+    let repeats = graph
+        .nodes()
+        .filter(|(_, node)| node.role() == Role::NextIteration);
+    let repeats = repeats.map(|(id, node)| (loops.frames.of_node(id), node.assigned));
+    let repeating: BTreeSet<_> = repeats.collect();
+    let looping: BTreeSet<_> = repeating.iter().map(|&(frame, _)| frame).collect();
     // The edges of the loops that are added cross devices too, so those nodes are looked at when their turn comes.
     let mut at = 0;
     while at < graph.len() {
@@ -55,7 +65,16 @@ pub(super) fn add(graph: &mut Graph, ops: &Ops) -> Result<(), Status> {
         };
         let data = node.inputs().iter().map(|input| input.node);
         let crosses = data.chain(node.controls().iter().copied()).any(remote);
-        if let Some(device) = node.assigned.filter(|_| frame != ROOT && crosses) {
+        let Some(device) = node.assigned else {
+            continue;
+        };
+        // A constant Enter gives in every iteration of the loop it enters, whose readers may all be elsewhere.
+        for frame in [frame, loops.frames.of_node(id)] {
+            if looping.contains(&frame) && !repeating.contains(&(frame, Some(device))) {
+                loops.merge_of(graph, frame, device)?;
+            }
+        }
+        if frame != ROOT && crosses {
             let merge = loops.merge_of(graph, frame, device)?;
             graph.add_control(id, merge);
         }

@@ -288,7 +288,7 @@ proptest! {
 
     /// Twice with the same states, in another order each time.
     #[test]
-    fn parts_give_what_the_whole_gives_in_any_order(seed: u64, budget in 5usize..120, count in 1u64..6) {
+    fn parts_give_what_the_whole_gives_in_any_order(seed: u64, budget in 5usize..120, count in 2u64..7) {
         let standard = Operations::standard();
         let ops = standard.ops();
         let (whole, mut parts) = cut(seed, budget, count, ops);
@@ -310,7 +310,7 @@ proptest! {
     fn a_failure_at_any_moment_ends_all_parts_and_leaves_nothing(seed: u64, budget in 5usize..80, at in 1u64..400) {
         let standard = Operations::standard();
         let ops = standard.ops();
-        let (whole, mut parts) = cut(seed, budget, 3, ops);
+        let (whole, mut parts) = cut(seed, budget, 4, ops);
         let mut dice = Rng::new(seed);
         let common = run(&mut parts, &mut dice, Some(at));
         prop_assert!(common.waiting.is_empty() && common.news.is_empty());
