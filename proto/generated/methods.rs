@@ -41,7 +41,7 @@ type Request = crate::services::DumpRequest;
 type Answer = crate::services::DumpReply;
 }
 }
-/// What a worker is asked over the control plane, by masters and by people.
+/// What a worker is asked over the control plane by masters.
 pub mod worker_service {
 /// Which devices have you?
 #[derive(Clone, Copy, Debug)] pub enum GetStatus {}
@@ -74,22 +74,6 @@ const NUMBER: u32 = 19;
 const NAME: &'static str = "CleanupAll";
 type Request = crate::tensorflow::CleanupAllRequest;
 type Answer = crate::tensorflow::CleanupAllResponse;
-}
-/// Logs steps, or tells what was logged.
-#[derive(Clone, Copy, Debug)] pub enum Logging {}
-impl crate::Method for Logging {
-const NUMBER: u32 = 20;
-const NAME: &'static str = "Logging";
-type Request = crate::tensorflow::LoggingRequest;
-type Answer = crate::tensorflow::LoggingResponse;
-}
-/// Logs all steps for a while.
-#[derive(Clone, Copy, Debug)] pub enum Tracing {}
-impl crate::Method for Tracing {
-const NUMBER: u32 = 21;
-const NAME: &'static str = "Tracing";
-type Request = crate::tensorflow::TracingRequest;
-type Answer = crate::tensorflow::TracingResponse;
 }
 }
 /// What a master asks on the line of its session.

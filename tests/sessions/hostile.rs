@@ -9,19 +9,16 @@ use rendez_dataflow::server::Server;
 use rendez_proto::services::{LineMessage, OpenLineRequest};
 use rendez_proto::tensorflow::{
     CleanupAllRequest, CreateSessionResponse, CreateWorkerSessionRequest, GetStatusResponse,
-    LoggingRequest, LoggingResponse, RunOptions, RunStepRequest, TraceOpts, TracingRequest,
-    TracingResponse,
+    RunOptions, RunStepRequest,
 };
 
 use crate::support::*;
 
 /// The services of workers and masters.
-const METHODS: std::ops::RangeInclusive<u32> = 16..=22;
+const METHODS: [u32; 5] = [16, 17, 18, 19, 22];
 const GET_STATUS: u32 = 16;
 const CREATE_WORKER_SESSION: u32 = 17;
 const CLEANUP_ALL: u32 = 19;
-const LOGGING: u32 = 20;
-const TRACING: u32 = 21;
 const OPEN_LINE: u32 = 22;
 
 /// Questions on the line of a master.
@@ -82,11 +79,6 @@ fn services_answer_whatever_they_are_sent() {
     };
     let foreign = call(CREATE_WORKER_SESSION, &foreign.encode_to_vec()).unwrap_err();
     assert_eq!(foreign.reason(), catalogue::SESSION_HANDLE);
-    for duration in [-1.0, f64::NAN, f64::INFINITY, 1e9] {
-        let options = Some(TraceOpts { duration });
-        let status = call(TRACING, &TracingRequest { options }.encode_to_vec()).unwrap_err();
-        assert_eq!(status.reason(), catalogue::CONFIG, "{duration}: {status}");
-    }
     // And it does its work as before.
     let status = GetStatusResponse::decode(&*call(GET_STATUS, &[]).unwrap()).unwrap();
     assert_eq!(
@@ -235,77 +227,5 @@ fn a_master_answers_whatever_comes_on_a_line() {
     assert_eq!(values(&session.run(&[], &["k"], &[]).unwrap()[0]), [1.0]);
     session.close().unwrap();
     await_no_session(&servers);
-    stop_all(&servers);
-}
-
-#[test]
-fn steps_are_logged_and_traced_when_somebody_asks() {
-    let spec = spec(1);
-    let servers = start_all(&spec);
-    let mut graph = Draft::new();
-    let x = graph.placeholder("x");
-    graph
-        .on("/job:worker/task:0")
-        .node("AddV2", "twice", &[x, x]);
-    let session = session(&servers[0], graph.finish());
-    let (engine, task) = stranger(&servers[1], STRANGER);
-    let log = |asked: LoggingRequest| {
-        let answer = engine
-            .call(&task, LOGGING, &asked.encode_to_vec(), ANSWER)
-            .unwrap();
-        LoggingResponse::decode(&*answer).unwrap()
-    };
-    log(LoggingRequest {
-        enable_rpc_logging: true,
-        ..Default::default()
-    });
-    session.run(&[("x", row(&[1.0]))], &["twice"], &[]).unwrap();
-    let tracing = TracingRequest {
-        options: Some(TraceOpts { duration: 0.3 }),
-    };
-    let steps = std::thread::scope(|scope| {
-        let runs = scope.spawn(|| {
-            for _ in 0..20 {
-                session.run(&[("x", row(&[1.0]))], &["twice"], &[]).unwrap();
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        });
-        let answer = engine
-            .call(&task, TRACING, &tracing.encode_to_vec(), ANSWER)
-            .unwrap();
-        runs.join().unwrap();
-        TracingResponse::decode(&*answer).unwrap().step
-    });
-    assert!(
-        !steps.is_empty() && steps.len() < 21,
-        "those that began meanwhile: {}",
-        steps.len()
-    );
-    let step = steps[0].step_id;
-    let told = log(LoggingRequest {
-        fetch_step_id: vec![step],
-        clear: true,
-        ..Default::default()
-    });
-    let stats = told.step[0].step_stats.as_ref().unwrap();
-    assert_eq!(
-        stats.dev_stats[0].device,
-        "/job:worker/replica:0/task:0/device:CPU:0"
-    );
-    assert!(
-        stats.dev_stats[0].node_stats[0]
-            .node_name
-            .starts_with("RunGraph ")
-    );
-    let cleared = log(LoggingRequest {
-        fetch_step_id: vec![step],
-        disable_rpc_logging: true,
-        ..Default::default()
-    });
-    assert!(cleared.step.is_empty());
-    session.run(&[("x", row(&[1.0]))], &["twice"], &[]).unwrap();
-    session.close().unwrap();
-    await_no_session(&servers);
-    engine.shutdown(Duration::from_millis(100));
     stop_all(&servers);
 }

@@ -526,10 +526,6 @@ pub const SESSION_GRAPHS_MAX: usize =
 pub const SESSION_STEPS_MAX: usize = STEPS as usize;
 /// Callables of one session.
 pub const SESSION_CALLABLES_MAX: usize = 1 << 12;
-/// Steps that a worker remembers the times of, while it logs.
-pub const STEP_LOG_MAX: usize = 1 << 10;
-/// How long steps are traced at most, in seconds.
-pub const TRACE_SECONDS_MAX: f64 = 60.0;
 
 /// Pushes that wait beside a task that runs: each is a process of its own, and takes some 200 bytes.
 pub const OFFERED_PUSHES_MAX: usize = 64;

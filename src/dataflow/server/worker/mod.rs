@@ -6,10 +6,8 @@
 //! | file | |
 //! |---|---|
 //! | `session.rs` | what a master keeps here |
-//! | `service.rs` | what masters and people ask, and over which way |
-//! | `logs.rs` | what the last steps took |
+//! | `service.rs` | what masters ask, and over which way |
 
-mod logs;
 mod service;
 mod session;
 
@@ -17,8 +15,7 @@ mod session;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(crate) use service::services;
 #[cfg(any(test, feature = "testing"))]
@@ -29,11 +26,10 @@ use super::errands::Errands;
 use super::runner::Runner;
 use crate::graph::Ops;
 use crate::kernel::Home;
-use logs::Logs;
 use rendez::engine::Engine;
-use rendez::ground::limits::{SESSIONS_MAX, TRACE_SECONDS_MAX};
+use rendez::ground::limits::SESSIONS_MAX;
 use rendez::ground::{DeviceName, Incarnation, Status, TaskName, catalogue};
-use rendez_proto::tensorflow::{DeviceAttributes, LabeledStepStats};
+use rendez_proto::tensorflow::DeviceAttributes;
 
 /// How a worker's sessions get what runs their parts: with the task's own variables, or with their own.
 pub(crate) type MakeRunner = dyn Fn(Arc<Home>) -> Result<Arc<dyn Runner>, Status> + Send + Sync;
@@ -53,10 +49,6 @@ pub(crate) struct Worker {
     sessions: Mutex<BTreeMap<String, Arc<WorkerSession>>>,
     /// Sessions whose master was lost, and why, oldest first: a master that comes back is told.
     lost: Mutex<VecDeque<(String, Status)>>,
-    logs: Logs,
-    /// Held by the thread that traces.
-    tracing: Mutex<()>,
-    began: Instant,
 }
 
 /// Whose session it is: a master's task, and which life of it.
@@ -89,9 +81,6 @@ impl Worker {
             registering: Arc::default(),
             sessions: Mutex::default(),
             lost: Mutex::default(),
-            logs: Logs::default(),
-            tracing: Mutex::default(),
-            began: Instant::now(),
         }))
     }
 
@@ -237,58 +226,6 @@ impl Worker {
             .for_each(|session| session.clear(containers));
     }
 
-    /// Switches logging on or off.
-    pub(crate) fn log(&self, is_on: bool) {
-        self.logs.switch(is_on);
-    }
-
-    /// Forgets what was logged.
-    pub(crate) fn clear_logs(&self) {
-        self.logs.clear();
-    }
-
-    /// What was logged of these steps.
-    pub(crate) fn logged(&self, steps: &[i64]) -> Vec<LabeledStepStats> {
-        let device = DeviceName::cpu(self.task()).to_string();
-        self.logs
-            .told(&device, |entry| steps.contains(&entry.step.0.cast_signed()))
-    }
-
-    /// Logs for `seconds`, and tells all that began meanwhile. Blocks as long.
-    ///
-    /// # Errors
-    /// `CONFIG` for a time that is none or too long; `CALL_BUSY` if a trace runs already: a trace holds a thread that
-    /// others need.
-    pub(crate) fn trace(
-        &self,
-        seconds: f64,
-        is_given_up: impl Fn() -> bool,
-    ) -> Result<Vec<LabeledStepStats>, Status> {
-        if !(0.0..=TRACE_SECONDS_MAX).contains(&seconds) {
-            let message =
-                format!("a trace of {seconds} s: 0 to {TRACE_SECONDS_MAX} (TRACE_SECONDS_MAX)");
-            return Err(Status::of(catalogue::CONFIG, message));
-        }
-        let _tracing = match self.tracing.try_lock() {
-            Ok(tracing) => tracing,
-            Err(TryLockError::Poisoned(tracing)) => tracing.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                let message = "this worker is being traced already";
-                return Err(Status::of(catalogue::CALL_BUSY, message));
-            }
-        };
-        let from = self.began.elapsed();
-        self.logs.trace(true);
-        let until = Instant::now() + Duration::from_secs_f64(seconds);
-        while Instant::now() < until && !is_given_up() {
-            let left = until.saturating_duration_since(Instant::now());
-            std::thread::sleep(left.min(TRACE_LOOK));
-        }
-        self.logs.trace(false);
-        let device = DeviceName::cpu(self.task()).to_string();
-        Ok(self.logs.told(&device, |entry| entry.began >= from))
-    }
-
     fn sessions(&self) -> MutexGuard<'_, BTreeMap<String, Arc<WorkerSession>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -300,9 +237,6 @@ impl Worker {
 
 /// How many sessions that were lost are remembered.
 const LOST_MAX: usize = 64;
-
-/// How often a trace looks whether its caller still waits for it.
-const TRACE_LOOK: Duration = Duration::from_millis(50);
 
 impl std::fmt::Debug for Worker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,4 +1,4 @@
-//! What a worker is asked: by masters over the control plane and over the lines of their sessions, and by people.
+//! What a worker is asked by masters: over the control plane, and over the lines of their sessions.
 //!
 //! Knows messages and methods. What takes long goes to a thread of its own: a line is read by a shard.
 
@@ -13,7 +13,7 @@ use rendez::control::Services;
 use rendez::ground::{Incarnation, Status, StepId, TaskName, catalogue};
 use rendez_proto::Method;
 use rendez_proto::methods::worker_service::{
-    CleanupAll, CreateWorkerSession, DeleteWorkerSession, GetStatus, Logging, Tracing,
+    CleanupAll, CreateWorkerSession, DeleteWorkerSession, GetStatus,
 };
 use rendez_proto::methods::worker_session::{
     CancelStep, CleanupGraph, DeregisterGraph, RegisterGraph, RunGraph,
@@ -21,8 +21,8 @@ use rendez_proto::methods::worker_session::{
 use rendez_proto::services::Nothing;
 use rendez_proto::tensorflow::{
     CleanupAllResponse, CreateWorkerSessionRequest, CreateWorkerSessionResponse,
-    DeleteWorkerSessionRequest, DeleteWorkerSessionResponse, GetStatusResponse, LoggingRequest,
-    LoggingResponse, RegisterGraphResponse, RunGraphResponse, TracingResponse,
+    DeleteWorkerSessionRequest, DeleteWorkerSessionResponse, GetStatusResponse,
+    RegisterGraphResponse, RunGraphResponse,
 };
 
 /// The services of a worker that is there as soon as `worker` gives one.
@@ -31,7 +31,7 @@ where
     F: Fn() -> Result<Arc<Worker>, Status> + Clone + Send + Sync + 'static,
 {
     let (status, creation, deletion) = (worker.clone(), worker.clone(), worker.clone());
-    let (cleanup, logs, trace) = (worker.clone(), worker.clone(), worker);
+    let cleanup = worker;
     Services::new()
         .serve::<GetStatus>(move |_, _| {
             let device_attributes = status()?.devices();
@@ -47,12 +47,6 @@ where
         .serve::<CleanupAll>(move |_, asked| {
             cleanup()?.cleanup_all(&asked.container);
             Ok(CleanupAllResponse {})
-        })
-        .serve::<Logging>(move |_, asked| Ok(log(&*logs()?, &asked)))
-        .serve::<Tracing>(move |call, asked| {
-            let seconds = asked.options.unwrap_or_default().duration;
-            let step = trace()?.trace(seconds, || call.is_given_up())?;
-            Ok(TracingResponse { step })
         })
 }
 
@@ -106,20 +100,6 @@ pub(in crate::server) fn delete_session(
     if session.is_ok_and(|session| session.master().task == task) {
         worker.delete_session(&asked.session_handle);
     }
-}
-
-fn log(worker: &Worker, asked: &LoggingRequest) -> LoggingResponse {
-    if asked.enable_rpc_logging {
-        worker.log(true);
-    }
-    if asked.disable_rpc_logging {
-        worker.log(false);
-    }
-    let step = worker.logged(&asked.fetch_step_id);
-    if asked.clear {
-        worker.clear_logs();
-    }
-    LoggingResponse { step }
 }
 
 impl Service for WorkerSession {

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::logs::Entry;
 use super::{MasterLife, Worker};
 use crate::graph::{Graph, Import};
 use crate::kernel::Home;
@@ -197,7 +196,6 @@ impl WorkerSession {
             tracing::debug_span!("part", %step, graph, traceparent = %trace)
         });
         let in_span = span.clone().entered();
-        let began = worker.logs.is_on().then(|| worker.began.elapsed());
         let session = Arc::clone(self);
         let name = graph.to_owned();
         let running = part.run(
@@ -207,15 +205,6 @@ impl WorkerSession {
                 if !span.is_none() {
                     let failed = outcome.as_ref().err().map(tracing::field::display);
                     tracing::debug!(parent: &span, failed, "a part of a step that is traced has ended");
-                }
-                if let Some(began) = began {
-                    let took = worker.began.elapsed().saturating_sub(began);
-                    worker.logs.note(Entry {
-                        step,
-                        graph: name.clone(),
-                        began,
-                        took,
-                    });
                 }
                 session.ended(&worker, step, &name);
                 done(outcome);

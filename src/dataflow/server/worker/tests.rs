@@ -1,7 +1,7 @@
 //! A worker's sessions, with parts that end when a test says so.
 
 use std::sync::Weak;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::graph::{Builder, Graph};
@@ -442,57 +442,4 @@ fn a_part_that_ends_after_its_session_leaves_nothing() {
     session.deregister(&graph).unwrap_err();
     is_refused();
     assert_eq!(world.worker.load(), (1, 0));
-}
-
-#[test]
-fn the_log_is_bounded_and_tells_what_was_asked() {
-    let world = World::new();
-    let session = world.session("s", 1);
-    let graph = session.register(GraphDef::default()).unwrap();
-    let run = |step: u64| {
-        let waiter = world.run(&session, &graph, step);
-        world.end(step);
-        told(&waiter).unwrap().unwrap();
-        session.cleanup(StepId(step));
-    };
-    run(1);
-    assert!(world.worker.logged(&[1]).is_empty(), "it is off");
-    world.worker.log(true);
-    let many = rendez::ground::limits::STEP_LOG_MAX as u64 + 10;
-    (2..many).for_each(run);
-    assert!(world.worker.logged(&[2]).is_empty(), "the oldest goes");
-    let last = world.worker.logged(&[many as i64 - 1]);
-    let stats = last[0].step_stats.as_ref().unwrap();
-    assert_eq!(
-        stats.dev_stats[0].device,
-        "/job:w/replica:0/task:3/device:CPU:0"
-    );
-    world.worker.clear_logs();
-    assert!(world.worker.logged(&[many as i64 - 1]).is_empty());
-}
-
-#[test]
-fn a_trace_leaves_logging_as_it_was_switched_meanwhile() {
-    use std::sync::atomic::{AtomicBool, Ordering};
-    let world = World::new();
-    let is_on = || world.worker.logs.is_on();
-    for switched in [true, false] {
-        let (has_begun, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
-        let is_given_up = || {
-            has_begun.store(true, Ordering::Relaxed);
-            is_over.load(Ordering::Relaxed)
-        };
-        world.worker.log(!switched);
-        std::thread::scope(|threads| {
-            let tracing = threads.spawn(|| world.worker.trace(20.0, is_given_up));
-            while !has_begun.load(Ordering::Relaxed) {
-                std::thread::yield_now();
-            }
-            world.worker.log(switched);
-            assert!(is_on(), "it traces");
-            is_over.store(true, Ordering::Relaxed);
-            tracing.join().unwrap().unwrap();
-        });
-        assert_eq!(is_on(), switched);
-    }
 }
