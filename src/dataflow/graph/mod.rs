@@ -24,7 +24,7 @@ mod shapes;
 pub mod signature;
 #[cfg(test)]
 mod testing;
-pub mod text;
+mod text;
 pub mod types;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Text: graphs in the text format of protobuf messages (`.pbtxt`), read and written.
+//! Text: graphs in the text format of protobuf messages (`.pbtxt`), read.
 //!
 //! Knows the messages by a table of their fields. What is read becomes the bytes of the binary format, so that all that
-//! is checked of those is checked of text too; what is written is made from them.
+//! is checked of those is checked of text too.
 
 use prost::encoding::encode_varint;
 
@@ -15,9 +15,6 @@ mod schema;
 #[cfg(test)]
 mod tests;
 mod words;
-mod write;
-
-pub use write::write;
 
 /// Messages lie in each other no deeper than the binary format's reader allows.
 const DEPTH_MAX: usize = 100;

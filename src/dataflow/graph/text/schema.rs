@@ -44,12 +44,6 @@ impl Message {
     pub(super) fn named(&self, name: &str) -> Option<&'static Field> {
         self.fields.iter().find(|field| field.name == name)
     }
-
-    pub(super) fn numbered(&self, number: u64) -> Option<&'static Field> {
-        self.fields
-            .iter()
-            .find(|field| u64::from(field.number) == number)
-    }
 }
 
 const fn one(name: &'static str, number: u32, kind: FieldKind) -> Field {

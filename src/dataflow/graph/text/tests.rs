@@ -1,5 +1,7 @@
 //! Text: what TensorFlow wrote is read, what is written is read back, and what is wrong is said with its place.
 
+mod write;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
@@ -12,6 +14,7 @@ use rendez_proto::tensorflow::{
     AttrValue, FunctionDef, FunctionDefLibrary, GraphDef, NameAttrList, NodeDef, OpDef,
     TensorProto, TensorShapeProto, VersionDef,
 };
+use write::write;
 
 fn read(text: &str) -> Result<GraphDef, String> {
     decode(text.as_bytes()).map_err(|status| {

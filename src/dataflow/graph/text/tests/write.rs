@@ -7,14 +7,13 @@ use std::fmt::Write as _;
 use prost::Message as _;
 use prost::encoding::decode_varint;
 
-use super::schema::{FieldKind, GRAPH, Message};
-use super::{COUNTED, EIGHT_BYTES, FOUR_BYTES, REFERENCE, VARINT};
+use super::super::schema::{FieldKind, GRAPH, Message};
+use super::super::{COUNTED, EIGHT_BYTES, FOUR_BYTES, REFERENCE, VARINT};
 use crate::graph::types::Type;
 use rendez_proto::tensorflow::GraphDef;
 
 /// The graph in the text format of protobuf messages, as TensorFlow writes it. Of functions only the names.
-#[must_use]
-pub fn write(def: &GraphDef) -> String {
+pub(super) fn write(def: &GraphDef) -> String {
     let mut out = String::new();
     // Bytes that were just encoded are whole: there is nothing to refuse.
     let _ = fields(&def.encode_to_vec(), &GRAPH, 0, &mut out);
@@ -40,7 +39,8 @@ fn fields(mut bytes: &[u8], of: &Message, depth: usize, out: &mut String) -> Opt
             _ => return None,
         };
         bytes = rest;
-        let Some(field) = of.numbered(tag >> 3) else {
+        let mut known = of.fields.iter();
+        let Some(field) = known.find(|field| u64::from(field.number) == tag >> 3) else {
             continue;
         };
         match field.kind {
