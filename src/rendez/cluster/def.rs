@@ -1,13 +1,10 @@
-//! Clusters as TensorFlow's messages `ClusterDef` and `ServerDef`, there and back.
+//! Clusters as TensorFlow's messages `ClusterDef` and `ServerDef`, read.
 //!
 //! Knows the messages and what makes them valid; the errors are the original's.
 
-use std::collections::BTreeMap;
-
-use super::address::HostPort;
 use super::spec::ClusterSpec;
 use crate::ground::{Status, TaskName, catalogue};
-use rendez_proto::tensorflow::{ClusterDef, ClusterDeviceFilters, JobDef, ServerDef};
+use rendez_proto::tensorflow::{ClusterDef, ClusterDeviceFilters, ServerDef};
 
 /// One server of a cluster, as a valid `ServerDef` describes it.
 #[derive(Clone, PartialEq, Debug)]
@@ -22,23 +19,6 @@ pub struct Server {
     pub port: u16,
     /// Which devices of which tasks are looked at; nothing means all.
     pub device_filters: Option<ClusterDeviceFilters>,
-}
-
-impl From<&ClusterSpec> for ClusterDef {
-    fn from(spec: &ClusterSpec) -> Self {
-        let job = |(name, tasks): (&str, &BTreeMap<u32, HostPort>)| JobDef {
-            name: name.to_owned(),
-            tasks: tasks
-                .iter()
-                .filter_map(|(&index, address)| {
-                    Some((i32::try_from(index).ok()?, address.to_string()))
-                })
-                .collect(),
-        };
-        Self {
-            job: spec.jobs().map(job).collect(),
-        }
-    }
 }
 
 impl TryFrom<&ClusterDef> for ClusterSpec {
@@ -59,21 +39,6 @@ impl TryFrom<&ClusterDef> for ClusterSpec {
             spec.add_job(&job.name, tasks.collect::<Result<Vec<_>, Status>>()?)?;
         }
         Ok(spec)
-    }
-}
-
-impl From<&Server> for ServerDef {
-    fn from(server: &Server) -> Self {
-        Self {
-            cluster: Some((&server.cluster).into()),
-            job_name: server.task.job().to_owned(),
-            task_index: i32::try_from(server.task.task()).unwrap_or(i32::MAX),
-            protocol: server.protocol.clone(),
-            port: server.port.into(),
-            cluster_device_filters: server.device_filters.clone(),
-            replica: i32::try_from(server.task.replica()).unwrap_or(i32::MAX),
-            ..Self::default()
-        }
     }
 }
 
