@@ -21,7 +21,6 @@ pub struct ServerBuilder {
     protocol: Option<String>,
     port: Option<u16>,
     local: Option<Local>,
-    idle: Option<std::time::Duration>,
     operations: Operations,
     services: Services,
 }
@@ -73,12 +72,6 @@ impl ServerBuilder {
         self
     }
 
-    /// Closes sessions that were not used for so long. Without it they stay until their client closes them or goes.
-    pub const fn session_idle(mut self, idle: std::time::Duration) -> Self {
-        self.idle = Some(idle);
-        self
-    }
-
     /// The operations that its graphs may have; without it the [standard](Operations::standard) ones. All tasks of a
     /// cluster should have the same.
     pub fn operations(mut self, operations: Operations) -> Self {
@@ -126,7 +119,6 @@ impl ServerBuilder {
                     local: self.local,
                 },
                 protocol,
-                idle: self.idle,
                 operations: self.operations,
                 services: self.services,
                 stage: Mutex::new(Stage::New),

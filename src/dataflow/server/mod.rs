@@ -71,7 +71,6 @@ struct Inner {
     membership: Membership,
     place: Place,
     protocol: Protocol,
-    idle: Option<Duration>,
     operations: Operations,
     services: Services,
     stage: Mutex<Stage>,
@@ -194,7 +193,6 @@ impl Server {
         };
         let means = Means {
             operations: self.inner.operations.clone(),
-            idle: self.inner.idle,
             patience,
         };
         let runtime = Runtime::start(&engine, spec.clone(), means, &place)?;

@@ -31,8 +31,6 @@ pub(crate) struct Runtime {
 pub(crate) struct Means {
     /// Which operations it runs.
     pub(crate) operations: Operations,
-    /// After how long idle sessions are closed, if at all.
-    pub(crate) idle: Option<Duration>,
     /// How long a worker that is not there is waited for.
     pub(crate) patience: Duration,
 }
@@ -76,9 +74,6 @@ impl Runtime {
         let worker = worker_on(engine, &means.operations)?;
         let ops = means.operations.shared_ops();
         let master = Master::new(engine, &worker, &errands, ops, cluster, means.patience)?;
-        if let Some(idle) = means.idle {
-            master.collect_idle(idle)?;
-        }
         let runtime = Arc::new(Self {
             engine: engine.clone(),
             worker,

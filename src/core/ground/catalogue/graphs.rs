@@ -110,9 +110,6 @@ catalogue! {
     SESSION_VERSION: Aborted,
         "Another client extended the session's graph meanwhile.",
         "Extend again, now that the version is known.";
-    SESSION_IDLE: Cancelled,
-        "The session was closed because it had not been used for long.",
-        "Begin another session, or raise the time after which sessions are closed.";
     SESSION_SETTING: InvalidArgument,
         "A setting of a session means nothing here, or contradicts another.",
         "Leave out the setting that the message names.";

@@ -27,7 +27,7 @@ mod step;
 mod stragglers;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub(crate) use plan::{StepPlan, StepSignature};
@@ -57,8 +57,6 @@ use session::{CLOSING, Ground};
 const STEP_BITS: u32 = 57;
 /// How long a worker may take to clear its containers.
 const RESET_PATIENCE: Duration = Duration::from_secs(10);
-/// How often sessions are searched for idle ones.
-const IDLE_LOOK: Duration = Duration::from_secs(10);
 
 /// The master of a task.
 pub(crate) struct Master {
@@ -341,48 +339,9 @@ impl Master {
         drop(clients);
     }
 
-    /// Closes sessions that were not used for `idle`, for as long as the master lives.
-    ///
-    /// # Errors
-    /// `SYSTEM_CALL` if there is no thread.
-    pub(crate) fn collect_idle(self: &Arc<Self>, idle: Duration) -> Result<(), Status> {
-        let master: Weak<Self> = Arc::downgrade(self);
-        let thread = std::thread::Builder::new().name("rendez-idle".into());
-        let spawned = thread.spawn(move || {
-            let every = IDLE_LOOK.min(idle / 4).max(Duration::from_millis(1));
-            loop {
-                std::thread::sleep(every);
-                let Some(master) = master.upgrade() else {
-                    return;
-                };
-                master.close_idle(idle);
-            }
-        });
-        spawned.map(drop).map_err(|error| {
-            Status::of(
-                catalogue::SYSTEM_CALL,
-                format!("a thread for idle sessions: {error}"),
-            )
-        })
-    }
-
     /// How many sessions there are.
     pub(crate) fn session_count(&self) -> usize {
         self.sessions().len()
-    }
-
-    fn close_idle(&self, idle: Duration) {
-        let is_idle = |session: &MasterSession| session.idle().is_some_and(|time| time >= idle);
-        let closing: Vec<_> = self
-            .sessions()
-            .extract_if(.., |_, session| is_idle(session))
-            .collect();
-        for (handle, session) in closing {
-            tracing::info!(handle, ?idle, "a session was not used and is closed");
-            let message =
-                "Step was cancelled because its session was garbage collected due to inactivity.";
-            session.close(&Status::of(catalogue::SESSION_IDLE, message));
-        }
     }
 
     fn end_sessions(&self, why: &Status, steps_until: Instant, until: Instant) {

@@ -4,7 +4,6 @@
 //! is there, and a variable never moves.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,9 +31,6 @@ pub(crate) struct MasterSession {
     pub(super) stragglers: Stragglers,
     callables: Mutex<Callables>,
     steps: Mutex<Steps>,
-    /// Milliseconds from `began` to its last use.
-    used: AtomicU64,
-    began: Instant,
 }
 
 /// The graph, and how often it was extended.
@@ -110,8 +106,6 @@ impl MasterSession {
             stragglers: Stragglers::new(engine),
             callables: Mutex::default(),
             steps: Mutex::default(),
-            used: AtomicU64::new(0),
-            began: Instant::now(),
         }
     }
 
@@ -136,7 +130,6 @@ impl MasterSession {
     /// `SESSION_VERSION`; what is wrong with the graph, which is then as it was.
     pub(crate) fn extend(&self, more: GraphDef, expected: i64) -> Result<i64, Status> {
         self.check_open()?;
-        self.touch();
         let mut graph = self.graph();
         if graph.version != expected {
             let message = format!(
@@ -263,7 +256,6 @@ impl MasterSession {
     /// # Errors
     /// `SESSION_CLOSED`, or why it was closed; `SESSION_LIMIT`.
     pub(super) fn enter(&self, step: &Arc<RunningStep>) -> Result<(), Status> {
-        self.touch();
         let mut steps = self.steps();
         if steps.closed.is_some() {
             return Err(closed());
@@ -282,17 +274,7 @@ impl MasterSession {
     /// A step is over.
     pub(super) fn leave(&self, step: StepId) {
         let former = self.steps().running.remove(&step);
-        self.touch();
         drop(former);
-    }
-
-    /// How long it was not used; `None` while a step runs.
-    pub(super) fn idle(&self) -> Option<Duration> {
-        if !self.steps().running.is_empty() {
-            return None;
-        }
-        let used = Duration::from_millis(self.used.load(Ordering::Relaxed));
-        Some(self.began.elapsed().saturating_sub(used))
     }
 
     /// Ends all steps with `why`, waits until they have ended or for as long as that is worth, and lets go of the
@@ -357,11 +339,6 @@ impl MasterSession {
             return Err(closed());
         }
         Ok(())
-    }
-
-    fn touch(&self) {
-        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.used.store(now, Ordering::Relaxed);
     }
 
     fn steps(&self) -> std::sync::MutexGuard<'_, Steps> {

@@ -33,7 +33,6 @@ impl Local {
         let engine = Engine::start_with(config, place.services())?;
         let means = Means {
             operations,
-            idle: None,
             patience,
         };
         let runtime = Runtime::start(&engine, ClusterSpec::new(), means, &place)?;

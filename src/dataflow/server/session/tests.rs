@@ -1,6 +1,6 @@
 //! Sessions in one process: their life, their texts, and steps of all kinds.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::*;
 use crate::graph::{Builder, NodeBuilder, Output, floats, ints};
@@ -462,32 +462,6 @@ fn a_session_wants_shards_that_have_a_thread() {
     let refused = Session::local_with(config).map(drop).unwrap_err();
     assert_eq!(refused.reason(), catalogue::CONFIG, "{refused}");
     assert!(refused.message().contains("drive"), "{refused}");
-}
-
-#[test]
-fn a_session_that_nobody_uses_is_closed() {
-    use crate::server::runtime::{Means, Runtime, RuntimePlace};
-    let engine = testing::engine("/job:localhost/task:0");
-    let place = RuntimePlace::default();
-    let means = Means {
-        operations: Operations::standard(),
-        idle: Some(Duration::from_millis(50)),
-        patience: Duration::from_secs(1),
-    };
-    let runtime = Runtime::start(&engine, Default::default(), means, &place).unwrap();
-    let session = Session::new(Box::new(local::Local::on(std::sync::Arc::clone(&runtime))));
-    session.create(arithmetic()).unwrap();
-    let until = Instant::now() + Duration::from_secs(20);
-    while runtime.master().session_count() > 0 {
-        assert!(Instant::now() < until, "an idle session is closed");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let feeds = [("x", row(&[1.0])), ("y", row(&[1.0]))];
-    let status = session.run(&feeds, &["sum"], &[]).unwrap_err();
-    assert_eq!(status.reason(), catalogue::SESSION_UNKNOWN, "{status}");
-    assert_eq!(runtime.worker().load(), (0, 0));
-    runtime.stop(Duration::ZERO);
-    engine.shutdown(Duration::from_millis(100));
 }
 
 #[test]
