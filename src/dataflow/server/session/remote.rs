@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use prost::Message;
@@ -27,10 +27,10 @@ use rendez_proto::methods::master_session::{
 };
 use rendez_proto::services::{GiveUpRequest, OpenLineRequest};
 use rendez_proto::tensorflow::{
-    CallableOptions, CloseSessionRequest, ConfigProto, CreateSessionRequest, DeviceAttributes,
-    ExtendSessionRequest, GraphDef, ListDevicesRequest, MakeCallableRequest,
-    PartialRunSetupRequest, ReleaseCallableRequest, ResetRequest, RunCallableRequest, RunOptions,
-    RunStepRequest,
+    CallableOptions, CloseSessionRequest, ConfigProto, CreateSessionRequest, CreateSessionResponse,
+    DeviceAttributes, ExtendSessionRequest, GraphDef, ListDevicesRequest, MakeCallableRequest,
+    MakeCallableResponse, PartialRunSetupRequest, PartialRunSetupResponse, ReleaseCallableRequest,
+    ResetRequest, RunCallableRequest, RunOptions, RunStepRequest,
 };
 
 /// What a target may begin with.
@@ -157,6 +157,45 @@ impl Remote {
         answer
     }
 
+    /// Asks for something to be made. `unmake` is told over the line what was made after the caller has waited in vain,
+    /// whose handle is not known anywhere. What cannot be told is known at the master: what was made over a line ends
+    /// with it.
+    fn ask_to_make<M: Method>(
+        &self,
+        asked: &M::Request,
+        tensors: Vec<Tensor>,
+        deadline: Option<Instant>,
+        unmake: impl FnOnce(&RpcStream, M::Answer) -> Result<(), Status> + Send + 'static,
+    ) -> Result<M::Answer, Status>
+    where
+        M::Answer: Send + 'static,
+    {
+        let (tell, waiter) = Waiter::pair();
+        // It is taken out once: by the answer, or by a caller who waits no longer.
+        let told = Arc::new(Mutex::new(Some(tell)));
+        let take = |told: &Mutex<Option<_>>| {
+            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            told.take()
+        };
+        let (waits, line) = (Arc::clone(&told), Arc::downgrade(&self.line));
+        let answered = move |answer: Answer<M>| match (take(&waits), answer) {
+            (Some(tell), answer) => tell(answer),
+            (None, Ok((made, _))) => {
+                let _ = line.upgrade().map(|line| unmake(&line, made));
+            }
+            (None, Err(_)) => {}
+        };
+        let number = self.line.ask::<M>(asked, tensors, answered);
+        let answer = waiter.wait(deadline).or_else(|| match take(&told) {
+            Some(_) => {
+                self.tell::<GiveUp>(&GiveUpRequest { number });
+                None
+            }
+            None => waiter.wait(None),
+        });
+        Ok(answer.unwrap_or_else(|| Err(unanswered::<M>()))?.0)
+    }
+
     fn late_extension(&self) -> MutexGuard<'_, Option<Waiter<Answer<ExtendSession>>>> {
         let late = self.late_extension.lock();
         late.unwrap_or_else(PoisonError::into_inner)
@@ -166,17 +205,6 @@ impl Remote {
         if let Err(status) = self.line.tell::<M>(told) {
             tracing::debug!(method = M::NAME, %status, "the master could not be told");
         }
-    }
-}
-
-/// Ends a session whose caller has waited in vain: its handle is not known anywhere.
-fn close_late(line: &Weak<RpcStream>, answer: Answer<CreateSession>) {
-    if let (Some(line), Ok((made, _))) = (line.upgrade(), answer) {
-        let asked = CloseSessionRequest {
-            session_handle: made.session_handle,
-        };
-        // What cannot be told is known at the master: the sessions of a line end with it.
-        let _ = line.tell::<CloseSession>(&asked);
     }
 }
 
@@ -198,24 +226,11 @@ impl Backend for Remote {
             target: String::new(),
         };
         let graph = of_bytes(graph.encode_to_vec())?;
-        let (tell, waiter) = Waiter::pair();
-        // It is taken out once: by the answer, or by a caller who waits no longer.
-        let told = Arc::new(Mutex::new(Some(tell)));
-        let take = |told: &Mutex<Option<_>>| {
-            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-            told.take()
+        let unmake = |line: &RpcStream, made: CreateSessionResponse| {
+            let session_handle = made.session_handle;
+            line.tell::<CloseSession>(&CloseSessionRequest { session_handle })
         };
-        let (waits, line) = (Arc::clone(&told), Arc::downgrade(&self.line));
-        self.line
-            .ask::<CreateSession>(&asked, vec![graph], move |answer| match take(&waits) {
-                Some(tell) => tell(answer),
-                None => close_late(&line, answer),
-            });
-        let answer = waiter.wait(deadline).or_else(|| match take(&told) {
-            Some(_) => None,
-            None => waiter.wait(None),
-        });
-        let (made, _) = answer.unwrap_or_else(|| Err(unanswered::<CreateSession>()))?;
+        let made = self.ask_to_make::<CreateSession>(&asked, vec![graph], deadline, unmake)?;
         Ok((made.session_handle, made.graph_version))
     }
 
@@ -286,8 +301,12 @@ impl Backend for Remote {
                 run_options: None,
             }),
         };
-        let answer = self.ask::<MakeCallable>(&asked, vec![], deadline)?;
-        Ok(answer.handle)
+        let session = session.to_owned();
+        let unmake = move |line: &RpcStream, made: MakeCallableResponse| {
+            line.tell::<ReleaseCallable>(&released(&session, made.handle))
+        };
+        let made = self.ask_to_make::<MakeCallable>(&asked, vec![], deadline, unmake)?;
+        Ok(made.handle)
     }
 
     fn run_callable(
@@ -306,11 +325,7 @@ impl Backend for Remote {
     }
 
     fn release_callable(&self, session: &str, callable: i64) {
-        let told = ReleaseCallableRequest {
-            session_handle: session.to_owned(),
-            handle: callable,
-        };
-        self.tell::<ReleaseCallable>(&told);
+        self.tell::<ReleaseCallable>(&released(session, callable));
     }
 
     fn set_up(
@@ -325,8 +340,12 @@ impl Backend for Remote {
             fetch: signature.fetches,
             target: signature.targets,
         };
-        let answer = self.ask::<PartialRunSetup>(&asked, vec![], deadline)?;
-        Ok(answer.partial_run_handle)
+        let session = session.to_owned();
+        let unmake = move |line: &RpcStream, made: PartialRunSetupResponse| {
+            line.tell::<Abandon>(&abandoned(&session, &made.partial_run_handle))
+        };
+        let made = self.ask_to_make::<PartialRunSetup>(&asked, vec![], deadline, unmake)?;
+        Ok(made.partial_run_handle)
     }
 
     fn run_partial(
@@ -357,12 +376,7 @@ impl Backend for Remote {
     }
 
     fn abandon(&self, session: &str, partial_run: &str) {
-        let told = RunStepRequest {
-            session_handle: session.to_owned(),
-            partial_run_handle: partial_run.to_owned(),
-            ..RunStepRequest::default()
-        };
-        self.tell::<Abandon>(&told);
+        self.tell::<Abandon>(&abandoned(session, partial_run));
     }
 
     fn devices(
@@ -392,6 +406,21 @@ impl Backend for Remote {
             device_filters: vec![],
         };
         self.ask::<Reset>(&asked, vec![], deadline).map(drop)
+    }
+}
+
+fn released(session: &str, callable: i64) -> ReleaseCallableRequest {
+    ReleaseCallableRequest {
+        session_handle: session.to_owned(),
+        handle: callable,
+    }
+}
+
+fn abandoned(session: &str, partial_run: &str) -> RunStepRequest {
+    RunStepRequest {
+        session_handle: session.to_owned(),
+        partial_run_handle: partial_run.to_owned(),
+        ..RunStepRequest::default()
     }
 }
 

@@ -178,3 +178,28 @@ fn a_session_that_was_made_after_its_deadline_is_closed() {
         question.answer.give::<CloseSession>(Ok((answer, vec![])));
     }
 }
+
+#[test]
+fn what_was_made_in_a_session_after_its_deadline_is_ended() {
+    let scene = Scene::new(true);
+    scene.until_in_time(|session| session.create(GraphDef::default()));
+    let callable = |session: &Session| session.callable(&[], &["y"], &[]).map(drop);
+    let (_, question) = scene.late::<MakeCallable>(callable);
+    let answer = MakeCallableResponse { handle: 7 };
+    question.answer.give::<MakeCallable>(Ok((answer, vec![])));
+    let (asked, _) = scene.next::<ReleaseCallable>();
+    assert_eq!((asked.session_handle.as_str(), asked.handle), ("s", 7));
+
+    let partial_run = |session: &Session| session.partial_run(&[], &["y"], &[]).map(drop);
+    let (_, question) = scene.late::<PartialRunSetup>(partial_run);
+    let partial_run_handle = "p".to_owned();
+    let answer = PartialRunSetupResponse { partial_run_handle };
+    question
+        .answer
+        .give::<PartialRunSetup>(Ok((answer, vec![])));
+    let (asked, _) = scene.next::<Abandon>();
+    assert_eq!(
+        (asked.session_handle, asked.partial_run_handle),
+        ("s".to_owned(), "p".to_owned())
+    );
+}
