@@ -352,10 +352,11 @@ impl Plans {
         known.slots.retain(|_, (_, slot)| !is_begun(slot));
     }
 
-    /// Forgets all.
-    pub(super) fn clear(&self) {
+    /// Forgets all. Who waits for one that is being made is told `why`.
+    pub(super) fn end(&self, why: &Status) {
         let all = std::mem::take(&mut self.known().slots);
-        drop(all);
+        all.values()
+            .for_each(|(_, slot)| slot.end(&Err(why.clone())));
     }
 
     /// The slot; of one that was not there also the place it is begun in.
@@ -394,6 +395,23 @@ impl Plans {
 }
 
 impl Slot {
+    /// Its plan is made, or cannot be. Those who wait are told; the first end counts.
+    fn end(&self, made: &Result<Arc<StepPlan>, Status>) {
+        let mut progress = self.progress();
+        let Progress::Begun(waiting) = &mut *progress else {
+            return;
+        };
+        let waiting = std::mem::take(&mut waiting.all);
+        *progress = match made {
+            Ok(plan) => Progress::Made(Arc::clone(plan)),
+            Err(status) => Progress::Failed(status.clone()),
+        };
+        drop(progress);
+        for then in waiting.into_values() {
+            then(made.clone());
+        }
+    }
+
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -460,19 +478,7 @@ impl Making {
                 known.slots.remove(&self.signature);
             }
         }
-        let mut progress = self.slot.progress();
-        let Progress::Begun(waiting) = &mut *progress else {
-            return;
-        };
-        let waiting = std::mem::take(&mut waiting.all);
-        *progress = match made {
-            Ok(plan) => Progress::Made(Arc::clone(plan)),
-            Err(status) => Progress::Failed(status.clone()),
-        };
-        drop(progress);
-        for then in waiting.into_values() {
-            then(made.clone());
-        }
+        self.slot.end(made);
     }
 }
 

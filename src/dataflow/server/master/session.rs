@@ -284,7 +284,8 @@ impl MasterSession {
         close_all(&[self], why, steps_until, steps_until + DELETE);
     }
 
-    /// Has all steps end with `why`, and lets none begin. False if it was closed before.
+    /// Has all steps end with `why`, and what waits for a plan wait no longer, and lets none begin. False if it was
+    /// closed before.
     fn cancel(&self, why: &Status) -> bool {
         let mut steps = self.steps();
         if steps.closed.is_some() {
@@ -293,6 +294,7 @@ impl MasterSession {
         steps.closed = Some(why.clone());
         let running: Vec<_> = steps.running.values().cloned().collect();
         drop(steps);
+        self.plans.end(&closed());
         self.partial_runs.clear();
         running.iter().for_each(|step| step.cancel(why.clone()));
         true
@@ -308,7 +310,7 @@ impl MasterSession {
     /// Forgets all plans. Gives the workers, to be told.
     fn let_go(&self) -> Vec<Arc<Link>> {
         self.callables().plans.clear();
-        self.plans.clear();
+        self.plans.end(&closed());
         self.links.values().cloned().collect()
     }
 

@@ -574,3 +574,26 @@ fn a_server_stops_by_its_deadline_however_many_sessions_hang() {
     }
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
+
+#[test]
+fn a_step_that_waits_for_its_plan_ends_with_its_session() {
+    let gate = Gate::default();
+    let _opened = Opened(gate.clone());
+    let operations = slow_to_make(&gate);
+    let server = master(&operations);
+    let session = Arc::new(Session::on(&server).unwrap());
+    session.create(graph(&operations)).unwrap();
+    let runs = Arc::clone(&session);
+    let step = std::thread::spawn(move || runs.run_within(3 * PATIENCE, &fed(), &["y"], &[]));
+    gate.await_coming(1);
+    session.close().unwrap();
+    let until = Instant::now() + PATIENCE;
+    while !step.is_finished() {
+        assert!(Instant::now() < until, "it waits on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let status = step.join().unwrap().unwrap_err();
+    assert_eq!(status.reason(), catalogue::SESSION_CLOSED, "{status}");
+    gate.open();
+    server.stop(None);
+}
