@@ -26,7 +26,7 @@ pub mod solo;
 mod step;
 mod stragglers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -280,6 +280,21 @@ impl Master {
         session.close(&cancelled_by("an explicit call to `Session::Close()`."));
         self.sessions().remove(handle);
         Ok(())
+    }
+
+    /// Ends the sessions of a client that is gone, all at once. Blocks until the workers know.
+    fn lose_client(&self, handles: &BTreeSet<String>) {
+        // One that was closed already is not there.
+        let sessions = handles
+            .iter()
+            .filter_map(|handle| self.session(handle).ok());
+        let sessions: Vec<_> = sessions.collect();
+        let all: Vec<_> = sessions.iter().map(|session| &**session).collect();
+        let steps_until = Instant::now() + CLOSING;
+        let why = cancelled_by("the loss of its client.");
+        session::close_all(&all, &why, steps_until, steps_until + DELETE);
+        self.sessions()
+            .retain(|handle, _| !handles.contains(handle));
     }
 
     /// The devices of a session, or, without one, of all workers: those of this task, and the others.

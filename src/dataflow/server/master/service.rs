@@ -178,7 +178,7 @@ impl Service for Client {
         }
         // The end of a session waits for its workers: not here. One thread for each client that is gone.
         let thread = std::thread::Builder::new().name("rendez-client-gone".into());
-        let closing = thread.spawn(move || close_all(&master, &sessions));
+        let closing = thread.spawn(move || master.lose_client(&sessions));
         if let Err(error) = closing {
             tracing::error!(%error, "the system gives no thread to close the sessions of a client that is gone");
         }
@@ -340,14 +340,6 @@ impl Client {
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn close_all(master: &Master, sessions: &BTreeSet<String>) {
-    for handle in sessions {
-        if let Err(status) = master.close_session(handle) {
-            tracing::debug!(handle, %status, "a session of a client that is gone was closed already");
-        }
     }
 }
 

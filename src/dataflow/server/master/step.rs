@@ -152,6 +152,11 @@ impl RunningStep {
         }
         self.state().is_cleaned = true;
         self.each_asked(|link| link.cleanup(self.id));
+        if self.plan.signature.is_partial {
+            // What is fed comes to the master's task first, also if no part stands there.
+            let here = self.session.links().filter(|link| link.is_here());
+            here.for_each(|link| link.cleanup(self.id));
+        }
     }
 
     fn stop(&self, status: &Status) {

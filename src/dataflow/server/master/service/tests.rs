@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use prost::Message;
 
 use super::super::StepSignature;
-use super::super::link::{Link, There};
+use super::super::link::{Link, ThenRun, There};
 use super::super::solo::Site;
 use super::*;
 use crate::graph::{Builder, ints};
@@ -17,9 +17,9 @@ use crate::server::wait::Waiter;
 use rendez::cluster::ClusterSpec;
 use rendez::engine::Engine;
 use rendez::ground::limits::{ERRANDS_OF_SESSIONS_MAX, LINE_TENSORS_MAX};
-use rendez_proto::methods::worker_session::RegisterGraph;
+use rendez_proto::methods::worker_session::{RegisterGraph, RunGraph};
 use rendez_proto::tensorflow::{
-    CallableOptions, GraphDef, MakeCallableRequest, RegisterGraphResponse,
+    CallableOptions, GraphDef, MakeCallableRequest, RegisterGraphResponse, RunGraphResponse,
 };
 use rendez_proto::tensorflow::{CloseSessionRequest, PartialRunSetupRequest};
 
@@ -58,14 +58,7 @@ impl Scene {
         let session = Arc::clone(&solo.session);
 
         let stopped = Arc::<Stopped>::default();
-        let service: Weak<Stopped> = Arc::downgrade(&stopped);
-        let mut served = None;
-        let line = RpcStream::open(a, StepId(2), b.task(), || {
-            let end = ServerEnd::open(b, StepId(2), (a.task(), a.incarnation()), service)?;
-            served = Some(end);
-            Ok(b.incarnation())
-        });
-        there(&session).goes_over(line.unwrap());
+        let served = goes_to(&session, &engines, &stopped, StepId(2));
 
         let (ops, cluster) = (Operations::standard().shared_ops(), ClusterSpec::new());
         let (worker, errands) = (&sites[0].worker, &sites[0].errands);
@@ -80,7 +73,7 @@ impl Scene {
         });
         Self {
             client: client.unwrap(),
-            _served: served.unwrap(),
+            _served: served,
             engines,
             sites,
             master,
@@ -128,6 +121,24 @@ impl Drop for Scene {
         let engines = self.engines.iter();
         engines.for_each(|engine| engine.shutdown(Duration::ZERO));
     }
+}
+
+/// The session's other worker is one that is stopped, over a line of that number.
+fn goes_to(
+    session: &MasterSession,
+    [a, b]: &[Engine; 2],
+    stopped: &Arc<Stopped>,
+    id: StepId,
+) -> Arc<ServerEnd> {
+    let service: Weak<Stopped> = Arc::downgrade(stopped);
+    let mut served = None;
+    let line = RpcStream::open(a, id, b.task(), || {
+        let end = ServerEnd::open(b, id, (a.task(), a.incarnation()), service)?;
+        served = Some(end);
+        Ok(b.incarnation())
+    });
+    there(session).goes_over(line.unwrap());
+    served.unwrap()
 }
 
 fn there(session: &MasterSession) -> Arc<There> {
@@ -334,4 +345,80 @@ fn parts_that_are_registered_after_their_session_was_closed_leave_nothing() {
     let held = Arc::strong_count(&scene.session);
     assert_eq!(held, 1, "the session is held {held} times");
     assert_eq!(links.strong_count(), 1, "its worker is held by no part");
+}
+
+#[test]
+fn what_a_partial_run_is_fed_in_vain_goes_with_it() {
+    let scene = Scene::new();
+    let (near, far) = (vec!["near0".to_owned()], vec!["far0".to_owned()]);
+    let set_up = PartialRunSetupRequest {
+        session_handle: "s".into(),
+        feed: near.clone(),
+        target: far,
+        ..PartialRunSetupRequest::default()
+    };
+    let (tell, handle) = Waiter::pair();
+    scene.client.ask::<PartialRunSetup>(&set_up, vec![], tell);
+    scene.await_asked(1);
+    let answer = || scene.stopped.0.lock().unwrap().pop().unwrap().answer;
+    let registered = RegisterGraphResponse {
+        graph_handle: "1".to_owned(),
+    };
+    answer().give::<RegisterGraph>(Ok((registered, vec![])));
+    let set_up = handle.wait(Some(Instant::now() + PATIENCE));
+    let (set_up, _) = set_up.expect("an answer").unwrap();
+    scene.await_asked(1);
+
+    let piece = RunStepRequest {
+        session_handle: "s".into(),
+        partial_run_handle: set_up.partial_run_handle,
+        feed: near,
+        ..RunStepRequest::default()
+    };
+    let fed = scene.ask::<PartialRun>(&piece, vec![Tensor::scalar(5_i32)]);
+    let parked = || {
+        let pending = scene.engines[0].pending();
+        pending.iter().any(|item| item.key.edge().contains("near0"))
+    };
+    until(parked, || "it is fed".to_owned());
+    answer().give::<RunGraph>(Ok((RunGraphResponse {}, vec![])));
+    heard(&fed).unwrap();
+    until(|| !parked(), || "it stays".to_owned());
+}
+
+#[test]
+fn sessions_of_a_client_that_is_gone_end_all_at_once() {
+    let scene = Scene::new();
+    let (master, [here, other]) = (&scene.master, &scene.sites);
+    let signature = StepSignature {
+        targets: fetches("far", 0),
+        ..StepSignature::default()
+    };
+    let (mut served, mut handles) = (vec![], BTreeSet::new());
+    for number in 0..60 {
+        let (handle, line) = (format!("t{number}"), StepId(1000 + number));
+        let session = here
+            .begin(&handle, graph(), &[(other, line)])
+            .unwrap()
+            .session;
+        let line = StepId(2000 + number);
+        served.push(goes_to(&session, &scene.engines, &scene.stopped, line));
+        master
+            .sessions()
+            .insert(handle.clone(), Arc::clone(&session));
+        handles.insert(handle);
+        let register = |_: &Link, _, then: ThenRun| then.tell(Ok("1".to_owned()));
+        let plan = session.plan_by(&signature, &register).unwrap();
+        master.run(&session, &plan, None, vec![], Box::new(drop));
+    }
+    // Each has a step that its worker does not end, and that is given up after a quarter of a second.
+    scene.await_asked(60);
+    let began = Instant::now();
+    master.lose_client(&handles);
+    let took = began.elapsed();
+    assert!(
+        took < Duration::from_secs(3),
+        "one after the other: {took:?}"
+    );
+    assert_eq!(master.session_count(), 1);
 }
