@@ -50,8 +50,8 @@ pub struct Node {
     pub device: String,
     /// Where it stands.
     pub assigned: Option<DeviceIndex>,
-    /// Its attributes.
-    pub attrs: Attrs,
+    /// Its attributes, which copies of the node share: a constant has its value there.
+    pub attrs: Arc<Attrs>,
     pub(super) inputs: Vec<Output>,
     pub(super) controls: Vec<NodeId>,
     pub(super) in_ports: Vec<Port>,
@@ -333,7 +333,7 @@ impl Graph {
             op: node.op.name().to_owned(),
             input: data.chain(controls).collect(),
             device: node.device.clone(),
-            attr: node.attrs.clone(),
+            attr: (*node.attrs).clone(),
         }
     }
 
@@ -347,7 +347,7 @@ impl Graph {
             op: Arc::clone(op),
             device: String::new(),
             assigned: None,
-            attrs,
+            attrs: Arc::new(attrs),
             inputs: vec![],
             controls: vec![],
         })

@@ -393,7 +393,7 @@ impl<'a> Cutter<'a> {
 
     /// The node's message. Its incarnation is set if it is a send or a receive that was there before.
     fn placed(&self, node: &Node, input: Vec<String>) -> NodeDef {
-        let mut def = self.def(&node.name, node.op.name(), node, node.attrs.clone());
+        let mut def = self.def(&node.name, node.op.name(), node, (*node.attrs).clone());
         def.input = input;
         if matches!(node.role(), Role::Send | Role::Recv)
             && super::attr::int(&def.attr, "send_device_incarnation").unwrap_or(0) == 0

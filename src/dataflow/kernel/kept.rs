@@ -19,7 +19,7 @@ pub(crate) struct KeptKernels(Mutex<BTreeMap<String, Kept>>);
 #[derive(Debug)]
 struct Kept {
     op: &'static str,
-    attrs: Attrs,
+    attrs: Arc<Attrs>,
     kernel: Arc<dyn Kernel>,
 }
 

@@ -177,3 +177,22 @@ fn what_makes_no_sense_is_refused_as_by_the_original() {
             .starts_with("Tried to fetch data for 'n', which produces no output.")
     );
 }
+
+#[test]
+fn what_is_kept_shares_its_attributes_with_the_whole() {
+    let whole = graph();
+    let devices = Devices::new([(CLIENT, Incarnation(77))]).expect("devices");
+    let client = (DeviceIndex(0), devices.device(DeviceIndex(0)).expect("one"));
+    let endpoints = Endpoints {
+        fetches: vec!["w".to_owned()],
+        ..Endpoints::default()
+    };
+    let ops = Operations::standard();
+    let convention = Convention::Arguments;
+    let pruned = prune(whole.clone(), ops.ops(), &endpoints, client, convention);
+    let [of_whole, of_kept] = [&whole, &pruned.expect("a graph").graph].map(|graph| {
+        let constant = graph.find("c").expect("c");
+        std::sync::Arc::clone(&graph.node(constant).attrs)
+    });
+    assert!(std::sync::Arc::ptr_eq(&of_whole, &of_kept));
+}
