@@ -43,23 +43,7 @@ pub fn decode(bytes: &[u8]) -> Result<GraphDef, Status> {
 }
 
 fn decode_binary(bytes: &[u8]) -> Result<GraphDef, Status> {
-    let mut room = Room {
-        bytes: GRAPH_MEMORY_MAX,
-        nodes: GRAPH_NODES_MAX,
-    };
-    count(bytes, What::Graph, DEPTH_MAX, &mut room).map_err(|refused| match refused {
-        Refused::Malformed => Status::of(catalogue::GRAPH_MALFORMED, "the bytes are not a GraphDef"),
-        Refused::Bytes => {
-            let message = format!(
-                "the graph would take more than {GRAPH_MEMORY_MAX} bytes of memory (GRAPH_MEMORY_MAX)"
-            );
-            Status::of(catalogue::GRAPH_LIMIT, message)
-        }
-        Refused::Nodes => {
-            let message = format!("the graph has more than {GRAPH_NODES_MAX} nodes (GRAPH_NODES_MAX)");
-            Status::of(catalogue::GRAPH_LIMIT, message)
-        }
-    })?;
+    ROOM.check([bytes])?;
     GraphDef::decode(bytes).map_err(|error| {
         let message = format!("the bytes are not a GraphDef: {error}");
         Status::of(catalogue::GRAPH_MALFORMED, message)
@@ -72,7 +56,13 @@ fn decode_binary(bytes: &[u8]) -> Result<GraphDef, Status> {
 /// `GRAPH_NODE_EXISTS` names a node that comes again, `GRAPH_LIMIT` if both are too large together. The graph is then
 /// as it was.
 pub fn extend(def: &mut GraphDef, more: GraphDef) -> Result<(), Status> {
+    extend_within(def, more, ROOM)
+}
+
+fn extend_within(def: &mut GraphDef, more: GraphDef, room: Room) -> Result<(), Status> {
     check_size(def.encoded_len().saturating_add(more.encoded_len()))?;
+    // Each was small enough for itself when it was read.
+    room.check([&*def, &more].map(Message::encode_to_vec))?;
     let known: BTreeSet<_> = def.node.iter().map(|node| node.name.as_str()).collect();
     if let Some(again) = more
         .node
@@ -151,7 +141,14 @@ fn field(of: What, number: u64) -> (What, usize) {
     }
 }
 
+/// What a graph may ask for.
+const ROOM: Room = Room {
+    bytes: GRAPH_MEMORY_MAX,
+    nodes: GRAPH_NODES_MAX,
+};
+
 /// What may still be asked for.
+#[derive(Clone, Copy)]
 struct Room {
     bytes: usize,
     nodes: usize,
@@ -198,6 +195,26 @@ fn count(mut bytes: &[u8], of: What, depth: usize, room: &mut Room) -> Result<()
 }
 
 impl Room {
+    /// Whether parts of one graph have room together.
+    fn check<const N: usize>(mut self, parts: [impl AsRef<[u8]>; N]) -> Result<(), Status> {
+        let mut parts = parts.iter();
+        let counted =
+            parts.try_for_each(|part| count(part.as_ref(), What::Graph, DEPTH_MAX, &mut self));
+        counted.map_err(|refused| match refused {
+            Refused::Malformed => Status::of(catalogue::GRAPH_MALFORMED, "the bytes are not a GraphDef"),
+            Refused::Bytes => {
+                let message = format!(
+                    "the graph would take more than {GRAPH_MEMORY_MAX} bytes of memory (GRAPH_MEMORY_MAX)"
+                );
+                Status::of(catalogue::GRAPH_LIMIT, message)
+            }
+            Refused::Nodes => {
+                let message = format!("the graph has more than {GRAPH_NODES_MAX} nodes (GRAPH_NODES_MAX)");
+                Status::of(catalogue::GRAPH_LIMIT, message)
+            }
+        })
+    }
+
     fn take(&mut self, bytes: usize) -> Result<(), Refused> {
         self.bytes = self.bytes.checked_sub(bytes).ok_or(Refused::Bytes)?;
         Ok(())

@@ -162,3 +162,33 @@ fn a_graph_is_extended_by_new_nodes_only() {
     );
     assert_eq!(whole, def(&["a", "b"]));
 }
+
+#[test]
+fn halves_that_are_fine_apart_are_too_large_together() {
+    let def = |name: &str| GraphDef {
+        node: vec![NodeDef {
+            name: name.to_owned(),
+            ..NodeDef::default()
+        }],
+        ..GraphDef::default()
+    };
+    let taken = size_of::<NodeDef>() + LEAF + size_of::<String>() + 1;
+    for (bytes, nodes, fits) in [
+        (2 * taken, 2, true),
+        (2 * taken - 1, 2, false),
+        (2 * taken, 1, false),
+    ] {
+        let room = Room { bytes, nodes };
+        let (mut whole, more) = (def("a"), def("b"));
+        room.check([whole.encode_to_vec()]).expect("the first");
+        let extended = extend_within(&mut whole, more, room);
+        assert_eq!(
+            extended.is_ok(),
+            fits,
+            "{bytes} bytes, {nodes} nodes: {extended:?}"
+        );
+        if let Err(status) = extended {
+            assert_eq!((status.reason(), whole), ("GRAPH_LIMIT", def("a")));
+        }
+    }
+}
