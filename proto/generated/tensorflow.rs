@@ -582,8 +582,8 @@ pub struct ExtendSessionResponse {
 /// How a step is run.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RunOptions {
-    /// How long it may take, in milliseconds; without a limit if it is zero or negative. A session puts the deadline of
-    /// its settings here.
+    /// How long a piece of a partial run may take, in milliseconds; without a limit if it is zero or negative. Whole steps
+    /// have no limit at the master: a client that waits no longer gives them up.
     #[prost(int64, tag = "2")]
     pub timeout_in_ms: i64,
     /// Which trace of the client's the step belongs to, as W3C Trace Context writes it. Not TensorFlow's.

@@ -259,7 +259,8 @@ impl Session {
     ///
     /// # Errors
     /// `GRAPH_NODE_EXISTS` for a node that is there already, and what else is wrong with the graph, which is then as it
-    /// was; `SESSION_VERSION` if another client extended it meanwhile. After `CALL_DEADLINE` a master of another
+    /// was; `SESSION_VERSION` if another client extended it meanwhile; `SESSION_LIMIT` while too much is asked of a
+    /// master of another process, by any clients: a later try may succeed. After `CALL_DEADLINE` a master of another
     /// process may extend it yet: the next call waits for what becomes of that.
     pub fn extend(&self, graph: GraphDef) -> Result<(), Status> {
         let _changing = self.inner.changing()?;

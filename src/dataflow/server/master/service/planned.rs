@@ -144,7 +144,7 @@ impl Client {
         master: &Master,
         question: Question,
     ) -> Option<(Arc<MasterSession>, M::Request, Question)> {
-        if let Err(status) = self.plan_begins(question.number) {
+        if let Err(status) = self.plan_begins::<M>(question.number) {
             question.answer.refuse(status);
             return None;
         }
@@ -214,7 +214,7 @@ impl Client {
     }
 
     /// Takes note of a step that is asked for, unless it was given up while its feeds were on their way.
-    fn plan_begins(&self, number: u64) -> Result<(), Status> {
+    fn plan_begins<M: Method>(&self, number: u64) -> Result<(), Status> {
         let mut state = self.state();
         match state.steps.get(&number) {
             None if state.steps.len() >= LINE_QUESTIONS_MAX => {
@@ -229,8 +229,10 @@ impl Client {
                 return Err(given_up());
             }
             Some(_) => {
-                let message =
-                    format!("The same RunStep request was received twice: number {number}");
+                let message = format!(
+                    "The same {} request was received twice: number {number}",
+                    M::NAME
+                );
                 return Err(Status::of(catalogue::STEP_DUPLICATE, message));
             }
         }
