@@ -17,6 +17,8 @@ use rendez_proto::tensorflow::{DeviceAttributes, GetStatusRequest, GetStatusResp
 const SAY_EVERY: Duration = Duration::from_secs(10);
 /// How often a worker is dialled that is not there.
 const DIAL_EVERY: Duration = Duration::from_secs(1);
+/// How long a worker is asked at least, also where the time has gone by waiting for others.
+const ONCE: Duration = Duration::from_millis(200);
 /// How long to wait before an unanswered question is repeated.
 const PAUSE: Duration = Duration::from_millis(20);
 /// So many are asked at once, each on a thread of its own.
@@ -115,27 +117,28 @@ pub(super) fn devices(
 ) -> Result<Vec<DeviceAttributes>, Status> {
     let asked = others(worker.task(), cluster, filters)?;
     let mut found = worker.devices();
-    for outcome in each(asked, |task| ask(engine, &task, patience)) {
+    let began = Instant::now();
+    for outcome in each(asked, |task| ask(engine, &task, began, patience)) {
         found.extend(outcome?);
     }
     Ok(found)
 }
 
-/// The devices of one worker.
+/// The devices of one worker, which is waited for since `began`.
 ///
 /// # Errors
-/// `WORKER_ABSENT` if it did not answer within `patience`; `CALL_MALFORMED` for what is no answer.
+/// `WORKER_ABSENT` if it did not answer within `patience` of that; `CALL_MALFORMED` for what is no answer.
 pub(super) fn ask(
     engine: &Engine,
     task: &TaskName,
+    began: Instant,
     patience: Duration,
 ) -> Result<Vec<DeviceAttributes>, Status> {
-    let began = Instant::now();
-    let mut said = Duration::ZERO;
+    let mut said = began.elapsed();
     loop {
         engine.connect(task);
         let left = patience.saturating_sub(began.elapsed());
-        match engine.ask::<GetStatus>(task, &GetStatusRequest {}, left.min(DIAL_EVERY)) {
+        match engine.ask::<GetStatus>(task, &GetStatusRequest {}, left.clamp(ONCE, DIAL_EVERY)) {
             Ok(answer) => return checked(task, answer),
             Err(status) if is_absence(&status) => {
                 let left = patience.saturating_sub(began.elapsed());

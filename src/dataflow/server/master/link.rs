@@ -7,7 +7,7 @@
 mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prost::Message;
 
@@ -69,14 +69,15 @@ struct Reopening {
 }
 
 impl Link {
-    /// Begins a session at the worker of another task.
+    /// Begins a session at the worker of another task, in the life of it that said which devices it has.
     ///
     /// # Errors
-    /// What the worker says, or why it does not.
+    /// What the worker says, or why it does not; `PEER_RESTARTED` for another life: what is sent to and from the
+    /// devices of the former never comes.
     pub(super) fn open(
         engine: &Engine,
         errands: &Arc<Errands>,
-        task: &TaskName,
+        (task, life): (&TaskName, Incarnation),
         session: &str,
         is_isolated: bool,
         patience: Duration,
@@ -86,8 +87,19 @@ impl Link {
             isolate_session_state: is_isolated,
             ..CreateWorkerSessionRequest::default()
         };
-        let line = open_line(engine, task, asked, patience)?;
-        Ok(Self::over(engine, errands, task, session, line))
+        let mut begun = life;
+        let line = open_line_by(engine, super::draw()?, task, asked, |asked| {
+            let answer = engine.ask::<CreateWorkerSession>(task, &asked, patience)?;
+            begun = Incarnation(answer.incarnation.cast_unsigned());
+            Ok(answer)
+        })?;
+        let link = Self::over(engine, errands, task, session, line);
+        if begun != life {
+            link.end(DELETE);
+            let message = format!("{task} restarted while the session began: begin it again");
+            return Err(Status::of(catalogue::PEER_RESTARTED, message));
+        }
+        Ok(link)
     }
 
     /// A worker of another task that has begun the session, over the line that it serves.
@@ -360,6 +372,14 @@ impl Drop for Reopening {
             then(self.opened.clone());
         }
     }
+}
+
+/// Ends the session at workers, all at once. Blocks until they know, or until then.
+pub(super) fn end_all(links: Vec<Arc<Link>>, until: Instant) {
+    super::discovery::each(links, |link| {
+        link.end(until.saturating_duration_since(Instant::now()));
+        Ok(())
+    });
 }
 
 fn open_line(

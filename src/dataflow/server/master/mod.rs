@@ -107,8 +107,8 @@ impl Master {
     /// Begins a session: finds its devices, reads and places its graph, and begins a session at each worker. Blocks.
     ///
     /// # Errors
-    /// `SESSION_SETTING`, `SESSION_LIMIT`; `WORKER_ABSENT` names a worker that does not answer; what is wrong with the
-    /// graph.
+    /// `SESSION_SETTING`, `SESSION_LIMIT`; `WORKER_ABSENT` names a worker that does not answer, `PEER_RESTARTED` one
+    /// that has another life by now; what is wrong with the graph.
     pub(crate) fn create_session(
         &self,
         def: GraphDef,
@@ -334,8 +334,9 @@ impl Master {
         let asked = CleanupAllRequest {
             container: containers.to_vec(),
         };
+        let began = Instant::now();
         let told = discovery::each(tasks, |task| {
-            discovery::ask(&self.engine, &task, self.patience)?;
+            discovery::ask(&self.engine, &task, began, self.patience)?;
             self.engine
                 .ask::<CleanupAll>(&task, &asked, RESET_PATIENCE)
                 .map(drop)
@@ -380,12 +381,12 @@ impl Master {
         let mut tasks: Vec<_> = ground
             .devices
             .iter()
-            .map(|device| device.task.clone())
+            .map(|device| (device.task.clone(), device.incarnation))
             .collect();
         tasks.sort_unstable();
         tasks.dedup();
         let is_isolated = ground.config.isolate_session_state;
-        let opened = discovery::each(tasks, |task| {
+        let opened = discovery::each(tasks, |(task, life)| {
             let link = if task == *self.worker.task() {
                 let master = super::worker::MasterLife {
                     task: task.to_string(),
@@ -399,7 +400,7 @@ impl Master {
                 Link::open(
                     &self.engine,
                     &self.errands,
-                    &task,
+                    (&task, life),
                     &ground.handle,
                     is_isolated,
                     self.patience,
@@ -418,7 +419,7 @@ impl Master {
         match refused {
             None => Ok(links),
             Some(status) => {
-                links.values().for_each(|link| link.end(DELETE));
+                link::end_all(links.into_values().collect(), Instant::now() + DELETE);
                 Err(status)
             }
         }

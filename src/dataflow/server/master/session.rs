@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::link::{DELETE, Link};
+use super::link::{DELETE, Link, end_all};
 use super::partial::PartialRuns;
 use super::plan::{Making, Material, Plans, Register, StepPlan, StepSignature, Wanted};
 use super::step::RunningStep;
@@ -372,10 +372,7 @@ pub(super) fn close_all(
     open.iter()
         .for_each(|session| session.await_steps(steps_until));
     let links = open.iter().flat_map(|session| session.let_go());
-    super::discovery::each(links.collect(), |link| {
-        link.end(until.saturating_duration_since(Instant::now()));
-        Ok(())
-    });
+    end_all(links.collect(), until);
 }
 
 /// How long the end of a session waits for its steps, and how often it looks.

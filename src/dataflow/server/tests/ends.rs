@@ -9,10 +9,12 @@ use crate::graph::{Builder, Definition, floats};
 use crate::kernel::{Call, Kernel};
 use crate::operations::Operations;
 use crate::server::rpc_stream::{Answer, RpcStream, of_bytes};
+use crate::server::runtime;
 use crate::server::wait::Waiter;
+use crate::server::worker::{self, Worker};
 use crate::server::{PartialRun, Session};
 use prost::Message;
-use rendez::control::Address;
+use rendez::control::{Address, Services};
 use rendez::engine::{Engine, OBSERVER_JOB};
 use rendez::ground::limits::{ERRANDS_OF_SESSIONS_MAX, SESSION_CALLABLES_MAX};
 use rendez::ground::{DeviceName, FrameIter, Incarnation, Status, catalogue};
@@ -21,10 +23,12 @@ use rendez_proto::methods::master_service::OpenLine;
 use rendez_proto::methods::master_session::{
     CreateSession, GiveUp, ListDevices, MakeCallable, RunCallable, RunStep,
 };
+use rendez_proto::methods::worker_service::{CreateWorkerSession, DeleteWorkerSession, GetStatus};
 use rendez_proto::services::{GiveUpRequest, OpenLineRequest};
 use rendez_proto::tensorflow::{
-    CallableOptions, ConfigProto, CreateSessionRequest, DataType, GraphDef, ListDevicesRequest,
-    MakeCallableRequest, RunCallableRequest, RunStepRequest,
+    CallableOptions, ConfigProto, CreateSessionRequest, DataType, DeleteWorkerSessionResponse,
+    DeviceAttributes, GetStatusResponse, GraphDef, ListDevicesRequest, MakeCallableRequest,
+    RunCallableRequest, RunStepRequest,
 };
 
 /// Keeps everyone who comes to it until it is opened.
@@ -596,4 +600,47 @@ fn a_step_that_waits_for_its_plan_ends_with_its_session() {
     assert_eq!(status.reason(), catalogue::SESSION_CLOSED, "{status}");
     gate.open();
     server.stop(None);
+}
+
+#[test]
+fn a_session_does_not_begin_at_a_worker_that_restarted_meanwhile() {
+    let [master_port, port] = free_ports();
+    let spec = spec([master_port, port]);
+    let master = server(&spec, "/job:ps/task:0", Require::None);
+    master.start().unwrap();
+    // What it says of its devices was said by its former life.
+    let name = task("/job:worker/task:0");
+    let devices = vec![DeviceAttributes {
+        name: DeviceName::cpu(&name).to_string(),
+        device_type: "CPU".into(),
+        memory_limit: 0,
+        incarnation: 1,
+    }];
+    let place = Arc::new(std::sync::OnceLock::<Arc<Worker>>::new());
+    let (begins, ends) = (Arc::clone(&place), Arc::clone(&place));
+    let services = Services::new()
+        .serve::<GetStatus>(move |_, _| {
+            let device_attributes = devices.clone();
+            Ok(GetStatusResponse { device_attributes })
+        })
+        .serve::<CreateWorkerSession>(move |call, asked| {
+            worker::create_session(begins.wait(), (&call.task, call.incarnation), asked)
+        })
+        .serve::<DeleteWorkerSession>(move |call, asked| {
+            worker::delete_session(ends.wait(), &call.task, &asked);
+            Ok(DeleteWorkerSessionResponse {})
+        });
+    let mut config = config("/job:worker/task:0");
+    config.listen = Some(format!("127.0.0.1:{port}").parse().unwrap());
+    let engine = Engine::start_with(config, services).unwrap();
+    let worker = runtime::worker_on(&engine, &Operations::standard()).unwrap();
+    place.set(Arc::clone(&worker)).ok().unwrap();
+
+    let session = Session::on(&master).unwrap();
+    let status = session.create(GraphDef::default()).unwrap_err();
+    assert_eq!(status.reason(), catalogue::PEER_RESTARTED, "{status}");
+    assert!(status.message().contains("/job:worker"), "{status}");
+    assert_eq!(worker.load(), (0, 0));
+    master.stop(None);
+    engine.shutdown(Duration::from_millis(100));
 }

@@ -1,7 +1,5 @@
 //! Parts that wait for a line of their own, and steps that are stopped meanwhile.
 
-use std::time::Instant;
-
 use super::*;
 use crate::graph::{Builder, ints};
 use crate::operations::Operations;
