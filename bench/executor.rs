@@ -15,8 +15,7 @@ use rendez::drive::PollPolicy;
 use rendez::engine::{Config, Engine};
 use rendez::ground::{DeviceName, Status, StepId};
 use rendez::memory::Tensor;
-use rendez_dataflow::graph::partition::Options;
-use rendez_dataflow::graph::{Builder, Cut, Devices, Graph, Import, Output, ints, partition};
+use rendez_dataflow::graph::{Builder, Devices, Graph, Import, Output, ints, partition};
 use rendez_dataflow::kernel::Value;
 use rendez_dataflow::operations::Operations;
 use rendez_dataflow::server::executor::{self, Executor, Plan};
@@ -66,13 +65,10 @@ fn plans(sites: &[Site], builder: Builder) -> Result<Vec<Arc<Plan>>, Status> {
         }
     }
     let ops = Operations::standard().ops().clone();
-    let options = Options {
-        cut: Cut::Devices,
-        ..Options::default()
-    };
-    let mut parts = partition(graph, &devices, &ops, options)?;
+    let mut parts = partition(graph, &devices, &ops, false)?;
     let made = sites.iter().zip(DEVICES).map(|(site, device)| {
-        let part = parts.remove(device).unwrap_or_default();
+        let part = parts.remove(&site.engine.task().to_string());
+        let part = part.unwrap_or_default();
         let graph = Graph::from_def(part, &ops, Import::Part)?;
         site.executor.plan(&graph, device)
     });

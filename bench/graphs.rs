@@ -11,9 +11,8 @@ use prost::Message;
 use rendez::engine::{Config, Engine};
 use rendez::ground::rng::Rng;
 use rendez::ground::{Status, TaskName, catalogue};
-use rendez_dataflow::graph::partition::Options;
 use rendez_dataflow::graph::{
-    Builder, Convention, Cut, Devices, Endpoints, Graph, Import, Output, Placing, decode, floats,
+    Builder, Convention, Devices, Endpoints, Graph, Import, Output, Placing, decode, floats,
     partition, place, prune,
 };
 use rendez_dataflow::operations::Operations;
@@ -122,11 +121,7 @@ fn take_in(sites: &[Site; 2], def: &GraphDef) -> Result<Took, Status> {
         (own, device),
         Convention::Arguments,
     )?;
-    let options = Options {
-        cut: Cut::Tasks,
-        ..Options::default()
-    };
-    let parts = partition(pruned.graph, &devices, &ops, options)?;
+    let parts = partition(pruned.graph, &devices, &ops, false)?;
     let cut = began.elapsed();
 
     let began = Instant::now();

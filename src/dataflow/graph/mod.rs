@@ -39,7 +39,7 @@ pub use frames::{Frame, FrameIndex, Frames, ROOT};
 pub use gradients::{Back, gradients};
 pub use ops::{Definition, Op, Ops, Role};
 pub(crate) use ops::{GradientRule, ShapeRule};
-pub use partition::{Cut, Parts, partition};
+pub use partition::{Parts, partition};
 pub use place::{DeviceSetter, Placing, Strategy, place};
 pub use prune::{Convention, Endpoints, Pruned, prune};
 pub use shape::PartialShape;

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!      part a                      part b
-//!   x ──▶ y                     x ──▶ _Send ····▶ _Recv ──▶ y      a value: one pair for each (output, part, memory)
+//!   x ──▶ y                     x ──▶ _Send ····▶ _Recv ──▶ y      a value: one pair for each (output, part)
 //!   x ─ ─▶ y (waits)            x ─ ─▶ Const ──▶ _Send ····▶ _Recv ──▶ Identity ─ ─▶ y
 //! ```
 //!
@@ -32,41 +32,11 @@ pub(crate) mod tests;
 
 use loops::empty_floats;
 
-/// Where a graph is cut.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Cut {
-    /// Between tasks: each worker gets one part, and cuts that by device.
-    Tasks,
-    /// Between devices.
-    Devices,
-}
-
-/// How a graph is cut.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Options {
-    /// Where.
-    pub cut: Cut,
-    /// The graph was cut before, so its control loops are there.
-    pub has_control_loops: bool,
-    /// Floats cross as bfloat16: half the bytes, and of 24 bits of a number 8.
-    pub narrow_floats: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            cut: Cut::Devices,
-            has_control_loops: false,
-            narrow_floats: false,
-        }
-    }
-}
-
-/// The parts of a graph, by the name of their task or device.
+/// The parts of a graph, by the name of their task.
 pub type Parts = BTreeMap<String, GraphDef>;
 
-/// Cuts `graph`, which was placed on `devices`. Takes time in proportion to its edges, up to a logarithmic factor.
+/// Cuts `graph`, which was placed on `devices`, between tasks. Floats cross as bfloat16 if they are to be `narrow`:
+/// half the bytes, and of 24 bits of a number 8. Takes time in proportion to its edges, up to a logarithmic factor.
 ///
 /// # Errors
 /// `GRAPH_DEVICE` for a node that was not placed, `GRAPH_FRAME` for loops that contradict themselves or cross devices
@@ -76,15 +46,13 @@ pub fn partition(
     mut graph: Graph,
     devices: &Devices,
     ops: &Ops,
-    options: Options,
+    narrow: bool,
 ) -> Result<Parts, Status> {
     check_placed(&graph, devices)?;
-    if !options.has_control_loops {
-        loops::colocate(&mut graph)?;
-        reads::add(&mut graph, ops)?;
-        loops::add(&mut graph, ops)?;
-    }
-    let mut cutter = Cutter::new(&graph, devices, options);
+    loops::colocate(&mut graph)?;
+    reads::add(&mut graph, ops)?;
+    loops::add(&mut graph, ops)?;
+    let mut cutter = Cutter::new(&graph, devices, narrow);
     for (id, _) in graph.nodes() {
         cutter.node(id)?;
     }
@@ -95,7 +63,7 @@ pub fn partition(
 struct Cutter<'a> {
     graph: &'a Graph,
     devices: &'a Devices,
-    options: Options,
+    narrow: bool,
     /// The part of each device, and the names of the parts.
     part_of_device: Vec<usize>,
     names: Vec<String>,
@@ -106,13 +74,12 @@ struct Cutter<'a> {
     next_name: u64,
 }
 
-/// What is received once and read often: an output, or the end of a node, in a part and its kind of memory.
+/// What is received once and read often: an output, or the end of a node, in a part.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Crossing {
     from: NodeId,
     port: Option<u32>,
     part: usize,
-    on_host: bool,
 }
 
 /// An edge that is looked at.
@@ -127,14 +94,11 @@ struct Edge {
 }
 
 impl<'a> Cutter<'a> {
-    fn new(graph: &'a Graph, devices: &'a Devices, options: Options) -> Self {
+    fn new(graph: &'a Graph, devices: &'a Devices, narrow: bool) -> Self {
         let mut names = vec![];
         let mut numbers = BTreeMap::new();
         let part_of_device = devices.iter().map(|device| {
-            let name = match options.cut {
-                Cut::Tasks => device.task.to_string(),
-                Cut::Devices => device.text.clone(),
-            };
+            let name = device.task.to_string();
             *numbers.entry(name.clone()).or_insert_with(|| {
                 names.push(name);
                 names.len() - 1
@@ -144,7 +108,7 @@ impl<'a> Cutter<'a> {
         Self {
             graph,
             devices,
-            options,
+            narrow,
             part_of_device,
             parts: names.iter().map(|_| vec![]).collect(),
             names,
@@ -164,7 +128,6 @@ impl<'a> Cutter<'a> {
             .iter()
             .copied()
             .find(|&from| loops::is_control_merge(graph, from));
-        let (mut cut, mut whole) = (0usize, 0usize);
         for edge in self.edges(node) {
             if edge.port.is_none() && Some(edge.from) == control_loop {
                 continue;
@@ -173,8 +136,7 @@ impl<'a> Cutter<'a> {
             let is_ref = edge
                 .port
                 .is_some_and(|port| from.out_ports()[port as usize].what.is_ref());
-            if self.part(edge.from) == part && !self.crosses_memory(edge, node) {
-                whole += usize::from(from.assigned != node.assigned);
+            if self.part(edge.from) == part {
                 inputs.push(input_text(&from.name, edge.port));
                 continue;
             }
@@ -194,25 +156,17 @@ impl<'a> Cutter<'a> {
                 from: edge.from,
                 port: edge.port,
                 part,
-                on_host: self.on_host(edge, node),
             };
             if let Some(name) = self.received.get(&crossing) {
-                // That receive may stand on another device of this part.
-                whole += 1;
                 inputs.push(input_text(name, edge.port.map(|_| 0)));
                 continue;
             }
-            cut += 1;
             let name = self.cross(edge, node, control_loop);
             inputs.push(input_text(&name, edge.port.map(|_| 0)));
             // Two nodes that read a variable may find two values.
             if !is_ref {
                 self.received.insert(crossing, name);
             }
-        }
-        // A later cut between devices will want it for the edges that this one left whole.
-        if let Some(merge) = control_loop.filter(|_| cut == 0 || whole > 0) {
-            inputs.push(format!("^{}", graph.node(merge).name));
         }
         let def = self.placed(node, inputs);
         self.parts[part].push(def);
@@ -244,11 +198,7 @@ impl<'a> Cutter<'a> {
         let what = edge.port.map_or(Type::of(DataType::DtFloat), |port| {
             from.out_ports()[port as usize].what
         });
-        let same_part = source == target;
-        let narrow = self.options.narrow_floats
-            && !same_part
-            && edge.port.is_some()
-            && what.base() == DataType::DtFloat;
+        let narrow = self.narrow && edge.port.is_some() && what.base() == DataType::DtFloat;
         let travels = if narrow {
             DataType::DtBfloat16
         } else {
@@ -260,43 +210,27 @@ impl<'a> Cutter<'a> {
             Some(port) => output_name(&from.name, port),
             None => self.dummy(from, source),
         };
-        let from_host = edge
-            .port
-            .is_some_and(|port| from.out_ports()[port as usize].on_host);
         if narrow {
-            sent = self.cast(from, from, source, sent, (what.base(), travels), from_host);
+            sent = self.cast(from, from, source, sent, (what.base(), travels));
         }
-        let op = if from_host { "_HostSend" } else { "_Send" };
         let send = self.new_name(&from.name);
         let mut send_attrs = attrs.clone();
         set(&mut send_attrs, "T", travels);
-        let mut def = self.def(&send, op, from, send_attrs);
+        let mut def = self.def(&send, "_Send", from, send_attrs);
         def.input.push(sent);
         self.parts[source].push(def);
 
-        let on_host = edge.port.is_some() && to.in_ports()[edge.input].on_host;
-        let op = if on_host { "_HostRecv" } else { "_Recv" };
         let recv = self.new_name(&from.name);
         let mut recv_attrs = attrs;
         set(&mut recv_attrs, "tensor_type", travels);
-        let mut def = self.def(&recv, op, to, recv_attrs);
-        if same_part {
-            // Or it would be waiting before there is anything to wait for.
-            def.input.push(format!("^{send}"));
-        } else if let Some(merge) = control_loop {
+        let mut def = self.def(&recv, "_Recv", to, recv_attrs);
+        if let Some(merge) = control_loop {
             def.input.push(format!("^{}", graph.node(merge).name));
         }
         self.parts[target].push(def);
 
         if narrow {
-            self.cast(
-                from,
-                to,
-                target,
-                recv.clone(),
-                (travels, what.base()),
-                on_host,
-            )
+            self.cast(from, to, target, recv.clone(), (travels, what.base()))
         } else if edge.port.is_none() {
             self.identity(from, to, target, recv.clone())
         } else {
@@ -364,7 +298,6 @@ impl<'a> Cutter<'a> {
         part: usize,
         input: String,
         (from, to): (DataType, DataType),
-        on_host: bool,
     ) -> String {
         let name = self.new_name(&named.name);
         let mut attrs = Attrs::new();
@@ -372,8 +305,7 @@ impl<'a> Cutter<'a> {
         set(&mut attrs, "DstT", to);
         // Cut off, not rounded: what crosses is the upper half of the number.
         set(&mut attrs, "Truncate", to == DataType::DtBfloat16);
-        let op = if on_host { "_HostCast" } else { "Cast" };
-        let mut def = self.def(&name, op, beside, attrs);
+        let mut def = self.def(&name, "Cast", beside, attrs);
         def.input.push(input);
         self.parts[part].push(def);
         name
@@ -406,26 +338,6 @@ impl<'a> Cutter<'a> {
             }
         }
         def
-    }
-
-    /// True if the edge stays on a device that has memory of its own, and goes between that and the host's.
-    fn crosses_memory(&self, edge: Edge, to: &Node) -> bool {
-        let from = self.graph.node(edge.from);
-        let Some(port) = edge.port else {
-            return false;
-        };
-        from.assigned == to.assigned
-            && !self.is_cpu(from)
-            && from.out_ports()[port as usize].on_host != to.in_ports()[edge.input].on_host
-    }
-
-    fn on_host(&self, edge: Edge, to: &Node) -> bool {
-        self.is_cpu(to) || (edge.port.is_some() && to.in_ports()[edge.input].on_host)
-    }
-
-    fn is_cpu(&self, node: &Node) -> bool {
-        self.device(node)
-            .is_none_or(|device| device.name.kind() == Some("CPU"))
     }
 
     fn device(&self, node: &Node) -> Option<&'a Device> {

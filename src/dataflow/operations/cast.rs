@@ -22,12 +22,9 @@ const EACH: usize = 300;
 
 const TYPES: &str = "SrcT: type; DstT: type; Truncate: bool = false";
 
-pub(super) const ROWS: &[Row] = &[
-    row("Cast", "x: SrcT -> y: DstT", TYPES, same)
-        .gradient(cast_gradient)
-        .kernel(cast),
-    row("_HostCast", "x: SrcT@ -> y: DstT@", TYPES, same).kernel(cast),
-];
+pub(super) const ROWS: &[Row] = &[row("Cast", "x: SrcT -> y: DstT", TYPES, same)
+    .gradient(cast_gradient)
+    .kernel(cast)];
 
 fn cast_gradient(at: &mut Back<'_>) -> Flows {
     let (g, x, y) = (at.grad(0)?, at.input(0)?, at.output(0));

@@ -16,13 +16,7 @@ pub(super) const ROWS: &[Row] = &[
     row("_Send", "tensor: T ->", SENDING, nothing)
         .stateful()
         .role(Role::Send),
-    row("_HostSend", "tensor: T@ ->", SENDING, nothing)
-        .stateful()
-        .role(Role::Send),
     row("_Recv", "-> tensor: tensor_type", RECEIVING, unknown)
-        .stateful()
-        .role(Role::Recv),
-    row("_HostRecv", "-> tensor: tensor_type@", RECEIVING, unknown)
         .stateful()
         .role(Role::Recv),
     row("_Arg", "-> output: T", PLACE, unknown)

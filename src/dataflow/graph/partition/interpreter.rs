@@ -178,7 +178,7 @@ impl Machine {
         let path = frame.path.clone();
         let op = node.def.op.clone();
         let outputs = match op.as_str() {
-            "_Send" | "_HostSend" => {
+            "_Send" => {
                 let key = (edge(&node.def), path.clone(), task.iter);
                 let value = if dead { None } else { data[0].clone() };
                 self.outcome.sends += 1;
@@ -188,7 +188,7 @@ impl Machine {
                 }
                 vec![]
             }
-            "_Recv" | "_HostRecv" => {
+            "_Recv" => {
                 let key = (edge(&node.def), path.clone(), task.iter);
                 match self.sent.get_mut(&key).and_then(VecDeque::pop_front) {
                     Some(value) => vec![value],

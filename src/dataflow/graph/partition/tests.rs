@@ -211,20 +211,26 @@ impl Gardener {
     }
 }
 
-fn names(devices: u64) -> Vec<(String, Incarnation)> {
+fn names(devices: u64, of_each: u64) -> Vec<(String, Incarnation)> {
     let name = |index: u64| {
         let text = format!(
             "/job:j/replica:0/task:{}/device:CPU:{}",
-            index / 2,
-            index % 2
+            index / of_each,
+            index % of_each
         );
         (text, Incarnation(1000 + index))
     };
     (0..devices).map(name).collect()
 }
 
+/// A device in each of so many tasks.
 pub(crate) fn devices(count: u64) -> Devices {
-    let names = names(count);
+    in_tasks(count, 1)
+}
+
+/// Devices, so many of each task.
+fn in_tasks(count: u64, of_each: u64) -> Devices {
+    let names = names(count, of_each);
     let names = names.iter().map(|(name, life)| (name.as_str(), *life));
     Devices::new(names).expect("devices")
 }
@@ -284,30 +290,15 @@ proptest! {
         let standard = Operations::standard();
         let ops = standard.ops();
         let graph = program(seed, budget, count);
-        let devices = devices(count);
         let whole = run(&[&graph.to_def()]);
         prop_assert!(whole.left.is_empty());
-
-        let parts = partition(graph.clone(), &devices, ops, Options::default()).expect("parts");
-        check_parts(&parts, ops)?;
-        hold(&whole, &parts)?;
-
-        // By task first, and each task's part by device, as master and workers do.
-        let tasks = Options { cut: Cut::Tasks, ..Options::default() };
-        let by_task = partition(graph, &devices, ops, tasks).expect("parts");
-        check_parts(&by_task, ops)?;
-        hold(&whole, &by_task)?;
-        let mut by_both = Parts::new();
-        for part in by_task.into_values() {
-            let mut graph = Graph::from_def(part, ops, Import::Part).expect("a part");
-            for id in graph.ids() {
-                let name = rendez::ground::DeviceName::parse_full(&graph.node(id).device).expect("a device");
-                graph.assign(id, devices.find(&name).expect("a known device"));
-            }
-            let again = Options { has_control_loops: true, ..Options::default() };
-            by_both.extend(partition(graph, &devices, ops, again).expect("parts"));
+        for of_each in 1..3 {
+            let devices = in_tasks(count, of_each);
+            let parts = partition(graph.clone(), &devices, ops, false).expect("parts");
+            check_parts(&parts, ops)?;
+            hold(&whole, &parts)?;
         }
-        hold(&whole, &by_both)?;
+
     }
 }
 
@@ -343,12 +334,12 @@ impl Bench {
         made
     }
 
-    fn cut(self, devices: &Devices, options: Options) -> Result<Parts, Status> {
+    fn cut(self, devices: &Devices, narrow: bool) -> Result<Parts, Status> {
         partition(
             self.0.finish()?,
             devices,
             Operations::standard().ops(),
-            options,
+            narrow,
         )
     }
 }
@@ -366,13 +357,13 @@ fn a_value_crosses_once_for_all_its_readers_on_a_device() {
         bench.put(1, "Neg", name, &[x], &[]);
     }
     bench.put(2, "Neg", "c", &[x], &[]);
-    let parts = bench.cut(&devices(3), Options::default()).expect("parts");
+    let parts = bench.cut(&devices(3), false).expect("parts");
     let (sends, recvs) = (of_op(&parts, "_Send"), of_op(&parts, "_Recv"));
     assert_eq!((parts.len(), sends.len(), recvs.len()), (3, 2, 2));
     let text = |name| attr::text(&sends[0].attr, name).expect(name);
     assert_eq!(text("tensor_name"), "edge_0_x");
     assert_eq!(text("send_device"), "/job:j/replica:0/task:0/device:CPU:0");
-    assert_eq!(text("recv_device"), "/job:j/replica:0/task:0/device:CPU:1");
+    assert_eq!(text("recv_device"), "/job:j/replica:0/task:1/device:CPU:0");
     assert_eq!((text("_src"), text("_dst")), ("x", "a"));
     assert_eq!(
         attr::int(&sends[0].attr, "send_device_incarnation"),
@@ -395,7 +386,7 @@ fn a_wait_crosses_as_a_value_without_elements_of_its_own() {
     let mut bench = Bench::new();
     let x = bench.put(0, "Placeholder", "x", &[], &[]);
     bench.put(1, "Neg", "a", &[x], &[x]);
-    let parts = bench.cut(&devices(2), Options::default()).expect("parts");
+    let parts = bench.cut(&devices(2), false).expect("parts");
     // The value's own transfer is not used for the wait.
     assert_eq!(of_op(&parts, "_Send").len(), 2);
     let constant = of_op(&parts, "Const")[0];
@@ -404,7 +395,7 @@ fn a_wait_crosses_as_a_value_without_elements_of_its_own() {
     let identity = of_op(&parts, "Identity")[0];
     let neg = of_op(&parts, "Neg")[0];
     assert_eq!(neg.input[1], format!("^{}", identity.name));
-    assert_eq!(neg.device, "/job:j/replica:0/task:0/device:CPU:1");
+    assert_eq!(neg.device, "/job:j/replica:0/task:1/device:CPU:0");
 }
 
 #[test]
@@ -414,14 +405,14 @@ fn reads_of_a_variable_are_not_shared_and_wait_for_what_the_reader_waits_for() {
     let gate = bench.put(1, "NoOp", "gate", &[], &[]);
     bench.put(1, "Neg", "a", &[v], &[gate]);
     bench.put(1, "Neg", "b", &[v], &[]);
-    let parts = bench.cut(&devices(2), Options::default()).expect("parts");
+    let parts = bench.cut(&devices(2), false).expect("parts");
     // What is sent is read beside the variable, where the gate has to be heard of.
     let reads = of_op(&parts, "Identity");
     let [heard, read] = &reads[..] else {
         panic!("{reads:?}");
     };
     assert_eq!(read.input, ["v", &format!("^{}", heard.name)]);
-    assert!(reads.iter().all(|read| read.device.ends_with("CPU:0")));
+    assert!(reads.iter().all(|read| read.device.contains("task:0")));
     let sends = of_op(&parts, "_Send");
     let sent: Vec<_> = sends.iter().map(|send| send.input[0].as_str()).collect();
     assert!(sent.contains(&"v") && sent.contains(&read.name.as_str()));
@@ -437,7 +428,7 @@ fn a_read_waits_for_a_write_that_the_reader_waits_for() {
     let x = bench.put(0, "Placeholder", "x", &[], &[]);
     let written = bench.put(0, "AssignAdd", "written", &[w, x], &[]);
     bench.put(1, "Add", "sum", &[v, written], &[]);
-    let parts = bench.cut(&devices(2), Options::default()).expect("parts");
+    let parts = bench.cut(&devices(2), false).expect("parts");
     let reads = of_op(&parts, "Identity");
     let [read] = &reads[..] else {
         panic!("{reads:?}");
@@ -454,7 +445,7 @@ fn a_merge_reads_a_variable_when_it_may() {
     let v = bench.put(0, "VariableV2", "v", &[], &[]);
     let x = bench.put(1, "Placeholder", "x", &[], &[]);
     bench.put(1, "Merge", "m", &[v, x], &[]);
-    let parts = bench.cut(&devices(2), Options::default()).expect("parts");
+    let parts = bench.cut(&devices(2), false).expect("parts");
     assert_eq!(of_op(&parts, "_Send")[0].input, ["v"]);
 }
 
@@ -465,37 +456,9 @@ fn a_variable_is_written_where_it_stands() {
     let x = bench.put(1, "Placeholder", "x", &[], &[]);
     bench.put(1, "Assign", "a", &[v, x], &[]);
     let status = bench
-        .cut(&devices(2), Options::default())
+        .cut(&devices(2), false)
         .expect_err("a write elsewhere");
     assert_eq!(status.reason(), "GRAPH_PLACEMENT");
-}
-
-#[test]
-fn memory_of_a_device_and_the_hosts_are_two() {
-    let gpu = "/job:j/replica:0/task:0/device:GPU:0";
-    let devices = Devices::new([(gpu, Incarnation(5))]).expect("a device");
-    let mut bench = Bench::new();
-    let x = bench.put(0, "Placeholder", "x", &[], &[]);
-    let shape = bench.put(0, "Shape", "shape", &[x], &[]);
-    let same = bench.put(0, "Reshape", "same", &[x, shape], &[]);
-    let cast = bench
-        .0
-        .node("Cast")
-        .input(shape)
-        .attr("DstT", DataType::DtFloat)
-        .name("cast")
-        .build()
-        .expect("cast");
-    bench.0.graph.assign(cast.node, DeviceIndex(0));
-    let _ = same;
-    let parts = bench.cut(&devices, Options::default()).expect("parts");
-    let send = of_op(&parts, "_HostSend");
-    let recv = of_op(&parts, "_Recv");
-    assert_eq!((send.len(), recv.len(), parts.len()), (1, 1, 1));
-    assert_eq!(send[0].input, ["shape"]);
-    assert_eq!(recv[0].input, [format!("^{}", send[0].name)]);
-    assert_eq!(of_op(&parts, "Reshape")[0].input, ["x", "shape"]);
-    assert_eq!(of_op(&parts, "Cast")[0].input, [recv[0].name.clone()]);
 }
 
 #[test]
@@ -503,11 +466,7 @@ fn floats_can_cross_as_half_of_their_bytes() {
     let mut bench = Bench::new();
     let x = bench.put(0, "Placeholder", "x", &[], &[]);
     bench.put(1, "Neg", "a", &[x], &[x]);
-    let options = Options {
-        narrow_floats: true,
-        ..Options::default()
-    };
-    let parts = bench.cut(&devices(2), options).expect("parts");
+    let parts = bench.cut(&devices(2), true).expect("parts");
     let casts = of_op(&parts, "Cast");
     assert_eq!(casts.len(), 2);
     assert_eq!(attr::bool(&casts[0].attr, "Truncate"), Some(true));
@@ -527,7 +486,7 @@ fn what_was_there_before_is_given_its_incarnation() {
         .build()
         .expect("send");
     bench.0.graph.assign(send.node, DeviceIndex(0));
-    let parts = bench.cut(&devices(1), Options::default()).expect("parts");
+    let parts = bench.cut(&devices(1), false).expect("parts");
     assert_eq!(
         attr::int(&of_op(&parts, "_Send")[0].attr, "send_device_incarnation"),
         Some(1000)
@@ -538,9 +497,7 @@ fn what_was_there_before_is_given_its_incarnation() {
 fn what_was_not_placed_or_cannot_be_led_is_refused() {
     let mut bench = Bench::new();
     bench.0.node("NoOp").name("n").build().expect("n");
-    let status = bench
-        .cut(&devices(1), Options::default())
-        .expect_err("not placed");
+    let status = bench.cut(&devices(1), false).expect_err("not placed");
     assert_eq!(
         (status.reason(), status.code()),
         ("GRAPH_DEVICE", rendez::ground::Code::Internal)
@@ -564,9 +521,7 @@ fn what_was_not_placed_or_cannot_be_led_is_refused() {
     bench.0.graph.assign(enter.node, DeviceIndex(0));
     let a = bench.put(0, "Neg", "a", &[enter], &[]);
     bench.put(1, "Neg", "b", &[a], &[]);
-    let status = bench
-        .cut(&devices(2), Options::default())
-        .expect_err("no condition");
+    let status = bench.cut(&devices(2), false).expect_err("no condition");
     assert_eq!(
         status.message(),
         "A cross-device loop must have a pivot predicate: f"
@@ -620,13 +575,7 @@ fn a_loop_in_an_untaken_branch_ends_everywhere() {
         whole.trace[&("end".to_owned(), String::new(), 0)],
         [Some(vec![1])]
     );
-    let parts = partition(
-        graph,
-        &devices(2),
-        Operations::standard().ops(),
-        Options::default(),
-    )
-    .expect("parts");
+    let parts = partition(graph, &devices(2), Operations::standard().ops(), false).expect("parts");
     hold(&whole, &parts).expect("the same");
 }
 
@@ -652,7 +601,7 @@ fn a_large_graph_is_cut_in_near_linear_time() {
             };
             row = (0..10).map(next).collect();
         }
-        let parts = bench.cut(&devices(10), Options::default()).expect("parts");
+        let parts = bench.cut(&devices(10), false).expect("parts");
         assert_eq!(of_op(&parts, "_Send").len(), count as usize);
         assert_eq!(
             parts.values().map(|part| part.node.len()).sum::<usize>(),
@@ -672,7 +621,7 @@ fn a_node_of_many_inputs_is_cut_in_near_linear_time() {
     let before = |at| bench.put(0, "NoOp", &format!("before_{at}"), &[], &[]);
     let before: Vec<_> = (0..controls).map(before).collect();
     bench.put(0, "AddN", "sum", &vec![x; inputs], &before);
-    let parts = bench.cut(&devices(1), Options::default()).expect("parts");
+    let parts = bench.cut(&devices(1), false).expect("parts");
     let sum = &of_op(&parts, "AddN")[0];
     assert_eq!(sum.input.len(), inputs + controls);
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::link::Link;
 use crate::graph::{
-    Convention, Cut, DeviceIndex, Devices, Endpoints, Graph, Ops, PartialShape, Role, attr,
-    parse_input, partition, prune, types,
+    Convention, DeviceIndex, Devices, Endpoints, Graph, Ops, PartialShape, Role, attr, parse_input,
+    partition, prune, types,
 };
 use crate::server::wait::Waiter;
 use rendez::ground::limits::SESSION_PLANS_MAX;
@@ -125,12 +125,8 @@ impl StepPlan {
             shape: shape(feed),
         });
         let feeds = feeds.collect();
-        let options = partition::Options {
-            cut: Cut::Tasks,
-            narrow_floats: material.narrow_floats,
-            ..partition::Options::default()
-        };
-        let cut = partition(pruned.graph, material.devices, material.ops, options)?;
+        let narrow = material.narrow_floats;
+        let cut = partition(pruned.graph, material.devices, material.ops, narrow)?;
         let key = |edge: &String| {
             let (device, incarnation): (_, Incarnation) = (&own.name, own.incarnation);
             Key::new(device, incarnation, device, edge, FrameIter::default()).map_err(Status::from)

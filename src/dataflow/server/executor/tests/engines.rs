@@ -4,7 +4,6 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::graph::partition::Options;
 use crate::graph::{Builder, Devices, Import, NodeId, Output, ints, partition};
 use crate::operations::Operations;
 use crate::server::testing;
@@ -123,9 +122,10 @@ impl Sketch {
             graph.assign(id, devices.find(&name).unwrap());
         }
         let ops = Operations::standard().ops().clone();
-        let mut parts = partition(graph, &devices, &ops, Options::default()).unwrap();
+        let mut parts = partition(graph, &devices, &ops, false).unwrap();
         [A, B].map(|device| {
-            let part = parts.remove(device).unwrap_or_default();
+            let task = DeviceName::parse_full(device).unwrap().task_name().unwrap();
+            let part = parts.remove(&task.to_string()).unwrap_or_default();
             let graph = Graph::from_def(part, &ops, Import::Part).unwrap();
             let site = &sites[usize::from(device == B)];
             site.executor.plan(&graph, device).unwrap()

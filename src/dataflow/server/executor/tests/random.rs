@@ -8,7 +8,7 @@ use super::super::plan::{frame_hash, frame_id};
 use super::super::run::{Outcome, Outside, PlanRun};
 use super::*;
 use crate::graph::attr::IntoAttr;
-use crate::graph::partition::{Options, interpreter, tests as graphs};
+use crate::graph::partition::{interpreter, tests as graphs};
 use crate::graph::{Import, Ops, Parts, partition};
 use crate::operations::Operations;
 use crate::server::executor::plan::NodeKind;
@@ -144,13 +144,14 @@ impl Part {
             }
         }
         let graph = Graph::from_def(def, ops, Import::Part).unwrap();
-        let task = DeviceName::parse_full(name).unwrap().task_name().unwrap();
+        let task = TaskName::parse(name).unwrap();
+        let device = DeviceName::cpu(&task).to_string();
         let owner = Owner {
             task: &task,
             incarnation: Incarnation(1),
         };
         Self {
-            plan: Plan::new(&graph, name, owner, &rows, &KeptKernels::default()).unwrap(),
+            plan: Plan::new(&graph, &device, owner, &rows, &KeptKernels::default()).unwrap(),
             run: PlanRun::default(),
             outcome: None,
         }
@@ -275,7 +276,7 @@ fn hold(
 fn cut(seed: u64, budget: usize, count: u64, ops: &Ops) -> (interpreter::Outcome, Vec<Part>) {
     let graph = graphs::program(seed, budget, count);
     let whole = interpreter::run(&[&graph.to_def()]);
-    let parts: Parts = partition(graph, &graphs::devices(count), ops, Options::default()).unwrap();
+    let parts: Parts = partition(graph, &graphs::devices(count), ops, false).unwrap();
     let parts = parts
         .into_iter()
         .map(|(name, part)| Part::new(&name, part, ops));
