@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rendez::memory::{ArenaConfig, ArenaId, MemoryError, Pool};
 use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 
@@ -46,7 +46,7 @@ impl Host {
             may_lock: rustix::thread::capabilities(None)
                 .is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK)),
             descriptors: (files.current, files.maximum),
-            memfd_refusal: memfd().err().map(|errno| errno.to_string()),
+            memfd_refusal: memfd().err().map(|error| error.to_string()),
             ring_refusal: Some(probe(None))
                 .filter(|report| report.kind == RuntimeKind::Poll)
                 .map(|report| report.why),
@@ -112,16 +112,14 @@ impl Host {
     }
 }
 
-/// Makes memory as the engine does, and gives it back.
-fn memfd() -> rustix::io::Result<()> {
-    let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC;
-    let memory = rustix::fs::memfd_create(c"rendez-doctor", flags)?;
-    rustix::fs::ftruncate(&memory, 1 << 20)?;
-    rustix::fs::fallocate(&memory, rustix::fs::FallocateFlags::empty(), 0, 1 << 20)?;
-    rustix::fs::fcntl_add_seals(
-        &memory,
-        SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
-    )
+/// Makes a segment as the engine does, and gives it back.
+fn memfd() -> Result<(), MemoryError> {
+    let usual = ArenaConfig::default();
+    let config = ArenaConfig {
+        bytes_max: usual.segment_bytes as u64,
+        ..usual
+    };
+    Pool::new(ArenaId(0), config).map(drop)
 }
 
 /// Each device with what it cannot do.

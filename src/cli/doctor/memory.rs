@@ -55,8 +55,8 @@ pub(super) fn shared_memory(host: &Host) -> Finding {
     match &host.memfd_refusal {
         None => Finding::new("shared memory", State::Good, "sealed memory is available", WANTED),
         Some(why) => Finding::new("shared memory", State::Broken, format!("refused: {why}"), WANTED).mend(
-            "allow memfd_create, ftruncate and fcntl in the container's seccomp profile, and leave memory free in its \
-             control group",
+            "allow memfd_create, ftruncate and fcntl in the container's seccomp profile; let files be as long as a \
+             segment (`ulimit -f unlimited`, or LimitFSIZE=infinity in a unit); run Linux 5.1 or later",
             "no arena can be made",
         ),
     }

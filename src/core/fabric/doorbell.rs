@@ -34,15 +34,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
-};
+use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals, fstat};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use smallvec::SmallVec;
 
 use super::descriptors::{has_huge_pages, is_eventfd};
 use crate::ground::Nanos;
+use crate::memory::files;
 use crate::sync::AtomicU64;
 
 mod word;
@@ -87,12 +86,8 @@ impl Doorbell {
     /// # Errors
     /// [`DoorbellError::Os`] when the kernel refuses a memfd, a mapping or an eventfd.
     pub fn new() -> Result<Self, DoorbellError> {
-        let memory = memfd_create(
-            "rendez-doorbell",
-            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-        )
-        .map_err(|errno| DoorbellError::Os("memfd_create", errno))?;
-        ftruncate(&memory, PAGE as u64).map_err(|errno| DoorbellError::Os("ftruncate", errno))?;
+        let memory = files::create_of(c"rendez-doorbell", PAGE)
+            .map_err(|(call, errno)| DoorbellError::Os(call, errno))?;
         let page = Arc::new(Page::map(&memory, ProtFlags::READ | ProtFlags::WRITE)?);
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         fcntl_add_seals(&memory, seals)

@@ -19,14 +19,13 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
-};
+use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals, fstat};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use super::descriptors::has_huge_pages;
 use super::lane::{Backing, Geometry, MemoryLane};
+use crate::memory::files;
 
 /// Spells `rendezSH` in a hex dump.
 const MAGIC: u64 = u64::from_le_bytes(*b"rendezSH");
@@ -156,13 +155,8 @@ impl LinkMapping {
         if !config.is_valid() {
             return Err(LinkError::Config);
         }
-        let memory = memfd_create(
-            "rendez-link",
-            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-        )
-        .map_err(|errno| LinkError::Os("memfd_create", errno))?;
-        ftruncate(&memory, config.len() as u64)
-            .map_err(|errno| LinkError::Os("ftruncate", errno))?;
+        let memory = files::create_of(c"rendez-link", config.len())
+            .map_err(|(call, errno)| LinkError::Os(call, errno))?;
         fcntl_add_seals(&memory, SEALS)
             .map_err(|errno| LinkError::Os("fcntl(F_ADD_SEALS)", errno))?;
         let backing = map(&memory, config.len())?;

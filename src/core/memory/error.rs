@@ -272,6 +272,12 @@ impl MemoryError {
     }
 }
 
+impl From<super::files::Refused> for MemoryError {
+    fn from((call, errno): super::files::Refused) -> Self {
+        Self::system(call, errno)
+    }
+}
+
 impl From<MemoryError> for Status {
     fn from(error: MemoryError) -> Self {
         let (code, reason) = match error {
@@ -288,7 +294,7 @@ impl From<MemoryError> for Status {
             MemoryError::HugePages { .. } => (Code::FailedPrecondition, "HUGE_PAGES_NONE"),
             MemoryError::Kernel => (Code::FailedPrecondition, "KERNEL_UNSEALING"),
             MemoryError::System { errno, .. } => match Errno::from_raw_os_error(errno) {
-                Errno::MFILE | Errno::NFILE | Errno::NOMEM => {
+                Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::FBIG => {
                     (Code::ResourceExhausted, "SYSTEM_LIMIT")
                 }
                 _ => (Code::Internal, "SYSTEM_CALL"),

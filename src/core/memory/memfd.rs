@@ -10,6 +10,7 @@
 //!    1 stays writable) and `SEAL` (no process can add `WRITE`, which would fail as long as step 1's mapping exists).
 #![allow(unsafe_code)]
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::arena::{Arena, ArenaSegment, Export, HostSegment, PagedFile, Registrable};
-use super::{ArenaId, House, MappedSegment, MemoryError, Pool};
+use super::{ArenaId, House, MappedSegment, MemoryError, Pool, files};
 use crate::ground::MemoryKind;
 
 /// The host's memory, by sealed files in memory.
@@ -146,7 +147,7 @@ impl Segment {
                 }
             }
         };
-        let fd = memory_file(MemfdFlags::empty())?;
+        let fd = files::create(NAME, MemfdFlags::empty())?;
         let mut segment = Self::map(fd, index, len, HugePagesReport::Off)?;
         if let Some(errno) = refused {
             segment.report = segment.advise(errno);
@@ -181,7 +182,7 @@ impl Segment {
     }
 
     fn on_huge_pages(index: u16, len: usize, len_max: u64) -> Result<Self, MemoryError> {
-        let fd = memory_file(MemfdFlags::HUGETLB)?;
+        let fd = files::create(NAME, MemfdFlags::HUGETLB)?;
         let stat = rustix::fs::fstat(&fd).map_err(|errno| MemoryError::system("fstat", errno))?;
         let page_bytes = u64::try_from(stat.st_blksize).unwrap_or(0).max(1);
         let len = len.next_multiple_of(usize::try_from(page_bytes).unwrap_or(1));
@@ -203,8 +204,7 @@ impl Segment {
         len: usize,
         report: HugePagesReport,
     ) -> Result<Self, MemoryError> {
-        rustix::fs::ftruncate(&fd, len as u64)
-            .map_err(|errno| MemoryError::system("ftruncate", errno))?;
+        files::set_len(&fd, len as u64)?;
         let file = PagedFile::new(Arc::new(fd))?;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing Rust knows of. The file has
         // `len` bytes, and the seals keep it from ever getting shorter.
@@ -310,13 +310,7 @@ unsafe impl Send for Segment {}
 // SAFETY: as above: a shared segment gives out an address and a descriptor, and nothing that can race.
 unsafe impl Sync for Segment {}
 
-fn memory_file(flags: MemfdFlags) -> Result<OwnedFd, MemoryError> {
-    rustix::fs::memfd_create(
-        c"rendez-arena",
-        flags | MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC,
-    )
-    .map_err(|errno| MemoryError::system("memfd_create", errno))
-}
+const NAME: &CStr = c"rendez-arena";
 
 /// Whether the kernel's setting lets pages of shared memory be merged after advice; the advice itself never fails.
 fn merges_shared_memory() -> bool {

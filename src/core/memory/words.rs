@@ -5,15 +5,17 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
+use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::MemoryError;
+use super::{MemoryError, files};
 
 /// Words of eight bytes, mapped for reading and writing.
 #[derive(Debug)]
@@ -35,9 +37,7 @@ impl Words {
     /// # Errors
     /// [`MemoryError::System`].
     pub fn anonymous(count: usize) -> Result<Self, MemoryError> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = rustix::fs::memfd_create(c"rendez-recorder", flags)
-            .map_err(|errno| MemoryError::system("memfd_create", errno))?;
+        let file = files::create(c"rendez-recorder", MemfdFlags::empty())?;
         let words = Self::map(file, count)?;
         // If the file became shorter than its mapping, a read of it would fault.
         rustix::fs::fcntl_add_seals(&words.file, SealFlags::SHRINK | SealFlags::SEAL)
@@ -51,17 +51,20 @@ impl Words {
     /// [`MemoryError::System`].
     pub fn in_file(file: File, count: usize) -> Result<Self, MemoryError> {
         let len = (count.max(1) * size_of::<AtomicU64>()) as u64;
+        files::check_len(len)?;
         // Its blocks are reserved now: a full file system is an error here, and not a fault at the first write.
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len)
-            .map_err(|errno| MemoryError::system("fallocate", errno))?;
+        match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len) {
+            // A file system of a network, as a rule: to write the bytes takes the blocks as well.
+            Err(Errno::OPNOTSUPP) => write_zeroes(&file, len)?,
+            done => done.map_err(|errno| MemoryError::system("fallocate", errno))?,
+        }
         Self::map(OwnedFd::from(file), count)
     }
 
     fn map(file: OwnedFd, count: usize) -> Result<Self, MemoryError> {
         let count = count.max(1);
         let len = count * size_of::<AtomicU64>();
-        rustix::fs::ftruncate(&file, len as u64)
-            .map_err(|errno| MemoryError::system("ftruncate", errno))?;
+        files::set_len(&file, len as u64)?;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing Rust knows of, and the file has
         // just been given `len` bytes.
         let base = unsafe {
@@ -90,6 +93,16 @@ impl Words {
         // kernel to zero, and lives as long as `self`; any other writer there writes atomically.
         unsafe { slice::from_raw_parts(self.base.as_ptr(), self.count) }
     }
+}
+
+/// Fills the first `len` bytes of a file that is empty, up to the disk.
+fn write_zeroes(mut file: &File, len: u64) -> Result<(), MemoryError> {
+    let written = std::io::copy(&mut std::io::repeat(0).take(len), &mut file);
+    let synced = written.and_then(|_| file.sync_data());
+    synced.map_err(|error| MemoryError::System {
+        call: "write",
+        errno: error.raw_os_error().unwrap_or(0),
+    })
 }
 
 impl Drop for Words {
@@ -122,6 +135,20 @@ mod tests {
         words.all()[999].store(7, Ordering::Relaxed);
         assert_eq!(words.all()[999].load(Ordering::Relaxed), 7);
         assert_eq!(words.all().len(), 1000);
+    }
+
+    /// What a file system without `fallocate` is given in its place.
+    #[test]
+    fn a_file_can_be_filled_by_writing() {
+        let file = tempfile::tempfile().expect("a file");
+        super::write_zeroes(&file, 100_001).expect("written");
+        let stat = rustix::fs::fstat(&file).expect("there");
+        assert_eq!(stat.st_size, 100_001);
+        assert!(
+            stat.st_blocks * 512 >= 100_001,
+            "its blocks are taken: {}",
+            stat.st_blocks
+        );
     }
 
     #[test]

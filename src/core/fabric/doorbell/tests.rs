@@ -1,5 +1,7 @@
 //! Ringing, by hand and from another mapping. That no wake is lost is shown with threads in the conformance tests.
 
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
 use super::*;
 
 fn opened(bell: &Doorbell) -> Result<PeerWake, DoorbellError> {

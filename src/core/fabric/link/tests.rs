@@ -1,5 +1,7 @@
 //! What an opener refuses, and what both sides see.
 
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
 use super::super::ring::RingMemory;
 use super::*;
 

@@ -109,8 +109,8 @@ catalogue! {
         "A system call failed; the message names it and its error number.",
         "Look the error number up in the call's manual page.";
     SYSTEM_LIMIT: ResourceExhausted,
-        "The system gives no more descriptors or memory; the message names the call and its error number.",
-        "Raise the limit on open files (`ulimit -n`, or LimitNOFILE in a unit), or give the machine more memory.";
+        "The system gives no more descriptors, memory or bytes of files; the message names call and error number.",
+        "Raise the limit on open files (`ulimit -n`) or their length (`ulimit -f`), or give the machine more memory.";
     // ── RDMA ───────────────────────────────────────────────────────────────────────────────────────────────────────
     VERBS_MISSING: FailedPrecondition,
         "RDMA was asked for, and libibverbs cannot be loaded.",
