@@ -20,6 +20,8 @@ pub(crate) struct State {
     pub(crate) calls: u64,
     pub(crate) faults: Vec<Fault>,
     pub(crate) failed: Vec<&'static str>,
+    /// The devices have failed: every call for them does, with this code.
+    pub(crate) broken: Option<u32>,
     /// Each call of this name takes so long.
     pub(crate) stall: Option<(String, Duration)>,
     pub(crate) violations: Vec<String>,
@@ -83,6 +85,7 @@ impl State {
             calls: 0,
             faults,
             failed: Vec::new(),
+            broken: None,
             stall: None,
             violations: Vec::new(),
         }
@@ -100,6 +103,9 @@ impl State {
                     due = Some(index);
                 }
             }
+        }
+        if let Some(code) = self.broken.filter(|_| !name.starts_with("cuCtx")) {
+            return Err(code);
         }
         match due {
             Some(index) => {

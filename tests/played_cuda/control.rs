@@ -27,6 +27,12 @@ unsafe extern "C" fn played_fail(name: *const c_char, nth: u64, code: u32) {
     lock().faults.push(Fault { name, nth, code });
 }
 
+/// The devices fail: no stream does anything any more, and every call but those for contexts fails with `code`.
+#[unsafe(no_mangle)]
+extern "C" fn played_break(code: u32) {
+    lock().broken = Some(code);
+}
+
 /// No call fails from now on; how many faults had not come to anything.
 #[unsafe(no_mangle)]
 extern "C" fn played_heal() -> u64 {
@@ -34,6 +40,7 @@ extern "C" fn played_heal() -> u64 {
     let left = state.faults.len() as u64;
     state.faults.clear();
     state.failed.clear();
+    state.broken = None;
     left
 }
 

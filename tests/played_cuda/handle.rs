@@ -69,6 +69,8 @@ macro_rules! told {
 told! {
     /// No call fails from now on; how many faults had not come to anything.
     heal => "played_heal"() -> u64;
+    /// The devices fail: no stream does anything any more, and every call but those for contexts fails with that code.
+    break_devices => "played_break"(code: u32) -> ();
     /// True if a call has failed by [`Played::fail`] since it was healed.
     has_failed => "played_failed"() -> bool;
     /// A stream does nothing more by itself, or all of it.

@@ -170,6 +170,9 @@ fn found(state: &mut State, stream: *mut c_void) -> Result<&mut Stream, u32> {
 
 /// Streams do what they can.
 pub(crate) fn pump(state: &mut State) {
+    if state.broken.is_some() {
+        return;
+    }
     let names: Vec<usize> = state.streams.all.keys().copied().collect();
     let mut goes_on = true;
     while goes_on {
@@ -342,6 +345,9 @@ extern "C" fn cuStreamSynchronize(stream: *mut c_void) -> u32 {
         {
             let mut state = lock();
             pump(&mut state);
+            if let Some(code) = state.broken {
+                return code;
+            }
             match state.streams.at(name) {
                 Ok(stream) if stream.work.is_empty() => return 0,
                 Ok(_) => {}

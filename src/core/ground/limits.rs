@@ -30,7 +30,8 @@ pub const PARKED_BYTES: u64 = 4 << 30;
 pub const PARKED_BYTES_PER_STEP: u64 = PARKED_BYTES / 2;
 
 /// Places in streams that are marked at once, for each segment of a device's arena: values whose bytes are not there
-/// yet, and tensors that streams still read. Their words are 32 KiB, pinned. Beyond it the host waits for the stream.
+/// yet, and tensors that streams still read; less one, whose word tells of the device. The words are 32 KiB, pinned.
+/// Beyond it the host waits for the stream.
 pub const DEVICE_MARKS: usize = 1 << 12;
 
 /// Streams for copies that each device keeps when they have nothing to do; those of a burst end when it is over. As

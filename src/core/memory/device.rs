@@ -77,7 +77,7 @@ pub trait DeviceEvent: Debug + Send + Sync {
     /// True if that work is done, and ever after. Never waits.
     fn is_over(&self) -> bool;
 
-    /// True if the work will never be done, for the process that it is of is gone.
+    /// True if the work will never be done, unless it is: the device has failed, or the process that it is of is gone.
     fn is_lost(&self) -> bool {
         false
     }

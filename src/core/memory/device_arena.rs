@@ -41,6 +41,18 @@ impl DeviceArena {
             device,
         })
     }
+
+    /// The driver.
+    #[must_use]
+    pub const fn accelerator(&self) -> &Arc<dyn Accelerator> {
+        &self.accelerator
+    }
+
+    /// The device.
+    #[must_use]
+    pub const fn device(&self) -> u32 {
+        self.device
+    }
 }
 
 impl Arena for DeviceArena {

@@ -53,7 +53,7 @@ impl DeviceEvent for Lease {
 
     fn is_lost(&self) -> bool {
         self.on_device()
-            .is_some_and(|(.., times)| times.is_orphaned())
+            .is_some_and(|(.., times)| times.is_orphaned() || Stamp::is_lost(times))
     }
 
     fn handle(&self) -> u64 {

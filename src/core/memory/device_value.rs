@@ -11,7 +11,7 @@ use super::device::{DeviceEvent as _, DeviceMemory, DevicePtr, Readiness};
 use super::keeper::{Held, Keeper};
 use super::stream::Stream;
 use super::times::{Mark, Times};
-use super::{DeviceArena, DeviceBlock, House, MemoryError, Pool, Tensor};
+use super::{DeviceArena, DeviceBlock, House, MemoryError, Pool, Tensor, TensorBytes};
 use crate::ground::{Region, TensorMeta};
 
 /// Memory of a device for one tensor, to be written by the device's work.
@@ -158,16 +158,24 @@ pub enum Ordered {
     Host,
 }
 
+/// Looks without a pause, by a host that waits.
+const EAGER: u32 = 1 << 10;
+/// Looks between two questions to the driver: some tenth of a second.
+const ASK: u32 = 1 << 11;
+
 /// Lets what is queued next on `stream` wait until a tensor's bytes are there, by whatever work. `gates` are times of
 /// this process for the stream's device.
+///
+/// # Errors
+/// [`MemoryError::Driver`] if the stream's device has failed.
 pub fn order_after(
     tensor: &Tensor,
     stream: &Stream,
     gates: &Arc<Times>,
     keeper: &Keeper,
-) -> Ordered {
+) -> Result<Ordered, MemoryError> {
     if tensor.readiness().is_ready() {
-        return Ordered::Ready;
+        return Ok(Ordered::Ready);
     }
     let gate = if keeper.is_closed() {
         None
@@ -175,46 +183,60 @@ pub fn order_after(
         gates.gate()
     };
     let Some((gate, passed)) = gate else {
-        return Ordered::Host;
+        return Ok(Ordered::Host);
     };
-    if gate.hold_back(stream).is_err() {
+    if let Err(error) = gate.hold_back(stream) {
         gate.open();
         passed.open();
-        return Ordered::Host;
+        if error.is_of_lost_device() {
+            return Err(error);
+        }
+        return Ok(Ordered::Host);
     }
     let passed = passed.put_behind(stream);
     // The keeper's thread may have ended since it was asked.
     if keeper.watch(gate, passed, tensor.clone()) {
-        Ordered::Stream
+        Ok(Ordered::Stream)
     } else {
-        Ordered::Host
+        Ok(Ordered::Host)
     }
 }
 
 /// The stream waits for a tensor's bytes, or the host does.
 ///
 /// # Errors
-/// [`MemoryError::Lost`] if they will never be there, as far as that is known now.
+/// [`MemoryError::Lost`] if they will never be there, as far as that is known now; [`MemoryError::Driver`] if a device
+/// has failed that the tensor lies on, or the stream is of.
 pub fn await_bytes(
     tensor: &Tensor,
     stream: &Stream,
     gates: &Arc<Times>,
     keeper: &Keeper,
 ) -> Result<(), MemoryError> {
-    let ordered = order_after(tensor, stream, gates, keeper);
+    let ordered = order_after(tensor, stream, gates, keeper)?;
     let mut looks = 0_u32;
     while ordered == Ordered::Host && !tensor.readiness().is_ready() && !is_lost(tensor) {
-        looks = looks.saturating_add(1);
-        if looks < 1 << 10 {
+        looks = looks.wrapping_add(1);
+        if looks < EAGER {
             std::thread::yield_now();
-        } else {
-            std::thread::sleep(std::time::Duration::from_micros(20));
+            continue;
+        }
+        std::thread::sleep(std::time::Duration::from_micros(20));
+        // A word that is not written tells nothing of a device that is gone: the driver does.
+        if looks.is_multiple_of(ASK)
+            && let TensorBytes::Device(place) = tensor.bytes()
+        {
+            match stream.ask_of(place.device) {
+                Err(error) if error.is_of_lost_device() => return Err(error),
+                _ => {}
+            }
         }
     }
     lost_if(is_lost(tensor))
 }
 
-/// True if the tensor's bytes are not there, and never will be: who was to write them is gone.
+/// True if the tensor's bytes are not there, and never will be: the device or the process that was to write them is
+/// gone.
 fn is_lost(tensor: &Tensor) -> bool {
     match tensor.readiness() {
         Readiness::Ready => false,

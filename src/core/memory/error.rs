@@ -170,8 +170,10 @@ pub enum MemoryError {
         /// The device.
         device: u32,
     },
-    /// The process whose device was to make the bytes is gone.
-    #[error("the bytes will never be there: the process whose device was to write them is gone")]
+    /// The device that was to make the bytes has failed, or its process is gone.
+    #[error(
+        "the bytes will never be there: the device that was to write them has failed, or its process is gone"
+    )]
     Lost,
     /// A peer's memory is to be there after an event that was never recorded.
     #[error("the bytes are to be there after an event that was never recorded")]
@@ -258,6 +260,18 @@ impl MemoryError {
             self,
             Self::Driver {
                 fault: DriverFault::Memory,
+                ..
+            }
+        )
+    }
+
+    /// True if a device has failed: nothing that is queued there will be done.
+    #[must_use]
+    pub const fn is_of_lost_device(&self) -> bool {
+        matches!(
+            self,
+            Self::Driver {
+                fault: DriverFault::Lost,
                 ..
             }
         )

@@ -5,8 +5,10 @@
 //! kept is not at home, and a lease that is kept is not released, so neither owner can use the memory again.
 //!
 //! It also opens gates: a stream of ours that is to wait for a peer's work waits for a word of ours, which is opened
-//! here when the peer's word says so, or when the peer's life is known to be over, or taken to be. So no stream waits
-//! for a process that is gone. The word stays until the stream is past it.
+//! here when the peer's word says so, or when the peer's life is known to be over, or taken to be, or its device has
+//! failed. So no stream waits for a process or a device that is gone. The word stays until the stream is past it.
+//!
+//! What a device that has failed was to be past is kept for ever, and counted: the driver ends no work of its own.
 //!
 //! [`Keeper::turn`] looks at all that is kept. It makes no call of a driver: each look is a load or two.
 //!
@@ -197,7 +199,7 @@ impl Keeper {
             if kept.is_over() {
                 let (since, kept) = watch.kept.swap_remove(at);
                 done += 1;
-                match kept.let_go() {
+                match kept.let_go(self) {
                     Some(left) => watch.kept.push((since, left)),
                     None => gone += 1,
                 }
@@ -243,7 +245,7 @@ impl Keeper {
         for _ in 0..self.arriving.len() {
             match self.arriving.pop() {
                 Some(kept @ Kept::Until(..)) if !kept.is_over() => self.arriving.push(kept),
-                Some(kept) => match kept.let_go() {
+                Some(kept) => match kept.let_go(self) {
                     Some(left) => self.arriving.push(left),
                     None => {
                         self.count.fetch_sub(1, Ordering::AcqRel);
@@ -265,8 +267,14 @@ impl Kept {
 
     /// It is over, or a gate that is to be opened. What is left of it is to be kept further. A drop that panics, of
     /// another library's memory, ends nothing else: the thread that turns the keeper goes on.
-    fn let_go(self) -> Option<Self> {
+    fn let_go(self, keeper: &Keeper) -> Option<Self> {
         let (held, passed) = match self {
+            Self::Until(mark, held) if !mark.is_over() => {
+                // Its slot is lost with it, and the words stay for what the device may still write.
+                std::mem::forget(mark);
+                keeper.quarantine(held);
+                return None;
+            }
             Self::Until(mark, held) => ((mark, held), None),
             Self::Gate(gate, passed, tensor) => {
                 gate.open();
@@ -296,7 +304,7 @@ impl Kept {
 
     fn is_over(&self) -> bool {
         match self {
-            Self::Until(mark, _) => mark.is_over(),
+            Self::Until(mark, _) => mark.is_over() || mark.is_lost(),
             Self::Gate(_, _, tensor) => match tensor.readiness() {
                 Readiness::Ready => true,
                 Readiness::After(event) => event.is_over() || event.is_lost(),

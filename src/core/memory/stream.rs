@@ -89,6 +89,20 @@ impl Stream {
         }
     }
 
+    /// Asks the driver whether a device still works: a call that makes a stream tells of work that failed before, and
+    /// leaves nothing queued.
+    ///
+    /// # Errors
+    /// [`MemoryError::Driver`].
+    pub fn ask(accelerator: &Arc<dyn Accelerator>, device: u32) -> Result<(), MemoryError> {
+        Self::new(accelerator, device).map(drop)
+    }
+
+    /// Asks the driver of a device, as [`Stream::ask`] does.
+    pub(super) fn ask_of(&self, device: u32) -> Result<(), MemoryError> {
+        Self::ask(&self.accelerator, device)
+    }
+
     /// Its driver.
     pub(super) fn accelerator(&self) -> &dyn Accelerator {
         self.accelerator.as_ref()

@@ -16,6 +16,9 @@
 //! grow, so a word that was used again says "over" of its earlier uses. A slot is free again when its ticket was
 //! reached: a write that is still queued never meets a later one.
 //!
+//! The last word is no slot: the owner's host writes all ones there when its device has failed. What is not over then
+//! never will be, and who looks sees that as it sees the rest, in any process ([`Times::lose`]).
+//!
 //! What a peer reads here is the owner's word: a claim like the bytes themselves. One that lies makes its reader read
 //! bytes too early, or wait until the owner is given up.
 
@@ -38,6 +41,10 @@ pub(super) const WORDS_BYTES: usize = DEVICE_MARKS * 8;
 const UNIT: u64 = 64;
 const SLOT_SHIFT: u32 = 48;
 const TICKET_MASK: u64 = (1 << SLOT_SHIFT) - 1;
+/// Marks that can be out at a time.
+pub(super) const SLOTS: usize = DEVICE_MARKS - 1;
+/// In the word behind the slots: the device has failed. No ticket is as great.
+const LOST: u64 = u64::MAX;
 
 /// The times of one segment of a device's arena.
 #[derive(Debug)]
@@ -66,8 +73,8 @@ impl Times {
         let bytes = WORDS_BYTES + len.div_ceil(UNIT as usize) * 8;
         let bytes = bytes.next_multiple_of(super::pages::PAGE_BYTES);
         let pinned = Pinned::new(accelerator, device, index, bytes, WORDS_BYTES)?;
-        let free = ArrayQueue::new(DEVICE_MARKS);
-        for slot in 0..DEVICE_MARKS as u16 {
+        let free = ArrayQueue::new(SLOTS);
+        for slot in 0..SLOTS as u16 {
             // As many as there is room for.
             let _ = free.push(slot);
         }
@@ -101,6 +108,17 @@ impl Times {
     #[must_use]
     pub fn free(&self) -> usize {
         self.free.len()
+    }
+
+    /// True if a stream has not come to some mark yet, or never will.
+    #[must_use]
+    pub fn is_waited_for(&self) -> bool {
+        self.free() < SLOTS
+    }
+
+    /// Says to this process and its peers that the device has failed: what is not over never will be.
+    pub fn lose(&self) {
+        self.pinned.put_word(SLOTS, LOST);
     }
 
     /// A mark behind all that is queued on a stream. Where none can be made (the driver cannot, refuses to, or all are
@@ -218,6 +236,11 @@ impl DeviceEvent for Mark {
         word.is_none_or(|word| word.load(Ordering::Acquire) >= self.ticket)
     }
 
+    fn is_lost(&self) -> bool {
+        let word = self.times.pinned.word(SLOTS);
+        word.is_some_and(|word| word.load(Ordering::Acquire) == LOST)
+    }
+
     fn handle(&self) -> u64 {
         self.times.word_at(self.slot)
     }
@@ -257,5 +280,10 @@ impl Stamp {
         let slot = (self.0 >> SLOT_SHIFT) as usize;
         let word = times.word(slot).filter(|_| slot < DEVICE_MARKS);
         word.is_some_and(|word| word.load(Ordering::Acquire) >= self.0 & TICKET_MASK)
+    }
+    /// True if the peer says that its device has failed.
+    pub(crate) fn is_lost(times: &MappedSegment) -> bool {
+        let word = times.word(SLOTS);
+        word.is_some_and(|word| word.load(Ordering::Acquire) == LOST)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Knows accelerators by their trait, and no kind of device. Arenas are made when a device is first used, and announced
 //! to peers as the host's are; `devices/peers.rs` knows what peers offer of theirs. A thread of its own turns the
-//! keeper: it sleeps while nothing is kept.
+//! keeper: while nothing is kept it sleeps, and looks each second whether a device has failed.
 
 mod copies;
 mod keeping;
@@ -83,7 +83,7 @@ pub(crate) struct Devices {
     accelerator: Result<Arc<dyn Accelerator>, String>,
     keeper: Arc<Keeper>,
     pinning: Pinning,
-    arenas: Mutex<BTreeMap<u32, Arc<Arena>>>,
+    arenas: Arc<Arenas>,
     peers: Arc<DevicePeers>,
     /// Which of our devices each peer of this machine can import memory of.
     seen: Mutex<BTreeMap<TaskName, u64>>,
@@ -91,6 +91,9 @@ pub(crate) struct Devices {
     /// Where the machine's files lie: a test lays out its own.
     root: Mutex<PathBuf>,
 }
+
+/// What there is for each device, by its number.
+type Arenas = Mutex<BTreeMap<u32, Arc<Arena>>>;
 
 /// One device's memory.
 #[derive(Debug)]
@@ -159,7 +162,7 @@ impl Devices {
             accelerator,
             keeper: Arc::new(Keeper::new()),
             pinning: Pinning::default(),
-            arenas: Mutex::default(),
+            arenas: Arc::default(),
             peers: Arc::default(),
             seen: Mutex::default(),
             thread: Mutex::default(),

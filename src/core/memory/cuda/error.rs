@@ -23,11 +23,17 @@ pub(super) const fn check(call: &'static str, code: CUresult) -> Result<(), Memo
 const fn fault(code: CUresult) -> DriverFault {
     match code {
         CUDA_ERROR_OUT_OF_MEMORY => DriverFault::Memory,
+        // What a kernel did, or the device: the driver refuses all further work of this process.
         CUDA_ERROR_DEINITIALIZED
         | CUDA_ERROR_ECC_UNCORRECTABLE
+        | CUDA_ERROR_NVLINK_UNCORRECTABLE
+        | CUDA_ERROR_CONTAINED
         | CUDA_ERROR_ILLEGAL_ADDRESS
+        | CUDA_ERROR_LAUNCH_TIMEOUT
         | CUDA_ERROR_CONTEXT_IS_DESTROYED
-        | CUDA_ERROR_LAUNCH_FAILED => DriverFault::Lost,
+        | CUDA_ERROR_ASSERT
+        | CUDA_ERROR_HARDWARE_STACK_ERROR..=CUDA_ERROR_LAUNCH_FAILED
+        | CUDA_ERROR_TENSOR_MEMORY_LEAK => DriverFault::Lost,
         CUDA_ERROR_NOT_SUPPORTED
         | CUDA_ERROR_NOT_PERMITTED
         | CUDA_ERROR_NO_DEVICE
@@ -54,10 +60,45 @@ const fn name(code: CUresult) -> &'static str {
         CUDA_ERROR_NOT_FOUND => "not found",
         CUDA_ERROR_NOT_READY => "not ready",
         CUDA_ERROR_ILLEGAL_ADDRESS => "an illegal memory access was encountered",
+        CUDA_ERROR_NVLINK_UNCORRECTABLE => "uncorrectable NVLink error",
+        CUDA_ERROR_CONTAINED => "contained error",
+        CUDA_ERROR_LAUNCH_TIMEOUT => "the launch timed out and was terminated",
         CUDA_ERROR_CONTEXT_IS_DESTROYED => "context is destroyed",
+        CUDA_ERROR_ASSERT => "device-side assert triggered",
+        CUDA_ERROR_HARDWARE_STACK_ERROR => "hardware stack error",
+        CUDA_ERROR_ILLEGAL_INSTRUCTION => "illegal instruction",
+        CUDA_ERROR_MISALIGNED_ADDRESS => "misaligned address",
+        CUDA_ERROR_INVALID_ADDRESS_SPACE => {
+            "operation not supported on global or shared address space"
+        }
+        CUDA_ERROR_INVALID_PC => "invalid program counter",
+        CUDA_ERROR_TENSOR_MEMORY_LEAK => "tensor memory was not freed",
         CUDA_ERROR_LAUNCH_FAILED => "unspecified launch failure",
         CUDA_ERROR_NOT_PERMITTED => "operation not permitted",
         CUDA_ERROR_NOT_SUPPORTED => "operation not supported",
         _ => "see the driver's manual",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ground::{Status, catalogue};
+
+    /// What kernels do wrong most often, and what devices fail with: the driver does no more work after it.
+    #[test]
+    fn what_ends_a_context_is_told_as_a_device_that_is_lost() {
+        for code in [
+            4, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721,
+        ] {
+            let status = Status::from(check("cuStreamSynchronize", code).unwrap_err());
+            assert_eq!(status.reason(), catalogue::DEVICE_LOST, "{status}");
+            assert!(!status.to_string().contains("manual"), "{status}");
+        }
+        // A launch of too many blocks, and memory that is registered already.
+        for code in [712, 720] {
+            let status = Status::from(check("cuMemHostRegister_v2", code).unwrap_err());
+            assert_eq!(status.reason(), catalogue::DEVICE_CALL, "{status}");
+        }
     }
 }

@@ -1,14 +1,16 @@
 //! The thread that turns the keeper, from the first use of a device until the engine ends.
 //!
-//! While something is kept it also gives up the lives of peers that are away for too long, so that gates open.
+//! While something is kept it also gives up the lives of peers that are away for too long, so that gates open. While a
+//! stream is waited for it asks the driver, each second, whether the device still works: what a device that has failed
+//! was to write is never there, and no word tells so to those who wait for it, here and in other processes.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::peers::DevicePeers;
-use super::{Devices, lock};
+use super::{Arena, Arenas, Devices, lock};
 use crate::ground::{Status, catalogue};
-use crate::memory::{Keeper, Watch};
+use crate::memory::{Keeper, Stream, Watch};
 use crate::trace::clock::Clock;
 
 /// Turns of the keeper without a pause, after something was let go.
@@ -17,6 +19,8 @@ const EAGER: u32 = 1 << 10;
 const PAUSE_MAX: Duration = Duration::from_millis(1);
 /// How often the keeper still looks when the engine ends, with that pause between.
 const LAST_LOOKS: u32 = 200;
+/// How often drivers are asked.
+const ASK: Duration = Duration::from_secs(1);
 
 impl Devices {
     /// The thread that turns the keeper.
@@ -26,10 +30,10 @@ impl Devices {
             return Ok(());
         }
         let (keeper, clock) = (Arc::clone(&self.keeper), clock.clone());
-        let peers = Arc::clone(&self.peers);
+        let (peers, arenas) = (Arc::clone(&self.peers), Arc::clone(&self.arenas));
         let begun = std::thread::Builder::new()
             .name("rendez-devices".into())
-            .spawn(move || keep(&keeper, &peers, &clock));
+            .spawn(move || keep(&keeper, &peers, &arenas, &clock));
         let begun = begun.map_err(|error| {
             let message = format!("a thread for devices: {error}");
             Status::of(catalogue::SYSTEM_LIMIT, message)
@@ -53,14 +57,44 @@ impl Devices {
     }
 }
 
+impl Arena {
+    /// Tells all who wait for this device's work if the device has failed.
+    fn ask(&self) {
+        let of_segments: Vec<_> = match &*lock(&self.pool) {
+            Some(pool) => pool
+                .segments()
+                .iter()
+                .map(|one| Arc::clone(one.times()))
+                .collect(),
+            None => Vec::new(),
+        };
+        let all = || of_segments.iter().chain([&self.times]);
+        if all().all(|times| !times.is_waited_for()) {
+            return;
+        }
+        if let Err(error) = Stream::ask(self.memory.accelerator(), self.memory.device())
+            && error.is_of_lost_device()
+        {
+            tracing::error!(%error, "a device has failed: what it had not written never will be");
+            all().for_each(|times| times.lose());
+        }
+    }
+}
+
 /// Turns the keeper until the engine ends.
-fn keep(keeper: &Keeper, peers: &DevicePeers, clock: &Clock) {
+fn keep(keeper: &Keeper, peers: &DevicePeers, arenas: &Arenas, clock: &Clock) {
     let mut watch = Watch::default();
+    let mut asked = Instant::now();
     let mut idle = 0_u32;
     let mut looks = 0;
     loop {
         let now = clock.stamp();
         peers.give_up(now);
+        if asked.elapsed() >= ASK {
+            let all: Vec<_> = lock(arenas).values().map(Arc::clone).collect();
+            all.iter().for_each(|arena| arena.ask());
+            asked = Instant::now();
+        }
         let done = keeper.turn(&mut watch, now);
         let is_last = keeper.is_closed();
         if is_last && keeper.end(&mut watch, looks >= LAST_LOOKS) {
@@ -68,7 +102,7 @@ fn keep(keeper: &Keeper, peers: &DevicePeers, clock: &Clock) {
         }
         if keeper.count() == 0 {
             idle = 0;
-            std::thread::park();
+            std::thread::park_timeout(ASK);
         } else if done > 0 || idle < EAGER {
             idle = if done > 0 { 0 } else { idle + 1 };
             std::thread::yield_now();

@@ -17,6 +17,7 @@ use super::super::Require;
 use super::*;
 use crate::ground::{DType, Key, Shape, StepId};
 use crate::mail::Received;
+use crate::memory::Readiness;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const STEP: StepId = StepId(3);
@@ -529,6 +530,41 @@ fn no_stream_waits_for_a_peer_whose_end_nothing_proves() {
         alone.played.pending(reader.handle() as usize) == 0
     });
     let status = theirs.order(&got, &reader).unwrap_err();
+    assert_eq!(status.reason(), catalogue::DEVICE_LOST);
+    assert!(alone.played.hold(writer.handle() as usize, false));
+}
+
+/// The owner's device fails, and its process lives on: it tells its peers, whose calls would else never end.
+#[test]
+fn no_reader_waits_for_a_device_that_has_failed_in_a_process_that_lives() {
+    let alone = alone();
+    let (a, b) = pair(Way::Shm);
+    let (ours, theirs) = (a.devices().unwrap(), b.devices().unwrap());
+    let writer = ours.stream(0).unwrap();
+    assert!(alone.played.hold(writer.handle() as usize, true));
+    let buffer = ours.buffer(0, meta(4096)).unwrap();
+    let tensor = buffer.into_tensor_after(meta(4096), &writer).unwrap();
+    let of = key("a", "b", "unwritten");
+    a.step(STEP).send(&of, tensor.clone()).unwrap();
+    let got = received(&b, &of).tensor;
+    assert!(got.is_leased() && !got.readiness().is_ready());
+    let (told, hears) = std::sync::mpsc::channel();
+    let reader = theirs.clone();
+    let of = got.clone();
+    std::thread::spawn(move || told.send(reader.to_host(&of).map(drop)));
+    until("the reader waits at a gate", || theirs.kept().0 > 0);
+    alone.played.break_devices(710);
+    let is_lost = |tensor: &Tensor| match tensor.readiness() {
+        Readiness::Ready => false,
+        Readiness::After(event) => event.is_lost(),
+    };
+    until("the owner knows", || is_lost(&tensor));
+    assert!(is_lost(&got));
+    // The reader's own device works.
+    alone.played.heal();
+    let status = hears.recv_timeout(PATIENCE).expect("it ends").unwrap_err();
+    assert_eq!(status.reason(), catalogue::DEVICE_LOST);
+    let status = ours.order(&tensor, &ours.stream(0).unwrap()).unwrap_err();
     assert_eq!(status.reason(), catalogue::DEVICE_LOST);
     assert!(alone.played.hold(writer.handle() as usize, false));
 }

@@ -79,7 +79,7 @@ fn hand_over(played: &Played, side: &mut Side) -> Result<(), MemoryError> {
     let reader = borrowed(&side.accelerator, &theirs)?;
     let mut leases = Leases::new(1);
     let leased = lease(&mut leases, &view, &tensor, 5)?;
-    order_after(&leased, &reader, &times(&side.pool), &side.keeper);
+    order_after(&leased, &reader, &times(&side.pool), &side.keeper)?;
     played.hold(writer.handle() as usize, false);
     side.turn();
     let read = side.read(&leased)?;

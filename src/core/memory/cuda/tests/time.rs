@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::super::super::times::SLOTS;
 use super::super::super::{
     DeviceMemory, DevicePtr, Ordered, Readiness, lend_after, order_after, release_after,
 };
@@ -103,7 +104,7 @@ fn a_stream_waits_for_a_peers_work_and_the_host_does_not() {
     let leased = lease(&mut leases, &view, &tensor, 1).unwrap();
     let reader = Stream::new(&side.accelerator, 0).unwrap();
     let gates = times(&side.pool);
-    let ordered = order_after(&leased, &reader, &gates, &side.keeper);
+    let ordered = order_after(&leased, &reader, &gates, &side.keeper).unwrap();
     assert_eq!(ordered, Ordered::Stream);
     release_after(leased, &reader, &gates, &side.keeper).unwrap();
     side.turn();
@@ -119,7 +120,7 @@ fn a_stream_waits_for_a_peers_work_and_the_host_does_not() {
     // What is there is waited for by none.
     let leased = lease(&mut leases, &view, &tensor, 2).unwrap();
     assert_eq!(
-        order_after(&leased, &reader, &gates, &side.keeper),
+        order_after(&leased, &reader, &gates, &side.keeper).unwrap(),
         Ordered::Ready
     );
     drop((tensor, leased, leases, view, reader, gates, side));
@@ -135,7 +136,7 @@ fn no_stream_waits_for_a_process_that_is_gone() {
     let tensor = side.tensor(&pattern(1, 4096)).unwrap();
     let leased = lease(&mut leases, &view, &tensor, 1).unwrap();
     let reader = Stream::new(&side.accelerator, 0).unwrap();
-    let ordered = order_after(&leased, &reader, &times(&side.pool), &side.keeper);
+    let ordered = order_after(&leased, &reader, &times(&side.pool), &side.keeper).unwrap();
     assert_eq!((ordered, side.turn()), (Ordered::Stream, 0));
     view.1.orphan();
     assert_eq!(side.turn(), 1);
@@ -219,7 +220,7 @@ fn marks_that_are_all_out_make_the_host_wait_and_come_back() {
     let side = Side::new(alone.open()).unwrap();
     let times = times(&side.pool);
     let stream = Stream::new(&side.accelerator, 0).unwrap();
-    let marks: Vec<_> = (0..crate::ground::limits::DEVICE_MARKS)
+    let marks: Vec<_> = (0..SLOTS)
         .map(|_| times.mark(&stream).unwrap().expect("a word is free"))
         .collect();
     assert_eq!(times.free(), 0);
@@ -228,7 +229,7 @@ fn marks_that_are_all_out_make_the_host_wait_and_come_back() {
         "the stream was waited for"
     );
     drop(marks);
-    assert_eq!(times.free(), crate::ground::limits::DEVICE_MARKS);
+    assert_eq!(times.free(), SLOTS);
     drop((times, stream, side));
     alone.assert_clean();
 }
@@ -311,7 +312,7 @@ fn no_stream_waits_for_a_keeper_that_has_ended() {
         if is_before {
             assert!(side.keeper.end(&mut side.watch, false));
         }
-        let ordered = order_after(&tensor, &reader, &gates, &side.keeper);
+        let ordered = order_after(&tensor, &reader, &gates, &side.keeper).unwrap();
         if is_before {
             assert_eq!(ordered, Ordered::Host);
         } else {
@@ -337,7 +338,7 @@ fn the_word_of_a_gate_stays_until_the_stream_is_past_it() {
     let tensor = side.tensor(&pattern(1, 4096)).unwrap();
     let reader = Stream::new(&side.accelerator, 0).unwrap();
     let held = alone.hold(reader.handle() as usize);
-    let ordered = order_after(&tensor, &reader, &times(&other.pool), &other.keeper);
+    let ordered = order_after(&tensor, &reader, &times(&other.pool), &other.keeper).unwrap();
     assert_eq!(ordered, Ordered::Stream);
     drop(tensor);
     assert!(alone.played.hold(writer, false));
@@ -395,4 +396,82 @@ fn a_drop_that_panics_does_not_end_the_keepers_thread() {
     assert_eq!((side.turn(), side.keeper.count()), (1, 0));
     drop((lent, gates, side));
     alone.assert_clean();
+}
+
+/// Runs on a thread of its own: who waits for ever fails the test, and holds up no other.
+fn within<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (told, hears) = std::sync::mpsc::channel();
+    std::thread::spawn(move || told.send(work()));
+    let patience = std::time::Duration::from_secs(20);
+    hears
+        .recv_timeout(patience)
+        .unwrap_or_else(|_| panic!("{what} waits for ever"))
+}
+
+/// The device fails while a value is to be written: no word ever says so, and who waits is told all the same.
+#[test]
+fn who_waits_for_a_device_that_has_failed_is_told_so() {
+    for has_thread in [true, false] {
+        let alone = alone();
+        let (mut side, _) = held_side(&alone);
+        let tensor = side.tensor(&pattern(1, 4096)).unwrap();
+        let (lane, words) = (side.lanes.take().unwrap(), times(&side.pool));
+        if !has_thread {
+            assert!(side.keeper.end(&mut side.watch, true));
+            side.keeper.close();
+        }
+        alone.played.break_devices(sys::CUDA_ERROR_ILLEGAL_ADDRESS);
+        let keeper = Arc::clone(&side.keeper);
+        let of = tensor.clone();
+        let waited = within("a lane", move || lane.wait_for(&of, &words, &keeper));
+        let reason = Status::from(waited.unwrap_err()).reason().to_owned();
+        assert_eq!(reason, catalogue::DEVICE_LOST);
+        alone.played.heal();
+        drop((tensor, side));
+        assert_eq!(alone.played.violations(), alone.violations);
+    }
+}
+
+/// The owner says that its device has failed: its own readers and those of other processes are told, and what the
+/// device was to be past is kept, counted and looked at no more.
+#[test]
+fn the_owner_of_a_device_that_has_failed_tells_all_who_wait() {
+    let alone = alone();
+    let (mut side, writer) = held_side(&alone);
+    let view = imported(&side.accelerator, &side.pool).unwrap();
+    let mut leases = Leases::new(1);
+    let tensor = side.tensor(&pattern(1, 4096)).unwrap();
+    let dropped = side.buffer(4096).unwrap();
+    let dropped = dropped.into_tensor_after(meta(4096), side.staging.stream());
+    let leased = lease(&mut leases, &view, &tensor, 1).unwrap();
+    let mut other = Side::new(Arc::clone(&side.accelerator)).unwrap();
+    let reader = Stream::new(&side.accelerator, 0).unwrap();
+    let ordered = order_after(&leased, &reader, &times(&other.pool), &other.keeper);
+    assert_eq!((ordered.unwrap(), other.turn()), (Ordered::Stream, 0));
+    assert!(times(&side.pool).is_waited_for());
+    drop(dropped.unwrap());
+    assert_eq!(side.turn(), 0);
+    times(&side.pool).lose();
+    assert_eq!(
+        (other.turn(), alone.played.pending(reader.handle() as usize)),
+        (1, 0)
+    );
+    assert_eq!(other.read(&leased).unwrap_err(), MemoryError::Lost);
+    let (lane, words) = (other.lanes.take().unwrap(), times(&other.pool));
+    assert_eq!(
+        lane.wait_for(&tensor, &words, &other.keeper),
+        Err(MemoryError::Lost)
+    );
+    side.turn();
+    assert_eq!((side.keeper.count(), side.keeper.quarantined()), (0, 1));
+    assert!(alone.played.hold(writer, false));
+    assert!(
+        tensor.readiness().is_ready(),
+        "what came all the same is there"
+    );
+    while other.keeper.count() > 0 {
+        other.turn();
+    }
+    drop((tensor, leased, leases, view, reader, other, side));
+    assert_eq!(alone.played.violations(), alone.violations);
 }

@@ -241,7 +241,7 @@ impl World {
             return;
         }
         let (stream, gates) = (&reader.streams[which], times(&reader.side.pool));
-        let ordered = order_after(&tensor, stream, &gates, &reader.side.keeper);
+        let ordered = order_after(&tensor, stream, &gates, &reader.side.keeper).unwrap();
         assert_ne!(ordered, Ordered::Host);
         let slot = reader.next_slot;
         reader.next_slot += 1;
