@@ -77,6 +77,8 @@ pub struct FaultyPort {
     counts: FaultCounts,
     /// Arrivals by when they are due, and then by when they came.
     held: BTreeMap<(u64, u64), Held>,
+    /// It refused a post that there was room for, since it was polled or armed last.
+    has_pretended: bool,
     order: u64,
     /// When the last frame, and the last of anything, of a queue pair is due.
     last: BTreeMap<QpId, Last>,
@@ -152,6 +154,7 @@ impl FaultyPort {
             rng: Rng::new(seed),
             counts: FaultCounts::default(),
             held: BTreeMap::new(),
+            has_pretended: false,
             order: 0,
             last: BTreeMap::new(),
             known: BTreeSet::new(),
@@ -379,6 +382,8 @@ impl FaultyPort {
         self.known.insert(qp);
         let is_refused = self.strikes(self.faults.refuse_one_in);
         self.counts.refused += u64::from(is_refused);
+        // One that is down has no room in truth.
+        self.has_pretended |= is_refused && self.inner.caps(qp).body_max > 0;
         is_refused
     }
 
@@ -517,6 +522,7 @@ impl Port for FaultyPort {
 
     #[inline(never)]
     fn poll<S: FnMut(Arrival<'_>)>(&mut self, now: Nanos, budget: usize, sink: &mut S) -> usize {
+        self.has_pretended = false;
         self.now = now.0;
         if now.0 < self.paused_until {
             return 0;
@@ -547,7 +553,9 @@ impl Port for FaultyPort {
     }
 
     fn arm(&mut self) -> bool {
-        self.inner.arm() && self.held.is_empty()
+        // What had room in truth is tried again: the inner port wakes none for it.
+        let has_pretended = std::mem::take(&mut self.has_pretended);
+        self.inner.arm() && self.held.is_empty() && !has_pretended
     }
 
     fn disarm(&mut self) {

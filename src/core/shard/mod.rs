@@ -550,11 +550,10 @@ impl Shard {
 
     /// Before sleep, with the doorbell armed: true if there is nothing to do.
     pub(crate) fn arm(&mut self) -> bool {
-        self.mailbox.is_empty()
+        self.retry_refused()
+            && self.mailbox.is_empty()
             && self.again.is_empty()
             && self.core.events.is_empty()
-            && self.core.port_ops.is_empty()
-            && !self.core.links.is_dirty()
             && self.core.neighbour_queues.is_empty()
             && self
                 .neighbours

@@ -150,6 +150,12 @@ impl Shard {
     /// Posts what a link owes, and lets parked values follow while there is room.
     #[inline]
     pub(super) fn transmit_link(&mut self, link: LinkId) {
+        self.transmit_link_or(link, || ());
+    }
+
+    /// The same; a frame that the port has no room for is told of.
+    #[inline(always)]
+    fn transmit_link_or(&mut self, link: LinkId, mut refused: impl FnMut()) {
         let Self { core, ports, .. } = self;
         let Core {
             links, keys, now, ..
@@ -165,12 +171,41 @@ impl Shard {
         entry
             .channel
             .transmit(*now, &|key| keys.text(key), &mut |frame, body| {
-                port.post_send(qp, frame, body).is_ok()
+                let posted = port.post_send(qp, frame, body);
+                if posted == Err(PostRefusal::Full) {
+                    refused();
+                }
+                posted.is_ok()
             });
         if entry.is_awaited() || !entry.parked.is_empty() {
             core.follow_transmit(link);
         }
         core.watch_posted(link);
+    }
+
+    /// Tries what could not be posted once more, with the doorbell armed. True if all that is left was refused again
+    /// for want of room: the port wakes the shard when there is some, and until then no try would come to more.
+    pub(super) fn retry_refused(&mut self) -> bool {
+        if self.core.port_ops.is_empty() && !self.core.links.is_dirty() {
+            return true;
+        }
+        if !self.core.port_ops.is_empty() {
+            self.run_port_ops();
+        }
+        let mut dirty = self.core.links.take_dirty();
+        let round = self.core.links.begin_retry();
+        for link in dirty.drain(..) {
+            self.core.links.clean(link);
+            let mut is_refused = false;
+            self.transmit_link_or(link, || is_refused = true);
+            if is_refused {
+                self.core.links.note_refused(link, round);
+            }
+        }
+        self.core.links.put_back(dirty);
+        self.flush();
+        let is_late = |op: &PortOp| matches!(op, PortOp::WriteLate { .. });
+        self.core.port_ops.iter().all(is_late) && self.core.links.are_refused(round)
     }
 
     #[cold]

@@ -6,6 +6,11 @@ use crate::mail::mailbox::{Command, bytes_of};
 use crate::memory::Tensor;
 
 impl Solo {
+    /// What a thread asks its shard for before it sleeps: true if there is nothing to do.
+    pub(crate) fn arm(&mut self) -> bool {
+        self.shard.arm()
+    }
+
     /// A value of the thread that turns the shard, which lays it down then.
     ///
     /// # Errors

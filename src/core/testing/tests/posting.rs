@@ -130,6 +130,33 @@ fn streamed() -> (Pair, Arc<AtomicU64>) {
     (pair, count)
 }
 
+/// A peer takes nothing: more is due to it than its ring has room for, and no try comes to anything. The shard sleeps.
+#[test]
+fn a_shard_sleeps_whose_peer_has_no_room() {
+    let mut pair = Pair::new(Settings::default());
+    let keys: Vec<_> = (0..150)
+        .map(|edge| Key::between("a", "b", &format!("edge{edge}")).unwrap())
+        .collect();
+    for key in &keys {
+        pair.send(0, key, 8);
+    }
+    let refused = |pair: &mut Pair| match &pair.solos[0].ports_mut()[0] {
+        AnyPort::Loopback(port) => port.stats().refused_full,
+        _ => unreachable!("it has none but this"),
+    };
+    for _ in 0..3 {
+        pair.solos[0].turn();
+    }
+    assert!(refused(&mut pair) > 0, "the ring is full");
+    assert!(pair.solos[0].arm(), "and none keeps the shard awake for it");
+    pair.settle();
+    for key in &keys {
+        let taken = pair.solos[1].recv(STEP, key, Nanos::NEVER);
+        pair.solos[1].turn();
+        assert!(taken.take().is_some_and(|outcome| outcome.is_ok()), "{key}");
+    }
+}
+
 /// They were taken together from the third on, and each but the first was parked.
 #[test]
 fn values_that_a_task_waits_for_come_one_by_one_and_find_it_waiting() {
