@@ -101,10 +101,11 @@ impl Outbound {
     /// The head of a stream's next chunk, of up to `len_max` bytes, and how many bytes it promises. Up to sixteen lie
     /// in the frame's tail already. To be called only when all that was promised before is sent.
     pub(super) fn begin_chunk(&mut self, len_max: usize) -> Option<(Frame, usize)> {
-        let outgoing = self.writes.get_mut(self.sending)?;
-        if outgoing.is_refused {
+        // The answer to what follows a refused write would come before that was given back.
+        if self.writes.front().is_some_and(|of| of.is_refused) {
             return None;
         }
+        let outgoing = self.writes.get_mut(self.sending)?;
         let rest = &outgoing.bytes()[outgoing.sent..];
         let chunk = &rest[..rest.len().min(len_max)];
         let len = chunk.len();
@@ -229,3 +230,6 @@ impl Outgoing {
         frame
     }
 }
+
+#[cfg(test)]
+mod tests;
