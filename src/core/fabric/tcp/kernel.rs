@@ -2,7 +2,8 @@
 //!
 //! Knows sockets and the keys of a session whose handshake is done; not how that was done. The kernel must have TLS as
 //! an upper protocol of TCP (`CONFIG_TLS`, the module `tls`) and the session's cipher. Both are tried once per process,
-//! on a connection to ourselves: keys leave a session for good, so they are not taken out before support is certain.
+//! on a connection to ourselves, and again where none could be made: keys leave a session for good, so they are not
+//! taken out before support is certain.
 //!
 //! The kernel sends no key updates, so a connection ends when its keys have sealed as many records as they may
 //! ([`KERNEL_TLS_RECORDS_MAX`](crate::ground::limits::KERNEL_TLS_RECORDS_MAX)); the channel above replays what is on
@@ -96,11 +97,14 @@ fn set(
 
 impl Cipher {
     fn is_taken(self) -> Result<(), Missing> {
-        *TRIED[self as usize].get_or_init(|| {
-            let ends = to_ourselves().map_err(|_| Missing::Untried)?;
-            let keys = self.keys();
-            set(&ends.0, &keys, &keys).map_err(|(_, missing)| missing)
-        })
+        let tried = &TRIED[self as usize];
+        if let Some(tried) = tried.get() {
+            return *tried;
+        }
+        // For want of descriptors, say, or of the interface `lo`: nothing is known of the kernel, and the next may try.
+        let ends = to_ourselves().map_err(|_| Missing::Untried)?;
+        let keys = self.keys();
+        *tried.get_or_init(|| set(&ends.0, &keys, &keys).map_err(|(_, missing)| missing))
     }
 
     /// Keys for a trial, and public: nothing is ever sent under them.
@@ -182,4 +186,39 @@ const fn chacha20(sequence: u64, key: [u8; 32], iv: [u8; 12]) -> TlsCryptoInfo {
         salt: [],
         rec_seq: sequence.to_be_bytes(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    use super::{Missing, kernel_tls};
+
+    const CHILD: &str = "RENDEZ_TEST_NO_DESCRIPTORS";
+
+    /// In a process of its own: the limit is one of the process.
+    #[test]
+    fn what_could_not_be_tried_is_tried_again() {
+        if std::env::var_os(CHILD).is_none() {
+            let this = std::env::current_exe().unwrap();
+            let mut child = std::process::Command::new(this);
+            child.args(["--nocapture", "what_could_not_be_tried_is_tried_again"]);
+            let ended = child.env(CHILD, "1").output().unwrap();
+            let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+            assert!(
+                ended.status.success() && said.contains("1 passed"),
+                "{ended:?}"
+            );
+            return;
+        }
+        let usual = getrlimit(Resource::Nofile);
+        let none = Rlimit {
+            current: Some(0),
+            ..usual
+        };
+        setrlimit(Resource::Nofile, none).unwrap();
+        assert_eq!(kernel_tls(), Err(Missing::Untried));
+        setrlimit(Resource::Nofile, usual).unwrap();
+        assert_ne!(kernel_tls(), Err(Missing::Untried));
+    }
 }
