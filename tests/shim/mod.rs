@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rendez::fabric::verbs::sys::*;
@@ -161,6 +162,7 @@ struct Send {
 /// The table of its functions.
 pub(crate) fn table() -> &'static VerbsTable {
     static TABLE: VerbsTable = VerbsTable {
+        fork_init,
         get_device_list,
         free_device_list,
         get_device_name,
@@ -390,8 +392,21 @@ unsafe extern "C" fn get_device_name(device: *mut ibv_device) -> *const c_char {
     NAMES[device_of(device)].as_ptr()
 }
 
+/// `ibv_fork_init` was called, once and before any device was opened.
+static KEEPS_MEMORY: AtomicU32 = AtomicU32::new(0);
+
+unsafe extern "C" fn fork_init() -> c_int {
+    KEEPS_MEMORY.fetch_add(1, Ordering::Relaxed);
+    0
+}
+
 unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
     if call("ibv_open_device").is_some() {
+        return ptr::null_mut();
+    }
+    if KEEPS_MEMORY.load(Ordering::Relaxed) != 1 {
+        // As a fork would find it: no device of such a process can be trusted.
+        set_errno(libc::EPERM);
         return ptr::null_mut();
     }
     made();

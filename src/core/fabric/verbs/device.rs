@@ -10,6 +10,7 @@
 
 use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
+use std::sync::Once;
 
 use super::error::{VerbsDeviceName, VerbsError};
 use super::sys::{self, VerbsTable};
@@ -383,6 +384,7 @@ struct DeviceList {
 
 impl DeviceList {
     fn new(table: &'static VerbsTable) -> Result<Self, VerbsError> {
+        prepare_for_forks(table);
         let mut count = 0;
         // SAFETY: `ibv_get_device_list(3)`: there is room for the count.
         let list = unsafe { (table.get_device_list)(&raw mut count) };
@@ -418,4 +420,17 @@ impl Drop for DeviceList {
         // needs it.
         unsafe { (self.table.free_device_list)(self.list.as_ptr()) };
     }
+}
+
+/// Before the first device is opened, and once: memory that a device works on stays this process's own when it forks.
+/// Kernels before 5.12 would else give queues and doorbells to the child, and the parent's next write of them would go
+/// to a copy that the device does not see: its queue pairs would stand still. Later ones see to it themselves, and the
+/// call does nothing.
+fn prepare_for_forks(table: &'static VerbsTable) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // A library that refuses does so for good, and only a process that forks would notice.
+        // SAFETY: `ibv_fork_init(3)`: it takes nothing, and may be called at any time; too late it does nothing.
+        let _ = unsafe { (table.fork_init)() };
+    });
 }

@@ -12,6 +12,7 @@ use super::types::*;
 macro_rules! for_each_verb {
     ($then:ident) => {
         $then! {
+            fork_init: ibv_fork_init() -> c_int;
             get_device_list: ibv_get_device_list(*mut c_int) -> *mut *mut ibv_device;
             free_device_list: ibv_free_device_list(*mut *mut ibv_device) -> ();
             get_device_name: ibv_get_device_name(*mut ibv_device) -> *const c_char;
