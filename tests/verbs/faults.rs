@@ -941,6 +941,23 @@ fn completions_are_looked_at_once_more_behind_the_last_entry() {
     assert_eq!(net.logs[1].down.len(), 1);
 }
 
+/// Where a device never says that it is done with a queue pair, time ends it, and entries of the shared receive queue
+/// that it had taken may be lost with it: that is counted.
+#[test]
+fn queue_pairs_that_time_ends_are_counted() {
+    for is_silent in [false, true] {
+        shim::reset();
+        let mut net = net(1).expect("a net");
+        net.rest();
+        if is_silent {
+            shim::silence();
+        }
+        net.ports[1].close(net.pairs[0][1]);
+        net.until_down(1);
+        assert_eq!(net.ports[1].stats().undrained, u64::from(is_silent));
+    }
+}
+
 /// A card gives the number of a queue pair that is gone to the next one. What came for the former before it was adopted
 /// is none of the new one's.
 #[test]

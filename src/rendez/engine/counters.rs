@@ -101,6 +101,8 @@ metrics! {
     counter "rendez_verbs_refills" 1.0 |stats| stats.verbs.refills, "Calls that posted receive entries.";
     gauge "rendez_verbs_quarantined_queue_pairs" 1.0 |stats| stats.verbs.quarantined,
         "Queue pairs that could not be destroyed: what they may touch is kept until they can.";
+    counter "rendez_verbs_undrained_queue_pairs" 1.0 |stats| stats.verbs.undrained,
+        "Queue pairs destroyed before the device was known to be done with them: receive entries may be lost.";
     counter "rendez_poll_turns" {state = "busy"} 1.0 |stats| stats.turns.saturating_sub(stats.idle_turns),
         "Turns of the poll loop that did something, or did not.";
     counter "rendez_poll_turns" {state = "idle"} 1.0 |stats| stats.idle_turns, "";

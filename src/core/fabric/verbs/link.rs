@@ -428,7 +428,12 @@ impl VerbsLink {
         let State::Down { until, .. } = self.state else {
             return false;
         };
-        now >= until || (self.posted.is_empty() && self.qp.has_used_last_entry())
+        now >= until || (self.posted.is_empty() && self.has_used_last_entry())
+    }
+
+    /// True if the device takes no entry of the shared receive queue for it any more.
+    pub(super) fn has_used_last_entry(&self) -> bool {
+        self.qp.has_used_last_entry()
     }
 
     /// True once the device itself put it into error.

@@ -86,4 +86,7 @@ pub struct VerbsStats {
     pub refused_full: u64,
     /// Queue pairs that cannot be destroyed now: what they may touch is kept.
     pub quarantined: u64,
+    /// Queue pairs destroyed before their device said that it was done with them: of the shared receive queue's entries
+    /// those that it had taken are lost.
+    pub undrained: u64,
 }

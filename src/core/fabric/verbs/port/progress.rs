@@ -291,6 +291,7 @@ impl VerbsPort {
             let has_come =
                 count - drained_at >= self.completions_max && !mutant!("verbs_busy_pairs_kept");
             if is_empty || has_come {
+                self.stats.undrained += u64::from(!link.has_used_last_entry());
                 self.ending.swap_remove(at);
                 self.forget(index);
             }
