@@ -1,7 +1,9 @@
 //! A bounded slab whose slots carry generations: what a [`Ticket`] points into.
 //!
-//! It knows nothing of what it holds. Slots are given out last in, first out, so that a warm one is used again;
-//! a generation wraps after 2¹² uses of a slot, and a ticket that old has long been answered.
+//! It knows nothing of what it holds. Slots are given out last in, first out, so that a warm one is used again. After
+//! 2¹² uses of a slot its generations come round: it is used again behind all others, of which there is a fresh one up
+//! to a bound. So a ticket comes again after 2¹² uses of each slot, and one that old has long been answered: a stream
+//! has fewer frames under way ([`LINE_WINDOW`](crate::ground::limits::LINE_WINDOW)).
 
 use crate::wire::Ticket;
 
@@ -128,7 +130,11 @@ impl<T> Slab<T> {
         }
         let value = entry.value.take()?;
         entry.generation = (entry.generation + 1) & ((1 << Ticket::GENERATION_BITS) - 1);
+        let is_worn = entry.generation == 0;
         self.free.push(ticket.index);
+        if is_worn {
+            self.lay_aside();
+        }
         Some(value)
     }
 
@@ -142,8 +148,25 @@ impl<T> Slab<T> {
         }
         entry.value = None;
         entry.generation = (entry.generation + 1) & ((1 << Ticket::GENERATION_BITS) - 1);
+        let is_worn = entry.generation == 0;
         self.free.push(ticket.index);
+        if is_worn {
+            self.lay_aside();
+        }
         true
+    }
+
+    /// The slot that became free last has been through all of its generations.
+    #[cold]
+    fn lay_aside(&mut self) {
+        self.free.rotate_right(1);
+        if self.entries.len() < self.limit.min(WARM) {
+            self.free.push(self.entries.len() as u32);
+            self.entries.push(Entry {
+                generation: 0,
+                value: None,
+            });
+        }
     }
 
     /// Every live ticket.

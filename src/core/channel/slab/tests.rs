@@ -60,6 +60,27 @@ fn generations_wrap_within_a_ticket() {
     }
 }
 
+/// What a peer says late of a ticket is never taken for a word about the value that has the same one later.
+#[test]
+fn a_ticket_comes_again_when_every_slot_is_worn_and_not_before() {
+    let mut slab = Slab::new(8);
+    let first = slab.insert(0).expect("room");
+    slab.remove(first);
+    for use_of in 1..8_u32 << Ticket::GENERATION_BITS {
+        let ticket = slab.insert(use_of).expect("room");
+        assert_ne!(ticket, first, "use {use_of}");
+        if use_of % 2 == 0 {
+            assert_eq!(slab.remove(ticket), Some(use_of));
+        } else {
+            assert!(slab.discard(ticket));
+        }
+        assert_eq!(slab.len(), 0);
+    }
+    assert_eq!(slab.insert(0), Ok(first));
+    assert!((0..7).all(|value| slab.insert(value).is_ok()));
+    assert_eq!(slab.insert(9), Err(9));
+}
+
 #[test]
 fn draining_takes_all_and_leaves_every_ticket_stale() {
     let mut slab = Slab::new(4);
