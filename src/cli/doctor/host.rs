@@ -4,12 +4,12 @@
 
 use std::path::PathBuf;
 
+use rendez::control::{RuntimeKind, probe};
 use rendez::memory::{ArenaConfig, ArenaId, MemoryError, Pool};
 use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 
 use crate::machine;
-use rendez::control::{RuntimeKind, probe};
 
 /// A machine, as this process sees it.
 #[derive(Clone, Debug)]
