@@ -39,6 +39,25 @@ for target in "${targets[@]}"; do
     [ -f "$dir/targets/$target.rs" ] || { echo "fuzz: no target '$target'; there are: ${known[*]}" >&2; exit 2; }
 done
 
+# The golden bytes of a kind of message, each as a file of the folder $2: tests hold that all of them are read, so a seed
+# of these cannot go stale.
+golden() {
+    local file
+    for file in "$(printf '%s\n' tests/golden/"$1"v* | sort -V | tail -n 1)"/*.hex; do
+        sed 's/#.*//' "$file" | tr -d ' \n' | perl -0777 -ne 'print pack("H*", $_)' >"$2/$(basename "$file" .hex)"
+    done
+}
+
+# Files as parts of a conversation: each after a byte of its length, and the byte $1, which says whose it is.
+framed() {
+    local how="$1" file
+    shift
+    for file in "$@"; do
+        { printf "\\x$(printf %02x "$(stat -c %s "$file")")$how"; cat "$file"; } >"$file.framed"
+        mv "$file.framed" "$file"
+    done
+}
+
 # Something true to begin with: from noise alone a fuzzer finds no key and no hello in seconds.
 make_seeds() {
     mkdir -p "$1"
@@ -48,7 +67,7 @@ make_seeds() {
             local clear=0
             [ "$2" = wire_message ] || clear=1
             local all="" file
-            for file in tests/golden/*/intern.hex tests/golden/*/*.hex; do
+            for file in tests/golden/v*/intern.hex tests/golden/v*/*.hex; do
                 sed 's/#.*//' "$file" | tr -d ' \n' |
                     perl -0777 -ne '$b = pack("H*", $_); substr($b, 44, 4) = "\0" x 4 if '$clear'; print $b' >"$1/$(basename "$file")"
                 all+=" $1/$(basename "$file")"
@@ -101,18 +120,12 @@ make_seeds() {
             { printf 'rendezD\1\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0'; printf '\1%.0s' {1..16}; printf '\350\3\0\0\0\0\0\0'; head -c 32 /dev/zero; } >"$1/ticket"
             { printf '\1\0\0\0\0\0\0\0'; head -c 64 /dev/zero; } >"$1/handshake"
             ;;
-        rpc_message | rpc_worker)
-            # A call of `add` with two numbers, a hello, the creation of a value, and that its share ends; for a worker
-            # each after its length and whose it is.
-            local lives='\7\0\0\0\1\0\0\0' word='\1\0\0\0\0\0\0\0' name all="$1/conversation"
-            printf "\\2$lives\\1\\0\\0\\3add\\0$word\\2\\2\\3\\0" >"$1/call"
-            printf "\\0$lives$word\\1\\2w0\\1t\\0" >"$1/hello"
-            printf "\\3$lives\\2\\0\\0\\3add$word$word\\0$word\\2\\2\\3\\0" >"$1/remote"
-            printf "\\7$lives\\3\\0\\2$word$word" >"$1/delete"
-            [ "$2" = rpc_worker ] || return 0
-            for name in hello call remote delete; do
-                { printf "\\x$(printf %02x "$(stat -c %s "$1/$name")")\\0"; cat "$1/$name"; } >>"$all"
-            done
+        rpc_message) golden calls_ "$1" ;;
+        rpc_worker)
+            golden calls_ "$1"
+            # Worker 2 made what they name. What ends its life (leave, over) is no part of the conversation.
+            framed '\2' "$1"/*
+            cat "$1"/hello "$1"/[!hlo]* >"$1/conversation"
             ;;
         rpc_values)
             printf '\0\1a\2\1b\0\1c\0' >"$1/tree"
@@ -130,10 +143,13 @@ make_seeds() {
             printf '=\t2\t0\t1\n*\tb\t1\t0\tin\tw1\t/job:a/task:1\t127.0.0.1:5\n' >"$1/state"
             ;;
         autograd_message)
-            printf '\21\0\1\0\0\0\0\0\0\0\0\1\0\0\0\0\0\1\0' >"$1/joined"
-            printf '\25\0\1\0\0\0\0\0\1\0\2\0\0\0\0\0\1\0\1\0\0\0\1' >"$1/envelope"
+            golden autograd_ "$1"
+            # From worker 0; beside one of them come two gradients.
+            framed '\0' "$1"/[!g]*
+            framed '\x20' "$1/gradient"
+            cat "$1"/* >"$seeds/all"; mv "$seeds/all" "$1/"
             ;;
-        control) printf '\4\0\0\0\10\1\102\0\4\0\0\0\10\1\112\0' >"$1/pings" ;;
+        control) golden control_ "$1"; cat "$1"/* >"$seeds/all"; mv "$seeds/all" "$1/" ;;
     esac
 }
 

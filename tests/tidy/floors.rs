@@ -156,8 +156,9 @@ const TABLE: &[(&str, &[&str])] = &[
     ("lib", &["*"]),
 ];
 
-/// What the tests of a room may name beside: `graph` knows no operation, and its tests make graphs of some.
-const OF_TESTS: &[(&str, &[&str])] = &[("graph", &["operations"])];
+/// What the tests of a room may name beside: `graph` knows no operation, and its tests make graphs of some; `autograd`
+/// knows no connection, and the golden bytes of its messages are those of a version of it.
+const OF_TESTS: &[(&str, &[&str])] = &[("graph", &["operations"]), ("autograd", &["control"])];
 
 /// What the fabric may name of `wire`: a frame is 64 bytes to it, and a body has a length.
 const OF_WIRE_TO_FABRIC: &[&str] = &["Frame", "frame", "INLINE_BODY_MAX", "FRAME_WORDS"];

@@ -3,13 +3,17 @@
 //! Each file of `tests/golden/v<n>/` is one message: the frame's 64 bytes, four lines of sixteen, and after a blank
 //! line the body that travels beside it, if it is longer than the tail. Text after `#` is a comment.
 //!
+//! Greetings, remote calls and autograd have golden files too, in folders of their own: their tests stand beside what
+//! writes them, and `tests/golden/mod.rs` holds them against the files.
+//!
 //! If a test here fails, the release would not understand its predecessor. Then either the change was a mistake, or
 //! the format is to change knowingly:
 //!
 //! 1. Raise `PROTOCOL_VERSION` in `src/rendez/control/hello.rs`: a peer of another version is refused at its greeting.
 //! 2. `GOLDEN=write cargo test --test wire` writes the files of the new version that are not there yet; it
-//!    never overwrites one. Look at each, then commit them.
-//! 3. Remove the older version's folder unless this release still speaks it, and say in `src/core/wire/WIRE.md` what
+//!    never overwrites one. `GOLDEN=write cargo test -p rendez -p rendez-rpc -p rendez-autograd --lib tests::bytes`
+//!    does the same for the others. Look at each, then commit them.
+//! 3. Remove the older version's folders unless this release still speaks it, and say in `src/core/wire/WIRE.md` what
 //!    changed.
 
 use std::fmt::Write as _;

@@ -1,5 +1,7 @@
 //! Every message comes back from its bytes, and no bytes do harm.
 
+mod bytes;
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,5 +1,6 @@
 //! The machine in worlds of several workers.
 
+mod bytes;
 mod composed;
 mod engine;
 mod looks;

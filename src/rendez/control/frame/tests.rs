@@ -1,5 +1,7 @@
 //! Any bytes give envelopes or an error; what was written is read.
 
+mod bytes;
+
 use futures_lite::future::block_on;
 use futures_lite::io::Cursor;
 use proptest::prelude::*;
