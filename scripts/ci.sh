@@ -7,8 +7,8 @@
 #   scripts/ci.sh mutants      and whether the simulation finds what is broken on purpose (all of that: scripts/nightly.sh)
 #   scripts/ci.sh soft-roce    RDMA in an emulated guest; part of every run where QEMU's packages can be had
 #   SEEDS=1000 FUZZ_SECONDS=60 NEMESIS_SECONDS=600 scripts/ci.sh   more simulations, longer fuzzing, more faults
-# Changes nothing but target/ and ~/.cache, and installs what is missing: gcc, g++, git, valgrind, curl, python3 (apt),
-# iproute2 (apt, as root), rustfmt and clippy (rustup). Prometheus is unpacked into target/tools; cargo-deny and, where
+# Changes nothing but target/, ~/.cache and what the fuzzer keeps in tests/fuzz, and installs what is missing: gcc, g++,
+# git, valgrind, curl, python3 (apt), iproute2 (apt, as root), rustfmt and clippy (rustup). Prometheus is unpacked into target/tools; cargo-deny and, where
 # there is a nightly toolchain, cargo-fuzz are built there once, some five minutes each on two cores. What the guest of
 # soft-roce wants (650 MB) and PyTorch (5 GB) are fetched once, into ~/.cache.
 set -euo pipefail
@@ -91,9 +91,8 @@ step_clippy() {
     cargo clippy --locked "${long[@]}" "${costs[@]}" --test sim -- -D warnings
     # No default member, so that a plain build asks for no Python; neither does this.
     cargo clippy --locked -p rendez-python -- -D warnings
-    # The fuzzer's workspace, with the versions that are locked here.
-    cp Cargo.lock tests/fuzz/Cargo.lock
-    cargo clippy --manifest-path tests/fuzz/Cargo.toml --target-dir target -- -D warnings
+    # The fuzzer's workspace: its lock has the versions of ours, which tests/tidy.rs sees to.
+    cargo clippy --locked --manifest-path tests/fuzz/Cargo.toml --target-dir target -- -D warnings
 }
 
 # As the README says. tests/tidy.rs is part of it.

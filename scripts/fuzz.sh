@@ -153,8 +153,6 @@ make_seeds() {
     esac
 }
 
-# With the versions that the project itself is built with; what only the fuzzer needs is added.
-cp Cargo.lock "$dir/Cargo.lock"
 cargo "+$toolchain" fuzz build --fuzz-dir "$dir" --target-dir "$build"
 # The programs are run as they were built just now: `cargo fuzz run` would look at the sources again each time.
 host="$(rustc "+$toolchain" -vV | sed -n 's/^host: //p')"

@@ -14,6 +14,8 @@ mod book;
 mod floors;
 #[path = "tidy/image.rs"]
 mod image;
+#[path = "tidy/locks.rs"]
+mod locks;
 #[path = "tidy/planted.rs"]
 mod planted;
 #[path = "tidy/proofs.rs"]
@@ -351,6 +353,20 @@ fn the_image_has_every_member_of_the_workspace() {
         missing.is_empty(),
         "scripts/release/Containerfile: COPY {} too: cargo reads every member of the workspace",
         missing.join(", ")
+    );
+}
+
+#[test]
+fn the_fuzzer_has_the_versions_that_are_locked() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| fs::read_to_string(root.join(path)).expect("it is there");
+    let (lock, fuzz) = (read("Cargo.lock"), read("tests/fuzz/Cargo.lock"));
+    let apart = locks::apart(&lock, &fuzz);
+    assert!(
+        apart.is_empty(),
+        "tests/fuzz/Cargo.lock has other versions than Cargo.lock: {}; cp Cargo.lock tests/fuzz/ && \
+         cargo metadata --format-version 1 --manifest-path tests/fuzz/Cargo.toml >/dev/null",
+        apart.join(", ")
     );
 }
 

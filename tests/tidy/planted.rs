@@ -2,7 +2,7 @@
 
 use crate::book::{self, Page};
 use crate::source::Source;
-use crate::{Violation, check, image, prose, scripts, tables};
+use crate::{Violation, check, image, locks, prose, scripts, tables};
 
 fn run(
     files: &[(&str, &str)],
@@ -484,6 +484,17 @@ fn the_book() {
         rules(&[page(errors, &stale)]),
         [broken(errors, 1, "book-errors")]
     );
+}
+
+#[test]
+fn locks_that_are_apart() {
+    let package = |name: &str, version: &str| {
+        format!("[[package]]\nname = \"{name}\"\nversion = \"{version}\"\nsource = \"x\"\n\n")
+    };
+    let lock = package("a", "1.0.0") + &package("b", "1.0.0") + &package("b", "2.0.0");
+    let alike = package("b", "2.0.0") + &package("only-here", "3.0.0");
+    assert!(locks::apart(&lock, &alike).is_empty());
+    assert_eq!(locks::apart(&lock, &package("b", "2.0.1")), ["b 2.0.1"]);
 }
 
 #[test]
