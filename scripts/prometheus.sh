@@ -57,7 +57,18 @@ fail() {
     exit 1
 }
 
-port=$((20000 + RANDOM % 20000))
+# Below the ports of benchmarks, and those that the kernel hands out by itself; two for the tasks, two for their
+# metrics, one for Prometheus.
+is_listening() {
+    awk -v port="$(printf ':%04X' "$1")" '$4 == "0A" && $2 ~ port "$" {found = 1} END {exit !found}' \
+        /proc/net/tcp /proc/net/tcp6 2>/dev/null
+}
+are_free() {
+    local at
+    for at in 0 1 2 3 4; do if is_listening $(($1 + at)); then return 1; fi; done
+}
+port=$((10000 + RANDOM % 9990))
+until are_free "$port"; do port=$((10000 + RANDOM % 9990)); done
 cat >"$work/cluster.toml" <<TOML
 shards = 1
 share_cores = true
