@@ -15,5 +15,6 @@ if ! "$environment/bin/python" -c 'import torch.distributed' 2>/dev/null; then
     echo "torch-store: another in RENDEZ_TORCH_ENV" >&2
     exit 3
 fi
-cargo build --locked --quiet -p rendez-rpc --example store
+# As one of all packages, with the features that a plain build of them has: what that made is used again.
+cargo build --locked --quiet --example store
 "$environment/bin/python" src/torch/suites/store_check.py "${CARGO_TARGET_DIR:-target}/debug/examples/store"

@@ -101,12 +101,18 @@ gloo_name() {
     NAME=gloo run "$@"
 }
 
+# Our store of keys beside PyTorch's own.
+store() {
+    RENDEZ_TORCH_ENV="$environment" scripts/torch-store.sh || status=1
+}
+
 suite() {
     case $1 in
     tests)
         run tests "$tests" 0 tests
         run leftovers "$leftovers" 0 ../python/tests/test_checkpoint_leftovers.py
         run claims 22 0 ../python/tests/test_checkpoint_claims.py
+        store
         ;;
     rpc) SUITE=generic run rpc 365 0 suites/rpc_suite.py ;;
     rpc-tcp) RENDEZ_REQUIRE=tcp RENDEZ_LISTEN=127.0.0.1:0 SUITE=generic run rpc-tcp 365 0 suites/rpc_suite.py ;;
@@ -124,6 +130,7 @@ suite() {
         gloo_name gloo-name-small 3 0 suites/group_suite.py -k 'test_DistributedDataParallelCPU or logging_data_cpu'
         SUITE=faulty run faulty-small 3 0 suites/rpc_suite.py -k 'dropped_pickle or context_cleanup'
         run tests-small 4 0 tests -k 'arena or errors_say or join_and_leave'
+        store
         ;;
     prepare) ;;
     *)

@@ -43,6 +43,9 @@ def main(file, name, wanted, allowed=0):
     is_short = counts["passed"] < wanted or counts["failed"] > allowed or not is_whole
     why = f"; at least {wanted} are to pass" if counts["passed"] < wanted else ""
     why += f"; at most {allowed} are to fail" if counts["failed"] > allowed else ""
+    if counts["passed"] > wanted and not is_short:
+        more = counts["passed"] - wanted
+        print(f"{name}: passed more than are asked for: raise that number by {more}, or as many may go unseen")
     why += "" if is_whole else "; it was stopped before its end"
     told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
     print(f"{name}: {told}" + (f" (short{why})" if is_short else ""))
