@@ -50,7 +50,8 @@ def own(engine):
 @pytest.fixture(scope="module")
 def careful():
     """Two agents without pickle, as they are by default."""
-    callees = pytest.importorskip("callees")
+    import callees
+
     engines, agents = callees.begin(["one", "two"])
     yield agents
     callees.end(engines, agents)
@@ -59,7 +60,8 @@ def careful():
 @pytest.fixture(scope="module")
 def trusting():
     """Two agents that allow it."""
-    callees = pytest.importorskip("callees")
+    import callees
+
     engines, agents = callees.begin(["one", "two"], allow_pickle=True)
     yield agents
     callees.end(engines, agents)

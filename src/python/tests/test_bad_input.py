@@ -9,14 +9,13 @@ import sys
 import textwrap
 import threading
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 import rendez
 from conftest import key_of
-
-np = pytest.importorskip("numpy")
 
 EASY = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from typing import Annotated
 
+import numpy as np
 import pytest
 
 import rendez
@@ -30,8 +31,6 @@ from callees import (
 )
 from conftest import SMALL, named
 from rendez import rpc
-
-np = pytest.importorskip("numpy")
 
 PLAIN = [
     None, True, False, 0, -1, 2**63 - 1, -(2**63), 2**64, -(2**200), 1.5, -0.0, math.inf, 1 + 2j,

@@ -10,6 +10,7 @@ import time
 import tracemalloc
 import weakref
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,6 @@ from conftest import SMALL, named
 from rendez import rpc
 from test_bad_input import python
 
-np = pytest.importorskip("numpy")
 MANY = settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
 
 KEYS = st.one_of(

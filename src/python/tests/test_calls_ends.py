@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 
+import numpy as np
 import pytest
 
 import callees
@@ -43,7 +44,6 @@ from conftest import SMALL, named
 from rendez import rpc
 from rendez.rpc import _serve
 
-np = pytest.importorskip("numpy")
 
 
 def test_timeouts_and_cancel(both):

@@ -10,14 +10,14 @@ import time
 import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import called
 import rendez
 from conftest import SMALL
 from rendez import rpc
 
-np = pytest.importorskip("numpy")
-called = pytest.importorskip("called")
 HERE = Path(__file__).parent
 # Engines that reach each other by TCP alone, and prove a secret there.
 TCP = {"listen": "127.0.0.1:0", "require": "tcp"}

@@ -8,14 +8,13 @@ import multiprocessing
 import threading
 import time
 
+import numpy as np
 import pytest
 
+import played
 import rendez
 from conftest import key_of, named
 from rendez import rpc
-
-np = pytest.importorskip("numpy")
-played = pytest.importorskip("played")
 
 SETTINGS = {
     "arena_segment_bytes": "4MiB",

@@ -6,20 +6,19 @@ import os
 import threading
 import time
 
+import anyio
 import pytest
 
 import rendez
 from rendez._rendez import Wakes
 from conftest import SMALL, key_of, named
 
-anyio = pytest.importorskip("anyio")
 KINDS = [("asyncio", {}), ("asyncio", {"use_uvloop": True}), ("trio", {})]
 
 
 @pytest.fixture(params=KINDS, ids=["asyncio", "uvloop", "trio"])
 def run(request):
     backend, options = request.param
-    pytest.importorskip("uvloop" if options else backend)
 
     def run(function):
         async def bounded():

@@ -13,12 +13,11 @@ import time
 import tracemalloc
 import weakref
 
+import numpy as np
 import pytest
 
 import rendez
 from conftest import SMALL, key_of, named
-
-np = pytest.importorskip("numpy")
 
 TYPES = {
     "bool": "bool", "i8": "int8", "u8": "uint8", "i16": "int16", "u16": "uint16", "i32": "int32", "u32": "uint32",
@@ -71,7 +70,8 @@ def test_a_tensor_of_many_is_no_number_at_once(engine, own, read):
 
 
 def test_bfloat16(engine, own):
-    ml_dtypes = pytest.importorskip("ml_dtypes")
+    import ml_dtypes
+
     sent = np.array([[1.5, -2, 0.25]], dtype=ml_dtypes.bfloat16)
     got = over(engine, own("x"), sent)
     assert (got.dtype, got.shape, got.tolist()) == ("bf16", (1, 3), [[1.5, -2.0, 0.25]])

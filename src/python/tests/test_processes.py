@@ -9,12 +9,12 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 
 import rendez
 from conftest import SMALL, named
 
-np = pytest.importorskip("numpy")
 SPAWN = multiprocessing.get_context("spawn")
 
 
