@@ -76,20 +76,23 @@ pub(super) fn run(server: &Server, tasks: &[TaskName], log: &Log, is_over: &Atom
         }
     }
     let _ = session.take().map(|open| open.close());
-    let until = Instant::now() + LEAVING;
-    let load = || server.load().unwrap_or_default();
-    while load() != Load::default() && Instant::now() < until {
+    if let Some(left) = left(|| server.load(), Instant::now() + LEAVING) {
+        log.add(&Event::Left {
+            sessions: (left.sessions + left.worker_sessions) as u64,
+            steps: left.steps as u64,
+        });
+    }
+}
+
+/// What is left by then, or sooner if nothing is. A server that cannot say so says nothing, which the judge finds.
+fn left(load: impl Fn() -> Result<Load, Status>, until: Instant) -> Option<Load> {
+    loop {
+        let load = load().ok()?;
+        if load == Load::default() || Instant::now() >= until {
+            return Some(load);
+        }
         std::thread::sleep(PAUSE);
     }
-    let Load {
-        sessions,
-        worker_sessions,
-        steps,
-    } = load();
-    log.add(&Event::Left {
-        sessions: (sessions + worker_sessions) as u64,
-        steps: steps as u64,
-    });
 }
 
 fn begin(server: &Server, graph: &GraphDef) -> Result<Session, Status> {
@@ -158,4 +161,27 @@ fn graph(tasks: &[TaskName]) -> Result<GraphDef, Status> {
     graph.set_input(merge.node, 1, next)?;
     graph.node("Exit").name(FETCH).input(switch).build()?;
     Ok(graph.finish()?.to_def())
+}
+
+#[cfg(test)]
+mod tests {
+    use rendez::ground::catalogue;
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_cannot_say_what_is_left_says_nothing() {
+        let stopped = || Err(Status::of(catalogue::SERVER_STOPPED, "it is stopped"));
+        let now = Instant::now();
+        assert_eq!(left(stopped, now + LEAVING), None);
+        assert_eq!(
+            left(|| Ok(Load::default()), now + LEAVING),
+            Some(Load::default())
+        );
+        let steps = Load {
+            steps: 1,
+            ..Load::default()
+        };
+        assert_eq!(left(|| Ok(steps), now), Some(steps));
+    }
 }

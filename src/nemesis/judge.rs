@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rendez::ground::{Code, catalogue};
+
 use super::history::Claim;
 use super::peer::SLOTS_KEPT;
 use super::scope::{Kind, SLOT_NS, Scope, WATCH_SLOT};
@@ -60,6 +62,23 @@ const EXCUSES: [&str; 13] = [
     // What a peer says of a step, in its own words.
     "PEER_STATUS",
 ];
+
+/// Whether a step, a session, a join or a made value may end so while something is broken: with what passes by itself,
+/// as the loss of a peer does, or with a peer's own words. What is wrong inside, or with the graph, has no such excuse.
+fn may_pass(reason: &str) -> bool {
+    let code = catalogue::find(reason).map(|known| known.code);
+    reason == catalogue::PEER_STATUS
+        || matches!(
+            code,
+            Some(
+                Code::Unavailable
+                    | Code::Aborted
+                    | Code::Cancelled
+                    | Code::DeadlineExceeded
+                    | Code::ResourceExhausted
+            )
+        )
+}
 
 /// The most values of one flood that an engine takes: those that fill `parked_bytes_per_step`, which is 4 MiB in the
 /// script, and its receiver's credit of 1 MiB, with something to spare.

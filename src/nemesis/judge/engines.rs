@@ -1,6 +1,9 @@
 //! Engines: what they say of themselves and of their peers, and attempts that are part of no step, call or lesson.
 
-use super::{Judge, show_ns};
+use super::{Judge, may_pass, show_ns};
+
+/// What else a join, and a value that is to be made, may end with while something is broken: a worker has gone.
+const ABOUT_PEERS: [&str; 3] = ["RPC_WORKER", "RPC_SHUTDOWN", "RPC_REFERENCE"];
 
 impl Judge<'_> {
     /// No peer here breaks the protocol, so none is taken for one that does; and no engine meets what should not be.
@@ -25,13 +28,15 @@ impl Judge<'_> {
         self.row("peers taken for ones that break the protocol", seen, bound);
     }
 
-    /// While nothing is broken sessions begin, workers join, and values are made, each at the first attempt.
+    /// While nothing is broken sessions begin, workers join, and values are made, each at the first attempt; else they
+    /// fail with what was broken.
     pub(super) fn attempts(&mut self) {
         let (story, over_ns) = (self.story, self.story.over_ns());
         let mut wrong = Vec::new();
         for attempt in &story.unbegun {
             let (by, from_ns, until_ns) = (attempt.by, attempt.from_ns, attempt.until_ns);
-            if until_ns < over_ns && self.is_calm_everywhere(from_ns, until_ns) {
+            let is_excused = may_pass(&attempt.reason);
+            if until_ns < over_ns && (!is_excused || self.is_calm_everywhere(from_ns, until_ns)) {
                 let (lasted, reason) = (show_ns(until_ns - from_ns), &attempt.reason);
                 wrong.push(format!(
                     "life {by:?} could begin no session at {from_ns} within {lasted}: {reason}"
@@ -41,7 +46,9 @@ impl Judge<'_> {
         for (by, attempts) in &story.remote.unjoined {
             let mut since_ns = story.lives.get(by).map_or(0, |life| life.began_ns);
             for (at_ns, reason) in attempts {
-                if *at_ns < over_ns && self.is_calm_everywhere(since_ns, *at_ns) {
+                let is_excused = may_pass(reason) || ABOUT_PEERS.contains(&reason.as_str());
+                let is_over = *at_ns >= over_ns;
+                if !is_over && (!is_excused || self.is_calm_everywhere(since_ns, *at_ns)) {
                     wrong.push(format!(
                         "life {by:?} could not join from {since_ns} to {at_ns}: {reason}"
                     ));
@@ -50,7 +57,9 @@ impl Judge<'_> {
             }
         }
         for (by, at, at_ns, reason) in &story.remote.unmade {
-            if *at_ns < over_ns && self.is_calm(by.0, *at, *at_ns, *at_ns) {
+            let is_excused = may_pass(reason) || ABOUT_PEERS.contains(&reason.as_str());
+            let is_over = *at_ns >= over_ns;
+            if !is_over && (!is_excused || self.is_calm(by.0, *at, *at_ns, *at_ns)) {
                 wrong.push(format!(
                     "life {by:?} had no value made at {at} at {at_ns}: {reason}"
                 ));

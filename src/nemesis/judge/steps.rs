@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::super::story::{Ended, Fault, GraphStep};
-use super::{Judge, show_ns};
+use super::{Judge, may_pass, show_ns};
 
 /// How long a master asks a worker that it has lost whether it still has the session.
 const REOPEN_NS: u64 = 2_000_000_000;
@@ -81,13 +81,18 @@ impl Judge<'_> {
         if self.is_calm_everywhere(from_ns, *end_ns) {
             return vec![format!("{reason} without a cause")];
         }
+        if !may_pass(reason) {
+            return vec![format!("{reason} is no reason")];
+        }
         if named.is_empty() {
             return vec![format!("{reason} names no task")];
         }
         let settle_ns = self.bounds.settle_ns;
-        // What was broken a while ago may be met by a session that begins now.
+        // What was broken a while ago may be met by a session that begins now. The clock of the day concerns no task.
         let met = self.story.faults.iter().filter(|fault| {
-            fault.from_ns <= *end_ns && from_ns <= fault.until_ns.saturating_add(settle_ns)
+            fault.what != "clock"
+                && fault.from_ns <= *end_ns
+                && from_ns <= fault.until_ns.saturating_add(settle_ns)
         });
         // Of a link that is cut each side names the other; and who was stopped finds, when it goes on, that the others
         // have ended their connections to it.

@@ -835,6 +835,9 @@ fn an_attempt_that_fails_while_nothing_is_broken_is_found() {
         };
         run().finds(found);
         run().and(&cut).finds_nothing();
+        let mut run = Run::good().and(&cut);
+        run.insert(1, line(START, &what.replace("PEER_LOST", "PEER_PROTOCOL")));
+        run.finds(found);
     }
     // A life that cannot join tries from its beginning on, or since the last time.
     let unjoined = |times: &[u64]| {
@@ -958,6 +961,11 @@ fn a_step_fails_with_what_was_broken_or_not_at_all() {
     stopped(1, 3_010).finds_nothing();
     stopped(2, 150).finds("PEER_LOST without a cause");
     ran_on(Some((150, "broken 900 PEER_LOST false"))).finds("names no task");
+    for reason in ["INTERNAL", "GRAPH_DEVICE", "no reason at all"] {
+        let reason = reason.replace(' ', "_");
+        let ended = format!("broken 900 {reason} false 0");
+        ran_on(Some((150, &ended))).finds(&format!("{reason} is no reason"));
+    }
     ran_on(Some((150, "broken 900 STEP_ABORTED true 0"))).finds("only follows");
 }
 
