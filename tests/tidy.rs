@@ -6,7 +6,8 @@
 
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 #[path = "tidy/book.rs"]
 mod book;
@@ -247,42 +248,52 @@ fn check(
 fn the_house_is_tidy() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut sources = vec![];
-    for folder in ["src", "tests", "bench", "proto", "examples"] {
+    for folder in ["src", "tests", "bench", "proto"] {
         collect(root, &root.join(folder), &mut sources);
     }
-    assert!(
-        sources.iter().any(|source| source.path == "src/lib.rs"),
-        "found no sources under {}",
-        root.display()
-    );
+    // Rules about these say nothing where they are gone.
+    for path in [
+        "src/lib.rs",
+        tables::LIMITS,
+        &format!("{}/peers.rs", tables::CATALOGUE),
+    ] {
+        let is_there = sources.iter().any(|source| source.path == path);
+        assert!(is_there, "{path} is not under {}", root.display());
+    }
     let mut found = check(&sources, UNSAFE_FILES, EXCEPTIONS);
     if let Ok(text) = fs::read_to_string(root.join("bench/PROMISES.md")) {
         found.extend(tables::promises("bench/PROMISES.md", &text));
     }
     let mut pages = vec![];
     collect_pages(root, &root.join("src/book"), &mut pages);
+    for path in [book::SUMMARY, book::ERRORS] {
+        assert!(pages.iter().any(|page| page.path == path), "{path}");
+    }
     for name in ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"] {
         if let Ok(text) = fs::read_to_string(root.join(name)) {
             let path = name.to_owned();
             pages.push(book::Page { path, text });
         }
     }
+    let exists = |path: &str| root.join(path).exists();
     for page in &pages {
         found.extend(prose::check_page(&page.path, &page.text));
+        found.extend(book::lost_paths(page, &exists));
     }
     for path in PAGES {
         let text =
             fs::read_to_string(root.join(path)).unwrap_or_else(|_| panic!("{path} is there"));
         found.extend(prose::check_page(path, &text));
-        if path.ends_with("FAILURE_MODEL.md") {
-            found.extend(tables::named_tests(path, &text, &sources));
+        let path = (*path).to_owned();
+        let page = book::Page { path, text };
+        found.extend(book::lost_paths(&page, &exists));
+        if page.path == "README.md" {
+            found.extend(book::long_prose(&page));
         }
-        if *path == "README.md" {
-            let path = (*path).to_owned();
-            found.extend(book::long_prose(&book::Page { path, text }));
+        if page.path.ends_with("_MODEL.md") {
+            found.extend(book::lost_names(&page, &sources));
         }
     }
-    let exists = |path: &str| root.join(path).exists();
     found.extend(book::check(&pages, &sources, &exists));
     let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
     assert!(
@@ -370,8 +381,39 @@ fn the_fuzzer_has_the_versions_that_are_locked() {
     );
 }
 
+/// What is delivered beside the program names what there is: to Prometheus a metric that is not there is one without
+/// values, whose rule never fires, and a task ends at its start because of a setting that is not there.
 #[test]
-fn no_script_takes_a_line_that_was_found_for_a_failure() {
+fn alerts_charts_and_manifests_name_what_there_is() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| fs::read_to_string(root.join(path)).expect("it is there");
+    let metrics = read("src/rendez/engine/METRICS.md") + &read("src/rpc/METRICS.md");
+    let settings = read("src/rendez/engine/CONFIG.md");
+    let mut checked = 0;
+    for (path, text) in all_scripts() {
+        let (page, start) = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("json" | "yml") => (&metrics, "rendez_"),
+            Some("yaml" | "service") => (&settings, "RENDEZ_"),
+            _ => continue,
+        };
+        let named = tables::names(&text, start);
+        checked += named.len();
+        let is_lost = |name: &&&str| {
+            let name = name.strip_suffix("_bucket").unwrap_or(name);
+            !page.contains(&format!("`{name}`"))
+        };
+        let lost: Vec<_> = named.iter().filter(is_lost).collect();
+        assert!(
+            lost.is_empty(),
+            "{}: nothing is called {lost:?}",
+            path.display()
+        );
+    }
+    assert!(checked > 40, "only {checked} names were found");
+}
+
+/// All files below `scripts` and `.ci` that are text.
+fn all_scripts() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
     let mut folders = vec![root.join("scripts"), root.join(".ci")];
@@ -381,14 +423,37 @@ fn no_script_takes_a_line_that_was_found_for_a_failure() {
             if path.is_dir() {
                 folders.push(path);
             } else if let Ok(text) = fs::read_to_string(&path) {
-                let lines = scripts::hasty_greps(&text);
-                found.extend(
-                    lines
-                        .iter()
-                        .map(|line| format!("{}:{line}", path.display())),
-                );
+                found.push((path, text));
             }
         }
+    }
+    found
+}
+
+/// Most of them no check ever starts.
+#[test]
+fn every_script_can_be_read_by_its_shell() {
+    let mut count = 0;
+    for (path, text) in all_scripts() {
+        if !text.starts_with("#!/usr/bin/env bash") && !path.ends_with("run.sh") {
+            continue;
+        }
+        count += 1;
+        let read = Command::new("bash").arg("-n").arg(&path).output();
+        let read = read.expect("bash is there");
+        let said = String::from_utf8_lossy(&read.stderr);
+        assert!(read.status.success(), "{}: {said}", path.display());
+    }
+    assert!(count > 20, "only {count} scripts of bash were found");
+}
+
+#[test]
+fn no_script_takes_a_line_that_was_found_for_a_failure() {
+    let mut found = Vec::new();
+    for (path, text) in all_scripts() {
+        let lines = scripts::hasty_greps(&text);
+        let lines = lines.iter();
+        found.extend(lines.map(|line| format!("{}:{line}", path.display())));
     }
     assert!(
         found.is_empty(),
@@ -405,10 +470,8 @@ fn fnv(bytes: &[u8]) -> u64 {
 }
 
 fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) {
-    let Ok(entries) = fs::read_dir(folder) else {
-        return;
-    };
-    let mut paths: Vec<_> = entries
+    let mut paths: Vec<_> = fs::read_dir(folder)
+        .expect("the folder is there")
         .map(|entry| entry.expect("the repository can be read").path())
         .collect();
     paths.sort();
@@ -440,10 +503,7 @@ fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) {
 }
 
 fn collect_pages(root: &Path, folder: &Path, pages: &mut Vec<book::Page>) {
-    let Ok(entries) = fs::read_dir(folder) else {
-        return;
-    };
-    for entry in entries {
+    for entry in fs::read_dir(folder).expect("the folder is there") {
         let path = entry.expect("the repository can be read").path();
         if path.is_dir() {
             collect_pages(root, &path, pages);

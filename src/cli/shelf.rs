@@ -204,6 +204,9 @@ fn open(path: &Path) -> Result<Output, CliError> {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::MaybeUninit;
+
+    use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
     use serde_json::json;
 
     use super::*;
@@ -220,27 +223,59 @@ mod tests {
         assert!(!new.exists() && old.exists());
     }
 
-    #[test]
-    fn none_of_several_files_appears_unless_all_can() {
-        let directory = tempfile::tempdir().expect("a folder");
-        let out = directory.path().join("out/");
-        let names = ["1.safetensors", "2.safetensors", "3.safetensors.index.json"];
-        let described = names.map(|name| {
+    const NAMES: [&str; 3] = ["1.safetensors", "2.safetensors", "3.safetensors.index.json"];
+
+    /// A shelf that holds a model, whole, of which nothing has appeared.
+    fn filled<'a>(out: &'a Path, progress: &'a mut dyn FnMut(u64, u64)) -> Shelf<'a> {
+        let described = NAMES.map(|name| {
             let is_weights = !name.ends_with("json");
             json!({ "name": name, "bytes": 3, "is_weights": is_weights })
         });
         let manifest = json!({ "name": "model", "is_folder": true, "files": described });
         let manifest: Manifest = serde_json::from_value(manifest).expect("a manifest");
-        let mut progress = |_, _| ();
-        let mut shelf = Shelf::open(Some(&out), &mut progress).expect("opened");
+        let mut shelf = Shelf::open(Some(out), progress).expect("opened");
         shelf.begin(&manifest).expect("there is room");
         for (file, bytes) in ["one", "two", "all"].iter().enumerate() {
             shelf.write(file, bytes.as_bytes()).expect("written");
         }
+        shelf
+    }
+
+    #[test]
+    fn files_appear_in_turn_each_whole_and_the_index_last() {
+        let directory = tempfile::tempdir().expect("a folder");
+        let out = directory.path().join("out/");
+        let mut progress = |_, _| ();
+        let mut shelf = filled(&out, &mut progress);
+        let watch = inotify::init(CreateFlags::NONBLOCK).expect("a watch");
+        // Each appears by a rename, or by a link to what had no name.
+        let seen = WatchFlags::MOVED_TO | WatchFlags::CREATE;
+        inotify::add_watch(&watch, &out, seen).expect("watched");
+        assert!(shelf.finish().expect("they appear"));
+        let mut room = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(watch, &mut room);
+        let mut appeared = vec![];
+        while let Ok(event) = events.next() {
+            let name = event.file_name().expect("a name").to_string_lossy();
+            appeared.extend(NAMES.into_iter().filter(|known| *known == name));
+        }
+        assert_eq!(appeared, NAMES);
+        for (name, bytes) in NAMES.iter().zip(["one", "two", "all"]) {
+            let there = std::fs::read_to_string(out.join(name)).expect("it is there");
+            assert_eq!(there, bytes, "{name}");
+        }
+    }
+
+    #[test]
+    fn none_of_several_files_appears_unless_all_can() {
+        let directory = tempfile::tempdir().expect("a folder");
+        let out = directory.path().join("out/");
+        let mut progress = |_, _| ();
+        let mut shelf = filled(&out, &mut progress);
         let count = || std::fs::read_dir(&out).expect("a folder").count();
         assert_eq!(count(), 0, "nothing appears before all is whole");
         // The second cannot.
-        std::fs::create_dir(out.join(names[1])).expect("made");
+        std::fs::create_dir(out.join(NAMES[1])).expect("made");
         let error = shelf.finish().expect_err("something is in its way");
         drop(shelf);
         assert_eq!(error.reason(), "FILE_UNWRITABLE", "{error}");

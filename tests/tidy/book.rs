@@ -8,11 +8,15 @@ use crate::Violation;
 use crate::source::{Kind, Source};
 
 const BOOK: &str = "src/book/";
-const SUMMARY: &str = "src/book/SUMMARY.md";
-const ERRORS: &str = "src/book/reference/errors.md";
+pub(crate) const SUMMARY: &str = "src/book/SUMMARY.md";
+pub(crate) const ERRORS: &str = "src/book/reference/errors.md";
 const CATALOGUE: &str = "src/ground/catalogue/";
 /// What `scripts/book.sh` puts beside the book's pages.
 const MADE: &str = "src/book/api/";
+/// Where paths begin that pages name.
+const FOLDERS: [&str; 5] = ["tests/", "src/", "scripts/", "bench/", "proto/"];
+/// What pages name that is not here: a page that `scripts/nightly.sh` makes, and a reader's own program.
+const ELSEWHERE: [&str; 2] = ["bench/NIGHTLY.md", "src/main.rs"];
 const LINE_CHARS_MAX: usize = 120;
 
 /// A page of Markdown, by its path under the repository's root.
@@ -132,6 +136,52 @@ fn dead(
     let is_there = anchor.is_empty() || headings(other).contains(anchor);
     let what = format!("{path} has no heading `{anchor}`");
     (!is_there).then(|| complaint(&page.path, line, "book-link", what, remedy))
+}
+
+/// What stands between backticks on a page, each with its line.
+fn spans(page: &Page) -> impl Iterator<Item = (usize, &str)> {
+    prose(page).flat_map(|(line, text)| {
+        let spans = text.split('`').skip(1).step_by(2);
+        spans.map(move |span| (line, span))
+    })
+}
+
+/// Paths of the repository that a page names are there. A pattern is none, and of a command the first word counts.
+pub(crate) fn lost_paths(page: &Page, exists: &dyn Fn(&str) -> bool) -> Vec<Violation> {
+    let paths = spans(page).filter_map(|(line, span)| {
+        let path = span.split(char::is_whitespace).next()?;
+        let is_path = FOLDERS.iter().any(|folder| path.starts_with(folder));
+        let is_plain = !path.contains(['*', '<', '{', '…', '$']) && !path.contains("...");
+        (is_path && is_plain && !ELSEWHERE.contains(&path)).then_some((line, path))
+    });
+    let lost = paths.filter(|(_, path)| !exists(path));
+    let remedy = "name what is there";
+    lost.map(|(line, path)| {
+        let what = format!("there is no `{path}`");
+        complaint(&page.path, line, "paths", what, remedy)
+    })
+    .collect()
+}
+
+/// Names of three words or more that a page gives as evidence are words of the sources: tests move and are renamed.
+pub(crate) fn lost_names(page: &Page, sources: &[Source]) -> Vec<Violation> {
+    let words: BTreeSet<&str> = sources
+        .iter()
+        .flat_map(|source| &source.tokens)
+        .filter(|token| token.kind == Kind::Word)
+        .map(|token| token.text.as_str())
+        .collect();
+    let is_name = |span: &str| {
+        let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        span.matches('_').count() > 1 && span.bytes().all(is_word)
+    };
+    let lost = spans(page).filter(|(_, span)| is_name(span) && !words.contains(span));
+    let remedy = "name the test that shows it now";
+    lost.map(|(line, name)| {
+        let what = format!("nothing is called `{name}`");
+        complaint(&page.path, line, "names", what, remedy)
+    })
+    .collect()
 }
 
 /// `link` as seen from the file `from`.

@@ -406,18 +406,28 @@ fn promises() {
 }
 
 #[test]
-fn tests_of_a_page() {
-    let sources = [Source::new("tests/x.rs", "#[test]\nfn it_holds() {}\n")];
-    let page =
-        "| lost | told | – | `x` (`it_holds`) |\n| cut | told | – | `x` (`it_holds`, `gone`) |\n";
-    let found = tables::named_tests("FAILURE_MODEL.md", page, &sources);
+fn what_pages_name() {
+    let page = |text: &str| Page {
+        path: "src/A_MODEL.md".into(),
+        text: text.into(),
+    };
+    let exists = |path: &str| path == "tests/there";
+    let lost = |text: &str| book::lost_paths(&page(text), &exists).len();
+    assert_eq!(lost("`tests/gone.rs` and `scripts/gone.sh 600`"), 2);
     assert_eq!(
-        found
-            .iter()
-            .map(|violation| violation.line)
-            .collect::<Vec<_>>(),
-        [2]
+        lost("`tests/there`, `tests/loom_*.rs`, `bench/NIGHTLY.md`, `mod/a.rs`"),
+        0
     );
+    let test = Source::new(
+        "tests/a.rs",
+        "//! A planted file.\nfn it_is_still_there() {}",
+    );
+    let lost = |text: &str| book::lost_names(&page(text), std::slice::from_ref(&test)).len();
+    assert_eq!(
+        lost("`a` (`it_was_renamed_meanwhile`, `it_is_still_there`)"),
+        1
+    );
+    assert_eq!(lost("`core_pattern` and `Engine::shut_down_now`"), 0);
 }
 
 #[test]

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use crate::source::{Kind, Source};
 use crate::{Violation, violation};
 
-const LIMITS: &str = "src/ground/limits.rs";
+pub(crate) const LIMITS: &str = "src/ground/limits.rs";
 /// The catalogue's tables: its file, and those in the folder of that name.
-const CATALOGUE: &str = "src/ground/catalogue";
+pub(crate) const CATALOGUE: &str = "src/ground/catalogue";
 const LINE_CHARS_MAX: usize = 120;
 const FILE_LINES_MAX: usize = 600;
 
@@ -124,6 +124,12 @@ pub(crate) fn reasons(sources: &[Source]) -> Vec<Violation> {
     found
 }
 
+/// The names in a text that begin so.
+pub(crate) fn names<'a>(text: &'a str, start: &str) -> BTreeSet<&'a str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with(start)).collect()
+}
+
 /// Every row of the promises names its command, or says `pending` or `missed`.
 pub(crate) fn promises(path: &str, text: &str) -> Vec<Violation> {
     let mut found = vec![];
@@ -145,30 +151,6 @@ pub(crate) fn promises(path: &str, text: &str) -> Vec<Violation> {
                 what: "a promise that nothing measures".into(),
                 remedy: "name the command in backticks, or write `pending` or `missed`",
             });
-        }
-    }
-    found
-}
-
-/// Every test that a page names in brackets, as in (`a_test`), is there: a promise that no test holds is none.
-pub(crate) fn named_tests(path: &str, text: &str, sources: &[Source]) -> Vec<Violation> {
-    let mut found = vec![];
-    let tokens = sources.iter().flat_map(|source| &source.tokens);
-    let words: BTreeSet<&str> = tokens.map(|token| &*token.text).collect();
-    for (index, line) in text.lines().enumerate() {
-        let lists = line.split("(`").skip(1);
-        let lists = lists.filter_map(|rest| Some(rest.split_once("`)")?.0));
-        for name in lists.flat_map(|list| list.split("`, `")) {
-            let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-            if name.chars().all(is_name) && !words.contains(name) {
-                found.push(Violation {
-                    path: path.into(),
-                    line: index + 1,
-                    rule: "named-tests",
-                    what: format!("there is no test `{name}`"),
-                    remedy: "write it, or name the one that holds the promise",
-                });
-            }
         }
     }
     found
