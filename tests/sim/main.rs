@@ -22,6 +22,8 @@ mod hands;
 mod held;
 mod landings;
 mod model;
+#[path = "../number/mod.rs"]
+mod number;
 mod operate;
 mod overload;
 mod regressions;
@@ -34,6 +36,7 @@ mod world;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use dials::Dials;
+use number::{count, number};
 use world::World;
 
 /// Seeds of a plain `cargo test`.
@@ -72,10 +75,6 @@ fn times(_: &str) -> Option<u64> {
     None
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 #[test]
 fn seeds() {
     if let Some(seed) = number("SEED") {
@@ -86,7 +85,7 @@ fn seeds() {
     }
     let first = number("FIRST").unwrap_or(0);
     let mut failed = Vec::new();
-    for seed in first..first + number("SEEDS").unwrap_or(SEEDS) {
+    for seed in first..first + count("SEEDS", SEEDS) {
         let state = std::env::var("STATE").unwrap_or_default();
         let (outcome, times) = reaching(&state, || run(Dials::of_seed(seed)));
         if times.is_some_and(|times| times > 0) {
@@ -96,7 +95,7 @@ fn seeds() {
             eprintln!("SEED={seed} cargo test --test sim seeds  # {fault}");
             failed.push(seed);
         }
-        if failed.len() as u64 >= number("FAILURES").unwrap_or(20) {
+        if failed.len() as u64 >= count("FAILURES", 20) {
             break;
         }
     }

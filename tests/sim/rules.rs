@@ -13,7 +13,7 @@ use rendez::channel::{Rule, Rules};
 use rustix::process::Signal;
 
 use crate::dials::Dials;
-use crate::{SEEDS, number};
+use crate::{SEEDS, count, number};
 
 /// Runs worlds until one needs the rule: it passes with all rules, and fails without this one.
 fn needs(rule: Rule, worlds: impl Iterator<Item = Dials>) {
@@ -68,7 +68,7 @@ fn seeds(known: u64, change: impl Fn(&mut Dials)) -> impl Iterator<Item = Dials>
 /// Runs some more of the worlds that need a rule, with all rules on: one for sixteen of those that `seeds` runs.
 fn holds(change: impl Fn(&mut Dials)) {
     let first = number("FIRST").unwrap_or(0);
-    let more = number("SEEDS").unwrap_or(SEEDS) / 16;
+    let more = count("SEEDS", SEEDS).div_ceil(16);
     for seed in first..first + more {
         let mut dials = Dials::of_seed(seed);
         change(&mut dials);

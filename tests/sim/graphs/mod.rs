@@ -334,7 +334,7 @@ fn graphs() {
     }
     let first = crate::number("FIRST").unwrap_or(0);
     let (mut failed, mut fates) = (Vec::new(), [0_u64; client::FATES.len()]);
-    for seed in first..first + crate::number("SEEDS").unwrap_or(SEEDS) {
+    for seed in first..first + crate::count("SEEDS", SEEDS) {
         let state = std::env::var("STATE").unwrap_or_default();
         let (outcome, times) = crate::reaching(&state, || run(seed));
         if times.is_some_and(|times| times > 0) {
@@ -351,7 +351,7 @@ fn graphs() {
                 failed.push(seed);
             }
         }
-        if failed.len() as u64 >= crate::number("FAILURES").unwrap_or(20) {
+        if failed.len() as u64 >= crate::count("FAILURES", 20) {
             break;
         }
     }

@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(debug_assertions)]
 use std::time::Duration;
 
+use super::number::{count, number};
 use super::program::{Plan, Seen, live};
 #[cfg(debug_assertions)]
 use crate::autograd::rules::MachineRule;
@@ -18,10 +19,6 @@ use crate::autograd::rules::Rules;
 
 /// Seeds of a plain `cargo test`.
 const SEEDS: u64 = 300;
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
 
 /// Lives through one world; a panic in it is harm as well.
 fn try_live(seed: u64, plan: &Plan, rules: Rules) -> Result<Seen, String> {
@@ -41,10 +38,7 @@ fn every_pass_ends_and_no_context_is_kept_when_workers_die_pause_or_are_cut_off(
         return eprintln!("{seen:?}");
     }
     let first = number("FIRST").unwrap_or(0);
-    let (seeds, most) = (
-        number("SEEDS").unwrap_or(SEEDS),
-        number("FAILURES").unwrap_or(20),
-    );
+    let (seeds, most) = (count("SEEDS", SEEDS), count("FAILURES", 20));
     let (mut failed, mut all) = (Vec::new(), Seen::default());
     for seed in first..first + seeds {
         match try_live(seed, &Plan::of(seed), Rules::ALL) {

@@ -7,8 +7,13 @@
 //! SEED=42 TRACE=1 …                                             and all that happens in it
 //! ```
 
+#[path = "../../../../tests/number/mod.rs"]
+mod numbers;
+
 #[cfg(debug_assertions)]
 use std::time::Duration;
+
+use numbers::{count, number};
 
 use crate::node::Rules;
 use crate::node::testing::world::{Dice, Weather, run};
@@ -37,10 +42,6 @@ fn told() -> Option<fn(&str)> {
     std::env::var_os("TRACE").map(|_| tell)
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 /// Runs these worlds; the first that fails, and how.
 #[cfg(debug_assertions)]
 fn first_harm(
@@ -62,8 +63,8 @@ fn every_call_ends_once_and_no_value_is_freed_while_used_or_kept_for_ever() {
         return assert_eq!(run(seed, weather, Rules::ALL, told()), Ok(()));
     }
     let first = number("FIRST").unwrap_or(0);
-    let (mut failed, most) = (Vec::new(), number("FAILURES").unwrap_or(20));
-    for seed in first..first + number("SEEDS").unwrap_or(SEEDS) {
+    let (mut failed, most) = (Vec::new(), count("FAILURES", 20));
+    for seed in first..first + count("SEEDS", SEEDS) {
         if let Err(harm) = run(seed, Weather::of(&mut Dice::new(seed)), Rules::ALL, told()) {
             eprintln!("SEED={seed} cargo test -p rendez-rpc --lib seeds  # {harm}");
             failed.push(seed);
