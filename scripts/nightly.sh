@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What takes too long for every change: run by night, or before a release. Writes a dated table to bench/NIGHTLY.md.
-#   scripts/nightly.sh                      every part, one after the other: some two hours on two cores
+#   scripts/nightly.sh                      every part, one after the other: some four hours on two cores
 #   scripts/nightly.sh seeds mutants        only these parts
 #   scripts/nightly.sh --list               which parts there are, and about how long each takes
 #   FIRST=5000000 SEEDS=200000 NEMESIS_SECONDS=1800 scripts/nightly.sh    other worlds, and more of them
@@ -14,7 +14,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 
 # The timed ones first: they want a quiet machine, and nothing else runs then.
-all=(nemesis peers seeds graphs calls passes sizes deny torch mutants address thread fuzz soft-roce)
+all=(nemesis peers seeds graphs calls passes long sizes release deny torch mutants address thread fuzz soft-roce kernel-tls)
 out="${OUT:-bench/NIGHTLY.md}"
 logs="$(readlink -m "${LOGS:-target/nightly}")"
 patience="${PATIENCE:-6}"
@@ -34,14 +34,17 @@ describe() {
         graphs) echo "tests/sim, FIRST=$first SEEDS=3000 graphs: worlds in which graphs run over tasks that die (2 min)" ;;
         calls) echo "src/rpc, FIRST=$first SEEDS=$seeds: workers that die, pause and are cut off in virtual time (3 min)" ;;
         passes) echo "src/autograd, FIRST=$first SEEDS=$seeds: backward passes over such workers (3 min)" ;;
+        long) echo "engines that come and go, flat memory, races and properties, for longer; FIRST=$first (20 min)" ;;
         sizes) echo "scripts/ci.sh sizes: the size of the command, and instructions of a pass (8 min)" ;;
+        release) echo "scripts/release/release.sh gnu deb sums: what people install is packed (10 min)" ;;
         deny) echo "scripts/ci.sh deny: licences, bans and advisories (1 min; 5 to build cargo-deny)" ;;
         torch) echo "scripts/torch-suites.sh all: PyTorch's own suites over rendez (25 min)" ;;
         mutants) echo "scripts/mutants.sh: what is broken on purpose is found (10 min)" ;;
         address) echo "scripts/sanitize.sh address (15 min)" ;;
         thread) echo "scripts/sanitize.sh thread (30 min)" ;;
-        fuzz) echo "scripts/fuzz.sh $fuzz_seconds: every parser (30 min)" ;;
+        fuzz) echo "scripts/fuzz.sh $fuzz_seconds: parsers (30 min)" ;;
         soft-roce) echo "scripts/soft-roce.sh: RDMA in an emulated guest (10 min)" ;;
+        kernel-tls) echo "scripts/soft-roce.sh tls_kernel: TLS in the kernel, at both ends and at one (30 min)" ;;
         *) return 1 ;;
     esac
 }
@@ -68,6 +71,7 @@ obstacle() {
         nemesis) has_namespaces || echo "no network namespaces (they need root and iproute2)" ;;
         peers) has_ucx || echo "no ucx_perftest, and only root can install it" ;;
         torch) has_torch || echo "no PyTorch, and none can be fetched" ;;
+        release) command -v dpkg-deb >/dev/null && command -v readelf >/dev/null || echo "no dpkg-deb or no binutils" ;;
         address | thread | fuzz) has_nightly || echo "no nightly toolchain" ;;
     esac
 }
@@ -81,12 +85,33 @@ run() {
         graphs) FIRST="$first" SEEDS=3000 cargo test --locked --release --test sim graphs::graphs ;;
         calls) FIRST="$first" SEEDS="$seeds" cargo test --locked --release -p rendez-rpc --lib node::tests::seeds ;;
         passes) FIRST="$first" SEEDS="$seeds" cargo test --locked --release -p rendez-autograd --lib autograd::tests::seeds ;;
+        long)
+            RENDEZ_TEST_CYCLES=3000 cargo test --locked --release --test cycles
+            RENDEZ_FLAT_KEYS=1000000 RENDEZ_FLAT_VISITS=10000 cargo test --locked --release --test flat_memory
+            RACES=20000 cargo test --locked --release --test engine unread
+            FIRST="$first" RENDEZ_AUTOGRAD_SEEDS=100000 cargo test --locked --release -p rendez-autograd --lib \
+                autograd::tests
+            PROPTEST_CASES=20000 cargo test --locked --release -p rendez --lib control::
+            PROPTEST_CASES=20000 cargo test --locked --release -p rendez-rpc --lib codec
+            PROPTEST_CASES=2000 cargo test --locked --release --test oracle_table
+            ;;
         sizes | deny) scripts/ci.sh "$1" ;;
+        # The command is there if `sizes` went before.
+        release)
+            cargo build --locked --release
+            local made="$logs/dist"
+            rm -rf "$made"
+            RENDEZ="${CARGO_TARGET_DIR:-target}/release/rendez" OUT="$made" scripts/release/release.sh gnu deb sums
+            dpkg-deb --contents "$made"/*.deb
+            for archive in "$made"/*.tar.gz; do tar -tzf "$archive"; done
+            (cd "$made" && sha256sum --check SHA256SUMS)
+            ;;
         torch) scripts/torch-suites.sh all ;;
         mutants) scripts/mutants.sh ;;
         address | thread) scripts/sanitize.sh "$1" ;;
         fuzz) scripts/fuzz.sh "$fuzz_seconds" ;;
         soft-roce) scripts/soft-roce.sh ;;
+        kernel-tls) TIMEOUT=3600 scripts/soft-roce.sh tls_kernel ;;
     esac
 }
 
@@ -156,7 +181,7 @@ for part in "${parts[@]}"; do
     bounded "$part" > >(tee "$logs/$part.log") 2>&1 || status=$?
     case "$part $status" in
         *" 0") result=passed ;;
-        "deny 3" | "torch 3" | "soft-roce 125") result="skipped: what it needs cannot be had" ;;
+        "deny 3" | "torch 3" | "soft-roce 125" | "kernel-tls 125") result="skipped: what it needs cannot be had" ;;
         *" 124") result="**ended**, it took too long"; failed+=("$part") ;;
         *) result="**failed**"; failed+=("$part") ;;
     esac
