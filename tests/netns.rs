@@ -5,6 +5,9 @@
 
 use std::process::Command;
 
+#[path = "skipped/mod.rs"]
+mod skipped;
+
 fn can_make_hosts() -> bool {
     let name = format!("rz-probe-{}", std::process::id());
     let ip = |verb: &str| {
@@ -17,7 +20,7 @@ fn can_make_hosts() -> bool {
 #[test]
 fn tasks_of_several_hosts_meet_and_strangers_do_not() {
     if !can_make_hosts() {
-        eprintln!("skipped: `ip netns add` is unavailable here (it needs root and iproute2)");
+        skipped::skipped("`ip netns add` is unavailable here (it needs root and iproute2)");
         return;
     }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/netns.sh");

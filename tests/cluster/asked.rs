@@ -238,7 +238,7 @@ fn something_else_than_rendez_is_told() {
 #[test]
 fn another_user_is_told() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can ask as another user");
+        crate::skipped::skipped("only root can ask as another user");
         return;
     }
     let place = Place::new();

@@ -10,6 +10,8 @@ mod launchers;
 mod outputs;
 mod pushes;
 mod second_user;
+#[path = "../skipped/mod.rs"]
+mod skipped;
 mod strangers;
 mod support;
 mod up;

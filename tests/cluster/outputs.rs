@@ -208,7 +208,6 @@ fn a_bench_that_is_refused_leaves_the_log_of_the_run_before() {
 }
 
 #[test]
-#[allow(clippy::print_stdout)] // Why it is skipped.
 fn a_mounted_file_keeps_what_it_holds_until_there_is_something_to_write() {
     let place = Place::new();
     let log = log(&place);
@@ -228,7 +227,7 @@ fn a_mounted_file_keeps_what_it_holds_until_there_is_something_to_write() {
     };
     let unshared = Command::new("unshare").args(["-m", "true"]).status();
     if !rustix::process::geteuid().is_root() || !unshared.is_ok_and(|ended| ended.success()) {
-        println!("skipped: only root mounts a file");
+        crate::skipped::skipped("only root mounts a file");
         return;
     }
     let refused = report("absent.hlog");

@@ -341,7 +341,6 @@ fn a_pull_that_is_killed_leaves_nothing_and_is_no_success() {
 }
 
 #[test]
-#[allow(clippy::print_stdout)] // Why it is skipped.
 fn a_full_disk_leaves_nothing() {
     let pair = Pair::new();
     let file = pair.at("model.safetensors");
@@ -374,7 +373,7 @@ fn a_full_disk_leaves_nothing() {
             .status()
             .is_ok_and(|ended| ended.success())
     {
-        println!("skipped: only root mounts a small disk");
+        crate::skipped::skipped("only root mounts a small disk");
         return;
     }
     let pull = Process::start(command);

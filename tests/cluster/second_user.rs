@@ -11,6 +11,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::skipped::skipped;
 use crate::support::{Ended, PATIENCE, Process, free_ports, text};
 
 /// Users whom no machine knows: whose tasks run, and who has no business there.
@@ -26,11 +27,11 @@ impl Machine {
     /// Nothing where there are no other users to be.
     fn new() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: only root can run processes of other users");
+            skipped("only root can run processes of other users");
             return None;
         }
         if Command::new("setpriv").arg("--version").output().is_err() {
-            eprintln!("skipped: there is no setpriv (util-linux)");
+            skipped("there is no setpriv (util-linux)");
             return None;
         }
         let folder = tempfile::tempdir_in("/tmp").expect("a folder");

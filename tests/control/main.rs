@@ -11,6 +11,8 @@ mod refusals;
 mod relay;
 mod sealed;
 mod security;
+#[path = "../skipped/mod.rs"]
+mod skipped;
 mod strangers;
 mod support;
 mod tcp;

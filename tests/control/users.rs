@@ -17,6 +17,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::Uid;
 
 use super::raw::{connect, send};
+use super::skipped::skipped;
 use super::support::{BOTH, PATIENCE, Task, config, start};
 use super::tcp::secret;
 
@@ -30,7 +31,7 @@ fn as_user<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<JoinHandle<T>> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can be other users");
+        skipped("only root can be other users");
         return None;
     }
     Some(std::thread::spawn(move || {

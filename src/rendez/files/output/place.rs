@@ -130,12 +130,13 @@ fn descriptor(path: &Path, folder: &OwnedFd, name: &OsStr) -> io::Result<File> {
 mod tests {
     use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 
+    use super::super::tests::skipped::skipped;
     use super::*;
 
     #[test]
     fn another_users_link_in_a_common_folder_is_not_followed() {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: only root gives links away");
+            skipped("only root gives links away");
             return;
         }
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,8 @@
 //! What lies at a path before an output is opened there, while it is written, and after.
 
+#[path = "../../../../tests/skipped/mod.rs"]
+pub(super) mod skipped;
+
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
@@ -124,7 +127,7 @@ fn a_file_that_is_replaced_keeps_its_mode() {
 #[test]
 fn a_file_that_is_replaced_keeps_its_owner() {
     if !is_root() {
-        eprintln!("skipped: only root gives files away");
+        skipped::skipped("only root gives files away");
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -328,7 +331,7 @@ fn what_is_private_follows_nothing_and_is_for_its_owner() {
 #[test]
 fn another_users_file_in_a_common_folder_is_not_filled() {
     if !is_root() {
-        eprintln!("skipped: only root gives files away");
+        skipped::skipped("only root gives files away");
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
