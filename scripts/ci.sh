@@ -238,7 +238,7 @@ step_metrics() {
     return "$status"
 }
 
-# Every parser, for a few seconds: enough to find what a change has just broken. Needs a nightly toolchain.
+# Parsers, each for a few seconds: enough to find what a change has just broken. Needs a nightly toolchain.
 step_fuzz() {
     has_time fuzz 720 "parsers NOT fuzzed" || return 0
     if ! cargo +nightly --version >/dev/null 2>&1; then

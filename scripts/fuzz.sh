@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Fuzzes every parser for a bounded time; any panic, overflow or bad access fails loudly and says how to repeat it.
+# Fuzzes the parsers of tests/fuzz/targets for a bounded time; any panic, overflow or bad access fails loudly and says
+# how to repeat it.
 #   scripts/fuzz.sh                  all targets, 20 s each
 #   scripts/fuzz.sh 300              300 s each
 #   scripts/fuzz.sh 60 key_text      one target (or several)
@@ -148,6 +149,16 @@ make_seeds() {
             framed '\0' "$1"/[!g]*
             framed '\x20' "$1/gradient"
             cat "$1"/* >"$seeds/all"; mv "$seeds/all" "$1/"
+            ;;
+        npy)
+            # Two numbers behind a header of 128 bytes.
+            { printf '\223NUMPY\1\0\166\0%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }"; printf '12345678'; } >"$1/two"
+            ;;
+        rpc_queries)
+            # What a client says first; that a key has a value; and which values two keys have.
+            printf '\0\316\367\205\074' >"$1/validate"
+            printf '\1\1\0\0\0\0\0\0\0a\2\0\0\0\0\0\0\0bc' >"$1/set"
+            printf '\12\2\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0a\1\0\0\0\0\0\0\0b' >"$1/multi_get"
             ;;
         control) golden control_ "$1"; cat "$1"/* >"$seeds/all"; mv "$seeds/all" "$1/" ;;
     esac
