@@ -94,6 +94,8 @@ step_clippy() {
     cargo clippy --locked "${long[@]}" "${costs[@]}" --test sim -- -D warnings
     # No default member, so that a plain build asks for no Python; neither does this.
     cargo clippy --locked -p rendez-python -- -D warnings
+    # Neither are the judge of nemesis and what makes the messages.
+    cargo clippy --locked -p rendez-nemesis -p rendez-proto -p rendez-proto-generate --all-targets -- -D warnings
     # The fuzzer's workspace: its lock has the versions of ours, which tests/tidy.rs sees to.
     cargo clippy --locked --manifest-path tests/fuzz/Cargo.toml --target-dir target -- -D warnings
 }
