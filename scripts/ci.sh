@@ -96,6 +96,9 @@ step_clippy() {
     cargo clippy --locked -p rendez-python -- -D warnings
     # Neither are the judge of nemesis and what makes the messages.
     cargo clippy --locked -p rendez-nemesis -p rendez-proto -p rendez-proto-generate --all-targets -- -D warnings
+    # Features that packagers leave out, and those of the wheel for free-threaded Python.
+    cargo clippy --locked -p rendez-cli --no-default-features -- -D warnings
+    cargo clippy --locked -p rendez-python --no-default-features --features cuda,verbs,stages -- -D warnings
     # The fuzzer's workspace: its lock has the versions of ours, which tests/tidy.rs sees to.
     cargo clippy --locked --manifest-path tests/fuzz/Cargo.toml --target-dir target -- -D warnings
 }
