@@ -323,7 +323,6 @@ impl MasterSession {
     }
 
     /// The ways to its workers.
-    #[cfg(any(test, feature = "testing"))]
     pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
         self.links.values().map(|link| &**link)
     }
