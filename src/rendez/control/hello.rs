@@ -14,7 +14,7 @@ use super::peer::{PeerHello, PeerLimits, PollPolicy};
 use super::refusal::{Refusal, clip};
 
 /// The version of everything spoken after the hello. A peer of another one is refused.
-pub const PROTOCOL_VERSION: u32 = 9;
+pub const PROTOCOL_VERSION: u32 = 10;
 
 /// The ability of a hello: the task takes calls.
 pub(crate) const ABILITY: u64 = 1;
