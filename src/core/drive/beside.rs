@@ -106,8 +106,8 @@ impl Turn<'_> {
     /// The shard's doorbell is armed. How long it may sleep, if it has nothing to do.
     fn arm(&mut self) -> Option<Nanos> {
         self.drive.doorbell.arm();
-        let armed = self.with(|seat| match &mut seat.shard {
-            Some(shard) => shard.arm().then(|| patience(shard, None)),
+        let armed = self.with(|seat| match &seat.shard {
+            Some(_) => seat.arm(),
             None => Some(Nanos::NEVER),
         });
         armed.flatten()

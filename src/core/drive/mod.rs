@@ -47,7 +47,7 @@ pub use thread::{PollPolicy, is_shard_thread};
 pub use waiting::wait_aside;
 
 use crate::fabric::doorbell::{Doorbell, DoorbellError};
-use crate::ground::{Key, Status, StepId};
+use crate::ground::{Key, Nanos, Status, StepId};
 use crate::mail::forks;
 use crate::mail::mailbox::Command;
 use crate::memory::Tensor;
@@ -395,6 +395,12 @@ impl Seat {
                 return;
             }
         }
+    }
+
+    /// The doorbell is armed. How long the shard may sleep, if it has nothing to do.
+    fn arm(&mut self) -> Option<Nanos> {
+        let armed = self.inside(|shard| shard.arm().then(|| thread::patience(shard, None)));
+        armed.flatten()
     }
 
     /// Does something with the shard, as its thread. `None` if there is none, it is over, or it panicked.

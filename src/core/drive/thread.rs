@@ -312,16 +312,16 @@ impl Drive {
         fds: &[OwnedFd],
     ) -> BatonGuard<'a, Seat> {
         let most = held.with(|seat| {
-            let shard = seat.shard.as_mut()?;
             // An earlier ring, or a caller that took the shard, is no reason to wake.
             self.doorbell.disarm();
             self.doorbell.arm();
-            seat.is_asleep = shard.arm();
+            let most = seat.arm();
+            seat.is_asleep = most.is_some();
             if !seat.is_asleep {
                 self.doorbell.disarm();
-                shard.disarm();
+                seat.inside(Shard::disarm);
             }
-            seat.is_asleep.then(|| patience(shard, None))
+            most
         });
         let Some(most) = most else {
             return held;

@@ -126,7 +126,7 @@ impl Caps {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostRefusal {
-    /// No room now; there will be.
+    /// No room now; there will be, and a shard that sleeps till then is woken: see [`Port::arm`].
     #[error("no room now")]
     Full,
     /// The body is longer than the queue pair takes, or not as long as its frame says, or the frame's kind is one of
@@ -328,7 +328,8 @@ pub trait Port {
     /// Closes a queue pair: everything it holds comes back, and then [`Arrival::Down`].
     fn close(&mut self, qp: QpId);
 
-    /// Before sleep, with the shard's doorbell armed: true if nothing has arrived and nothing is left to move on.
+    /// Before sleep, with the shard's doorbell armed: true if nothing has arrived and nothing is left to move on. From
+    /// then on whatever arrives wakes the shard, and so does room for what was [refused](PostRefusal::Full).
     fn arm(&mut self) -> bool;
 
     /// After sleep.

@@ -43,8 +43,6 @@ pub(crate) struct Link {
     pub(crate) next: Option<NextConnection>,
     /// Writes that found their queue pair full, oldest first.
     pub(super) late: VecDeque<Write>,
-    /// The last round of [`Links::begin_retry`] in which its port had no room.
-    refused_in: u64,
 }
 
 impl Link {
@@ -144,8 +142,6 @@ pub(crate) struct Links {
     by_qp: Vec<Vec<LinkId>>,
     /// Those that have frames due.
     dirty: Vec<LinkId>,
-    /// Rounds in which a shard that is about to sleep tried what had been refused.
-    retries: u64,
     /// Those that want to be called at a time.
     timers: LinkTimers,
     /// How many links were looked at for their timers.
@@ -164,7 +160,6 @@ impl Links {
             is_draining: false,
             by_qp: vec![Vec::new(); ports],
             dirty: Vec::new(),
-            retries: 0,
             timers: LinkTimers::default(),
             #[cfg(test)]
             looks: std::cell::Cell::default(),
@@ -234,7 +229,6 @@ impl Links {
             has_asked: false,
             next: None,
             late: VecDeque::new(),
-            refused_in: 0,
         })
     }
 
@@ -357,22 +351,9 @@ impl Links {
         }
     }
 
-    /// The shard is about to sleep, and tries all that is due once more: the number of this round.
-    pub(super) const fn begin_retry(&mut self) -> u64 {
-        self.retries += 1;
-        self.retries
-    }
-
-    /// The port of a link that was tried has no room.
-    pub(super) fn note_refused(&mut self, link: LinkId, round: u64) {
-        if let Some(entry) = self.rows.at_mut(link) {
-            entry.refused_in = round;
-        }
-    }
-
-    /// True if every link that has frames due was refused in that round.
-    pub(super) fn are_refused(&self, round: u64) -> bool {
-        (self.dirty.iter()).all(|&link| self.rows[link].refused_in == round)
+    /// True if these have frames due, in this order, and no other has.
+    pub(super) fn are_due(&self, links: &[LinkId]) -> bool {
+        self.dirty == links
     }
 
     // ────────────────────────────────────────────────── timers ──────────────────────────────────────────────────

@@ -550,9 +550,10 @@ impl Shard {
 
     /// Before sleep, with the doorbell armed: true if there is nothing to do.
     pub(crate) fn arm(&mut self) -> bool {
-        self.retry_refused()
-            && self.mailbox.is_empty()
+        let is_done = self.core.port_ops.is_empty() && !self.core.links.is_dirty();
+        self.mailbox.is_empty()
             && self.again.is_empty()
+            && (is_done || self.retry_refused())
             && self.core.events.is_empty()
             && self.core.neighbour_queues.is_empty()
             && self
@@ -579,7 +580,8 @@ impl Shard {
     }
 
     /// When the shard must be called again at the latest.
-    pub(crate) const fn next_timer(&self) -> Nanos {
-        self.core.next_timer
+    pub(crate) fn next_timer(&self) -> Nanos {
+        let stopping = self.stopping.unwrap_or(Nanos::NEVER);
+        self.core.next_timer.min(stopping)
     }
 }

@@ -150,12 +150,12 @@ impl Shard {
     /// Posts what a link owes, and lets parked values follow while there is room.
     #[inline]
     pub(super) fn transmit_link(&mut self, link: LinkId) {
-        self.transmit_link_or(link, || ());
+        self.transmit_link_or(link, |_| ());
     }
 
-    /// The same; a frame that the port has no room for is told of.
+    /// The same; what became of each frame is told.
     #[inline(always)]
-    fn transmit_link_or(&mut self, link: LinkId, mut refused: impl FnMut()) {
+    fn transmit_link_or(&mut self, link: LinkId, mut told: impl FnMut(Result<(), PostRefusal>)) {
         let Self { core, ports, .. } = self;
         let Core {
             links, keys, now, ..
@@ -172,9 +172,7 @@ impl Shard {
             .channel
             .transmit(*now, &|key| keys.text(key), &mut |frame, body| {
                 let posted = port.post_send(qp, frame, body);
-                if posted == Err(PostRefusal::Full) {
-                    refused();
-                }
+                told(posted);
                 posted.is_ok()
             });
         if entry.is_awaited() || !entry.parked.is_empty() {
@@ -183,29 +181,44 @@ impl Shard {
         core.watch_posted(link);
     }
 
-    /// Tries what could not be posted once more, with the doorbell armed. True if all that is left was refused again
-    /// for want of room: the port wakes the shard when there is some, and until then no try would come to more.
+    /// Tries what could not be posted once more, with the doorbell armed. True if none of it could, for want of room
+    /// alone: the port wakes the shard when there is some, and until then no try would come to more. One that could
+    /// leaves the shard awake: what it posted is still to be sent, which may make room that no port tells of.
+    #[cold]
+    #[inline(never)]
     pub(super) fn retry_refused(&mut self) -> bool {
-        if self.core.port_ops.is_empty() && !self.core.links.is_dirty() {
-            return true;
+        let is_late = |op: &PortOp| matches!(op, PortOp::WriteLate { .. });
+        if !self.core.port_ops.iter().all(is_late) {
+            return false;
         }
+        let late = self.late_writes();
         if !self.core.port_ops.is_empty() {
             self.run_port_ops();
         }
-        let mut dirty = self.core.links.take_dirty();
-        let round = self.core.links.begin_retry();
-        for link in dirty.drain(..) {
+        let mut has_posted = self.late_writes() != late;
+        let mut tried = self.core.links.take_dirty();
+        tried.retain(|&link| {
             self.core.links.clean(link);
             let mut is_refused = false;
-            self.transmit_link_or(link, || is_refused = true);
-            if is_refused {
-                self.core.links.note_refused(link, round);
-            }
-        }
-        self.core.links.put_back(dirty);
-        self.flush();
-        let is_late = |op: &PortOp| matches!(op, PortOp::WriteLate { .. });
-        self.core.port_ops.iter().all(is_late) && self.core.links.are_refused(round)
+            self.transmit_link_or(link, |posted| match posted {
+                Ok(()) => has_posted = true,
+                Err(refusal) => is_refused |= refusal == PostRefusal::Full,
+            });
+            is_refused
+        });
+        let is_refused_alone = self.core.links.are_due(&tried);
+        tried.clear();
+        self.core.links.put_back(tried);
+        !has_posted && is_refused_alone && self.core.port_ops.iter().all(is_late)
+    }
+
+    /// How many writes of these links wait for room in their queue pairs.
+    fn late_writes(&self) -> usize {
+        let links = self.core.port_ops.iter().filter_map(|op| match op {
+            PortOp::WriteLate { link } => self.core.links.at(*link),
+            _ => None,
+        });
+        links.map(|entry| entry.late.len()).sum()
     }
 
     #[cold]

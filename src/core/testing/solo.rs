@@ -547,7 +547,7 @@ impl Solo {
 
     /// When [`Solo::turn`] is wanted again at the latest, if nothing arrives.
     #[must_use]
-    pub const fn next_timer(&self) -> Nanos {
+    pub fn next_timer(&self) -> Nanos {
         self.shard.next_timer()
     }
 }

@@ -149,6 +149,13 @@ fn a_shard_sleeps_whose_peer_has_no_room() {
     }
     assert!(refused(&mut pair) > 0, "the ring is full");
     assert!(pair.solos[0].arm(), "and none keeps the shard awake for it");
+    let before = refused(&mut pair);
+    for _ in 0..3 {
+        pair.solos[1].turn();
+    }
+    // There is room for some. What was posted is still to be sent, which no peer tells of.
+    assert!(!pair.solos[0].arm());
+    assert!(refused(&mut pair) > before, "the rest was refused again");
     pair.settle();
     for key in &keys {
         let taken = pair.solos[1].recv(STEP, key, Nanos::NEVER);
