@@ -24,6 +24,7 @@ use interrupt::Interrupts;
 use rendez::drive::PollPolicy;
 use rendez::engine::recording::StageTimes;
 use rendez::ground::catalogue;
+use rendez::memory::files;
 use rendez_proto::services::StageStat;
 use rows::row;
 
@@ -118,8 +119,8 @@ pub fn run(
     // A report is made from a log; if none was asked for, it is kept in an anonymous file.
     let mut hidden = None;
     if html.is_some() && log.is_none() {
-        let file = rustix::fs::memfd_create(c"rendez-bench", rustix::fs::MemfdFlags::CLOEXEC);
-        let file = file.map_err(|errno| {
+        let file = files::create(c"rendez-bench", rustix::fs::MemfdFlags::empty());
+        let file = file.map_err(|(_, errno)| {
             let message = format!("no memory for the log of the report: {errno}");
             CliError::failure("FILE_UNWRITABLE", message)
         })?;

@@ -11,11 +11,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
 use rustix::fs::{MemfdFlags, Mode, SealFlags};
+use rustix::io::FdFlags;
 
 use super::error::CliError;
 use super::terminal::Terminal;
 use rendez::engine::{Config, Setting};
 use rendez::files::Output;
+use rendez::memory::files;
 
 /// Bytes of a secret before it is written as text.
 const BYTES: usize = 32;
@@ -104,7 +106,9 @@ impl Inherited {
 
     fn make() -> std::io::Result<Self> {
         // Not closed when a program begins: that is how the tasks come by it.
-        let memory = rustix::fs::memfd_create(c"rendez-secret", MemfdFlags::ALLOW_SEALING)?;
+        let memory =
+            files::create(c"rendez-secret", MemfdFlags::empty()).map_err(|(_, errno)| errno)?;
+        rustix::io::fcntl_setfd(&memory, FdFlags::empty())?;
         rustix::fs::fchmod(&memory, Mode::from_raw_mode(0o600))?;
         let mut file = File::from(memory);
         file.write_all(draw()?.as_bytes())?;

@@ -18,7 +18,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rendez::memory::files;
+use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::touch;
@@ -89,14 +90,10 @@ impl Near {
     /// # Errors
     /// What the kernel says.
     pub fn create(bytes: usize, waiting: Waiting) -> rustix::io::Result<(Self, OwnedFd)> {
-        let fd = rustix::fs::memfd_create(
-            "rendez-baseline",
-            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-        )?;
         let len = DATA_OFFSET
             .checked_add(bytes)
             .ok_or(rustix::io::Errno::OVERFLOW)?;
-        rustix::fs::ftruncate(&fd, len as u64)?;
+        let fd = files::create_of(c"rendez-baseline", len).map_err(|(_, errno)| errno)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let shared = Shared::map(&fd, len)?;
         Ok((
@@ -364,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_that_could_shrink_is_refused() {
-        let fd = rustix::fs::memfd_create("unsealed", MemfdFlags::CLOEXEC).unwrap();
+        let fd = rustix::fs::memfd_create("unsealed", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&fd, 8192).unwrap();
         assert_eq!(
             Far::open(&fd, Waiting::Spin).unwrap_err(),

@@ -2,7 +2,7 @@
 //!
 //! Knows what of the system meets such files, and not what lies in them. To `ulimit -f` they are files as any other:
 //! the kernel ends a process that would make one longer, by a signal that few programs expect. Where `vm.memfd_noexec`
-//! is 2 it makes none that might be executed.
+//! is 2 it makes none that might be executed. The command makes its own here too.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,13 +12,13 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 /// A call that the system refused, and why.
-pub(crate) type Refused = (&'static str, Errno);
+pub type Refused = (&'static str, Errno);
 
 /// A file in memory, empty, to be sealed by its maker: none can ever execute it.
 ///
 /// # Errors
 /// What the system says.
-pub(crate) fn create(name: &CStr, flags: MemfdFlags) -> Result<OwnedFd, Refused> {
+pub fn create(name: &CStr, flags: MemfdFlags) -> Result<OwnedFd, Refused> {
     let flags = flags | MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC;
     let made = match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
         // Kernels before 6.3 do not know that flag.
@@ -32,7 +32,8 @@ pub(crate) fn create(name: &CStr, flags: MemfdFlags) -> Result<OwnedFd, Refused>
 ///
 /// # Errors
 /// What the system says; `EFBIG` for more than it lets a file have.
-pub(crate) fn create_of(name: &CStr, len: usize) -> Result<OwnedFd, Refused> {
+pub fn create_of(name: &CStr, len: usize) -> Result<OwnedFd, Refused> {
+    check_len(len as u64)?;
     let file = create(name, MemfdFlags::empty())?;
     set_len(&file, len as u64)?;
     Ok(file)

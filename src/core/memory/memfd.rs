@@ -138,7 +138,11 @@ impl Segment {
             HugePages::Auto | HugePages::Require => {
                 match Self::on_huge_pages(index, len, len_max) {
                     Ok(segment) => return Ok(segment),
-                    Err(MemoryError::System { call, errno }) if huge == HugePages::Require => {
+                    // No huge page would help against `ulimit -f`.
+                    Err(MemoryError::System { call, errno })
+                        if huge == HugePages::Require
+                            && errno != rustix::io::Errno::FBIG.raw_os_error() =>
+                    {
                         return Err(MemoryError::HugePages { call, errno });
                     }
                     Err(MemoryError::System { errno, .. }) => Some(errno),

@@ -38,7 +38,7 @@ mod device_loan;
 mod device_value;
 mod element;
 mod error;
-pub(crate) mod files;
+pub mod files;
 mod foreign;
 pub mod groups;
 mod home;
