@@ -225,9 +225,9 @@ mod tests {
 
     const NAMES: [&str; 3] = ["1.safetensors", "2.safetensors", "3.safetensors.index.json"];
 
-    /// A shelf that holds a model, whole, of which nothing has appeared.
+    /// A shelf that holds a model, whole, of which nothing has appeared. Its source says the index first.
     fn filled<'a>(out: &'a Path, progress: &'a mut dyn FnMut(u64, u64)) -> Shelf<'a> {
-        let described = NAMES.map(|name| {
+        let described = [NAMES[2], NAMES[0], NAMES[1]].map(|name| {
             let is_weights = !name.ends_with("json");
             json!({ "name": name, "bytes": 3, "is_weights": is_weights })
         });
@@ -235,7 +235,7 @@ mod tests {
         let manifest: Manifest = serde_json::from_value(manifest).expect("a manifest");
         let mut shelf = Shelf::open(Some(out), progress).expect("opened");
         shelf.begin(&manifest).expect("there is room");
-        for (file, bytes) in ["one", "two", "all"].iter().enumerate() {
+        for (file, bytes) in ["all", "one", "two"].iter().enumerate() {
             shelf.write(file, bytes.as_bytes()).expect("written");
         }
         shelf
@@ -280,38 +280,6 @@ mod tests {
         drop(shelf);
         assert_eq!(error.reason(), "FILE_UNWRITABLE", "{error}");
         assert_eq!(count(), 1, "only what was in the way is there");
-    }
-
-    /// In whatever order the source says them.
-    #[test]
-    fn files_appear_in_turn_each_whole_and_the_index_last() {
-        use rustix::fs::inotify;
-        let folder = tempfile::tempdir().expect("a folder");
-        let names = ["m.safetensors.index.json", "2.safetensors", "1.safetensors"];
-        let described = names.map(|name| {
-            let is_weights = !name.ends_with("json");
-            json!({ "name": name, "bytes": 3, "is_weights": is_weights })
-        });
-        let manifest = json!({ "name": "model", "is_folder": true, "files": described });
-        let manifest: Manifest = serde_json::from_value(manifest).expect("a manifest");
-        let mut progress = |_, _| ();
-        let mut shelf = Shelf::open(Some(folder.path()), &mut progress).expect("opened");
-        shelf.begin(&manifest).expect("there is room");
-        (0..3).for_each(|file| shelf.write(file, b"all").expect("written"));
-        let watch = inotify::init(inotify::CreateFlags::NONBLOCK).expect("a watch");
-        let appears = inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
-        inotify::add_watch(&watch, folder.path(), appears).expect("watched");
-        assert!(shelf.finish().expect("all appear"));
-        let mut buffer = [const { std::mem::MaybeUninit::uninit() }; 4096];
-        let mut events = inotify::Reader::new(&watch, &mut buffer);
-        let mut seen = Vec::new();
-        while let Ok(event) = events.next() {
-            let name = event
-                .file_name()
-                .map(|name| name.to_string_lossy().into_owned());
-            seen.extend(name.filter(|name| names.contains(&&**name)));
-        }
-        assert_eq!(seen, [names[1], names[2], names[0]]);
     }
 
     /// Whatever the source calls it.
