@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use rendez::control::{RuntimeKind, probe};
-use rendez::memory::{ArenaConfig, ArenaId, MemoryError, Pool};
+use rendez::memory::{ArenaConfig, ArenaId, HugePages, MemoryError, Pool};
 use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 
@@ -117,6 +117,8 @@ fn memfd() -> Result<(), MemoryError> {
     let usual = ArenaConfig::default();
     let config = ArenaConfig {
         bytes_max: usual.segment_bytes as u64,
+        // Those that the machine keeps are for engines.
+        huge_pages: HugePages::Off,
         ..usual
     };
     Pool::new(ArenaId(0), config).map(drop)
