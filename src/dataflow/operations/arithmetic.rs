@@ -158,12 +158,12 @@ fn power_gradient(at: &mut Back<'_>) -> Flows {
     let result = at.output(0);
     let unit = at.scalar_like(y, 1.0)?;
     let less = at.op("Sub", &[y, unit])?;
-    let lower = at.op("Pow", &[x, less])?;
-    let slope = at.op("Mul", &[y, lower])?;
-    // To the power of zero all is one, also zero, of which the power below is infinite.
+    // To the power of zero all is one, also zero, of which the power below is infinite: the slope is zero times one.
     let none = at.scalar_like(y, 0.0)?;
     let is_flat = at.op("Equal", &[y, none])?;
-    let slope = at.op("SelectV2", &[is_flat, none, slope])?;
+    let less = at.op("SelectV2", &[is_flat, none, less])?;
+    let lower = at.op("Pow", &[x, less])?;
+    let slope = at.op("Mul", &[y, lower])?;
     let left = at.op("Mul", &[g, slope])?;
     // The logarithm of what is not above zero is taken as zero: there the result does not change smoothly with y.
     let zero = at.scalar_like(x, 0.0)?;

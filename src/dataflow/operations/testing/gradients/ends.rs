@@ -57,6 +57,24 @@ fn of_powers_of_zero() {
     assert_eq!(numbers(&found), [0.0, 0.0, 12.0]);
 }
 
+/// Nothing infinite is computed on the way, of which a slope were no number.
+#[test]
+fn of_powers_of_zero_twice() {
+    let mut graph = Builder::new(Operations::standard().ops());
+    let [x, y] = [(); 2].map(|()| placeholder(&mut graph, DataType::DtDouble));
+    let power = graph.put("Pow", &[x, y]);
+    let slope = gradients(&mut graph, &[power], &[x], &[]).expect("gradients");
+    let slope = slope[0].expect("it depends on x");
+    let bend = gradients(&mut graph, &[slope], &[x], &[]).expect("gradients");
+    let graph = graph.finish().expect("a graph");
+    let of_x = tensor(&[5], &[0.0, 2.0, f64::INFINITY, 0.0, 2.0]);
+    let of_y = tensor(&[5], &[0.0, 0.0, 0.0, 2.0, 3.0]);
+    let fed = BTreeMap::from([(x, of_x), (y, of_y)]);
+    let wanted = [bend[0].expect("it depends on x")];
+    let found = evaluate(&graph, &home(), &fed, &wanted).expect("a value");
+    assert_eq!(numbers(&found[0]), [0.0, 0.0, 0.0, 2.0, 12.0]);
+}
+
 /// A row of one fills as a scalar does, and gets a gradient of its own shape.
 #[test]
 fn of_what_is_filled_with_a_row_of_one() {
