@@ -14,6 +14,7 @@ use crate::kernel::call::{Done, Fault, axis_of, integers, shape_of};
 use crate::kernel::make::{Cost, made};
 use rendez::ground::{Shape, Status};
 use rendez::memory::Tensor;
+use rendez_proto::tensorflow::DataType;
 
 /// Picoseconds for each byte that moves.
 const MOVE: usize = 200;
@@ -283,10 +284,8 @@ fn slice_shape(known: Known<'_>) -> Inferred {
 
 fn slice_gradient(at: &mut Back<'_>) -> Flows {
     let (g, x, begin) = (at.grad(0)?, at.input(0)?, at.input(1)?);
-    let base = at.base(begin);
-    let typed =
-        |at: &mut Back<'_>, of| at.op_with("Shape", &[of], |node| node.attr("out_type", base));
-    let (shape, size) = (typed(at, x)?, typed(at, g)?);
+    let begin = at.cast(begin, DataType::DtInt64)?;
+    let (shape, size) = (at.shape(x)?, at.shape(g)?);
     let end = at.op("AddV2", &[begin, size])?;
     let strides = at.op("OnesLike", &[begin])?;
     let flow = at.op("StridedSliceGrad", &[shape, begin, end, strides, g])?;

@@ -15,6 +15,7 @@ use crate::kernel::{Call, Value};
 use rendez::ground::shape::RANK_MAX;
 use rendez::ground::{DType, Shape, Status};
 use rendez::memory::{Bool8, Tensor};
+use rendez_proto::tensorflow::DataType;
 
 /// Picoseconds for each byte that is written.
 const WRITE: usize = 150;
@@ -162,8 +163,7 @@ fn tile_gradient(at: &mut Back<'_>) -> Flows {
 /// The gradient with two dimensions for each, of which one goes.
 fn tile_folded(at: &mut Back<'_>) -> Result<Output, Status> {
     let (g, x, times) = (at.grad(0)?, at.input(0)?, at.input(1)?);
-    let base = at.base(times);
-    let shape = at.op_with("Shape", &[x], |node| node.attr("out_type", base))?;
+    let (times, shape) = (at.cast(times, DataType::DtInt64)?, at.shape(x)?);
     let pairs = at.op_with("Pack", &[times, shape], |node| node.attr("axis", 1i64))?;
     let row = at.ints(&[1], &[-1])?;
     let pairs = at.op("Reshape", &[pairs, row])?;

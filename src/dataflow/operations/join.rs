@@ -113,7 +113,9 @@ fn concat_gradient(at: &mut Back<'_>, axis_is_first: bool) -> Flows {
     let rank = at.op("Rank", &[first])?;
     let axis = at.cast(axis, DataType::DtInt32)?;
     let axis = at.op("FloorMod", &[axis, rank])?;
-    let sizes = at.op("ShapeN", &inputs)?;
+    let sizes = at.op_with("ShapeN", &inputs, |node| {
+        node.attr("out_type", DataType::DtInt64)
+    })?;
     let size = |port| Output { port, ..sizes };
     let ports = (0u32..).take(inputs.len());
     let arguments: Vec<_> = std::iter::once(axis)

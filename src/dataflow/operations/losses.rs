@@ -153,7 +153,7 @@ fn dense_loss_gradient(at: &mut Back<'_>) -> Flows {
     let (logits, labels) = (at.input(0)?, at.input(1)?);
     // Broadcast as the loss was: of a single logit for all classes a softmax would be one.
     let whole = at.output(1);
-    let whole = at.op("Shape", &[whole])?;
+    let whole = at.shape(whole)?;
     let spread = at.op("BroadcastTo", &[logits, whole])?;
     let by_logits = loss(at, spread)?;
     let log = at.op("LogSoftmax", &[spread])?;

@@ -49,15 +49,10 @@ pub(super) const ROWS: &[Row] = &[
 
 fn strided_slice_gradient(at: &mut Back<'_>) -> Flows {
     let (g, x) = (at.grad(0)?, at.input(0)?);
-    let [begin, end, strides] = [at.input(1)?, at.input(2)?, at.input(3)?];
-    // A dimension may be longer than 16 bits count, and what is sliced of it need not.
-    let base = match at.base(begin) {
-        DataType::DtInt16 => DataType::DtInt32,
-        base => base,
-    };
-    let mut wide = |bound| at.cast(bound, base);
-    let [begin, end, strides] = [wide(begin)?, wide(end)?, wide(strides)?];
-    let shape = at.op_with("Shape", &[x], |node| node.attr("out_type", base))?;
+    // A dimension may be longer than the bounds' type counts, and what is sliced of it need not.
+    let mut wide = |input| at.cast(at.input(input)?, DataType::DtInt64);
+    let [begin, end, strides] = [wide(1)?, wide(2)?, wide(3)?];
+    let shape = at.shape(x)?;
     let masks = MASKS.map(|name| (name, attr::int(at.attrs(), name).unwrap_or(0)));
     let flow = at.op_with(
         "StridedSliceGrad",

@@ -94,12 +94,21 @@ fn of_what_is_filled_with_a_row_of_one() {
 #[test]
 fn of_long_dimensions() {
     let x = || tensor::<f64>(&[0, 1 << 32], &[]);
-    let axes = tensor(&[2], &[0i32, 1]);
+    let row = |values: &[i32; 2]| tensor(&[2], values);
+    let axes = row(&[0, 1]);
     for (op, fed) in [
         ("Sum", vec![x(), axes.clone()]),
         ("Max", vec![x(), axes]),
         ("Mul", vec![x(), tensor(&[], &[2.0])]),
-        ("Reshape", vec![x(), tensor(&[2], &[0i32, 7])]),
+        ("Reshape", vec![x(), row(&[0, 7])]),
+        ("ConcatV2", vec![x(), x(), tensor(&[], &[0i32])]),
+        ("Slice", vec![x(), row(&[0, 5]), row(&[0, 7])]),
+        (
+            "StridedSlice",
+            vec![x(), row(&[0, 5]), row(&[0, 9]), row(&[1, 2])],
+        ),
+        ("Tile", vec![x(), row(&[2, 1])]),
+        ("SoftmaxCrossEntropyWithLogits", vec![x(), x()]),
     ] {
         let found = of_fed(op, DataType::DtDouble, &fed, 0);
         assert_eq!(found.shape(), x().shape(), "{op}");
