@@ -2,6 +2,7 @@
 
 use super::*;
 use half::bf16;
+use rendez::ground::limits::GRAPH_OUTPUTS_PER_NODE_MAX;
 
 /// The gradient of an operation's result by input `at`, of values that are fed.
 fn of_fed(op: &str, base: DataType, fed: &[Tensor], at: usize) -> Tensor {
@@ -113,6 +114,20 @@ fn of_long_dimensions() {
         let found = of_fed(op, DataType::DtDouble, &fed, 0);
         assert_eq!(found.shape(), x().shape(), "{op}");
     }
+}
+
+/// More than one node adds up.
+#[test]
+fn of_many_parts() {
+    let mut graph = Builder::new(Operations::standard().ops());
+    let x = placeholder(&mut graph, DataType::DtDouble);
+    let ys = vec![x; GRAPH_OUTPUTS_PER_NODE_MAX + 1];
+    let grads = gradients(&mut graph, &ys, &[x], &[]).expect("a gradient");
+    let graph = graph.finish().expect("a graph");
+    let fed = BTreeMap::from([(x, tensor(&[], &[1.0]))]);
+    let wanted = [grads[0].expect("it is x")];
+    let found = evaluate(&graph, &home(), &fed, &wanted).expect("a value");
+    assert_eq!(numbers(&found[0]), [ys.len() as f64]);
 }
 
 #[test]
