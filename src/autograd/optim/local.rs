@@ -7,7 +7,7 @@ use super::rule::Rule;
 use super::step::{ParameterState, Real, step};
 use crate::tape::{Tape, Var};
 use rendez::ground::{DType, Status, catalogue};
-use rendez::memory::{Element, Tensor};
+use rendez::memory::{Element, Tensor, TensorBuilder};
 
 /// A leaf whose value changes by steps of optimizers. Cheap to clone: all clones are one parameter.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ struct Place {
     /// Held from the look at the value until the next one is there, so that none is lost. Always taken before `value`,
     /// and after what an optimizer keeps of the parameter.
     change: Mutex<()>,
+    /// Its first value lay in an arena, where peers fetch it without a copy: those after it belong there too.
+    is_at_home: bool,
 }
 
 /// What is kept of one parameter, in its type.
@@ -53,6 +55,7 @@ impl Parameter {
         let id = id.ok_or_else(|| unfit(var.dtype()))?;
         Ok(Self {
             place: Arc::new(Place {
+                is_at_home: var.tensor().region().is_some(),
                 value: Mutex::new(var),
                 change: Mutex::new(()),
             }),
@@ -174,21 +177,26 @@ impl Optimizer {
         gradient: &Tensor,
     ) -> Result<(), Status> {
         let _change = parameter.change();
-        let value = parameter.var();
+        let var = parameter.var();
+        let value = var.tensor();
+        // Where it is full the heap has room, since a step that has begun goes on.
+        let room = parameter.place.is_at_home;
+        let room = room.then(|| var.tape().home().allocate(value.meta()).ok());
+        let room = room.flatten();
         let next = match kept {
-            Kept::Single(state) => stepped::<f32>(&self.rule, state, &value, gradient)?,
-            Kept::Double(state) => stepped::<f64>(&self.rule, state, &value, gradient)?,
+            Kept::Single(state) => stepped::<f32>(&self.rule, state, room, value, gradient)?,
+            Kept::Double(state) => stepped::<f64>(&self.rule, state, room, value, gradient)?,
         };
         parameter.replace(next)
     }
 }
 
-/// The next value, in the tape's memory as the first was: what peers fetch of an engine's memory is not copied. Where
-/// that is full the heap has room, since a step that has begun goes on.
+/// The next value, in this room if there is any.
 fn stepped<T: Real + Element>(
     rule: &Rule,
     state: &mut ParameterState<T>,
-    value: &Var,
+    room: Option<TensorBuilder>,
+    value: &Tensor,
     gradient: &Tensor,
 ) -> Result<Tensor, Status> {
     let copied;
@@ -200,8 +208,7 @@ fn stepped<T: Real + Element>(
             &copied
         }
     };
-    let (home, value) = (value.tape().home(), value.tensor());
-    let Ok(mut room) = home.allocate(value.meta()) else {
+    let Some(mut room) = room else {
         let mut values = value.to_vec::<T>()?;
         step(rule, state, &mut values, gradient);
         return Ok(Tensor::from_vec(values, value.shape())?);

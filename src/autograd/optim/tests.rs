@@ -296,25 +296,38 @@ fn no_step_is_lost_when_two_optimizers_step_one_parameter() {
     );
 }
 
-/// So that peers go on reading it in place.
+/// One in the tape's memory is read in place by peers; one on the heap takes no room from what is computed.
 #[test]
-fn a_parameter_stays_in_the_tapes_memory() {
-    let tape = Tape::new().expect("memory");
-    let meta = row(vec![1.0; 1 << 12]).meta();
+fn a_parameter_stays_in_the_memory_it_came_in() {
+    let tape = Tape::of(8 << 20).expect("memory");
+    let on_heap = row(vec![1.0; 1 << 12]);
+    let meta = on_heap.meta();
     let mut room = tape.home().allocate(meta).expect("room");
     room.as_mut_slice::<f64>().expect("doubles").fill(1.0);
-    let parameter = Parameter::new(&tape, room.finish()).expect("doubles");
+    let values = [on_heap, room.finish()];
+    let parameters = values.map(|value| Parameter::new(&tape, value).expect("doubles"));
     let rule = Rule::Sgd(Sgd {
         lr: 0.5,
         ..Sgd::default()
     });
-    let optimizer = Optimizer::new(rule, vec![parameter.clone()]).expect("one");
-    let gradients = BTreeMap::from([(parameter.id(), row(vec![1.0; 1 << 12]))]);
-    optimizer.step(&gradients).expect("a step");
-    let var = parameter.var();
-    assert!(var.tensor().region().is_some(), "it lies on the heap");
-    assert_eq!(
-        var.tensor().to_vec::<f64>().expect("doubles"),
-        [0.5; 1 << 12]
-    );
+    let optimizer = Optimizer::new(rule, parameters.to_vec()).expect("two");
+    let gradient = row(vec![1.0; 1 << 12]);
+    let gradients = parameters
+        .each_ref()
+        .map(|one| (one.id(), gradient.clone()));
+    let gradients = BTreeMap::from(gradients);
+    for (is_full, value) in [(false, 0.5), (true, 0.0), (false, -0.5)] {
+        let others = std::iter::from_fn(|| tape.home().allocate(meta).ok());
+        let _others: Vec<_> = others.take_while(|_| is_full).collect();
+        optimizer.step(&gradients).expect("a step");
+        let vars = parameters.each_ref().map(Parameter::var);
+        let lie_in_arena = vars.each_ref().map(|var| var.tensor().region().is_some());
+        assert_eq!(lie_in_arena, [false, !is_full], "{value}");
+        for var in vars {
+            assert_eq!(
+                var.tensor().as_slice::<f64>().expect("doubles"),
+                [value; 1 << 12]
+            );
+        }
+    }
 }

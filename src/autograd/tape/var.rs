@@ -83,7 +83,7 @@ impl Tape {
     }
 
     /// A tape with so many bytes of memory of its own.
-    pub(super) fn of(bytes_max: u64) -> Result<Self, Status> {
+    pub(crate) fn of(bytes_max: u64) -> Result<Self, Status> {
         let config = ArenaConfig {
             bytes_max,
             ..ArenaConfig::default()
