@@ -172,16 +172,18 @@ impl LocalEngine for Tape {
 
     fn finish(&self, pass: PassId, retain: bool) {
         let mut tasks = self.tasks();
-        if let Some(task) = tasks.passes.remove(&pass).flatten() {
-            if !retain {
-                for port in &task.starts {
-                    tasks.sends.remove(&(pass.context, port.message));
-                }
-            }
-            drop(tasks);
-            if !retain {
-                task.use_up();
-            }
+        let Some(task) = tasks.passes.remove(&pass).flatten() else {
+            return;
+        };
+        let starts = task.starts.iter().filter(|_| !retain);
+        let sends: Vec<_> = starts
+            .map(|port| tasks.sends.remove(&(pass.context, port.message)))
+            .collect();
+        // Dropped when others may use the tape again: a history may be long.
+        drop(tasks);
+        drop(sends);
+        if !retain {
+            task.use_up();
         }
     }
 
