@@ -4,9 +4,12 @@
 //! What is read comes from another worker: any bytes give a message or an error, and memory is taken only for what is
 //! there.
 
+use std::convert::Infallible;
+
+use postcard::Error;
 use serde::{Deserialize, Serialize};
 
-use super::message::{Body, Envelope, Message};
+use super::message::{Envelope, Message};
 use rendez::ground::{Status, catalogue};
 
 /// Bytes that are none of these.
@@ -26,11 +29,13 @@ fn written(value: &impl Serialize) -> Vec<u8> {
 }
 
 fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Status> {
-    match postcard::take_from_bytes(bytes) {
-        Ok((value, [])) => Ok(value),
-        Ok(_) => Err(malformed("it goes on behind its end")),
-        Err(error) => Err(malformed(&error.to_string())),
-    }
+    Err(malformed(match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => return Ok(value),
+        Ok(_) => "it goes on behind its end",
+        Err(Error::DeserializeUnexpectedEnd) => "it ends too soon",
+        Err(Error::SerdeDeCustom) => "it is of a kind that there is not",
+        Err(_) => "it is not well written",
+    }))
 }
 
 /// The bytes of an envelope.
@@ -50,11 +55,12 @@ pub fn decode_envelope(bytes: &[u8]) -> Result<Envelope, Status> {
 /// The bytes of a message, and the gradients that go beside them.
 #[must_use]
 pub fn encode<G: Clone>(message: &Message<G>) -> (Vec<u8>, Vec<G>) {
-    let beside = match &message.body {
-        Body::Gradient { gradients, .. } => gradients.iter().flatten().cloned().collect(),
-        _ => vec![],
-    };
-    (written(message), beside)
+    let mut beside = vec![];
+    let Ok(message) = message.clone().with(|gradient| {
+        beside.push(gradient);
+        Ok::<_, Infallible>(())
+    });
+    (written(&message), beside)
 }
 
 /// The message of these bytes and of the gradients that came beside them.
@@ -69,16 +75,11 @@ pub fn decode<G>(bytes: &[u8], beside: Vec<G>) -> Result<Message<G>, Status> {
             .next()
             .ok_or_else(|| malformed("a gradient is missing"))
     };
-    let body = message.body.with(gradient)?;
+    let message = message.with(gradient)?;
     if beside.next().is_some() {
         return Err(malformed("a gradient came that it does not name"));
     }
-    Ok(Message {
-        from: message.from,
-        to: message.to,
-        number: message.number,
-        body,
-    })
+    Ok(message)
 }
 
 /// What failed, as its code, its reason and its text.
@@ -112,7 +113,7 @@ mod tests {
 
     use super::*;
     use crate::autograd::{
-        ContextId, MessageId, Mode, Options, PassId, Port, Session, Standing, WorkerId,
+        Body, ContextId, MessageId, Mode, Options, PassId, Port, Session, Standing, WorkerId,
     };
 
     fn pass() -> impl Strategy<Value = PassId> {
@@ -188,6 +189,55 @@ mod tests {
             Just(Body::Forgot),
             pass().prop_map(|pass| Body::Doubt { pass }),
         ]
+    }
+
+    /// Also what is long only as it says takes no memory.
+    #[test]
+    fn what_is_wrong_is_said() {
+        let pass = PassId {
+            context: ContextId::from_wire(0),
+            root: WorkerId(0),
+            number: 0,
+        };
+        let session = Session { life: 1, losses: 1 };
+        let bytes = |body: Body<()>| {
+            let message = Message {
+                from: session,
+                to: None,
+                number: 1,
+                body,
+            };
+            encode(&message).0
+        };
+        let (options, ports) = (Options::default(), vec![]);
+        // Its last byte says how many ports there are.
+        let mark = bytes(Body::Mark {
+            pass,
+            options,
+            ports,
+        });
+        let forgot = bytes(Body::Forgot);
+        let (count, kind) = (mark.len() - 1, forgot.len() - 1);
+        for (bytes, wrong) in [
+            (mark[..count].to_vec(), "it ends too soon"),
+            (
+                [&mark[..count], &[255, 255, 255, 255, 15, 1, 2]].concat(),
+                "it ends too soon",
+            ),
+            (
+                [&forgot[..kind], &[99]].concat(),
+                "it is of a kind that there is not",
+            ),
+            (
+                [&forgot[..2], &[2], &forgot[3..]].concat(),
+                "it is not well written",
+            ),
+            ([&forgot[..], &[0]].concat(), "it goes on behind its end"),
+        ] {
+            let error = decode::<()>(&bytes, vec![]).expect_err(wrong);
+            let text = format!("a message of autograd is malformed: {wrong}");
+            assert_eq!(error.message(), text);
+        }
     }
 
     proptest! {

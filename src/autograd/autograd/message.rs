@@ -5,7 +5,7 @@
 
 use super::ids::{ContextId, MessageId, PassId, WorkerId};
 use rendez::ground::Status;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// How a pass learns what each worker has to wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -88,7 +88,6 @@ pub struct Session {
 
 /// A message to another worker.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(bound(serialize = ""))]
 pub struct Message<G> {
     /// The sender's session.
     pub from: Session,
@@ -102,7 +101,6 @@ pub struct Message<G> {
 
 /// What a message says. `G` is a gradient.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(bound(serialize = ""))]
 pub enum Body<G> {
     /// The sender holds the receiver's context, which came to it through another worker.
     Joined {
@@ -134,7 +132,6 @@ pub enum Body<G> {
         /// The function.
         message: MessageId,
         /// One for each of its tensors; none where nothing flows back.
-        #[serde(serialize_with = "places")]
         gradients: Vec<Option<G>>,
     },
     /// All that followed from the receiver's message `of` is done.
@@ -163,21 +160,20 @@ pub enum Body<G> {
     Forgot,
 }
 
-/// Where there are gradients: they go beside the message.
-fn places<G, S: Serializer>(gradients: &[Option<G>], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(
-        gradients
-            .iter()
-            .map(|gradient| gradient.as_ref().map(|_| ())),
-    )
+impl<G> Message<G> {
+    /// The same with what `each` makes of its gradients.
+    pub(super) fn with<H, E>(self, each: impl FnMut(G) -> Result<H, E>) -> Result<Message<H>, E> {
+        Ok(Message {
+            from: self.from,
+            to: self.to,
+            number: self.number,
+            body: self.body.with(each)?,
+        })
+    }
 }
 
 impl<G> Body<G> {
-    /// The same with what `each` makes of its gradients.
-    pub(super) fn with<H>(
-        self,
-        mut each: impl FnMut(G) -> Result<H, Status>,
-    ) -> Result<Body<H>, Status> {
+    fn with<H, E>(self, mut each: impl FnMut(G) -> Result<H, E>) -> Result<Body<H>, E> {
         Ok(match self {
             Self::Gradient {
                 pass,
