@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::query::{NOT_READY, Query, READY, VALUE_MAX, block};
 
-/// More bytes than all keys and values of a store have.
+/// More bytes than all keys and values of a store have. An eighth more is taken for values that grow.
 pub(super) const STORE_MAX: usize = 256 << 20;
 /// More keys than a store has.
 const STORE_KEYS_MAX: usize = 1 << 20;
@@ -23,7 +23,7 @@ pub(super) struct Refused(pub(super) &'static str);
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    values: HashMap<Box<[u8]>, Vec<u8>>,
+    pub(super) values: HashMap<Box<[u8]>, Vec<u8>>,
     queues: HashMap<Box<[u8]>, VecDeque<Vec<u8>>>,
     /// Bytes of keys, values and queues.
     bytes: usize,
@@ -168,6 +168,10 @@ impl Table {
         };
         self.grow(key, Some(before), before + value.len())?;
         if let Some(whole) = self.values.get_mut(key) {
+            // By an eighth, and not the double that a vector takes: the store's bound counts lengths.
+            if whole.capacity() - before < value.len() {
+                whole.reserve_exact(value.len().max(before / 8));
+            }
             whole.extend_from_slice(value);
         }
         self.wake(key, answers);
