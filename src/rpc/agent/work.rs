@@ -152,14 +152,12 @@ impl Work {
             let hook: crate::functions::Hook = Arc::new(move |stage| look(&hook_context, stage));
             context.within(|| begin(unpacker, wish, hook))
         }));
+        let begun = begun.unwrap_or_else(|panic| Err(panicked(&*panic)));
         let mut later = match begun {
-            Ok(Ok(later)) => later,
-            Ok(Err(fault)) => {
-                let done = self.done(Err(fault), None);
-                return context.shared.push(Command::Done(Box::new(done)));
-            }
-            Err(panic) => {
-                let done = self.done(Err(panicked(&*panic)), None);
+            Ok(later) => later,
+            Err(fault) => {
+                let (result, header) = guarded(|| settle(&context, Ok(Err(fault))));
+                let done = self.done(result, header);
                 return context.shared.push(Command::Done(Box::new(done)));
             }
         };
@@ -177,9 +175,13 @@ impl Work {
                 return Poll::Ready(());
             }
             let poll = || {
-                context.within(|| match Pin::as_mut(&mut later).poll(to_wake) {
-                    Poll::Pending => None,
-                    Poll::Ready(run) => Some(settle(context, Ok(run))),
+                context.within(|| {
+                    let poll = || Pin::as_mut(&mut later).poll(to_wake);
+                    match catch_unwind(AssertUnwindSafe(poll)) {
+                        Ok(Poll::Pending) => None,
+                        Ok(Poll::Ready(run)) => Some(settle(context, Ok(run))),
+                        Err(panic) => Some(settle(context, Err(panic))),
+                    }
                 })
             };
             let polled = catch_unwind(AssertUnwindSafe(poll));

@@ -28,6 +28,10 @@ impl Observer for Scribe {
         self.note("sending", leg, "");
     }
 
+    fn unwritten(&self, leg: Leg<'_>) {
+        self.note("unwritten", leg, "");
+    }
+
     fn sent(&self, leg: Leg<'_>, tensors: &[Tensor]) -> Result<Option<Vec<u8>>, crate::ValueError> {
         self.note("sent", leg, &tensors.len().to_string());
         Ok(Some(format!("from {}", leg.me).into_bytes()))
@@ -104,11 +108,13 @@ fn observers_leave_what_panics() {
         assert_eq!(outcome.unwrap_err().reason(), catalogue::RPC_REMOTE_PANIC);
         let seen = scribes[1].0.lock().expect("no panic").clone();
         let count = |what: &str| {
-            let of = format!("{what} request {function}");
+            let of = format!("{what} {function}");
             seen.iter().filter(|one| one.starts_with(&of)).count()
         };
-        assert_eq!(count("enter"), count("leave"), "{seen:?}");
-        assert!(count("enter") > 0, "{seen:?}");
+        let entered = count("enter request");
+        assert_eq!(entered, count("leave request"), "{seen:?}");
+        assert!(entered > 0, "{seen:?}");
+        assert_eq!(count("unwritten reply"), 1, "{seen:?}");
     }
 }
 
