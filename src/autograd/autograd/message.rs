@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Mode {
     /// Each worker waits for a gradient of every send function of the context, as PyTorch does. Costs no message, and
-    /// ends in an error that names the functions if one of them takes no part in the pass.
+    /// ends in an error that names the functions if one of them takes no part in the pass: what was sent was not used,
+    /// or only where no gradient flows, as by `StopGradient` and `FloorDiv`.
     Fast,
     /// The workers find out first which functions take part. At most two small messages, a question and its answer,
     /// for each gradient that will cross; none is sent in vain. The root answers none.

@@ -452,7 +452,8 @@ impl<G: Clone> Autograd<G> {
             let message = format!(
                 "backward pass {id} ended with {outstanding} send functions of worker {} that got no \
                  gradient{example}: \
-                 what they sent was not used for the roots; use it, or choose smart mode",
+                 what they sent was not used for the roots, or only where no gradient flows; use it, or choose \
+                 smart mode",
                 worker.0
             );
             return self.fail(

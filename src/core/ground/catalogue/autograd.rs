@@ -35,7 +35,7 @@ catalogue! {
         "A backward pass came to a function whose values were let go by a pass before.",
         "Retain the graph in every pass but the last.";
     AUTOGRAD_UNUSED_SEND: FailedPrecondition,
-        "A fast backward pass waited for a gradient of what was sent and not used.",
+        "A fast backward pass waited for a gradient of what was not used, or only where none flows.",
         "Use what was sent, or choose smart mode.";
     AUTOGRAD_TIMEOUT: DeadlineExceeded,
         "A backward pass had not ended in its time; all that took part were told to give it up.",
