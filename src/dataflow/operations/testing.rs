@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use crate::graph::{Builder, NodeBuilder, PartialShape, types};
 use crate::kernel::files::Files;
-pub(crate) use crate::kernel::testing::peak;
+pub(crate) use crate::kernel::testing::grown;
 use crate::kernel::{Call, Home, Kernel, Value, Waiting};
 use crate::operations::Operations;
 use rendez::ground::{DType, Shape, Status, StepId};

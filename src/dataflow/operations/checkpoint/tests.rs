@@ -8,7 +8,7 @@ use super::joined;
 use crate::graph::attr::IntoAttr;
 use crate::kernel::Value;
 use crate::kernel::files::{FilePlace, Files};
-use crate::operations::testing::{call, home, kernel, peak, run, run_with, tensor};
+use crate::operations::testing::{call, grown, home, kernel, run, run_with, tensor};
 use rendez::ground::{DType, Shape, Status, TensorMeta, catalogue};
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::AttrValue;
@@ -308,14 +308,14 @@ fn what_is_joined_to_too_much_is_refused_before_it_is_copied() {
         let text = "x".repeat(bytes);
         Tensor::from_strings(&[text], Shape::SCALAR).expect("a string")
     };
-    let before = peak();
     let refused = |inputs: &[Tensor]| {
         let status = join(inputs, "").expect_err("more than a tensor may have");
         assert_eq!(status.reason(), catalogue::GRAPH_LIMIT, "{status}");
     };
     // A node that is read many times, and a scalar that goes with many rows.
-    refused(&vec![one(4 << 20); 300]);
-    refused(&[one(1 << 20), strings(&vec![""; 1100])]);
-    let more = peak() - before;
+    let more = grown(|| {
+        refused(&vec![one(4 << 20); 300]);
+        refused(&[one(1 << 20), strings(&vec![""; 1100])]);
+    });
     assert!(more < 512 << 10, "{more} kB more than before");
 }
