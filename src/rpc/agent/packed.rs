@@ -1,5 +1,7 @@
 //! Calls and results that are packed: what travels of them, and what is held meanwhile.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use rendez::ground::catalogue;
 
 use super::context::may_call;
@@ -50,7 +52,11 @@ impl Shared {
             .iter()
             .for_each(|observer| observer.sending(leg));
         let mut packer = Packer::default();
-        let written = args.put(&mut packer);
+        let written = catch_unwind(AssertUnwindSafe(|| args.put(&mut packer)));
+        let written = written.unwrap_or_else(|panic| {
+            self.unwritten(leg);
+            resume_unwind(panic)
+        });
         let header = written.and_then(|()| self.header(leg, &packer));
         let header = header.map_err(|error| {
             self.unwritten(leg);

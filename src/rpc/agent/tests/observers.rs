@@ -90,6 +90,39 @@ fn observers_see_both_legs_at_both_ends_in_order() {
     );
 }
 
+/// Its author has erred.
+struct Falls;
+
+impl crate::Value for Falls {
+    fn name(to: &mut String) {
+        to.push_str("Falls");
+    }
+
+    fn put(&self, _: &mut crate::Packer) -> Result<(), crate::ValueError> {
+        panic!("it falls")
+    }
+
+    fn take(_: &mut crate::Unpacker) -> Result<Self, crate::ValueError> {
+        Ok(Self)
+    }
+}
+
+#[test]
+fn observers_are_told_of_arguments_that_panic() {
+    let engines = engines(2, "falling");
+    let scribe = Arc::<Scribe>::default();
+    let agents = start(&engines, |_, options| {
+        options.observer(Arc::clone(&scribe) as Arc<dyn Observer>)
+    });
+    let call = || agents[0].rpc_sync::<u32>("w1", "now", (Falls,));
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).expect_err("it panics");
+    let seen = scribe.0.lock().expect("no panic").clone();
+    assert_eq!(
+        seen,
+        ["sending request now 0->1", "unwritten request now 0->1"]
+    );
+}
+
 /// The thread stayed in the call: what it did next was done in it.
 #[test]
 fn observers_leave_what_panics() {
