@@ -231,6 +231,8 @@ pub(super) struct Plans(Arc<Mutex<Known>>);
 #[derive(Debug, Default)]
 struct Known {
     slots: BTreeMap<StepSignature, (u64, Arc<Slot>)>,
+    /// What is being made, by number, also where its slot is taken by another since.
+    begun: BTreeMap<u64, Arc<Slot>>,
     made: u64,
 }
 
@@ -275,6 +277,7 @@ pub(crate) struct PlanWait {
 pub(super) struct Making {
     known: Arc<Mutex<Known>>,
     signature: StepSignature,
+    number: u64,
     slot: Arc<Slot>,
 }
 
@@ -302,11 +305,12 @@ impl Plans {
         signature: &StepSignature,
         place: impl FnOnce() -> Result<P, Status>,
     ) -> Result<Wanted<P>, Status> {
-        let (slot, place) = self.slot(signature, place)?;
+        let (number, slot, place) = self.slot(signature, place)?;
         if let Some(place) = place {
             let making = Making {
                 known: Arc::clone(&self.0),
                 signature: signature.clone(),
+                number,
                 slot,
             };
             return Ok(Wanted::New(making, place));
@@ -343,27 +347,34 @@ impl Plans {
     /// Forgets what is not made yet, since the graph that it is made of has grown: who wants it from now on has it made
     /// anew.
     pub(super) fn forget_begun(&self) {
-        let is_begun = |slot: &Slot| !matches!(&*slot.progress(), Progress::Made(_));
-        let mut known = self.known();
-        known.slots.retain(|_, (_, slot)| !is_begun(slot));
+        let Known { slots, begun, .. } = &mut *self.known();
+        slots.retain(|_, (number, _)| !begun.contains_key(number));
+    }
+
+    /// Who waits for a plan that is being made is told `why`. Those that are made stay.
+    pub(super) fn stop(&self, why: &Status) {
+        let begun = std::mem::take(&mut self.known().begun);
+        begun
+            .into_values()
+            .for_each(|slot| slot.end(&Err(why.clone())));
     }
 
     /// Forgets all. Who waits for one that is being made is told `why`.
     pub(super) fn end(&self, why: &Status) {
+        self.stop(why);
         let all = std::mem::take(&mut self.known().slots);
-        all.values()
-            .for_each(|(_, slot)| slot.end(&Err(why.clone())));
+        drop(all);
     }
 
-    /// The slot; of one that was not there also the place it is begun in.
+    /// The slot and its number; of one that was not there also the place it is begun in.
     fn slot<P>(
         &self,
         signature: &StepSignature,
         place: impl FnOnce() -> Result<P, Status>,
-    ) -> Result<(Arc<Slot>, Option<P>), Status> {
+    ) -> Result<(u64, Arc<Slot>, Option<P>), Status> {
         let mut known = self.known();
-        if let Some((_, slot)) = known.slots.get(signature) {
-            return Ok((Arc::clone(slot), None));
+        if let Some((number, slot)) = known.slots.get(signature) {
+            return Ok((*number, Arc::clone(slot), None));
         }
         let place = place()?;
         let oldest = if known.slots.len() >= SESSION_PLANS_MAX {
@@ -379,10 +390,11 @@ impl Plans {
         known
             .slots
             .insert(signature.clone(), (made, Arc::clone(&slot)));
+        known.begun.insert(made, Arc::clone(&slot));
         drop(known);
         // Its parts are deregistered where they are.
         drop(former);
-        Ok((slot, Some(place)))
+        Ok((made, slot, Some(place)))
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -464,16 +476,15 @@ impl Making {
 
     /// Ends it; the first end counts.
     fn end(&self, made: &Result<Arc<StepPlan>, Status>) {
-        if !matches!(&*self.slot.progress(), Progress::Begun(_)) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.begun.remove(&self.number).is_none() {
             return;
         }
-        if made.is_err() {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            let own = known.slots.get(&self.signature);
-            if own.is_some_and(|(_, slot)| Arc::ptr_eq(slot, &self.slot)) {
-                known.slots.remove(&self.signature);
-            }
+        let own = known.slots.get(&self.signature);
+        if made.is_err() && own.is_some_and(|(number, _)| *number == self.number) {
+            known.slots.remove(&self.signature);
         }
+        drop(known);
         self.slot.end(made);
     }
 }

@@ -294,7 +294,7 @@ impl MasterSession {
         steps.closed = Some(why.clone());
         let running: Vec<_> = steps.running.values().cloned().collect();
         drop(steps);
-        self.plans.end(&closed());
+        self.plans.stop(why);
         self.partial_runs.clear();
         running.iter().for_each(|step| step.cancel(why.clone()));
         true

@@ -161,6 +161,34 @@ fn a_plan_of_a_graph_that_has_grown_since_is_not_waited_for() {
 }
 
 #[test]
+fn who_waits_for_a_plan_whose_place_another_has_taken_hears_of_the_end_too() {
+    let plans = Plans::default();
+    let kept = signature("kept");
+    let (made, wanted) = (
+        |plan| |making: Making| making.told(Ok(plan)),
+        signature("x"),
+    );
+    let outgrown = begun(&plans, &wanted);
+    let (_place, first) = waits(&plans, &wanted);
+    plans.forget_begun();
+    let _pushed_out = begun(&plans, &wanted);
+    let (_place, second) = waits(&plans, &wanted);
+    for number in 1..SESSION_PLANS_MAX {
+        let filler = signature(&format!("n{number}"));
+        plans.find(&filler, made(plan(&filler))).unwrap();
+    }
+    plans.find(&kept, made(plan(&kept))).unwrap();
+    drop(begun(&plans, &wanted));
+    plans.stop(&no("closed"));
+    assert_eq!(*first.lock().unwrap(), ["closed"]);
+    assert_eq!(*second.lock().unwrap(), ["closed"]);
+    // What is made too late is not kept, and what runs may need its plan until it has ended.
+    outgrown.told(Ok(plan(&wanted)));
+    assert!(plans.ready(&wanted).is_none() && plans.ready(&kept).is_some());
+    assert_eq!(first.lock().unwrap().len(), 1);
+}
+
+#[test]
 fn the_oldest_plan_makes_room() {
     let plans = Plans::default();
     let name = |number: usize| signature(&format!("n{number}"));
