@@ -3,6 +3,7 @@
 //! Knows the cluster, filters and time. The original waits for ever for a worker that is not there; here the wait is
 //! bounded. Both name the worker that is waited for.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::graph::{DeviceIndex, Devices};
@@ -12,6 +13,9 @@ use rendez::engine::Engine;
 use rendez::ground::{Code, DeviceName, Incarnation, Status, TaskName, catalogue};
 use rendez_proto::methods::worker_service::GetStatus;
 use rendez_proto::tensorflow::{DeviceAttributes, GetStatusRequest, GetStatusResponse};
+
+#[cfg(test)]
+mod tests;
 
 /// How often the missing workers are named.
 const SAY_EVERY: Duration = Duration::from_secs(10);
@@ -40,40 +44,43 @@ pub(super) fn named(
     Ok((devices, own))
 }
 
-/// Does `what` for each, at most so many at once; the outcomes are in order.
+/// Does `what` for each, at most so many at once; the outcomes are in order. One that takes long holds one thread: the
+/// others go on.
 pub(super) fn each<T: Send, R: Send>(
     items: Vec<T>,
     what: impl Fn(T) -> Result<R, Status> + Sync,
 ) -> Vec<Result<R, Status>> {
-    let mut outcomes = Vec::with_capacity(items.len());
-    let mut items = items.into_iter().peekable();
-    while items.peek().is_some() {
-        let batch: Vec<_> = items.by_ref().take(AT_ONCE).collect();
-        if let [_] = batch.as_slice() {
-            outcomes.extend(batch.into_iter().map(&what));
-            continue;
+    let others = items.len().min(AT_ONCE).saturating_sub(1);
+    let outcomes = Mutex::new(items.iter().map(|_| None).collect::<Vec<_>>());
+    let items = Mutex::new(items.into_iter().enumerate());
+    let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || {
+        while let Some((index, item)) = next() {
+            let outcome = what(item);
+            let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(place) = outcomes.get_mut(index) {
+                *place = Some(outcome);
+            }
         }
-        std::thread::scope(|scope| {
-            let what = &what;
-            let threads: Vec<_> = batch
-                .into_iter()
-                .map(|item| std::thread::Builder::new().spawn_scoped(scope, move || what(item)))
-                .collect();
-            outcomes.extend(threads.into_iter().map(|thread| match thread {
-                Ok(thread) => thread.join().unwrap_or_else(|_| {
-                    Err(Status::of(
-                        catalogue::SERVICE_FAILED,
-                        "a thread of the master broke down",
-                    ))
-                }),
-                Err(error) => Err(Status::of(
-                    catalogue::SYSTEM_CALL,
-                    format!("a thread to ask a worker: {error}"),
-                )),
-            }));
-        });
-    }
+    };
+    std::thread::scope(|scope| {
+        // What has no thread is done by the others, this one among them.
+        let threads = (0..others).map(|_| std::thread::Builder::new().spawn_scoped(scope, work));
+        let threads: Vec<_> = threads.map_while(Result::ok).collect();
+        work();
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+    });
+    let outcomes = outcomes.into_inner();
+    let outcomes = outcomes.unwrap_or_else(PoisonError::into_inner).into_iter();
+    let broke = || {
+        Status::of(
+            catalogue::SERVICE_FAILED,
+            "a thread of the master broke down",
+        )
+    };
     outcomes
+        .map(|outcome| outcome.unwrap_or_else(|| Err(broke())))
+        .collect()
 }
 
 /// The tasks other than `own` that the filters leave.

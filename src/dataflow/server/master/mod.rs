@@ -334,9 +334,8 @@ impl Master {
         let asked = CleanupAllRequest {
             container: containers.to_vec(),
         };
-        let began = Instant::now();
         let told = discovery::each(tasks, |task| {
-            discovery::ask(&self.engine, &task, began, self.patience)?;
+            discovery::ask(&self.engine, &task, Instant::now(), self.patience)?;
             self.engine
                 .ask::<CleanupAll>(&task, &asked, RESET_PATIENCE)
                 .map(drop)
