@@ -43,48 +43,75 @@ pub fn decode(bytes: &[u8]) -> Result<GraphDef, Status> {
 }
 
 fn decode_binary(bytes: &[u8]) -> Result<GraphDef, Status> {
-    ROOM.check([bytes])?;
+    count(bytes, What::Graph, DEPTH_MAX, &mut { ROOM })?;
     GraphDef::decode(bytes).map_err(|error| {
         let message = format!("the bytes are not a GraphDef: {error}");
         Status::of(catalogue::GRAPH_MALFORMED, message)
     })
 }
 
-/// Joins what a session has with what its client adds.
-///
-/// # Errors
-/// `GRAPH_NODE_EXISTS` names a node that comes again, `GRAPH_LIMIT` if both are too large together. The graph is then
-/// as it was.
-pub fn extend(def: &mut GraphDef, more: GraphDef) -> Result<(), Status> {
-    extend_within(def, more, ROOM)
+/// A graph that grows, and what it may still take: what is there already is not counted again.
+#[derive(Clone, Debug)]
+pub struct Growing {
+    def: GraphDef,
+    room: Room,
 }
 
-fn extend_within(def: &mut GraphDef, more: GraphDef, room: Room) -> Result<(), Status> {
-    check_size(def.encoded_len().saturating_add(more.encoded_len()))?;
-    // Each was small enough for itself when it was read.
-    room.check([&*def, &more].map(Message::encode_to_vec))?;
-    let known: BTreeSet<_> = def.node.iter().map(|node| node.name.as_str()).collect();
-    if let Some(again) = more
-        .node
-        .iter()
-        .find(|node| known.contains(node.name.as_str()))
-    {
-        let message = format!(
-            "GraphDef argument to Extend includes node '{}', which was created by a previous call to Create or \
+impl Growing {
+    /// As it begins.
+    ///
+    /// # Errors
+    /// `GRAPH_LIMIT` if it is larger than a graph may be.
+    pub fn new(def: GraphDef) -> Result<Self, Status> {
+        Self::within(def, ROOM)
+    }
+
+    fn within(def: GraphDef, mut room: Room) -> Result<Self, Status> {
+        check_size(def.encoded_len())?;
+        room.take_graph(&def)?;
+        Ok(Self { def, room })
+    }
+
+    /// As it is now.
+    #[must_use]
+    pub const fn def(&self) -> &GraphDef {
+        &self.def
+    }
+
+    /// Joins what is there with what is added.
+    ///
+    /// # Errors
+    /// `GRAPH_NODE_EXISTS` names a node that comes again, `GRAPH_LIMIT` if both are too large together. The graph is
+    /// then as it was.
+    pub fn extend(&mut self, more: GraphDef) -> Result<(), Status> {
+        let Self { def, room } = self;
+        check_size(def.encoded_len().saturating_add(more.encoded_len()))?;
+        let mut left = *room;
+        left.take_graph(&more)?;
+        let known: BTreeSet<_> = def.node.iter().map(|node| node.name.as_str()).collect();
+        if let Some(again) = more
+            .node
+            .iter()
+            .find(|node| known.contains(node.name.as_str()))
+        {
+            let message = format!(
+                "GraphDef argument to Extend includes node '{}', which was created by a previous call to Create or \
              Extend in this session.",
-            super::errors::shown(&again.name)
-        );
-        return Err(Status::of(catalogue::GRAPH_NODE_EXISTS, message));
+                super::errors::shown(&again.name)
+            );
+            return Err(Status::of(catalogue::GRAPH_NODE_EXISTS, message));
+        }
+        def.node.extend(more.node);
+        if let Some(more) = more.library {
+            let library = def.library.get_or_insert_default();
+            library.function.extend(more.function);
+        }
+        if def.versions.is_none() {
+            def.versions = more.versions;
+        }
+        *room = left;
+        Ok(())
     }
-    def.node.extend(more.node);
-    if let Some(more) = more.library {
-        let library = def.library.get_or_insert_default();
-        library.function.extend(more.function);
-    }
-    if def.versions.is_none() {
-        def.versions = more.versions;
-    }
-    Ok(())
 }
 
 fn check_size(bytes: usize) -> Result<(), Status> {
@@ -148,7 +175,7 @@ const ROOM: Room = Room {
 };
 
 /// What may still be asked for.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Room {
     bytes: usize,
     nodes: usize,
@@ -166,11 +193,7 @@ fn count(mut bytes: &[u8], of: What, depth: usize, room: &mut Room) -> Result<()
     let depth = depth.checked_sub(1).ok_or(Refused::Malformed)?;
     while !bytes.is_empty() {
         let tag = varint(&mut bytes)?;
-        let (inner, cost) = field(of, tag >> 3);
-        room.take(cost)?;
-        if matches!(inner, What::Node) {
-            room.nodes = room.nodes.checked_sub(1).ok_or(Refused::Nodes)?;
-        }
+        let inner = room.take_field(of, tag >> 3)?;
         let len = match tag & 7 {
             0 => {
                 varint(&mut bytes)?;
@@ -195,29 +218,55 @@ fn count(mut bytes: &[u8], of: What, depth: usize, room: &mut Room) -> Result<()
 }
 
 impl Room {
-    /// Whether parts of one graph have room together.
-    fn check<const N: usize>(mut self, parts: [impl AsRef<[u8]>; N]) -> Result<(), Status> {
-        let mut parts = parts.iter();
-        let counted =
-            parts.try_for_each(|part| count(part.as_ref(), What::Graph, DEPTH_MAX, &mut self));
-        counted.map_err(|refused| match refused {
-            Refused::Malformed => Status::of(catalogue::GRAPH_MALFORMED, "the bytes are not a GraphDef"),
-            Refused::Bytes => {
-                let message = format!(
-                    "the graph would take more than {GRAPH_MEMORY_MAX} bytes of memory (GRAPH_MEMORY_MAX)"
-                );
-                Status::of(catalogue::GRAPH_LIMIT, message)
-            }
-            Refused::Nodes => {
-                let message = format!("the graph has more than {GRAPH_NODES_MAX} nodes (GRAPH_NODES_MAX)");
-                Status::of(catalogue::GRAPH_LIMIT, message)
-            }
-        })
+    /// Takes what a graph needs that is made already. Only one node of it at a time becomes bytes.
+    fn take_graph(&mut self, def: &GraphDef) -> Result<(), Refused> {
+        for node in &def.node {
+            let of = self.take_field(What::Graph, 1)?;
+            count(&node.encode_to_vec(), of, DEPTH_MAX - 1, self)?;
+        }
+        let rest = GraphDef {
+            node: vec![],
+            library: def.library.clone(),
+            versions: def.versions.clone(),
+            ..*def
+        };
+        count(&rest.encode_to_vec(), What::Graph, DEPTH_MAX, self)
+    }
+
+    /// Takes what a field needs beside its bytes. Gives what it is.
+    fn take_field(&mut self, of: What, number: u64) -> Result<What, Refused> {
+        let (inner, cost) = field(of, number);
+        self.take(cost)?;
+        if matches!(inner, What::Node) {
+            self.nodes = self.nodes.checked_sub(1).ok_or(Refused::Nodes)?;
+        }
+        Ok(inner)
     }
 
     fn take(&mut self, bytes: usize) -> Result<(), Refused> {
         self.bytes = self.bytes.checked_sub(bytes).ok_or(Refused::Bytes)?;
         Ok(())
+    }
+}
+
+impl From<Refused> for Status {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Malformed => {
+                Self::of(catalogue::GRAPH_MALFORMED, "the bytes are not a GraphDef")
+            }
+            Refused::Bytes => {
+                let message = format!(
+                    "the graph would take more than {GRAPH_MEMORY_MAX} bytes of memory (GRAPH_MEMORY_MAX)"
+                );
+                Self::of(catalogue::GRAPH_LIMIT, message)
+            }
+            Refused::Nodes => {
+                let message =
+                    format!("the graph has more than {GRAPH_NODES_MAX} nodes (GRAPH_NODES_MAX)");
+                Self::of(catalogue::GRAPH_LIMIT, message)
+            }
+        }
     }
 }
 

@@ -151,16 +151,16 @@ fn a_graph_is_extended_by_new_nodes_only() {
             .collect(),
         ..GraphDef::default()
     };
-    let mut whole = def(&["a"]);
-    extend(&mut whole, def(&["b"])).expect("new");
-    let status = extend(&mut whole, def(&["c", "b"])).expect_err("again");
+    let mut whole = Growing::new(def(&["a"])).expect("one node");
+    whole.extend(def(&["b"])).expect("new");
+    let status = whole.extend(def(&["c", "b"])).expect_err("again");
     assert_eq!(status.reason(), "GRAPH_NODE_EXISTS");
     assert!(
         status
             .message()
             .starts_with("GraphDef argument to Extend includes node 'b', which was created by")
     );
-    assert_eq!(whole, def(&["a", "b"]));
+    assert_eq!(*whole.def(), def(&["a", "b"]));
 }
 
 #[test]
@@ -179,16 +179,72 @@ fn halves_that_are_fine_apart_are_too_large_together() {
         (2 * taken, 1, false),
     ] {
         let room = Room { bytes, nodes };
-        let (mut whole, more) = (def("a"), def("b"));
-        room.check([whole.encode_to_vec()]).expect("the first");
-        let extended = extend_within(&mut whole, more, room);
+        let mut whole = Growing::within(def("a"), room).expect("the first");
+        let extended = whole.extend(def("b"));
         assert_eq!(
             extended.is_ok(),
             fits,
             "{bytes} bytes, {nodes} nodes: {extended:?}"
         );
         if let Err(status) = extended {
-            assert_eq!((status.reason(), whole), ("GRAPH_LIMIT", def("a")));
+            assert_eq!((status.reason(), whole.def()), ("GRAPH_LIMIT", &def("a")));
         }
     }
+}
+
+#[test]
+fn a_graph_that_is_made_already_is_counted_as_its_bytes_are() {
+    let func = NameAttrList {
+        name: "f".to_owned(),
+        attr: [("deep".to_owned(), vec![1i64, 2].into_attr())].into(),
+    };
+    let value = rendez_proto::tensorflow::attr_value::Value::Func(Box::new(func));
+    let node = |name: &str| NodeDef {
+        name: name.to_owned(),
+        attr: [
+            ("a".to_owned(), vec![1i64, 2, 300].into_attr()),
+            (
+                "f".to_owned(),
+                AttrValue {
+                    value: Some(value.clone()),
+                },
+            ),
+        ]
+        .into(),
+        ..NodeDef::default()
+    };
+    let signature = Some(OpDef {
+        name: "f".to_owned(),
+    });
+    let def = GraphDef {
+        node: vec![node("x"), node("longer")],
+        library: Some(FunctionDefLibrary {
+            function: vec![FunctionDef { signature }],
+        }),
+        versions: Some(VersionDef::default()),
+        ..GraphDef::default()
+    };
+    let mut of_bytes = ROOM;
+    count(&def.encode_to_vec(), What::Graph, DEPTH_MAX, &mut of_bytes)
+        .map_err(Status::from)
+        .expect("counted");
+    let Growing { room, .. } = Growing::new(def).expect("counted");
+    assert_eq!((room.bytes, room.nodes), (of_bytes.bytes, of_bytes.nodes));
+}
+
+#[test]
+fn a_graph_begins_no_larger_than_it_may_grow() {
+    let def = GraphDef {
+        node: vec![NodeDef {
+            name: "a".to_owned(),
+            ..NodeDef::default()
+        }],
+        ..GraphDef::default()
+    };
+    let room = Room {
+        bytes: ROOM.bytes,
+        nodes: 0,
+    };
+    let status = Growing::within(def, room).expect_err("no room");
+    assert_eq!(status.reason(), "GRAPH_LIMIT");
 }

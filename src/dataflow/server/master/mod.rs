@@ -38,7 +38,7 @@ pub(crate) use step::{RunningStep, StepDone};
 use super::errands::Errands;
 use super::wait::Waiter;
 use super::worker::Worker;
-use crate::graph::Ops;
+use crate::graph::{Growing, Ops};
 use link::{DELETE, Link};
 use plan::{PlanWait, Then, Wanted};
 use rendez::cluster::ClusterSpec;
@@ -119,6 +119,7 @@ impl Master {
             let message = format!("{SESSIONS_MAX} sessions are alive here, the limit SESSIONS_MAX");
             return Err(Status::of(catalogue::SESSION_LIMIT, message));
         }
+        let def = Growing::new(def)?;
         let attributes = self.discover(&config.device_filters)?;
         let (devices, own) = discovery::named(self.worker.task(), &attributes)?;
         let ground = Ground {
@@ -129,7 +130,7 @@ impl Master {
             own,
             config,
         };
-        let placed = ground.place(&def, None)?;
+        let placed = ground.place(def.def(), None)?;
         let links = self.open_links(&ground)?;
         let session = MasterSession::new(&self.engine, ground, links, def, placed);
         let session = Arc::new(session);

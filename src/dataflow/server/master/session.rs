@@ -12,7 +12,7 @@ use super::partial::PartialRuns;
 use super::plan::{Making, Material, Plans, Register, StepPlan, StepSignature, Wanted};
 use super::step::RunningStep;
 use super::stragglers::Stragglers;
-use crate::graph::{DeviceIndex, Devices, Graph, Import, Ops, Placing, extend, place};
+use crate::graph::{DeviceIndex, Devices, Graph, Growing, Import, Ops, Placing, place};
 use rendez::engine::Engine;
 use rendez::ground::limits::{SESSION_CALLABLES_MAX, SESSION_STEPS_MAX};
 use rendez::ground::{Status, StepId, catalogue};
@@ -36,7 +36,7 @@ pub(crate) struct MasterSession {
 /// The graph, and how often it was extended.
 struct Versioned {
     version: i64,
-    def: GraphDef,
+    def: Growing,
     placed: Arc<Graph>,
 }
 
@@ -90,7 +90,7 @@ impl MasterSession {
         engine: &Engine,
         ground: Ground,
         links: BTreeMap<String, Arc<Link>>,
-        def: GraphDef,
+        def: Growing,
         placed: Graph,
     ) -> Self {
         Self {
@@ -139,8 +139,8 @@ impl MasterSession {
             return Err(Status::of(catalogue::SESSION_VERSION, message));
         }
         let mut def = graph.def.clone();
-        extend(&mut def, more)?;
-        let placed = self.ground.place(&def, Some(&graph.placed))?;
+        def.extend(more)?;
+        let placed = self.ground.place(def.def(), Some(&graph.placed))?;
         graph.def = def;
         graph.placed = Arc::new(placed);
         graph.version += 1;

@@ -13,7 +13,7 @@ use super::link::{Link, ThenRun, open_line_by};
 use super::plan::{StepPlan, StepSignature, from_worker};
 use super::session::Ground;
 use super::step::RunningStep;
-use crate::graph::Ops;
+use crate::graph::{Growing, Ops};
 use crate::kernel::Value;
 use crate::operations::Operations;
 use crate::server::errands::Errands;
@@ -93,7 +93,8 @@ impl Site {
             devices,
             own,
         };
-        let placed = ground.place(&def, None)?;
+        let def = Growing::new(def)?;
+        let placed = ground.place(def.def(), None)?;
         let task = self.worker.task();
         let master = worker::MasterLife {
             task: task.to_string(),
