@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::link::Link;
-use super::plan::{StepPlan, from_worker};
+use super::plan::{Registered, StepPlan, from_worker};
 use super::session::MasterSession;
 use crate::kernel::Value;
 use crate::server::runner::Outcome;
@@ -152,7 +152,8 @@ impl RunningStep {
         }
         self.state().is_cleaned = true;
         self.each_asked(|link| link.cleanup(self.id));
-        if self.plan.signature.is_partial {
+        let is_here = |part: &Registered| part.link.is_here();
+        if self.plan.signature.is_partial && !self.plan.parts.iter().any(is_here) {
             // What is fed comes to the master's task first, also if no part stands there.
             let here = self.session.links().filter(|link| link.is_here());
             here.for_each(|link| link.cleanup(self.id));
