@@ -1,4 +1,4 @@
-//! What cutting a graph makes: values sent to another device and received there, arguments and results of a part.
+//! What cutting a graph makes: values sent to another task and received there, arguments and results of a part.
 //!
 //! No kernels: the executor does what these say.
 

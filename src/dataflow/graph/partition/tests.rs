@@ -298,7 +298,6 @@ proptest! {
             check_parts(&parts, ops)?;
             hold(&whole, &parts)?;
         }
-
     }
 }
 

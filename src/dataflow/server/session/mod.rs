@@ -245,8 +245,9 @@ impl Session {
     ///
     /// # Errors
     /// `SESSION_EXISTS` if it has one; what is wrong with the graph; `WORKER_ABSENT` names a worker that does not
-    /// answer; `CALL_DEADLINE` if a master of another process does not answer within the settings'
-    /// `operation_timeout_in_ms`: so it is with all that is asked of one. What it makes after that is closed again.
+    /// answer; `PEER_RESTARTED` one that restarted meanwhile: call this again then; `CALL_DEADLINE` if a master of
+    /// another process does not answer within the settings' `operation_timeout_in_ms`: so it is with all that is asked
+    /// of one. What it makes after that is closed again.
     pub fn create(&self, graph: GraphDef) -> Result<(), Status> {
         let _changing = self.inner.changing()?;
         if let State::Alive { .. } = *self.inner.state()? {
@@ -258,10 +259,11 @@ impl Session {
     /// Adds nodes to the graph; without one, these are the first.
     ///
     /// # Errors
-    /// `GRAPH_NODE_EXISTS` for a node that is there already, and what else is wrong with the graph, which is then as it
-    /// was; `SESSION_VERSION` if another client extended it meanwhile; `SESSION_LIMIT` while too much is asked of a
-    /// master of another process, by any clients: a later try may succeed. After `CALL_DEADLINE` a master of another
-    /// process may extend it yet: the next call waits for what becomes of that.
+    /// As [`Session::create`] where these are the first; `GRAPH_NODE_EXISTS` for a node that is there already, and what
+    /// else is wrong with the graph, which is then as it was; `SESSION_VERSION` if another client extended it
+    /// meanwhile; `SESSION_LIMIT` while too much is asked of a master of another process, by any clients: a later try
+    /// may succeed. After `CALL_DEADLINE` a master of another process may extend it yet: the next call waits for what
+    /// becomes of that.
     pub fn extend(&self, graph: GraphDef) -> Result<(), Status> {
         let _changing = self.inner.changing()?;
         let State::Alive {

@@ -158,8 +158,7 @@ impl Remote {
     }
 
     /// Asks for something to be made. `unmake` is told over the line what was made after the caller has waited in vain,
-    /// whose handle is not known anywhere. What cannot be told is known at the master: what was made over a line ends
-    /// with it.
+    /// whose handle is not known anywhere. What cannot be told is kept until its session or the line ends.
     fn ask_to_make<M: Method>(
         &self,
         asked: &M::Request,
