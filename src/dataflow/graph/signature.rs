@@ -4,13 +4,12 @@
 //! has. The words are those of TensorFlow's operation definitions:
 //!
 //! ```text
-//! inputs -> outputs     a: T, b: Ref(T), axis: Index@, rest: N * T, all: Ts
+//! inputs -> outputs     a: T, b: Ref(T), axis: Index, rest: N * T, all: Ts
 //! attributes            T: num; N: int >= 1; Ts: list(type); axis: int = 0
 //! ```
 //!
-//! A type is one of TensorFlow's names or the name of an attribute. `@` marks what lies in host memory even on a
-//! device that has its own. `num`, `real`, `fp`, `index` and `{float, string}` are sets of allowed types, and
-//! `{'NHWC', 'NCHW'}` is one of allowed strings.
+//! A type is one of TensorFlow's names or the name of an attribute. `num`, `real`, `fp`, `index` and `{float, string}`
+//! are sets of allowed types, and `{'NHWC', 'NCHW'}` is one of allowed strings.
 
 use super::attr::{self, Attrs, Kind};
 use super::errors;
@@ -30,7 +29,6 @@ pub struct Arg {
     /// How often it is repeated: an attribute.
     count: Option<&'static str>,
     is_ref: bool,
-    on_host: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -72,8 +70,6 @@ pub struct Signature {
 pub struct Port {
     /// What flows there.
     pub what: Type,
-    /// True if it lies in host memory even on a device that has its own.
-    pub on_host: bool,
 }
 
 impl Signature {
@@ -186,10 +182,7 @@ impl Arg {
         } else {
             Type::of(base)
         };
-        Port {
-            what,
-            on_host: self.on_host || what.always_on_host(),
-        }
+        Port { what }
     }
 
     /// The attribute that says how often this is repeated.
@@ -285,9 +278,6 @@ fn list(text: &'static str, separator: char) -> impl Iterator<Item = &'static st
 fn arg(text: &'static str) -> Option<Arg> {
     let (name, what) = text.split_once(':')?;
     let what = what.trim();
-    let (what, on_host) = what
-        .strip_suffix('@')
-        .map_or((what, false), |what| (what, true));
     let (count, what) = what.split_once('*').map_or((None, what), |(count, what)| {
         (Some(count.trim()), what.trim())
     });
@@ -300,7 +290,6 @@ fn arg(text: &'static str) -> Option<Arg> {
         what: types::parse(what_name).map_or(ArgType::Attr(what_name), ArgType::Fixed),
         count,
         is_ref: inner.is_some(),
-        on_host,
     })
 }
 

@@ -67,12 +67,6 @@ impl Type {
     pub fn flows_into(self, wanted: Self) -> bool {
         self.base == wanted.base && (self.is_ref || !wanted.is_ref)
     }
-
-    /// True for what lies in host memory on whatever device: strings and handles.
-    #[must_use]
-    pub const fn always_on_host(self) -> bool {
-        matches!(self.base, DataType::DtString | DataType::DtResource)
-    }
 }
 
 /// `float`, `int32_ref`: as the original spells types.

@@ -15,7 +15,7 @@ use rendez::memory::{Bool8, Tensor};
 
 pub(super) const ROWS: &[Row] = &[row(
     "Assert",
-    "condition: bool@, data: T ->",
+    "condition: bool, data: T ->",
     "T: list(type) >= 1; summarize: int = 3",
     nothing,
 )

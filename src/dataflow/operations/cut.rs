@@ -22,7 +22,7 @@ const MOVE: usize = 200;
 pub(super) const ROWS: &[Row] = &[
     row(
         "Split",
-        "split_dim: int32@, value: T -> output: num_split * T",
+        "split_dim: int32, value: T -> output: num_split * T",
         "num_split: int >= 1; T: type",
         split_shape,
     )
@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Row] = &[
     }),
     row(
         "SplitV",
-        "value: T, size_splits: Tlen@, split_dim: int32@ -> output: num_split * T",
+        "value: T, size_splits: Tlen, split_dim: int32 -> output: num_split * T",
         "num_split: int >= 1; T: type; Tlen: {int8, int32, int64} = int64",
         split_v_shape,
     )
@@ -68,7 +68,7 @@ pub(super) const ROWS: &[Row] = &[
     }),
     row(
         "Slice",
-        "input: T, begin: Index@, size: Index@ -> output: T",
+        "input: T, begin: Index, size: Index -> output: T",
         "T: type; Index: index",
         slice_shape,
     )

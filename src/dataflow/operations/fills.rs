@@ -23,7 +23,7 @@ const WRITE: usize = 150;
 pub(super) const ROWS: &[Row] = &[
     row(
         "Fill",
-        "dims: index_type@, value: T -> output: T",
+        "dims: index_type, value: T -> output: T",
         "T: type; index_type: index = int32",
         fill_shape,
     )
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Row] = &[
     .kernel(|_| made(written(0, 1), fill)),
     row(
         "BroadcastTo",
-        "input: T, shape: Tidx@ -> output: T",
+        "input: T, shape: Tidx -> output: T",
         "T: type; Tidx: index = int32",
         |known| Ok(vec![said(known, 1)?]),
     )
@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Row] = &[
     .kernel(|_| made(written(1, 0), broadcast_to)),
     row(
         "Tile",
-        "input: T, multiples: Tmultiples@ -> output: T",
+        "input: T, multiples: Tmultiples -> output: T",
         "T: type; Tmultiples: index = int32",
         unknown,
     )
@@ -68,7 +68,7 @@ pub(super) const ROWS: &[Row] = &[
         .kernel(ones_like),
     row(
         "Range",
-        "start: Tidx@, limit: Tidx@, delta: Tidx@ -> output: Tidx",
+        "start: Tidx, limit: Tidx, delta: Tidx -> output: Tidx",
         "Tidx: {bfloat16, half, float, double, int8, int16, int32, int64, uint16, uint32} = int32",
         range_shape,
     )
@@ -76,7 +76,7 @@ pub(super) const ROWS: &[Row] = &[
     .kernel(|node| typed!(node, "Tidx", T: numbers => made(range_cost::<T>(), range::<T>))),
     row(
         "OneHot",
-        "indices: TI, depth: int32@, on_value: T, off_value: T -> output: T",
+        "indices: TI, depth: int32, on_value: T, off_value: T -> output: T",
         "axis: int = -1; T: type; TI: {uint8, int8, int32, int64} = int64",
         one_hot_shape,
     )

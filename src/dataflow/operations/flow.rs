@@ -17,28 +17,28 @@ const PASSED_REF: &str = "data: Ref(T) -> output: Ref(T)";
 pub(super) const ROWS: &[Row] = &[
     row(
         "Switch",
-        "data: T, pred: bool@ -> output_false: T, output_true: T",
+        "data: T, pred: bool -> output_false: T, output_true: T",
         ANY,
         switch,
     )
     .role(Role::Switch),
     row(
         "RefSwitch",
-        "data: Ref(T), pred: bool@ -> output_false: Ref(T), output_true: Ref(T)",
+        "data: Ref(T), pred: bool -> output_false: Ref(T), output_true: Ref(T)",
         ANY,
         switch,
     )
     .role(Role::Switch),
     row(
         "Merge",
-        "inputs: N * T -> output: T, value_index: int32@",
+        "inputs: N * T -> output: T, value_index: int32",
         MERGED,
         merge,
     )
     .role(Role::Merge),
     row(
         "RefMerge",
-        "inputs: N * Ref(T) -> output: Ref(T), value_index: int32@",
+        "inputs: N * Ref(T) -> output: Ref(T), value_index: int32",
         MERGED,
         merge,
     )
@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Row] = &[
     row("RefExit", PASSED_REF, ANY, same).role(Role::Exit),
     row("NextIteration", PASSED, ANY, same).role(Role::NextIteration),
     row("RefNextIteration", PASSED_REF, ANY, same).role(Role::NextIteration),
-    row("LoopCond", "input: bool@ -> output: bool@", "", same).role(Role::LoopCond),
+    row("LoopCond", "input: bool -> output: bool", "", same).role(Role::LoopCond),
 ];
 
 /// The data's, on both sides.

@@ -34,7 +34,7 @@ pub(super) const ROWS: &[Row] = &[
     .kernel(|_| made(gather_cost(0), |call| gather(call, 0, 0))),
     row(
         "GatherV2",
-        "params: Tparams, indices: Tindices, axis: Taxis@ -> output: Tparams",
+        "params: Tparams, indices: Tindices, axis: Taxis -> output: Tparams",
         "batch_dims: int = 0; Tparams: type; Tindices: {int16, int32, int64}; Taxis: index",
         gather_v2_shape,
     )
@@ -48,7 +48,7 @@ pub(super) const ROWS: &[Row] = &[
     }),
     row(
         "UnsortedSegmentSum",
-        "data: T, segment_ids: Tindices, num_segments: Tnumsegments@ -> output: T",
+        "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T",
         "T: num; Tindices: {int16, int32, int64}; Tnumsegments: index = int32",
         unknown,
     )

@@ -22,7 +22,7 @@ const MOVE: usize = 200;
 pub(super) const ROWS: &[Row] = &[
     row(
         "Concat",
-        "concat_dim: int32@, values: N * T -> output: T",
+        "concat_dim: int32, values: N * T -> output: T",
         "N: int >= 2; T: type",
         |known| joined_shape(known, &known.shapes[1.min(known.shapes.len())..], 0),
     )
@@ -35,7 +35,7 @@ pub(super) const ROWS: &[Row] = &[
     }),
     row(
         "ConcatV2",
-        "values: N * T, axis: Tidx@ -> output: T",
+        "values: N * T, axis: Tidx -> output: T",
         "N: int >= 2; T: type; Tidx: index = int32",
         |known| {
             let last = known.shapes.len().saturating_sub(1);
@@ -52,7 +52,7 @@ pub(super) const ROWS: &[Row] = &[
     }),
     row(
         "ConcatOffset",
-        "concat_dim: int32@, shape: N * shape_type@ -> offset: N * shape_type@",
+        "concat_dim: int32, shape: N * shape_type -> offset: N * shape_type",
         "N: int >= 2; shape_type: index = int32",
         unknown,
     )

@@ -14,9 +14,9 @@ pub fn operations_page() -> String {
          attributes (version 2.21). Operations of your own are registered with\n\
          [`Operations`](crate::operations::Operations).\n\n\
          How to read a row: `x: T` is an input or output `x` of the type that attribute `T` names, `N * T` means\n\
-         `N` of them, `Ref(T)` is a variable itself, `@` marks what lies in host memory. `num`, `real`, `fp`,\n\
-         `smooth`, `index` and `{{float, string}}` are sets of allowed types, `{{'NHWC', 'NCHW'}}` is one of allowed\n\
-         strings; `= …` is the value of an attribute that a node leaves out.\n\n\
+         `N` of them, `Ref(T)` is a variable itself. `num`, `real`, `fp`, `smooth`, `index` and\n\
+         `{{float, string}}` are sets of allowed types, `{{'NHWC', 'NCHW'}}` is one of allowed strings; `= …` is\n\
+         the value of an attribute that a node leaves out.\n\n\
          | operation | inputs -> outputs | attributes | stateful |\n|---|---|---|---|\n",
         rows.len()
     );

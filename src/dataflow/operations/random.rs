@@ -27,7 +27,7 @@ const EACH: usize = 5000;
 /// What is farther from zero is drawn anew.
 const CUT: f64 = 2.0;
 
-const FLOW: &str = "shape: T@ -> output: dtype";
+const FLOW: &str = "shape: T -> output: dtype";
 const SEEDS: &str = "seed: int = 0; seed2: int = 0; dtype: fp; T: index";
 
 pub(super) const ROWS: &[Row] = &[
@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Row] = &[
         .kernel(truncated_normal),
     row(
         "RandomUniformInt",
-        "shape: T@, minval: Tout, maxval: Tout -> output: Tout",
+        "shape: T, minval: Tout, maxval: Tout -> output: Tout",
         "seed: int = 0; seed2: int = 0; Tout: index; T: index",
         drawn_shape,
     )

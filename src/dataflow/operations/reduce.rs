@@ -29,9 +29,9 @@ const BLOCK: usize = 4096;
 /// The same for rows that go to many places in turn: elements for each place before the sums of all are set aside.
 const EACH: usize = 64;
 
-const TRUTHS: &str = "input: bool, reduction_indices: Tidx@ -> output: bool";
+const TRUTHS: &str = "input: bool, reduction_indices: Tidx -> output: bool";
 const OF_TRUTHS: &str = "keep_dims: bool = false; Tidx: index = int32";
-const PLACE: &str = "input: T, dimension: Tidx@ -> output: output_type";
+const PLACE: &str = "input: T, dimension: Tidx -> output: output_type";
 
 const OF_LARGEST: &str = "T: {float, double, half, bfloat16, int8, int16, int32, int64, uint8, uint16, uint32, uint64, \
                           bool}; Tidx: index = int32; output_type: {int16, uint16, int32, int64} = int64";
@@ -72,7 +72,7 @@ pub(super) const ROWS: &[Row] = &[
 const fn reduction(name: &'static str) -> Row {
     row(
         name,
-        "input: T, reduction_indices: Tidx@ -> output: T",
+        "input: T, reduction_indices: Tidx -> output: T",
         "keep_dims: bool = false; T: num; Tidx: index = int32",
         reduced_shape,
     )

@@ -28,7 +28,7 @@ const ROW: &str = "T: index = int32";
 pub(super) const ROWS: &[Row] = &[
     row(
         "Shape",
-        "input: T -> output: out_type@",
+        "input: T -> output: out_type",
         "T: type; out_type: index = int32",
         lengths,
     )
@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Row] = &[
     .kernel(shapes),
     row(
         "ShapeN",
-        "input: N * T -> output: N * out_type@",
+        "input: N * T -> output: N * out_type",
         "N: int >= 1; T: type; out_type: index = int32",
         lengths,
     )
@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Row] = &[
     .kernel(shapes),
     row(
         "Size",
-        "input: T -> output: out_type@",
+        "input: T -> output: out_type",
         "T: type; out_type: index = int32",
         scalar,
     )
@@ -58,7 +58,7 @@ pub(super) const ROWS: &[Row] = &[
             call.output_ints(out_type, Shape::SCALAR, &[size])
         })
     }),
-    row("Rank", "input: T -> output: int32@", "T: type", scalar)
+    row("Rank", "input: T -> output: int32", "T: type", scalar)
         .integers(|known| Some(vec![known.shapes.first()?.rank()? as i64]))
         .gradient(none)
         .kernel(|_| {
@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Row] = &[
         }),
     row(
         "Reshape",
-        "tensor: T, shape: Tshape@ -> output: T",
+        "tensor: T, shape: Tshape -> output: T",
         "T: type; Tshape: index = int32",
         reshape_shape,
     )
@@ -79,7 +79,7 @@ pub(super) const ROWS: &[Row] = &[
     .kernel(|_| made(Cost::Light, reshape)),
     row(
         "ExpandDims",
-        "input: T, dim: Tdim@ -> output: T",
+        "input: T, dim: Tdim -> output: T",
         "T: type; Tdim: index = int32",
         expand_dims_shape,
     )
@@ -101,7 +101,7 @@ pub(super) const ROWS: &[Row] = &[
     }),
     row(
         "Transpose",
-        "x: T, perm: Tperm@ -> y: T",
+        "x: T, perm: Tperm -> y: T",
         "T: type; Tperm: index = int32",
         transpose_shape,
     )
@@ -122,18 +122,18 @@ pub(super) const ROWS: &[Row] = &[
         Ok(vec![Some(flow), None])
     })
     .kernel(|_| made(Cost::PerByte(MOVE), transpose)),
-    row("InvertPermutation", "x: T@ -> y: T@", ROW, same)
+    row("InvertPermutation", "x: T -> y: T", ROW, same)
         .kernel(|_| made(Cost::PerByte(INVERT), invert_permutation)),
     row(
         "BroadcastArgs",
-        "s0: T@, s1: T@ -> r0: T@",
+        "s0: T, s1: T -> r0: T",
         ROW,
         broadcast_args_shape,
     )
     .kernel(|_| made(Cost::Light, broadcast_args)),
     row(
         "BroadcastGradientArgs",
-        "s0: T@, s1: T@ -> r0: T@, r1: T@",
+        "s0: T, s1: T -> r0: T, r1: T",
         ROW,
         vector,
     )

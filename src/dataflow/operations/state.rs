@@ -129,7 +129,7 @@ pub(super) const ROWS: &[Row] = &[
     }),
     row(
         "VariableShape",
-        "input: resource -> output: out_type@",
+        "input: resource -> output: out_type",
         "out_type: index = int32",
         vector,
     )

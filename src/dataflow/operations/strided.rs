@@ -32,7 +32,7 @@ const MASKS: [&str; 5] = [
 pub(super) const ROWS: &[Row] = &[
     row(
         "StridedSlice",
-        "input: T, begin: Index@, end: Index@, strides: Index@ -> output: T",
+        "input: T, begin: Index, end: Index, strides: Index -> output: T",
         SPECIFICATION,
         unknown,
     )
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Row] = &[
     .kernel(strided_slice),
     row(
         "StridedSliceGrad",
-        "shape: Index@, begin: Index@, end: Index@, strides: Index@, dy: T -> output: T",
+        "shape: Index, begin: Index, end: Index, strides: Index, dy: T -> output: T",
         SPECIFICATION,
         unknown,
     )

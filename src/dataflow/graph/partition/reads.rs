@@ -18,7 +18,7 @@ use crate::graph::flow::{Graph, NodeId, Output};
 use crate::graph::ops::{Op, Ops, Role};
 use rendez::ground::Status;
 
-/// Adds the reads that edges between devices or kinds of memory need.
+/// Adds the reads that edges between devices need.
 pub(super) fn add(graph: &mut Graph, ops: &Ops) -> Result<(), Status> {
     let identity = ops.find("Identity", "a read")?;
     for id in graph.ids() {
@@ -60,11 +60,8 @@ fn waits_for(graph: &Graph, id: NodeId) -> BTreeSet<NodeId> {
 fn is_read_elsewhere(graph: &Graph, id: NodeId, input: usize) -> bool {
     let node = graph.node(id);
     let (from, to) = (node.inputs()[input], node.in_ports()[input]);
-    let Some(port) = graph.port(from).filter(|port| port.what.is_ref()) else {
-        return false;
-    };
-    let is_beside = graph.node(from.node).assigned == node.assigned && port.on_host == to.on_host;
-    !is_beside && !to.what.is_ref()
+    let is_variable = graph.port(from).is_some_and(|port| port.what.is_ref());
+    is_variable && graph.node(from.node).assigned != node.assigned && !to.what.is_ref()
 }
 
 /// Lets a node beside the variable read it after `after`, and the input read that.

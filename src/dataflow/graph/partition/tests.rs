@@ -439,6 +439,17 @@ fn a_read_waits_for_a_write_that_the_reader_waits_for() {
 }
 
 #[test]
+fn a_variable_that_is_read_beside_it_needs_no_other_read() {
+    let mut bench = Bench::new();
+    let v = bench.put(0, "VariableV2", "v", &[], &[]);
+    let gate = bench.put(0, "Placeholder", "gate", &[], &[]);
+    bench.put(0, "Range", "range", &[v, gate, gate], &[]);
+    let parts = bench.cut(&devices(1), false).expect("parts");
+    let range = of_op(&parts, "Range");
+    assert_eq!(range[0].input, ["v", "gate", "gate"]);
+}
+
+#[test]
 fn a_merge_reads_a_variable_when_it_may() {
     let mut bench = Bench::new();
     let v = bench.put(0, "VariableV2", "v", &[], &[]);
