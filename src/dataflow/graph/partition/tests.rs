@@ -589,6 +589,40 @@ fn a_loop_in_an_untaken_branch_ends_everywhere() {
     hold(&whole, &parts).expect("the same");
 }
 
+#[test]
+fn what_reads_invariants_alone_runs_in_every_iteration() {
+    let mut bench = Bench::new();
+    let enter = |bench: &mut Bench, device: u32, value: i32, is_constant: bool| {
+        let number = bench.0.constant("number", ints(&[], &[value]));
+        let number = number.expect("a number");
+        bench.0.graph.assign(number.node, DeviceIndex(device));
+        let node = bench.0.node("Enter").input(number).attr("frame_name", "f");
+        let made = node.attr("is_constant", is_constant).build();
+        let made = made.expect("an enter");
+        bench.0.graph.assign(made.node, DeviceIndex(device));
+        made
+    };
+    let begin = enter(&mut bench, 0, 0, false);
+    let [limit, one] = [3, 1].map(|value| enter(&mut bench, 0, value, true));
+    let apart = enter(&mut bench, 1, 5, true);
+    let merge = bench.put(0, "Merge", "merge", &[begin, begin], &[]);
+    let less = bench.put(0, "Less", "less", &[merge, limit], &[]);
+    let cond = bench.put(0, "LoopCond", "cond", &[less], &[]);
+    let turn = bench.put(0, "Switch", "turn", &[merge, cond], &[]);
+    let more = bench.put(0, "AddV2", "more", &[Output { port: 1, ..turn }, one], &[]);
+    let next = bench.put(0, "NextIteration", "next", &[more], &[]);
+    bench.0.set_input(merge.node, 1, next).expect("a loop");
+    bench.put(0, "Exit", "exit", &[turn], &[]);
+    // No edge leads to where this stands.
+    bench.put(1, "Identity", "apart", &[apart], &[]);
+    let graph = bench.0.finish().expect("a graph");
+    let whole = run(&[&graph.to_def()]);
+    let runs = whole.trace.keys().filter(|key| key.0 == "apart");
+    assert_eq!(runs.count(), 4);
+    let parts = partition(graph, &devices(2), Operations::standard().ops(), false).expect("parts");
+    hold(&whole, &parts).expect("the same");
+}
+
 /// 100 000 nodes are cut within two seconds, and ten times as many edges take about ten times as long. Unoptimised
 /// test builds on a busy machine are given room.
 #[test]
