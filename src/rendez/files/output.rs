@@ -203,7 +203,8 @@ impl Output {
         matches!(stats, (Ok(one), Ok(other)) if is_same(&one, &other))
     }
 
-    /// True if both are to lie at one path, or are written through to one file.
+    /// True if both are to lie at one path, or are written to one file that each empties first. A device or a pipe
+    /// takes one after the other.
     #[must_use]
     pub fn is_one_with(&self, other: &Self) -> bool {
         match (&self.draft, &other.draft) {
@@ -212,7 +213,7 @@ impl Output {
                 one.name == other.name
                     && matches!(folders, [Ok(one), Ok(other)] if is_same(&one, &other))
             }
-            _ => self.is_same(&other.file),
+            _ => self.is_old && self.is_same(&other.file),
         }
     }
 
@@ -306,26 +307,31 @@ impl Write for Output {
 impl Draft {
     /// Gives the whole file its name.
     fn publish(&mut self, file: &File, replaces: bool) -> io::Result<()> {
-        if self.own.is_none() {
-            match link(file, &self.folder, &self.name) {
-                Err(Errno::EXIST) if replaces => {
-                    self.own = Some(named(|name| link(file, &self.folder, name))?)
+        let (folder, name) = (&self.folder, &self.name);
+        let linked = match &self.own {
+            None => link(file, folder, name),
+            Some(_) if replaces => Err(Errno::EXIST),
+            // NFS and others rename in place of what is there or not at all; its own name goes when this is dropped.
+            Some(own) => match rustix::fs::linkat(folder, own, folder, name, AtFlags::empty()) {
+                // VFAT and others have no links, and refuse in more ways than one.
+                Err(errno) if errno != Errno::EXIST => {
+                    rustix::fs::renameat_with(folder, own, folder, name, RenameFlags::NOREPLACE)
                 }
-                linked => return Ok(linked?),
-            }
+                linked => linked,
+            },
+        };
+        match linked {
+            Err(Errno::EXIST) if replaces => {}
+            linked => return Ok(linked?),
         }
-        let now = look(self.folder.as_fd(), &self.name)?;
-        if let Some(now) = now {
+        if self.own.is_none() {
+            self.own = Some(named(|own| link(file, folder, own))?);
+        }
+        if let Some(now) = look(folder.as_fd(), name)? {
             self.may_replace(&now)?;
         }
         if let Some(own) = &self.own {
-            if !replaces {
-                let flags = RenameFlags::NOREPLACE;
-                rustix::fs::renameat_with(&self.folder, own, &self.folder, &self.name, flags)?;
-                self.own = None;
-                return Ok(());
-            }
-            rustix::fs::renameat(&self.folder, own, &self.folder, &self.name)?;
+            rustix::fs::renameat(folder, own, folder, name)?;
         }
         self.own = None;
         Ok(())

@@ -196,6 +196,8 @@ fn devices_and_fifos_are_written_through() {
             .file_type()
             .is_char_device()
     );
+    let [one, other] = [(); 2].map(|()| open(Path::new("/dev/null"), false).expect("opened"));
+    assert!(!one.is_one_with(&other), "it keeps nothing that is lost");
     let full = put(Path::new("/dev/full"), false, "too much").expect_err("it is full");
     assert_eq!(full.kind(), ErrorKind::StorageFull);
 
