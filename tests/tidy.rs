@@ -137,7 +137,7 @@ const UNSAFE_FILES: &[&str] = &[
     "src/python/source.rs",
     "src/python/tensor.rs",
     "src/python/writable.rs",
-    // A ring that is made to see whether it can be.
+    // What a command does to signals, and between fork and exec of a child.
     "src/cli/itself.rs",
     // Measuring instruments: the counting allocator, a line between two processes.
     "src/cli/allocations.rs",

@@ -194,6 +194,8 @@ fn spawn(
         None => {
             let mut command = itself::again();
             command.arg("serve").arg(format!("--task={task}"));
+            // Once more by itself: file capabilities take from it what it was told before it began.
+            command.arg("--with-parent");
             command.arg(format!(
                 "--patience={}",
                 units::exact_duration(args.patience)
