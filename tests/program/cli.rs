@@ -708,11 +708,10 @@ fn a_truth_that_is_neither_zero_nor_one_is_no_fault_of_the_memory() {
 
 #[test]
 fn an_interrupt_before_the_first_figure_leaves_the_page_that_is_there() {
-    use std::io::{BufRead, BufReader};
     let folder = tempfile::tempdir().expect("a folder");
     let page = folder.path().join("page.html");
     std::fs::write(&page, "old").expect("written");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_rendez"))
+    let child = Command::new(env!("CARGO_BIN_EXE_rendez"))
         .args(["bench", "--transport", "local", "--size", "8"])
         .args(["--baseline", "--duration", "2s", "--html"])
         .arg(&page)
@@ -721,16 +720,10 @@ fn an_interrupt_before_the_first_figure_leaves_the_page_that_is_there() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
-    // The machine, what times mean, and a blank line: right after them it measures the
-    // reference, and looks for an interrupt before the size itself.
-    let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
-    for _ in 0..3 {
-        output.read_line(&mut String::new()).expect("a line");
-    }
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    // From then on it measures the reference, and looks for an interrupt before the size itself.
+    until("it listens", || catches_interrupts(child.id()));
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("signalled");
-    drop(output);
     let ended = child.wait_with_output().expect("it ends");
     assert_eq!(ended.status.code(), Some(130), "{}", stderr(&ended));
     assert!(
@@ -772,6 +765,14 @@ fn children(pid: u32) -> Vec<u32> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(is_child)
         .collect()
+}
+
+/// Whether a process has a handler for interrupts.
+fn catches_interrupts(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = u64::from_str_radix(caught.expect("a line").trim(), 16).expect("a number");
+    caught & (1 << (rustix::process::Signal::INT.as_raw() - 1)) != 0
 }
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
