@@ -19,7 +19,7 @@ pub(crate) const ITSELF: &str = "/proc/self/exe";
 /// How often an end is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// How long one that was killed is waited for. It runs nothing any more; the system collects it after us.
+/// How long one that was killed is waited for where nothing depends on its end: the system collects it after us.
 const KILLED: Duration = Duration::from_secs(2);
 
 /// What lists of processes show it as.
@@ -37,10 +37,12 @@ pub(crate) fn start(program: &Path) -> Command {
     command
 }
 
-/// Names the process, which is called by the last part of the path that it was started by. Without the name nothing
-/// fails.
-pub(crate) fn name() {
+/// Names the process, which is called by the last part of the path that it was started by; without the name nothing
+/// fails. And has the system keep how its children ended, also where the process that started it wanted it not kept.
+pub(crate) fn begin() {
     let _ = rustix::thread::set_name(c"rendez");
+    // SAFETY: it is called before there is another thread, and no code of ours runs by it.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
 /// A process that this one started; killed and waited for when dropped.
@@ -80,21 +82,23 @@ impl Other {
         }
     }
 
-    /// Ends it, so that it can do nothing about it.
+    /// Ends it, so that it can do nothing about it, and waits until all that it held is free, as its port.
     pub(crate) fn kill(&mut self) {
-        // Fails only if it has ended and was waited for.
+        // Both fail only if it has ended and was waited for.
         let _ = self.0.kill();
-        let _ = self.farewell(KILLED);
+        let _ = self.0.wait();
     }
 }
 
 impl Drop for Other {
     fn drop(&mut self) {
-        self.kill();
+        let _ = self.0.kill();
+        let _ = self.farewell(KILLED);
     }
 }
 
 /// Has the process that is started told to end when the thread that starts it is gone, as when this process is killed.
+/// A program with file capabilities or another user's rights loses this when it begins.
 pub(crate) fn end_with_this(command: &mut Command) {
     let this = rustix::process::getpid();
     let tie = move || {

@@ -78,7 +78,7 @@ use self::terminal::Terminal;
 /// The whole command: reads the process's arguments, runs, and says how it ended.
 #[must_use]
 pub fn main() -> ExitCode {
-    itself::name();
+    itself::begin();
     run(
         std::env::args_os(),
         &mut Terminal::standard(),

@@ -748,6 +748,28 @@ fn a_reader_that_goes_away_is_no_failure() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 
+/// Who starts it may have no wish to know how children end; it has.
+#[test]
+fn ends_are_seen_whatever_it_inherits() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("cluster.toml");
+    std::fs::write(&file, "cluster = \"a=127.0.0.1:1\"\n").expect("written");
+    let ignoring = ["60", "env", "--ignore-signal=CHLD"];
+    let output = Command::new("timeout")
+        .args(ignoring)
+        .args([env!("CARGO_BIN_EXE_rendez"), "up"])
+        .arg(&file)
+        .args(["--", "/bin/sh", "-c", "exit 3"])
+        .output()
+        .expect("it starts");
+    let said = stderr(&output);
+    assert!(
+        said.contains("exit status: 3"),
+        "{:?}: {said}",
+        output.status
+    );
+}
+
 /// The processes whose parent is `pid`, that are not merely waiting to be collected.
 fn children(pid: u32) -> Vec<u32> {
     let is_child = |candidate: &u32| {
