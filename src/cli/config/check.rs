@@ -5,7 +5,7 @@
 //! are said to listen. Nothing of what those files hold is printed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,14 +25,17 @@ use rendez_dataflow::server::Protocol;
 /// Addresses that are tried at once, and names that are looked up.
 const TRIED_AT_ONCE: usize = 32;
 
-/// Finds the addresses of a host.
-type Find<'a> = dyn Fn(&str) -> Vec<IpAddr> + Sync + 'a;
+/// The addresses of a host, at port 0, or why it has none.
+type Found = Result<Vec<SocketAddr>, String>;
 
-/// The addresses of hosts: each name is looked up once.
+/// Finds them.
+type Find<'a> = dyn Fn(&str) -> Found + Sync + 'a;
+
+/// The addresses of hosts: each name is looked up once, and dialled only if it was found.
 struct Hosts<'a> {
     /// `None` where no name is to be looked up.
     find: Option<&'a Find<'a>>,
-    known: Mutex<BTreeMap<String, Vec<IpAddr>>>,
+    known: Mutex<BTreeMap<String, Found>>,
 }
 
 impl<'a> Hosts<'a> {
@@ -47,16 +50,16 @@ impl<'a> Hosts<'a> {
             _ => None,
         });
         let names: Vec<&String> = names.collect::<BTreeSet<_>>().into_iter().collect();
-        at_once(&names, TRIED_AT_ONCE, |name| drop(hosts.addresses(name)));
+        at_once(&names, TRIED_AT_ONCE, |name| drop(hosts.found(name)));
         hosts
     }
 
-    fn addresses(&self, host: &str) -> Vec<IpAddr> {
+    fn found(&self, host: &str) -> Found {
         if let Ok(ip) = host.parse() {
-            return vec![ip];
+            return Ok(vec![SocketAddr::new(ip, 0)]);
         }
         let Some(find) = self.find else {
-            return Vec::new();
+            return Ok(Vec::new());
         };
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = known().get(host) {
@@ -67,22 +70,37 @@ impl<'a> Hosts<'a> {
         found
     }
 
+    /// Those that one of TCP stands for; none of a name that is not looked up, or not known.
+    fn addresses(&self, address: &Address) -> Vec<SocketAddr> {
+        let Address::Tcp { host, port } = address else {
+            return Vec::new();
+        };
+        let mut found = self.found(host).unwrap_or_default();
+        found.iter_mut().for_each(|at| at.set_port(*port));
+        found
+    }
+
     /// What two spellings of one address have in common: for TCP what the first of its names' addresses is.
     fn key(&self, address: &Address) -> String {
-        let Address::Tcp { host, port } = address else {
-            return address.to_string();
-        };
-        let first = self.addresses(host).first().copied();
-        first.map_or_else(
-            || address.to_string(),
-            |ip| SocketAddr::new(ip, *port).to_string(),
-        )
+        let found = self.addresses(address);
+        let first = found.first().map(SocketAddr::to_string);
+        first.unwrap_or_else(|| address.to_string())
+    }
+
+    /// Tries to connect, as [`Address::reach`].
+    fn reach(&self, address: &Address, patience: Duration) -> Result<(), String> {
+        if let Address::Tcp { host, .. } = address {
+            self.found(host)?;
+        }
+        address.reach(patience)
     }
 }
 
-fn look_up(host: &str) -> Vec<IpAddr> {
+fn look_up(host: &str) -> Found {
     let found = (host, 0).to_socket_addrs();
-    found.map_or_else(|_| Vec::new(), |found| found.map(|at| at.ip()).collect())
+    found
+        .map(Iterator::collect)
+        .map_err(|error| format!("{host} cannot be resolved: {error}"))
 }
 
 /// Options of `config check`.
@@ -152,7 +170,7 @@ pub(super) fn run(args: &CheckArgs, terminal: &mut Terminal) -> Result<(), CliEr
             .filter(|place| is_other(place, own.as_ref(), &loaded.config))
             .collect();
         tried = others.len();
-        problems.extend(unreachable(&others, args.patience));
+        problems.extend(unreachable(&others, &hosts, args.patience));
     }
     terminal.line(match args.json {
         true => json(&loaded, &problems, tried),
@@ -221,7 +239,7 @@ fn of_server(loaded: &Loaded, hosts: &Hosts<'_>, problems: &mut Vec<Problem>) {
     };
     // One is enough: what mends it mends all.
     let exposed = listens.iter().find_map(|(setting, address)| {
-        let mut bound = bound(address, hosts).into_iter();
+        let mut bound = hosts.addresses(address).into_iter();
         let status = bound.find_map(|bound| Engine::judge_exposure(config, bound).err())?;
         Some((*setting, status))
     });
@@ -229,15 +247,6 @@ fn of_server(loaded: &Loaded, hosts: &Hosts<'_>, problems: &mut Vec<Problem>) {
         setting,
         problem: format!("{} [{}]", status.message(), status.reason()),
     }));
-}
-
-/// The addresses of this machine that one stands for; none of a name that is not looked up, or not known.
-fn bound(address: &Address, hosts: &Hosts<'_>) -> Vec<SocketAddr> {
-    let Address::Tcp { host, port } = address else {
-        return Vec::new();
-    };
-    let found = hosts.addresses(host).into_iter();
-    found.map(|ip| SocketAddr::new(ip, *port)).collect()
 }
 
 /// Every address that is given, and this task.
@@ -333,9 +342,9 @@ fn is_other(place: &Place, own: Option<&TaskName>, config: &Config) -> bool {
 }
 
 /// Tries them, many at once.
-fn unreachable(places: &[&Place], patience: Duration) -> Vec<Problem> {
+fn unreachable(places: &[&Place], hosts: &Hosts<'_>, patience: Duration) -> Vec<Problem> {
     let tried = at_once(places, TRIED_AT_ONCE, |place| {
-        let why = place.address.reach(patience).err()?;
+        let why = hosts.reach(&place.address, patience).err()?;
         let who = place
             .task
             .as_ref()
@@ -411,13 +420,16 @@ mod tests {
     #[test]
     fn the_name_service_is_asked_once_for_each_host() {
         let mut config = Config::default();
-        let cluster = "a=h1:1,h1:2,h2:1;b=h2:2,127.0.0.1:3";
+        let cluster = "a=h1:1,h1:2,h2:1;b=h2:2,127.0.0.1:3;c=none:1,none:2";
         config.cluster = Some(ClusterSpec::parse(cluster).expect("a cluster"));
         let places = places(&config, &mut Vec::new()).0;
         let asked = AtomicUsize::new(0);
-        let find = |_: &str| {
+        let find = |host: &str| {
             asked.fetch_add(1, Ordering::Relaxed);
-            vec![IpAddr::from([127, 0, 0, 1])]
+            match host {
+                "none" => Err("the service is silent".to_owned()),
+                _ => Ok(vec![SocketAddr::from(([127, 0, 0, 1], 0))]),
+            }
         };
         let hosts = Hosts::of(&places, Some(&find));
         let mut problems = Vec::new();
@@ -425,8 +437,18 @@ mod tests {
         // Both hosts are one: each port of the first is there twice.
         assert_eq!(
             (problems.len(), asked.load(Ordering::Relaxed)),
-            (2, 2),
+            (2, 3),
             "{problems:?}"
         );
+        // It may be silent for long: no dial asks it again.
+        let lost: Vec<_> = places
+            .iter()
+            .filter(|at| hosts.addresses(&at.address).is_empty())
+            .collect();
+        let problems = unreachable(&lost, &hosts, Duration::from_secs(60));
+        assert_eq!((problems.len(), asked.load(Ordering::Relaxed)), (2, 3));
+        for Problem { problem, .. } in problems {
+            assert!(problem.contains("the service is silent"), "{problem}");
+        }
     }
 }
