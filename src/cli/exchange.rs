@@ -311,7 +311,8 @@ impl Delivery<'_> {
         let len = piece.size() as u64;
         let step = self.engine.step(STEP);
         let key = key(self.engine.task(), &self.to, DATA)?;
-        let send = step.send_async(&key, piece).deadline(self.patience);
+        let patience = self.patience + slowly(self.under_way.iter().sum());
+        let send = step.send_async(&key, piece).deadline(patience);
         let sent = async { send.await.map_err(Status::from) };
         block_on(or(sent, lost(&mut self.there)))
             .map_err(|status| self.engine.with_cause(&self.to, status))?;
@@ -325,7 +326,8 @@ impl Delivery<'_> {
             let step = self.engine.step(STEP);
             let why = text(&Failed::of(error), &self.to)?;
             step.send_dead(&key(self.engine.task(), &self.to, DATA)?, why)?;
-            while self.next(SETTLES_IN)?.tensor.dtype() == DType::U64 {}
+            let patience = SETTLES_IN + slowly(self.under_way.iter().sum());
+            while self.next(patience)?.tensor.dtype() == DType::U64 {}
             self.ends();
             Ok(())
         };
@@ -445,7 +447,7 @@ impl Taker<'_> {
                 digest.update(bytes);
                 sink.write(file, bytes)
             };
-            let (first, _) = self.next(0)?;
+            let (first, _) = self.next(described.bytes.min(weights::HEADER_BYTES_MAX))?;
             let first = bytes_of(&first, self.from)?;
             if described.is_weights {
                 let entries = self.entries(first, described)?;

@@ -87,12 +87,13 @@ impl<'a> PairWait<'a> {
                     None
                 }),
             ));
-            match next {
-                Some(Ok(tensor)) => return Ok(tensor),
-                Some(Err(status)) => return Err(self.explain(&status)),
-                None => {}
-            }
-            if let Some(status) = self.failure.get().cloned() {
+            let lost = match next.transpose() {
+                Ok(Some(tensor)) => return Ok(tensor),
+                Ok(None) => None,
+                Err(status) => Some(status),
+            };
+            // A failure of this side is the cause of what the other does.
+            if let Some(status) = self.failure.get().cloned().or(lost) {
                 return Err(self.explain(&status));
             }
             if !self.has_met {
