@@ -11,6 +11,7 @@ pub(super) fn io_uring(host: &Host) -> Finding {
     };
     let disabled = host.text("/proc/sys/kernel/io_uring_disabled");
     let seccomp = host.field("/proc/self/status", "Seccomp");
+    let filtered = format!("{why}; a seccomp filter is set, as containers have");
     let (found, mend) = match (disabled.as_deref(), seccomp.as_deref()) {
         _ if why.starts_with("RLIMIT_MEMLOCK") => (why.as_str(), "see memlock"),
         (Some("1"), _) => (
@@ -22,7 +23,7 @@ pub(super) fn io_uring(host: &Host) -> Finding {
             "sysctl kernel.io_uring_disabled=0",
         ),
         (_, Some("2")) => (
-            "refused: a seccomp filter is set, as containers have",
+            filtered.as_str(),
             "a seccomp profile that allows io_uring_setup, io_uring_enter and io_uring_register",
         ),
         _ if why.contains("(os error 38)") => ("this kernel has none", "a kernel with io_uring"),

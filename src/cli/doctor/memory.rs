@@ -17,7 +17,7 @@ pub(super) fn memlock(host: &Host) -> Finding {
     };
     Finding::new("memlock", state, found, "no limit, or CAP_IPC_LOCK").mend(
         "ulimit -l unlimited; LimitMEMLOCK=infinity in a unit; capability IPC_LOCK in a container",
-        "arenas cannot be registered with an RDMA device, and the control plane may run on poll, not io_uring",
+        "arenas cannot be registered with an RDMA device",
     )
 }
 

@@ -151,7 +151,7 @@ fn a_container_is_told_what_holds_it_back() {
         ("processor time", "1.50 cores"),
         ("cpuset", "1 of the mask"),
         ("open files", "1024 now, 4096 at most"),
-        ("io_uring", "seccomp"),
+        ("io_uring", "(os error 1); a seccomp filter"),
         ("clock source", "hpet"),
         ("rdma", "DOWN"),
         ("mtu", "eth0 1450"),
