@@ -101,9 +101,11 @@ pub fn run(args: &DumpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         recordings = fetched;
     }
     // One that a crash left half made, or that another version wrote, hides none beside it.
+    let is_one = files.len() == 1 && whom.is_empty();
     for file in &files {
         match read(file) {
             Ok(recording) => recordings.push(recording),
+            Err(error) if is_one => return Err(error),
             Err(error) => unanswered.tell_unread(file, error, args.ask.json, terminal)?,
         }
     }

@@ -477,6 +477,8 @@ fn a_file_that_cannot_be_read_hides_no_other() {
     let mut other = whole.clone();
     other[8] += 1;
     let zeros = vec![0; whole.len()];
+    // Of one there is nothing to list.
+    assert_eq!(listed(&[("1.rdz", other.clone())]), (1, String::new()));
     let (code, listed) = listed(&[("0.rdz", zeros), ("1.rdz", other), ("2.rdz", whole)]);
     assert_eq!(code, 1, "{listed}");
     for part in ["RECORDING_MALFORMED", "RECORDING_VERSION", "\"step\":5"] {
