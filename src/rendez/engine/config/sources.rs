@@ -161,7 +161,10 @@ impl Sources {
                 Err(error) => match error.kind() {
                     ErrorKind::NotFound | ErrorKind::NotADirectory => {}
                     ErrorKind::PermissionDenied if path != Path::new(OF_MACHINE) => {}
-                    _ => return Err(unreadable(&path, &error)),
+                    _ => {
+                        let mend = format!("mend that, or name another file by {FILE_VARIABLE}");
+                        return Err(unreadable(&path, &format!("{error}; {mend}, as /dev/null")));
+                    }
                 },
             }
         }
@@ -252,8 +255,8 @@ impl Config {
     /// The log is told what is odd, as [`Loaded::told`] says.
     ///
     /// # Errors
-    /// `InvalidArgument` names the file or variable, the key, and what would be right; or the file that is found and
-    /// not named, and that a user other than this one and root owns or may write to.
+    /// `InvalidArgument` names the file or variable, the key, and what would be right; or the file that is not
+    /// named, and cannot be looked at, or that a user other than this one and root owns or may write to.
     pub fn load() -> Result<Self, Status> {
         Ok(Sources::of_process().load()?.told())
     }
