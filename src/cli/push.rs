@@ -43,7 +43,8 @@ pub struct PushArgs {
     /// The task that takes it, under whose name `rendez pull` runs, now or later.
     #[arg(long, value_name = "TASK")]
     pub to: String,
-    /// How long the other task may take to come, and to take a piece; instead of connect_timeout.
+    /// How long the other task may take to come, and to take a piece, which has a second more for each 10 MiB; instead
+    /// of connect_timeout.
     #[arg(long, value_parser = units::positive_duration, default_value = "60s", value_name = "TIME")]
     pub patience: Duration,
     /// One JSON object.
@@ -64,7 +65,8 @@ pub struct PullArgs {
     /// through.
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
-    /// How long the other task may take to come, and to send a piece; instead of connect_timeout.
+    /// How long the other task may take to come, and to send a piece, which has a second more for each 10 MiB; instead
+    /// of connect_timeout.
     #[arg(long, value_parser = units::positive_duration, default_value = "60s", value_name = "TIME")]
     pub patience: Duration,
     /// One JSON object a line for each tensor, and one for all.
