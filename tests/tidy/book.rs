@@ -175,7 +175,12 @@ pub(crate) fn lost_names(page: &Page, sources: &[Source]) -> Vec<Violation> {
         let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         span.matches('_').count() > 1 && span.bytes().all(is_word)
     };
-    let lost = spans(page).filter(|(_, span)| is_name(span) && !words.contains(span));
+    // Modules may stand before it.
+    let names = spans(page).map(|(line, span)| match span.rsplit_once("::") {
+        Some((path, name)) if !path.contains(char::is_uppercase) => (line, name),
+        _ => (line, span),
+    });
+    let lost = names.filter(|(_, name)| is_name(name) && !words.contains(name));
     let remedy = "name the test that shows it now";
     lost.map(|(line, name)| {
         let what = format!("nothing is called `{name}`");

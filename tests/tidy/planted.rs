@@ -424,8 +424,8 @@ fn what_pages_name() {
     );
     let lost = |text: &str| book::lost_names(&page(text), std::slice::from_ref(&test)).len();
     assert_eq!(
-        lost("`a` (`it_was_renamed_meanwhile`, `it_is_still_there`)"),
-        1
+        lost("`a` (`it_was_renamed_meanwhile`, `here::it_went_away`, `here::it_is_still_there`)"),
+        2
     );
     assert_eq!(lost("`core_pattern` and `Engine::shut_down_now`"), 0);
 }
