@@ -72,7 +72,7 @@ pub struct UpArgs {
     #[arg(long, value_parser = units::positive_duration, default_value = "60s", value_name = "TIME")]
     pub patience: Duration,
     /// The program of each task, which finds its place in RENDEZ_TASK and RENDEZ_CONFIG_FILE; without one `rendez
-    /// serve`.
+    /// serve`. A script starts its last command by `exec`: else that outlives an `up` that is killed.
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
     /// The settings.
