@@ -162,8 +162,8 @@ pub fn pin(core: usize) -> Result<(), CliError> {
     Err(CliError::failure("PINNING_REFUSED", message))
 }
 
-/// Bytes that can still be taken without swapping, and before a control group of this process is full; zero if the
-/// kernel does not say.
+/// Bytes that can still be taken without swapping, and before a control group of this process (of cgroup v2) is
+/// full; zero if the kernel does not say.
 #[must_use]
 pub fn available_bytes() -> u64 {
     available_under(Path::new("/"))
