@@ -1,6 +1,8 @@
 //! Promises about descriptors, kept and broken, over real sockets.
 #![allow(unsafe_code)]
 
+// The tests of `files` have it too, of which control may know nothing.
+#[allow(clippy::duplicate_mod)]
 #[path = "../../../../tests/skipped/mod.rs"]
 mod skipped;
 
