@@ -413,7 +413,7 @@ fn within<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'stat
 fn who_waits_for_a_device_that_has_failed_is_told_so() {
     for has_thread in [true, false] {
         let alone = alone();
-        let (mut side, _) = held_side(&alone);
+        let (mut side, stream) = held_side(&alone);
         let tensor = side.tensor(&pattern(1, 4096)).unwrap();
         let (lane, words) = (side.lanes.take().unwrap(), times(&side.pool));
         if !has_thread {
@@ -427,6 +427,7 @@ fn who_waits_for_a_device_that_has_failed_is_told_so() {
         let reason = Status::from(waited.unwrap_err()).reason().to_owned();
         assert_eq!(reason, catalogue::DEVICE_LOST);
         alone.played.heal();
+        assert!(alone.played.hold(stream, false));
         drop((tensor, side));
         assert_eq!(alone.played.violations(), alone.violations);
     }
