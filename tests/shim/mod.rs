@@ -188,6 +188,8 @@ pub(crate) fn table() -> &'static VerbsTable {
         create_qp,
         modify_qp,
         destroy_qp,
+        is_fork_initialized: None,
+        forks: std::sync::Once::new(),
     };
     &TABLE
 }

@@ -3,9 +3,16 @@
 //! Sizes, alignments and offsets were printed by a C compiler from the headers of rdma-core 44. Where `verbs-linked` is
 //! on, rdma-sys's own, which bindgen made on this machine, are held against ours as well.
 
-use std::mem::offset_of;
+#![allow(unsafe_code)]
 
-use rendez::fabric::verbs::sys;
+use std::ffi::{c_int, c_uint};
+use std::mem::offset_of;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rendez::fabric::verbs::{VerbsDevice, sys};
+
+use crate::shim;
 
 /// One struct: size (or `_` where only its first fields are known) and alignment, then fields with their offsets.
 /// Behind the bar stand fields whose names bindgen changes.
@@ -90,8 +97,43 @@ fn a_machine_with_or_without_the_library_gets_an_answer() {
         Err(error) => assert!(!error.to_string().is_empty()),
     }
     assert_eq!(
-        sys::SYMBOLS.len(),
+        sys::SYMBOLS.len() + 2,
         size_of::<sys::VerbsTable>() / size_of::<usize>(),
-        "a symbol for each function"
+        "a symbol for each function, and the two words about forks"
     );
+}
+
+/// Many libraries take registered memory from children wherever they are asked to: they are where they have to be.
+#[test]
+fn forks_are_prepared_for_unless_the_kernel_sees_to_them() {
+    static PREPARED: AtomicU32 = AtomicU32::new(0);
+
+    unsafe extern "C" fn fork_init() -> c_int {
+        PREPARED.fetch_add(1, Ordering::Relaxed);
+        0
+    }
+    unsafe extern "C" fn disabled() -> c_uint {
+        0
+    }
+    unsafe extern "C" fn unneeded() -> c_uint {
+        sys::IBV_FORK_UNNEEDED
+    }
+
+    shim::reset();
+    let answers: [(Option<sys::IsForkInitialized>, bool); 3] = [
+        (Some(unneeded), false),
+        (Some(disabled), true),
+        (None, true),
+    ];
+    for (answer, is_prepared) in answers {
+        let table = Box::leak(Box::new(sys::VerbsTable {
+            fork_init,
+            is_fork_initialized: answer,
+            forks: Once::new(),
+            ..*shim::table()
+        }));
+        PREPARED.store(0, Ordering::Relaxed);
+        VerbsDevice::names(table).unwrap();
+        assert_eq!(PREPARED.load(Ordering::Relaxed) != 0, is_prepared);
+    }
 }

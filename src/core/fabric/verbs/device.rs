@@ -10,7 +10,6 @@
 
 use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
-use std::sync::Once;
 
 use super::error::{VerbsDeviceName, VerbsError};
 use super::sys::{self, VerbsTable};
@@ -424,13 +423,16 @@ impl Drop for DeviceList {
 
 /// Before the first device is opened, and once: memory that a device works on stays this process's own when it forks.
 /// Kernels before 5.12 would else give queues and doorbells to the child, and the parent's next write of them would go
-/// to a copy that the device does not see: its queue pairs would stand still. Later ones see to it themselves, and the
-/// call does nothing.
+/// to a copy that the device does not see: its queue pairs would stand still. Later ones give the child copies. A
+/// library that knows so is left alone: many would take all registered memory from the child nonetheless.
 fn prepare_for_forks(table: &'static VerbsTable) {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // A library that refuses does so for good, and only a process that forks would notice.
-        // SAFETY: `ibv_fork_init(3)`: it takes nothing, and may be called at any time; too late it does nothing.
-        let _ = unsafe { (table.fork_init)() };
+    table.forks.call_once(|| {
+        // SAFETY: `ibv_is_fork_initialized(3)`: it takes nothing, and may be called at any time.
+        let known = (table.is_fork_initialized).map(|ask| unsafe { ask() });
+        if known != Some(sys::IBV_FORK_UNNEEDED) {
+            // A library that refuses does so for good, and only a process that forks would notice.
+            // SAFETY: `ibv_fork_init(3)`: it takes nothing, and may be called at any time; too late it does nothing.
+            let _ = unsafe { (table.fork_init)() };
+        }
     });
 }

@@ -3,7 +3,9 @@
 //! Knows that the crate's functions and ours are the same symbols, and nothing of what they do.
 #![allow(unsafe_code)]
 
-use super::table::{VerbsTable, for_each_verb};
+use std::sync::OnceLock;
+
+use super::table::{IS_FORK_INITIALIZED, IsForkInitialized, VerbsTable, for_each_verb};
 use super::types::*;
 
 /// The crate's functions, and the one that its choice of names leaves out.
@@ -22,7 +24,8 @@ macro_rules! linked {
         /// The library's functions.
         pub(super) fn table() -> &'static VerbsTable {
             use std::ffi::{c_char, c_int, c_uint, c_void};
-            static TABLE: VerbsTable = VerbsTable {
+            static TABLE: OnceLock<VerbsTable> = OnceLock::new();
+            TABLE.get_or_init(|| VerbsTable {
                 $($field: {
                     let symbol = symbols::$symbol as *const ();
                     // SAFETY: a function's pointer, made a function's pointer again. Both signatures are the same
@@ -36,10 +39,19 @@ macro_rules! linked {
                         >(symbol)
                     }
                 },)*
-            };
-            &TABLE
+                is_fork_initialized: is_fork_initialized(),
+                forks: std::sync::Once::new(),
+            })
         }
     };
+}
+
+/// Not linked: headers and libraries that lack it are built against too.
+fn is_fork_initialized() -> Option<IsForkInitialized> {
+    // SAFETY: `dlsym(3)`: the name ends with a zero; looking a symbol up runs no code of a library that is linked.
+    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, IS_FORK_INITIALIZED.as_ptr()) };
+    // SAFETY: where there is the symbol it is a function of this signature (an enum of C is one), and null is `None`.
+    unsafe { std::mem::transmute::<*mut std::ffi::c_void, Option<IsForkInitialized>>(symbol) }
 }
 
 for_each_verb!(linked);

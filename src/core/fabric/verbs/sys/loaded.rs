@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 
 use super::VerbsLoadError;
-use super::table::{VerbsTable, for_each_verb};
+use super::table::{IS_FORK_INITIALIZED, IsForkInitialized, VerbsTable, for_each_verb};
 use super::types::*;
 
 /// The library's name, with the number of its binary interface: what rdma-core has installed since 2005.
@@ -38,6 +38,13 @@ macro_rules! load {
                     };
                     *symbol.map_err(|_| VerbsLoadError::Symbol(stringify!($symbol)))?
                 },)*
+                is_fork_initialized: {
+                    let name = IS_FORK_INITIALIZED.to_bytes_with_nul();
+                    // SAFETY: where there is the symbol it is a function of this signature: an enum of C is one.
+                    let symbol = unsafe { library.get::<IsForkInitialized>(name) };
+                    symbol.ok().map(|symbol| *symbol)
+                },
+                forks: std::sync::Once::new(),
             };
             // Never unloaded: the table is for as long as the process lives, and providers keep state of their own.
             std::mem::forget(library);

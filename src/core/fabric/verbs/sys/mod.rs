@@ -18,7 +18,7 @@ mod table;
 mod types;
 
 pub use inline::{ibv_poll_cq, ibv_post_send, ibv_post_srq_recv, ibv_req_notify_cq};
-pub use table::{SYMBOLS, VerbsTable};
+pub use table::{IsForkInitialized, SYMBOLS, VerbsTable};
 pub use types::*;
 
 /// Why there is no table.

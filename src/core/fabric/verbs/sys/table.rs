@@ -54,19 +54,29 @@ macro_rules! table {
     ($($field:ident: $symbol:ident($($argument:ty),*) -> $result:ty;)*) => {
         /// The functions of libibverbs that are used. Each keeps the contract of its manual page: the code that fills a
         /// table promises that, and the wrappers above rely on it.
-        #[derive(Clone, Copy)]
         pub struct VerbsTable {
             $(#[doc = concat!("`", stringify!($symbol), "`")]
             // SAFETY: a type only: its caller upholds the contract of its manual page.
             pub $field: unsafe extern "C" fn($($argument),*) -> $result,)*
+            /// `ibv_is_fork_initialized`: older libraries lack it.
+            pub is_fork_initialized: Option<IsForkInitialized>,
+            /// Done once the library was prepared for forks.
+            pub forks: std::sync::Once,
         }
 
-        /// Every symbol of the table, in its order.
+        /// Every symbol that a library must have, in the order of the table.
         pub const SYMBOLS: &[&str] = &[$(stringify!($symbol),)*];
     };
 }
 
 for_each_verb!(table);
+
+/// `ibv_is_fork_initialized`
+// SAFETY: a type only: its caller upholds the contract of its manual page.
+pub type IsForkInitialized = unsafe extern "C" fn() -> c_uint;
+
+#[allow(dead_code)] // No code fills a table if neither feature is on.
+pub(super) const IS_FORK_INITIALIZED: &std::ffi::CStr = c"ibv_is_fork_initialized";
 
 #[allow(unused_imports)] // No code fills a table if neither feature is on.
 pub(super) use for_each_verb;

@@ -392,6 +392,9 @@ pub struct ibv_wc {
 
 pub const IBV_PORT_ACTIVE: c_uint = 4;
 
+/// What `ibv_is_fork_initialized` says where the kernel copies the memory that devices work on for a child.
+pub const IBV_FORK_UNNEEDED: c_uint = 2;
+
 pub const IBV_LINK_LAYER_INFINIBAND: u8 = 1;
 pub const IBV_LINK_LAYER_ETHERNET: u8 = 2;
 
