@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Outcome;
 use crate::code::{NOT_INITIALIZED, SUCCESS};
@@ -119,13 +119,14 @@ impl State {
 
 /// Runs one call: counted, perhaps failed before it has had any effect, and then streams go on.
 pub(crate) fn call(name: &'static str, body: impl FnOnce(&mut State) -> Outcome) -> u32 {
-    let stall = {
+    let began = Instant::now();
+    let is_stalled = || {
         let state = lock();
         let stall = state.stall.as_ref().filter(|(of, _)| of == name);
-        stall.map(|(_, time)| *time)
+        stall.is_some_and(|(_, time)| began.elapsed() < *time)
     };
-    if let Some(time) = stall {
-        std::thread::sleep(time);
+    while is_stalled() {
+        std::thread::sleep(Duration::from_millis(1));
     }
     let mut state = lock();
     let outcome = state.enter(name).and_then(|()| {

@@ -33,7 +33,7 @@ extern "C" fn played_break(code: u32) {
     lock().broken = Some(code);
 }
 
-/// No call fails from now on; how many faults had not come to anything.
+/// No call fails or takes longer from now on; how many faults had not come to anything.
 #[unsafe(no_mangle)]
 extern "C" fn played_heal() -> u64 {
     let mut state = lock();
@@ -41,6 +41,7 @@ extern "C" fn played_heal() -> u64 {
     state.faults.clear();
     state.failed.clear();
     state.broken = None;
+    state.stall = None;
     left
 }
 
@@ -62,7 +63,7 @@ unsafe extern "C" fn played_count(name: *const c_char) -> u64 {
     state.counts.get(name.as_str()).copied().unwrap_or(0)
 }
 
-/// Each call of that name takes `millis` longer from now on; none if it is null.
+/// Each call of that name takes `millis` longer until this is called again; none if it is null.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn played_stall(name: *const c_char, millis: u64) {
     // SAFETY: null or a C string, as the tests give it.

@@ -67,7 +67,7 @@ macro_rules! told {
 }
 
 told! {
-    /// No call fails from now on; how many faults had not come to anything.
+    /// No call fails or takes longer from now on; how many faults had not come to anything.
     heal => "played_heal"() -> u64;
     /// The devices fail: no stream does anything any more, and every call but those for contexts fails with that code.
     break_devices => "played_break"(code: u32) -> ();
@@ -139,7 +139,7 @@ impl Played {
         })
     }
 
-    /// Each call of that name takes so much longer from now on; none if there is none.
+    /// Each call of that name takes so much longer until this is called again; none if there is none.
     ///
     /// # Panics
     /// If the library is another.

@@ -121,6 +121,13 @@ impl Times {
         self.pinned.put_word(SLOTS, LOST);
     }
 
+    /// True if that was said.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        let word = self.pinned.word(SLOTS);
+        word.is_some_and(|word| word.load(Ordering::Acquire) == LOST)
+    }
+
     /// A mark behind all that is queued on a stream. Where none can be made (the driver cannot, refuses to, or all are
     /// out) the stream is waited for instead, and `None` says that all of it is done.
     ///
@@ -237,8 +244,7 @@ impl DeviceEvent for Mark {
     }
 
     fn is_lost(&self) -> bool {
-        let word = self.times.pinned.word(SLOTS);
-        word.is_some_and(|word| word.load(Ordering::Acquire) == LOST)
+        self.times.is_lost()
     }
 
     fn handle(&self) -> u64 {

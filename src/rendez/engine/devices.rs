@@ -2,7 +2,7 @@
 //!
 //! Knows accelerators by their trait, and no kind of device. Arenas are made when a device is first used, and announced
 //! to peers as the host's are; `devices/peers.rs` knows what peers offer of theirs. A thread of its own turns the
-//! keeper: while nothing is kept it sleeps, and looks each second whether a device has failed.
+//! keeper, and sleeps while nothing is kept; another looks each second whether a device has failed.
 
 mod copies;
 mod keeping;
@@ -14,7 +14,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 
 use super::config::Config;
 use super::users::Users;
@@ -26,6 +25,7 @@ use crate::memory::{
     HugePages, HugePagesReport, Keeper, Lanes, MemoryError, Pool, PoolStats, Staging, Stream,
     Tensor, TensorBytes, Times, accelerator, await_bytes, groups, release_after,
 };
+use keeping::{Noted, Threads};
 use peers::DevicePeers;
 use pinning::Pinning;
 
@@ -83,17 +83,17 @@ pub(crate) struct Devices {
     accelerator: Result<Arc<dyn Accelerator>, String>,
     keeper: Arc<Keeper>,
     pinning: Pinning,
-    arenas: Arc<Arenas>,
+    /// What there is for each device, by its number.
+    arenas: Mutex<BTreeMap<u32, Arc<Arena>>>,
+    /// The times of all arenas.
+    noted: Arc<Noted>,
     peers: Arc<DevicePeers>,
     /// Which of our devices each peer of this machine can import memory of.
     seen: Mutex<BTreeMap<TaskName, u64>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Option<Threads>>,
     /// Where the machine's files lie: a test lays out its own.
     root: Mutex<PathBuf>,
 }
-
-/// What there is for each device, by its number.
-type Arenas = Mutex<BTreeMap<u32, Arc<Arena>>>;
 
 /// One device's memory.
 #[derive(Debug)]
@@ -162,10 +162,11 @@ impl Devices {
             accelerator,
             keeper: Arc::new(Keeper::new()),
             pinning: Pinning::default(),
-            arenas: Arc::default(),
+            arenas: Mutex::default(),
+            noted: Arc::default(),
             peers: Arc::default(),
             seen: Mutex::default(),
-            thread: Mutex::default(),
+            threads: Mutex::default(),
             root: Mutex::new("/".into()),
         })
     }
@@ -236,6 +237,7 @@ impl Devices {
         let memory = DeviceArena::new(accelerator, device)?;
         let times = Arc::new(Times::new(accelerator, device, 0, 0)?);
         self.begin_keeping(&inner.clock)?;
+        self.note_times(device, &times);
         let arena = Arc::new(Arena {
             memory,
             pool: Mutex::new(None),
@@ -438,6 +440,7 @@ impl EngineDevices {
         let (number, added) = (pool_of.id().0, pool_of.segments()[known..].to_vec());
         drop(pool);
         for segment in added {
+            self.all().note_times(device, segment.times());
             self.inner.wiring.device_segment_added(number, segment);
         }
         Ok(buffer?)

@@ -1,16 +1,22 @@
-//! The thread that turns the keeper, from the first use of a device until the engine ends.
+//! The threads of devices, from the first use of one until the engine ends.
 //!
-//! While something is kept it also gives up the lives of peers that are away for too long, so that gates open. While a
-//! stream is waited for it asks the driver, each second, whether the device still works: what a device that has failed
-//! was to write is never there, and no word tells so to those who wait for it, here and in other processes.
+//! One turns the keeper. While something is kept it also gives up the lives of peers that are away for too long, so
+//! that gates open. A call of the driver may wait for a stream that waits at such a gate: this thread makes none, and
+//! takes no lock that another holds over one.
+//!
+//! The other asks the driver, each second while a stream is waited for, whether the device still works: what a device
+//! that has failed was to write is never there, and no word tells so to those who wait for it, here and in other
+//! processes. The driver may let it wait for as long as it likes: then nothing is known of the device either.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::peers::DevicePeers;
-use super::{Arena, Arenas, Devices, lock};
+use super::{Devices, lock};
 use crate::ground::{Status, catalogue};
-use crate::memory::{Keeper, Stream, Watch};
+use crate::memory::{Accelerator, Keeper, Stream, Times, Watch};
 use crate::trace::clock::Clock;
 
 /// Turns of the keeper without a pause, after something was let go.
@@ -21,80 +27,111 @@ const PAUSE_MAX: Duration = Duration::from_millis(1);
 const LAST_LOOKS: u32 = 200;
 /// How often drivers are asked.
 const ASK: Duration = Duration::from_secs(1);
+/// How long the engine's end waits for a driver that is being asked.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
+
+/// The times of each device that was used: locked for no longer than it takes to read or note them.
+pub(super) type Noted = Mutex<BTreeMap<u32, Vec<Arc<Times>>>>;
+
+/// The two of them.
+#[derive(Debug)]
+pub(super) struct Threads {
+    keeping: JoinHandle<()>,
+    asking: JoinHandle<()>,
+}
 
 impl Devices {
-    /// The thread that turns the keeper.
+    /// The threads that turn the keeper and ask the driver.
     pub(super) fn begin_keeping(&self, clock: &Clock) -> Result<(), Status> {
-        let mut thread = lock(&self.thread);
-        if thread.is_some() {
+        let mut threads = lock(&self.threads);
+        if threads.is_some() {
             return Ok(());
         }
+        let (keeper, noted) = (Arc::clone(&self.keeper), Arc::clone(&self.noted));
+        let accelerator = Arc::clone(self.accelerator()?);
+        let asking = begin("rendez-ask", move || ask(&keeper, &accelerator, &noted))?;
         let (keeper, clock) = (Arc::clone(&self.keeper), clock.clone());
-        let (peers, arenas) = (Arc::clone(&self.peers), Arc::clone(&self.arenas));
-        let begun = std::thread::Builder::new()
-            .name("rendez-devices".into())
-            .spawn(move || keep(&keeper, &peers, &arenas, &clock));
-        let begun = begun.map_err(|error| {
-            let message = format!("a thread for devices: {error}");
-            Status::of(catalogue::SYSTEM_LIMIT, message)
-        })?;
-        let waker = begun.thread().clone();
+        let peers = Arc::clone(&self.peers);
+        let keeping = begin("rendez-devices", move || keep(&keeper, &peers, &clock))?;
+        let waker = keeping.thread().clone();
         self.keeper.set_wake(move || waker.unpark());
-        *thread = Some(begun);
+        *threads = Some(Threads { keeping, asking });
         Ok(())
     }
 
-    /// Ends the thread, when what is kept is let go or was given time for it.
+    /// Notes times, for those who wait to hear of a device that has failed.
+    pub(super) fn note_times(&self, device: u32, times: &Arc<Times>) {
+        let mut noted = lock(&self.noted);
+        noted.entry(device).or_default().push(Arc::clone(times));
+    }
+
+    /// Ends the threads, when what is kept is let go or was given time for it. One that hangs in the driver is left.
     pub(in crate::engine) fn stop(&self) {
         self.keeper.close();
-        let thread = lock(&self.thread).take();
-        if let Some(thread) = thread {
-            thread.thread().unpark();
-            if thread.thread().id() != std::thread::current().id() {
-                let _ = thread.join();
+        let Some(Threads { keeping, asking }) = lock(&self.threads).take() else {
+            return;
+        };
+        keeping.thread().unpark();
+        asking.thread().unpark();
+        if keeping.thread().id() != std::thread::current().id() {
+            let _ = keeping.join();
+        }
+        let began = Instant::now();
+        while !asking.is_finished() {
+            if began.elapsed() > LAST_ANSWER {
+                tracing::warn!("a driver that was asked for its devices does not answer");
+                return;
             }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
 
-impl Arena {
-    /// Tells all who wait for this device's work if the device has failed.
-    fn ask(&self) {
-        let of_segments: Vec<_> = match &*lock(&self.pool) {
-            Some(pool) => pool
-                .segments()
-                .iter()
-                .map(|one| Arc::clone(one.times()))
-                .collect(),
-            None => Vec::new(),
-        };
-        let all = || of_segments.iter().chain([&self.times]);
-        if all().all(|times| !times.is_waited_for()) {
-            return;
+fn begin(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Status> {
+    let begun = std::thread::Builder::new().name(name.into()).spawn(run);
+    begun.map_err(|error| {
+        let message = format!("a thread for devices: {error}");
+        Status::of(catalogue::SYSTEM_LIMIT, message)
+    })
+}
+
+/// Asks the driver until the engine ends, and tells all who wait for the work of a device that has failed.
+fn ask(keeper: &Keeper, accelerator: &Arc<dyn Accelerator>, noted: &Noted) {
+    while !keeper.is_closed() {
+        let all = lock(noted).clone();
+        for (device, times) in all {
+            if times.iter().any(|times| times.is_lost()) || has_failed(accelerator, device, &times)
+            {
+                // Also those that came since it failed.
+                times.iter().for_each(|times| times.lose());
+            }
         }
-        if let Err(error) = Stream::ask(self.memory.accelerator(), self.memory.device())
-            && error.is_of_lost_device()
-        {
+        std::thread::park_timeout(ASK);
+    }
+}
+
+/// Whether a device whose streams are waited for has failed.
+fn has_failed(accelerator: &Arc<dyn Accelerator>, device: u32, times: &[Arc<Times>]) -> bool {
+    if times.iter().all(|times| !times.is_waited_for()) {
+        return false;
+    }
+    match Stream::ask(accelerator, device) {
+        Err(error) if error.is_of_lost_device() => {
             tracing::error!(%error, "a device has failed: what it had not written never will be");
-            all().for_each(|times| times.lose());
+            true
         }
+        _ => false,
     }
 }
 
 /// Turns the keeper until the engine ends.
-fn keep(keeper: &Keeper, peers: &DevicePeers, arenas: &Arenas, clock: &Clock) {
+fn keep(keeper: &Keeper, peers: &DevicePeers, clock: &Clock) {
     let mut watch = Watch::default();
-    let mut asked = Instant::now();
     let mut idle = 0_u32;
     let mut looks = 0;
     loop {
         let now = clock.stamp();
         peers.give_up(now);
-        if asked.elapsed() >= ASK {
-            let all: Vec<_> = lock(arenas).values().map(Arc::clone).collect();
-            all.iter().for_each(|arena| arena.ask());
-            asked = Instant::now();
-        }
         let done = keeper.turn(&mut watch, now);
         let is_last = keeper.is_closed();
         if is_last && keeper.end(&mut watch, looks >= LAST_LOOKS) {
@@ -102,7 +139,7 @@ fn keep(keeper: &Keeper, peers: &DevicePeers, arenas: &Arenas, clock: &Clock) {
         }
         if keeper.count() == 0 {
             idle = 0;
-            std::thread::park_timeout(ASK);
+            std::thread::park();
         } else if done > 0 || idle < EAGER {
             idle = if done > 0 { 0 } else { idle + 1 };
             std::thread::yield_now();

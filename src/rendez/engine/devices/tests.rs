@@ -1,5 +1,6 @@
 //! Tests of device memory between engines, over a played driver: in place, through the host, in time, over deaths.
 
+mod asking;
 mod bad_input;
 mod bounds;
 mod copies;
