@@ -223,6 +223,10 @@ impl Drive {
     #[allow(clippy::result_large_err)] // As `Mailbox::command`.
     pub fn command(&self, command: Command) -> Result<(), Command> {
         if let Some(mut turn) = self.enter() {
+            // One that has failed turns a while longer, to tell its peers, and takes nothing.
+            if self.mailbox.is_closed() {
+                return Err(command);
+            }
             turn.command(command);
             turn.turn();
             return Ok(());

@@ -418,6 +418,11 @@ impl Shard {
     }
 
     pub(super) fn take_pending_send(&mut self, pending_send: PendingSend) {
+        // It came as the mailbox closed; the shard turns a while longer, to tell its peers.
+        if let Some(status) = &self.failed {
+            pending_send.cell.outcome.complete(Err(status.clone()));
+            return;
+        }
         let link = self.core.take_pending_send(pending_send);
         self.sent_along(link);
     }
