@@ -525,8 +525,8 @@ fn no_stream_waits_for_a_peer_whose_end_nothing_proves() {
     let got = received(&b, &of).tensor;
     assert!(got.is_leased() && !got.readiness().is_ready());
     theirs.order(&got, &reader).unwrap();
-    a.shutdown(Duration::ZERO);
     assert_eq!(alone.played.pending(reader.handle() as usize), 2);
+    a.shutdown(Duration::ZERO);
     until("the stream goes on", || {
         alone.played.pending(reader.handle() as usize) == 0
     });
