@@ -16,20 +16,17 @@
 //! them. Such an entry says so in [`Entry::note`]; 8-bit ones keep their shape, narrower ones become a row of bytes.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use safetensors::tensor::{Dtype as FileDType, Metadata, TensorInfo};
 
 use super::error::CliError;
 use rendez::ground::shape::ShapeError;
 use rendez::ground::{DType, Shape, TensorMeta};
+use rendez_dataflow::kernel::names::NamesOnce;
 
 /// Bytes of the header's own length.
 const LENGTH_BYTES: u64 = 8;
@@ -367,7 +364,7 @@ fn parse_header(header: &[u8], file_len: u64) -> Result<Vec<Entry>, Fault> {
     let metadata: Metadata = serde_json::from_slice(header)
         .map_err(|error| Fault::malformed(place(), printable(&error.to_string())))?;
     // The library takes the last of two entries of one name.
-    serde_json::from_slice::<Names>(header)
+    serde_json::from_slice::<NamesOnce>(header)
         .map_err(|error| Fault::malformed(place(), printable(&error.to_string())))?;
     let data_len = file_len - end_of_header;
     let mut tensors: Vec<_> = metadata.tensors().into_iter().collect();
@@ -391,36 +388,6 @@ fn parse_header(header: &[u8], file_len: u64) -> Result<Vec<Entry>, Fault> {
         ));
     }
     Ok(entries)
-}
-
-/// The names of a header, each once.
-struct Names;
-
-impl<'a> Deserialize<'a> for Names {
-    fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(NamesVisitor)
-    }
-}
-
-struct NamesVisitor;
-
-impl<'a> Visitor<'a> for NamesVisitor {
-    type Value = Names;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("names of tensors")
-    }
-
-    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Names, A::Error> {
-        let mut seen = BTreeSet::new();
-        while let Some((name, IgnoredAny)) = map.next_entry::<String, IgnoredAny>()? {
-            if let Some(name) = seen.replace(name) {
-                let what = format!("'{name}' stands there twice");
-                return Err(serde::de::Error::custom(what));
-            }
-        }
-        Ok(Names)
-    }
 }
 
 fn entry(name: &str, info: &TensorInfo, data_start: u64) -> Result<Entry, Fault> {

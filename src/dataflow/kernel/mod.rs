@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `value.rs`, `variables.rs` | what flows along edges, and what outlives a step |
 //! | `files.rs` | the files that kernels may touch |
+//! | `names.rs` | the names that a file of tensors has, each once |
 //! | `protos.rs` | tensors as TensorFlow's messages |
 //! | `make.rs` | a kernel made of a closure, and what its calls cost |
 //! | `kept.rs` | the kernels with state, one for each node of a session |
@@ -25,6 +26,7 @@ pub(crate) mod elementwise;
 pub mod files;
 pub(crate) mod kept;
 pub(crate) mod make;
+pub mod names;
 pub(crate) mod numbers;
 pub mod protos;
 #[cfg(test)]

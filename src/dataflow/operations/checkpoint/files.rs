@@ -4,7 +4,6 @@
 //! outside of the file is believed, and a tensor is read straight into the memory that was made for it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -12,9 +11,9 @@ use std::path::PathBuf;
 
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
-use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
 use crate::kernel::files::FilePlace;
+use crate::kernel::names::NamesOnce;
 use rendez::files::Output;
 use rendez::ground::limits::CHECKPOINT_HEADER_BYTES_MAX;
 use rendez::ground::{DType, Shape, Status, TensorMeta, catalogue};
@@ -215,37 +214,6 @@ impl Checkpoint {
             );
             Status::of(catalogue::SAFETENSORS_MALFORMED, message)
         })
-    }
-}
-
-/// That a header names each tensor once: of two of one name the format's own reader takes the last.
-struct NamesOnce;
-
-impl<'de> Deserialize<'de> for NamesOnce {
-    fn deserialize<D: Deserializer<'de>>(header: D) -> Result<Self, D::Error> {
-        header.deserialize_map(Self)
-    }
-}
-
-impl<'de> Visitor<'de> for NamesOnce {
-    type Value = Self;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map of tensors by name")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self, A::Error> {
-        let mut names = BTreeSet::new();
-        while let Some((name, IgnoredAny)) = entries.next_entry::<String, _>()? {
-            if names.contains(&name) {
-                return Err(A::Error::custom(format_args!(
-                    "'{}' is there twice",
-                    shown(&name)
-                )));
-            }
-            names.insert(name);
-        }
-        Ok(self)
     }
 }
 

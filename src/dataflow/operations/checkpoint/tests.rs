@@ -253,7 +253,10 @@ fn hostile_files_are_refused() {
     fs::write(&path, with_header(&twice.collect::<String>())).expect("written");
     let status = Checkpoint::open(&at(&path)).expect_err("it is refused");
     assert_eq!(status.reason(), catalogue::SAFETENSORS_MALFORMED);
-    assert!(status.message().contains("'w' is there twice"), "{status}");
+    assert!(
+        status.message().contains("'w' stands there twice"),
+        "{status}"
+    );
     let empty = TensorMeta {
         dtype: DType::F32,
         shape: Shape::new(&[0]).expect("a shape"),
