@@ -158,6 +158,13 @@ impl<W: Copy> Record<W> {
         self.first.take().map(|waiter| waiter.tag)
     }
 
+    /// What the first waiter is for its owner from now on.
+    pub(super) const fn rename(&mut self, tag: W) {
+        if let Some(waiter) = &mut self.first {
+            waiter.tag = tag;
+        }
+    }
+
     /// The first waiter leaves with the value of that ordinal, if that goes to it at once.
     #[inline]
     pub(super) fn meet(&mut self, ordinal: u32) -> Option<W> {

@@ -146,6 +146,14 @@ impl<V, W: Copy> Table<V, W> {
         Some((self.records.at(at).slot(), tag))
     }
 
+    /// What a waiter is for its owner from now on.
+    pub fn rename(&mut self, id: WaiterId, tag: W) {
+        match self.records.seat_of(id) {
+            Some(at) => self.records.at_mut(at).rename(tag),
+            None => self.waiters.rename(id, tag),
+        }
+    }
+
     /// A value or an offer of a peer. `bytes` is what a value keeps occupied while it is parked; nothing for an
     /// offer.
     ///

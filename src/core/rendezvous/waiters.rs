@@ -122,6 +122,13 @@ impl<W: Copy> Waiters<W> {
         is_here.then_some((index, entry.record))
     }
 
+    /// What a waiter of this name that stands in a list is for its owner from now on.
+    pub(super) fn rename(&mut self, id: WaiterId, tag: W) {
+        if let Some((index, _)) = self.find(id) {
+            self.slab[index].waiter.tag = tag;
+        }
+    }
+
     /// One whose deadline is not after `now`, and its point. Its deadline is gone.
     pub(super) fn pop_due(&mut self, now: Nanos) -> Option<(u32, u32)> {
         let index = self.timers.pop(now)?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::ids::NO_LINK;
 use super::posting::Outlet;
-use super::waits::{Led, Reply};
+use super::waits::Led;
 use super::{Progress, Shard};
 use crate::ground::{Key, Nanos, Status, StepId, faults};
 use crate::mail::Handed;
@@ -15,7 +15,7 @@ use crate::mail::mailbox::{Command, bytes_of};
 use crate::mail::stops::Stops;
 use crate::mail::wait::WaitCell;
 use crate::memory::Tensor;
-use crate::wire::Ticket;
+use crate::rendezvous::WaiterId;
 
 /// Application commands taken in one turn: enough to amortise the look, few enough that peers do not wait.
 const COMMANDS_PER_TURN: usize = 32;
@@ -50,23 +50,21 @@ impl Shard {
     }
 
     /// A receive of the thread that turns the shard, as [`Shard::command`]; it waits here for the outcome, which
-    /// [`Shard::take_led`] gives. Where it stands among those that wait, unless the outcome is there.
+    /// [`Shard::take_led`] gives. Where the table has it, unless the outcome is there.
     #[inline]
     pub(crate) fn recv_of_leader(
         &mut self,
         key: &Key,
         step: StepId,
         deadline: Nanos,
-    ) -> Option<Ticket> {
+    ) -> Option<WaiterId> {
         self.take_earlier();
         debug_assert!(!self.has_led(), "an outcome that its leader left");
-        let ticket = self
-            .core
-            .recv_outside(key, step, deadline, Reply::Leader, None);
+        let at = self.core.recv_of_leader(key, step, deadline);
         if !self.mailbox.pressure().is_none() {
             self.mailbox.taken(0, self.core.is_pressed());
         }
-        ticket
+        at
     }
 
     /// What a send of the thread that turns the shard leaves to do: a turn, unless it could only hear peers, and one
@@ -107,8 +105,8 @@ impl Shard {
     }
 
     /// That thread leaves before it has its outcome, which comes to `cell`.
-    pub(crate) fn leader_leaves(&mut self, ticket: Ticket, cell: Arc<WaitCell<Handed>>) {
-        self.core.waits.leader_leaves(ticket, cell);
+    pub(crate) fn leader_leaves(&mut self, at: WaiterId, cell: Arc<WaitCell<Handed>>) {
+        self.core.leader_leaves(at, cell);
     }
 
     /// What was given up, and what was asked for, before.
@@ -246,7 +244,6 @@ impl Shard {
             cell.complete(Err(faults::cancelled()));
             return;
         }
-        self.core
-            .recv_outside(key, step, deadline, Reply::Cell(cell), stops);
+        self.core.recv_outside(key, step, deadline, cell, stops);
     }
 }

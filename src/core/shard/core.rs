@@ -217,7 +217,7 @@ impl Core {
     pub(super) fn bring_value(&mut self, waiter: Waiter, from: Origin, arriving: impl Arriving) {
         let Waiter::Task { task, token } = waiter else {
             let received = arriving.received();
-            return self.complete_elsewhere(waiter, Handed { received, from });
+            return self.bring_elsewhere(waiter, Handed { received, from });
         };
         let (trace, shard) = (self.stages.take_handing(), self.index);
         let head = EventHead {
@@ -237,10 +237,25 @@ impl Core {
         ));
     }
 
-    /// As [`Core::complete`], with a value. Apart, so that what brings a task its value is short.
+    /// As [`Core::bring_value`], to what is no task of this shard. Apart, so that what brings a task its value is
+    /// short.
     #[inline(never)]
-    fn complete_elsewhere(&mut self, waiter: Waiter, handed: Handed) {
-        self.complete(waiter, Ok(handed));
+    fn bring_elsewhere(&mut self, waiter: Waiter, handed: Handed) {
+        if waiter != Waiter::Leader {
+            return self.complete(waiter, Ok(handed));
+        }
+        let trace = self.stages.take_handing();
+        let waking = self.waking_of(trace);
+        self.waits.tell_leader(waking, Ok(handed));
+    }
+
+    /// What the stages have to say of a value that an application thread takes.
+    #[inline]
+    pub(super) fn waking_of(&mut self, trace: u16) -> u64 {
+        if trace == 0 {
+            return 0;
+        }
+        self.stages.hands_to_thread(trace)
     }
 
     /// As [`Core::bring`], to a waiter that is no task of this shard.
@@ -254,8 +269,8 @@ impl Core {
         match waiter {
             Waiter::Task { .. } => return outcome.ok(),
             Waiter::Wait(ticket) => match self.waits.remove(ticket) {
-                Some(Wait::Outside { reply, stops, .. }) => {
-                    return self.bring_to_thread(&reply, stops.as_ref(), trace, outcome);
+                Some(Wait::Outside { cell, stops, .. }) => {
+                    return self.bring_to_thread(&cell, stops.as_ref(), trace, outcome);
                 }
                 Some(Wait::Neighbour { shard, theirs, .. }) => {
                     self.neighbour_queues.push(
@@ -272,6 +287,10 @@ impl Core {
                 // He has left: what he was to have goes back.
                 None => return outcome.ok(),
             },
+            Waiter::Leader => {
+                let waking = self.waking_of(trace);
+                self.waits.tell_leader(waking, outcome);
+            }
             Waiter::Asked(ticket) => {
                 if let (Some(asked), Err(status)) = (self.asked.remove(ticket), outcome)
                     && let Some(link) = self.links.at_mut(asked.link)

@@ -166,8 +166,8 @@ impl Core {
         self.end_all(ended, status);
         self.send_queue.fail(status, |_| true);
         for ticket in self.waits.outside() {
-            if let Some(reply) = self.waits.remove_reply(ticket) {
-                self.waits.tell(&reply, 0, Err(status.clone()));
+            if let Some(cell) = self.waits.remove_outside(ticket) {
+                cell.complete(Err(status.clone()));
             }
         }
     }

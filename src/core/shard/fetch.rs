@@ -150,7 +150,7 @@ impl Core {
     }
 
     /// A receive waits for a peer's value: whether it must be asked for.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn want(
         &mut self,
         peer: PeerId,

@@ -11,7 +11,6 @@ use super::keys::{KeyLook, Route};
 use super::posting::Outlet;
 use super::transfers::TransferId;
 use super::value::{NOT_LENT, NOT_OURS, Value, Waiter};
-use super::waits::Reply;
 use crate::channel::{NoPush, Rule};
 use crate::ground::{Key, Nanos, Status, StepId, faults};
 use crate::mail::Handed;
@@ -21,7 +20,6 @@ use crate::mail::wait::WaitCell;
 use crate::memory::Tensor;
 use crate::rendezvous::{self, KeyId, Pass, Refusal, Sent, Slot, WaiterId};
 use crate::trace::recorder::What;
-use crate::wire::Ticket;
 
 impl Core {
     /// A value of this process. What must keep it takes it out; one whose bytes all lie in a frame, or that is refused,
@@ -397,7 +395,7 @@ impl Core {
     }
 
     /// A receive of this process. The waiter hears exactly once.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn recv(
         &mut self,
         key: Option<&Key>,
@@ -442,7 +440,7 @@ impl Core {
             }
             Ok(rendezvous::ReceiveOutcome::Waiting { id, ordinal }) => {
                 // It can be missed, and then its beginning is asked for.
-                if matches!(waiter, Waiter::Wait(_)) && deadline != Nanos::NEVER {
+                if matches!(waiter, Waiter::Wait(_) | Waiter::Leader) && deadline != Nanos::NEVER {
                     let patience = deadline.0.saturating_sub(self.now.0);
                     self.remember(What::Waits, slot, 0, patience);
                 }
@@ -479,40 +477,80 @@ impl Core {
         }
     }
 
-    /// An application thread waits. Where it stands among those that wait, unless it has its outcome.
+    /// An application thread waits; it hears of the outcome in `cell`.
     pub(crate) fn recv_outside(
         &mut self,
         key: &Key,
         step: StepId,
         deadline: Nanos,
-        reply: Reply,
+        cell: Arc<WaitCell<Handed>>,
         stops: Option<Stops>,
-    ) -> Option<Ticket> {
-        let found = self.intern(key);
-        let (id, way) = match found.and_then(|id| Ok((id, self.way(id)?))) {
+    ) {
+        let (way, slot) = match self.look_up(key, step) {
             Ok(found) => found,
-            Err(status) => {
-                self.waits.tell(&reply, 0, Err(status));
-                return None;
-            }
+            Err(status) => return drop(cell.complete(Err(status))),
         };
         let expected = key.source_incarnation();
-        let ticket = match self.waits.add_outside(reply, stops, expected) {
+        let ticket = match self.waits.add_outside(cell, stops, expected) {
             Ok(ticket) => ticket,
-            Err(reply) => {
+            Err(cell) => {
                 let status = faults::waiters_exhausted(self.settings.waiters);
-                self.waits.tell(&reply, 0, Err(status));
-                return None;
+                return drop(cell.complete(Err(status)));
             }
         };
+        let placed = self.recv(Some(key), way, slot, Waiter::Wait(ticket), deadline);
+        if let Some(placed) = placed {
+            self.waits.set_place(ticket, placed);
+        }
+    }
+
+    /// The thread that turns the shard waits, and [`Waits::take_led`](super::waits::Waits::take_led) gives it the
+    /// outcome. Where the table has it, unless the outcome is there.
+    #[inline]
+    pub(crate) fn recv_of_leader(
+        &mut self,
+        key: &Key,
+        step: StepId,
+        deadline: Nanos,
+    ) -> Option<WaiterId> {
+        match self.look_up(key, step) {
+            Ok((way, slot)) => {
+                self.waits.lead(key.source_incarnation());
+                self.recv(Some(key), way, slot, Waiter::Leader, deadline)
+            }
+            Err(status) => {
+                self.waits.tell_leader(0, Err(status));
+                None
+            }
+        }
+    }
+
+    /// That thread leaves before it has its outcome: it hears of it in `cell`.
+    #[cold]
+    pub(crate) fn leader_leaves(&mut self, at: WaiterId, cell: Arc<WaitCell<Handed>>) {
+        let expected = self.waits.led_expects();
+        match self.waits.add_outside(cell, None, expected) {
+            Ok(ticket) => {
+                self.table.rename(at, Waiter::Wait(ticket));
+                self.waits.set_place(ticket, at);
+            }
+            Err(cell) => {
+                self.unlink(at);
+                cell.complete(Err(faults::waiters_exhausted(self.settings.waiters)));
+            }
+        }
+    }
+
+    /// A key of ours, given a number if it has none, and the slot in that step.
+    #[inline]
+    fn look_up(&mut self, key: &Key, step: StepId) -> Result<(KeyLook, Slot), Status> {
+        let id = self.intern(key)?;
         let slot = Slot {
             step,
             key: id,
             at: key.frame_iter(),
         };
-        let placed = self.recv(Some(key), way, slot, Waiter::Wait(ticket), deadline);
-        let is_waiting = placed.is_some_and(|placed| self.waits.set_place(ticket, placed));
-        is_waiting.then_some(ticket)
+        Ok((self.way(id)?, slot))
     }
 
     /// An application thread has given its receive up.

@@ -114,8 +114,8 @@ impl Shard {
         let _ = quietly(|| self.core.end_everything(&status));
         let waits = &mut self.core.waits;
         for ticket in waits.outside() {
-            if let Some(reply) = waits.remove_reply(ticket) {
-                let _ = quietly(|| drop(waits.tell(&reply, 0, Err(status.clone()))));
+            if let Some(cell) = waits.remove_outside(ticket) {
+                let _ = quietly(|| drop(cell.complete(Err(status.clone()))));
             }
         }
         let _ = quietly(|| self.core.send_queue.fail(&status, |_| true));

@@ -177,10 +177,14 @@ impl Core {
             table, keys, waits, ..
         } = &*self;
         table.waiting(|slot, id, waiter, _| {
-            let Waiter::Wait(ticket) = waiter else { return };
+            let expected = match waiter {
+                Waiter::Wait(ticket) => waits.expected(ticket),
+                Waiter::Leader => Some(waits.led_expects()),
+                Waiter::Task { .. } | Waiter::Asked(_) => None,
+            };
             let route = keys.at(slot.key).map(|entry| entry.way.route);
             if route == Some(Route::In { peer: at })
-                && let Some(expected) = waits.expected(ticket)
+                && let Some(expected) = expected
                 && !expected.is_current()
                 && expected != found
             {

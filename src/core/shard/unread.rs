@@ -9,10 +9,10 @@ use super::core::Core;
 use super::events::EventHead;
 use super::ids::{LinkId, NO_LINK, TaskId};
 use super::value::{NOT_LENT, Value, Waiter};
-use super::waits::Reply;
 use crate::ground::{Status, faults};
 use crate::mail::call::ShardMessage;
 use crate::mail::stops::Stops;
+use crate::mail::wait::WaitCell;
 use crate::mail::{Handed, Received};
 use crate::rendezvous::{Origin, PushOutcome, Slot};
 use crate::trace::Path;
@@ -45,22 +45,20 @@ impl Core {
     /// Brings an application thread its outcome, unless it was cancelled or is gone: then a value comes back.
     pub(super) fn bring_to_thread(
         &mut self,
-        reply: &Reply,
+        cell: &WaitCell<Handed>,
         stops: Option<&Stops>,
         trace: u16,
         outcome: Result<Handed, Status>,
     ) -> Option<Handed> {
         // Looked at with the value in hand: one that was sent after the cancel finds it here.
         if stops.is_some_and(Stops::is_raised) && !mutant!("cancelled_receives_take_values") {
-            self.waits.tell(reply, 0, Err(faults::cancelled()));
+            cell.complete(Err(faults::cancelled()));
             return outcome.ok();
         }
-        let waking = if trace == 0 {
-            0
-        } else {
-            self.stages.hands_to_thread(trace)
-        };
-        self.waits.tell(reply, waking, outcome)?.ok()
+        if trace != 0 {
+            cell.wakes(self.waking_of(trace));
+        }
+        cell.complete(outcome)?.ok()
     }
 
     /// A value that was handed over goes back to where it lay, or to the next waiter there.

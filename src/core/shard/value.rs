@@ -106,6 +106,9 @@ pub(crate) enum Waiter {
     Task { task: TaskId, token: u64 },
     /// A waiter of this process outside the shard's tasks: a slot of the shard's waits.
     Wait(Ticket),
+    /// The thread that turns the shard and waits meanwhile, of which there is one at most: its outcome lies in the
+    /// shard's waits.
+    Leader,
     /// A peer's request, kept in the shard's asked-for table.
     Asked(Ticket),
 }

@@ -14,15 +14,6 @@ use crate::mail::wait::WaitCell;
 use crate::rendezvous::WaiterId;
 use crate::wire::Ticket;
 
-/// Where an application thread hears of the outcome of its receive.
-#[derive(Debug)]
-pub(crate) enum Reply {
-    /// In a cell: another thread turns the shard, or may.
-    Cell(Arc<WaitCell<Handed>>),
-    /// In [`Waits::take_led`]: it turns the shard itself until the outcome is there. It costs no atomic operation.
-    Leader,
-}
-
 /// What the thread that turns the shard waited for.
 #[derive(Debug)]
 pub struct Led {
@@ -35,9 +26,10 @@ pub struct Led {
 /// A waiter of this process that is not an in-shard task of this shard.
 #[derive(Debug)]
 pub(super) enum Wait {
-    /// An application thread; in the table here under this id.
+    /// An application thread, which hears of it in a cell: another thread turns the shard, or may. In the table here
+    /// under this id.
     Outside {
-        reply: Reply,
+        cell: Arc<WaitCell<Handed>>,
         id: Option<WaiterId>,
         /// What may cancel it.
         stops: Option<Stops>,
@@ -64,8 +56,10 @@ pub(super) enum Wait {
 #[derive(Debug)]
 pub(crate) struct Waits {
     slab: Slab<Wait>,
-    /// The outcome for the thread that turns the shard and waits, until it takes it.
+    /// The outcome for the thread that turns the shard and waits, until it takes it. It costs no atomic operation.
     led: Option<Led>,
+    /// The life of the source that the key of its receive names.
+    led_expects: Incarnation,
     /// By neighbour and the place of its own ticket: the ticket of the last that waited by it. It may wait no more.
     of_neighbours: Vec<Vec<u32>>,
     /// How many waits were looked at for one that a neighbour gave up.
@@ -79,6 +73,7 @@ impl Waits {
         Self {
             slab: Slab::new(limit),
             led: None,
+            led_expects: Incarnation::CURRENT,
             of_neighbours: Vec::new(),
             #[cfg(test)]
             looks: std::cell::Cell::default(),
@@ -94,26 +89,22 @@ impl Waits {
     #[inline]
     pub(super) fn add_outside(
         &mut self,
-        reply: Reply,
+        cell: Arc<WaitCell<Handed>>,
         stops: Option<Stops>,
         expected: Incarnation,
-    ) -> Result<Ticket, Reply> {
+    ) -> Result<Ticket, Arc<WaitCell<Handed>>> {
         let wait = Wait::Outside {
-            reply,
+            cell,
             id: None,
             stops,
             expected,
         };
         let ticket = match self.slab.insert(wait) {
             Ok(ticket) => ticket,
-            Err(Wait::Outside { reply, .. }) => return Err(reply),
+            Err(Wait::Outside { cell, .. }) => return Err(cell),
             Err(_) => unreachable!("what comes back is what was given"),
         };
-        if let Some(Wait::Outside {
-            reply: Reply::Cell(cell),
-            ..
-        }) = self.slab.at(ticket)
-        {
+        if let Some(Wait::Outside { cell, .. }) = self.slab.at(ticket) {
             cell.sit(u64::from(ticket.packed()));
         }
         Ok(ticket)
@@ -186,10 +177,7 @@ impl Waits {
         // The seat is of this cell for as long as it stands there.
         let ticket = Ticket::unpack(gone.seat()? as u32);
         match self.slab.at(ticket) {
-            Some(Wait::Outside {
-                reply: Reply::Cell(cell),
-                ..
-            }) if Arc::ptr_eq(cell, gone) => {}
+            Some(Wait::Outside { cell, .. }) if Arc::ptr_eq(cell, gone) => {}
             _ => return None,
         }
         match self.slab.remove(ticket) {
@@ -231,44 +219,30 @@ impl Waits {
     }
 
     /// One of them waits no more: where it is to be told why.
-    pub(super) fn remove_reply(&mut self, ticket: Ticket) -> Option<Reply> {
+    pub(super) fn remove_outside(&mut self, ticket: Ticket) -> Option<Arc<WaitCell<Handed>>> {
         match self.slab.remove(ticket)? {
-            Wait::Outside { reply, .. } => Some(reply),
+            Wait::Outside { cell, .. } => Some(cell),
             Wait::Neighbour { .. } | Wait::Away { .. } => None,
         }
     }
 
     // ────────────────────────────────────────── the thread that leads ───────────────────────────────────────────
 
-    /// The thread that turns the shard leaves before it has its outcome: it hears of it in `cell`.
-    #[cold]
-    pub(super) fn leader_leaves(&mut self, ticket: Ticket, cell: Arc<WaitCell<Handed>>) {
-        if let Some(Wait::Outside { reply, .. }) = self.slab.at_mut(ticket) {
-            cell.sit(u64::from(ticket.packed()));
-            *reply = Reply::Cell(cell);
-        }
+    /// The thread that turns the shard waits, for a value of that life of its source.
+    #[inline]
+    pub(super) const fn lead(&mut self, expected: Incarnation) {
+        self.led_expects = expected;
     }
 
-    /// Gives an application thread its outcome. It comes back if the thread is gone.
-    #[inline]
-    pub(super) fn tell(
-        &mut self,
-        reply: &Reply,
-        waking: u64,
-        outcome: Result<Handed, Status>,
-    ) -> Option<Result<Handed, Status>> {
-        match reply {
-            Reply::Cell(cell) => {
-                if waking != 0 {
-                    cell.wakes(waking);
-                }
-                cell.complete(outcome)
-            }
-            Reply::Leader => {
-                self.led = Some(Led { outcome, waking });
-                None
-            }
-        }
+    /// The life of the source that the key of its receive names.
+    pub(super) const fn led_expects(&self) -> Incarnation {
+        self.led_expects
+    }
+
+    /// Gives the thread that turns the shard its outcome. `waking` is as in [`Led`].
+    #[inline(always)]
+    pub(super) fn tell_leader(&mut self, waking: u64, outcome: Result<Handed, Status>) {
+        self.led = Some(Led { outcome, waking });
     }
 
     /// True if an outcome for the thread that turns the shard is there.

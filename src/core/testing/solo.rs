@@ -35,7 +35,6 @@ use crate::shard::carriers::carriers;
 use crate::shard::ids::TaskId;
 use crate::shard::links::Link;
 use crate::shard::task::{Task, TaskContext, TaskEvent, TaskWaker};
-use crate::shard::waits::Reply;
 use crate::shard::{Call, Mailbox, Observer, Parts, Progress, Settings, Shard, TURNS_PER_STAMP};
 use crate::trace::Clock;
 use crate::trace::recorder::Head;
@@ -297,7 +296,7 @@ impl Solo {
         self.shard.core.now = self.shard.clock.stamp();
         self.shard
             .core
-            .recv_outside(key, step, deadline, Reply::Cell(cell), Some(stops));
+            .recv_outside(key, step, deadline, cell, Some(stops));
         waiting
     }
 

@@ -222,6 +222,25 @@ fn a_cancelled_waiter_is_passed_over() {
     assert_eq!(table.cancel(successor), Some((slot(2), 3)));
 }
 
+/// The first of a point lies in its record, those behind it in a list.
+#[test]
+fn a_waiter_may_become_another() {
+    let mut table = Words::new(SMALL);
+    let [first, second] = [1, 2].map(|waiter| wait(&mut table, slot(1), waiter));
+    table.rename(second, 20);
+    table.rename(first, 10);
+    assert_eq!(table.claim_next(&slot(1)).map(|(to, _)| to), Some(10));
+    table.rename(first, 11);
+    assert_eq!(table.cancel(second), Some((slot(1), 20)));
+    let successor = wait(&mut table, slot(1), 3);
+    table.rename(second, 21);
+    assert_eq!(
+        table.cancel(successor),
+        Some((slot(1), 3)),
+        "its name is another's"
+    );
+}
+
 /// A receive that checks first and inserts later can slip in behind an abort, and then waits for ever.
 #[test]
 fn nothing_joins_a_step_after_its_abort() {

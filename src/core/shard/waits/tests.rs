@@ -12,8 +12,7 @@ fn cell() -> Arc<WaitCell<Handed>> {
 }
 
 fn outside(waits: &mut Waits, cell: &Arc<WaitCell<Handed>>) -> Ticket {
-    let reply = Reply::Cell(Arc::clone(cell));
-    waits.add_outside(reply, None, SOURCE).expect("room")
+    (waits.add_outside(Arc::clone(cell), None, SOURCE)).expect("room")
 }
 
 const fn place(number: u32) -> WaiterId {
@@ -61,26 +60,19 @@ fn a_wait_for_which_there_is_no_room_comes_back() {
     let mut waits = Waits::new(1);
     outside(&mut waits, &cell());
     let late = cell();
-    let refused = waits.add_outside(Reply::Cell(Arc::clone(&late)), None, SOURCE);
-    assert!(matches!(refused, Err(Reply::Cell(back)) if Arc::ptr_eq(&back, &late)));
+    let refused = waits.add_outside(Arc::clone(&late), None, SOURCE);
+    assert!(matches!(refused, Err(back) if Arc::ptr_eq(&back, &late)));
     assert_eq!(waits.add_neighbour(1, 1, SOURCE), None);
     assert_eq!(waits.add_away(1, TaskId::of_row(0), 1), None);
 }
 
 #[test]
-fn a_leader_that_leaves_hears_in_its_cell() {
+fn a_leader_takes_its_outcome_once() {
     let mut waits = Waits::new(8);
-    let gone = || Err(faults::shutdown());
-    let ticket = waits
-        .add_outside(Reply::Leader, None, SOURCE)
-        .expect("room");
-    let cell = cell();
-    waits.leader_leaves(ticket, Arc::clone(&cell));
-    let reply = waits.remove_reply(ticket).expect("it waits");
-    assert!(waits.tell(&reply, 0, gone()).is_none());
-    assert!(cell.is_filled() && !waits.has_led());
-    // One that stays has it beside the shard.
-    assert!(waits.tell(&Reply::Leader, 3, gone()).is_none());
+    waits.lead(SOURCE);
+    assert_eq!(waits.led_expects(), SOURCE);
+    assert!(!waits.has_led());
+    waits.tell_leader(3, Err(faults::shutdown()));
     assert_eq!(waits.take_led().map(|led| led.waking), Some(3));
     assert!(waits.take_led().is_none());
 }

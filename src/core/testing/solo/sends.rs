@@ -1,7 +1,9 @@
-//! Sends that only this crate's tests make: of the thread that turns the shard, and such that no caller hears of.
+//! Sends and receives that only this crate's tests make: of the thread that turns the shard, and sends that no caller
+//! hears of.
 
 use super::Solo;
 use crate::ground::{Key, Nanos, Status, StepId};
+use crate::mail::Handed;
 use crate::mail::mailbox::{Command, bytes_of};
 use crate::memory::Tensor;
 
@@ -25,6 +27,17 @@ impl Solo {
         let sent = self.shard.send_of_caller(key, step, tensor, false);
         self.shard.turn_after_send();
         sent
+    }
+
+    /// A receive of the thread that turns the shard; its outcome comes by [`Solo::take_led`].
+    pub(crate) fn recv_of_leader(&mut self, step: StepId, key: &Key) {
+        self.shard.resume(true);
+        self.shard.recv_of_leader(key, step, Nanos::NEVER);
+    }
+
+    /// The outcome of a receive of the thread that turns the shard, if it is there.
+    pub(crate) fn take_led(&mut self) -> Option<Result<Handed, Status>> {
+        self.shard.take_led().map(|led| led.outcome)
     }
 
     /// A send through the mailbox whose outcome no caller waits for.

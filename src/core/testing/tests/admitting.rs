@@ -659,10 +659,13 @@ fn another_life_of_a_peer_is_named_with_the_one_that_was_expected() {
     };
     // Before any peer of that name is there: the key says which one it means.
     let early = bench.solo.recv(S1, &of_former, Nanos::NEVER);
+    bench.solo.recv_of_leader(S1, &of_former);
     let open = bench.solo.recv(S1, &back, Nanos::NEVER);
     bench.settle();
+    assert!(bench.solo.take_led().is_none());
     bench.greet(found);
     names_both(&early.take().unwrap().unwrap_err());
+    names_both(&bench.solo.take_led().unwrap().unwrap_err());
     assert!(open.take().is_none());
     // And when it is there.
     let late = bench.solo.recv(S1, &of_former, Nanos::NEVER);
