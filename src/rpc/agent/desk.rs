@@ -151,10 +151,25 @@ impl Desk {
     }
 
     fn meet(&mut self, id: WorkerId, info: &WorkerInfo, context: &mut TaskContext<'_>) {
-        if let Err(status) = self.lanes.open(id, info.task.clone(), context) {
+        if let Err(status) = self.open(id, info.task.clone(), context) {
             tracing::warn!(worker = %info.name, %status, "a worker cannot be listened to");
         }
         self.node.add_peer(self.now, id);
+    }
+
+    /// Opens a lane, which takes the place of another's of the same task: both would hear the same keys. A task has one
+    /// worker at a time, so the other has left; its word may still be on its way.
+    fn open(
+        &mut self,
+        id: WorkerId,
+        task: TaskName,
+        context: &mut TaskContext<'_>,
+    ) -> Result<(), Status> {
+        if let Some(other) = self.lanes.other_at(&task, id) {
+            self.node.handle_left(self.now, other);
+            self.lanes.forget(other);
+        }
+        self.lanes.open(id, task, context)
     }
 
     fn listen(&mut self, context: &mut TaskContext<'_>) {
@@ -202,7 +217,7 @@ impl Desk {
         }
         let id = self.shared.seat(&task, name)?;
         self.node.admit(context.now(), id);
-        let opened = self.lanes.open(id, task, context);
+        let opened = self.open(id, task, context);
         opened.map(|()| id).map_err(|status| {
             self.node.handle_lost(context.now(), id, &status);
             Error::local(status)

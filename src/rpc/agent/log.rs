@@ -9,11 +9,15 @@
 //! - TOKEN                           it goes
 //! = NEXT SIZE ROUND                 the state at a time, in place of all lines before: then for each worker
 //! * TOKEN ID ROUND IN NAME TASK ADDRESS
+//! ~ ID TASK                         and for each task that has left a group that grows and shrinks
 //! ! TOKEN KIND WHY                  and for each that was refused since the state before, which may not have read it
 //! ```
 //!
 //! A static group meets again and again, in *rounds*: a worker that comes again after its round is over belongs to the
 //! next, also when others have not left the one before yet.
+//!
+//! In a dynamic group a number is a task's for as long as the group lasts. Its keys are the task's, too, so those that
+//! stayed would hear one that comes again by another number as of both.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -71,6 +75,8 @@ pub(super) struct Log {
     /// The highest round.
     round: u64,
     entries: BTreeMap<String, Entry>,
+    /// The numbers of tasks that have left a dynamic group.
+    left: BTreeMap<TaskName, WorkerId>,
     /// Those that were refused, and why.
     refused: BTreeMap<u64, Refusal>,
     /// Those that were refused before the last state.
@@ -133,6 +139,10 @@ impl Log {
                 };
                 self.entries.insert(name.to_owned(), entry);
             }
+            ["~", id, task] => {
+                let task = TaskName::parse(task).map_err(|error| error.to_string())?;
+                self.left.insert(task, WorkerId(number(id)?));
+            }
             ["!", token, kind, why] => {
                 let refusal = match kind {
                     NAME => Refusal::Name(why.into()),
@@ -177,7 +187,7 @@ impl Log {
             return Err(Refusal::Name(message));
         }
         let (id, round) = match size {
-            0 => (self.dynamic_id(before.map(|entry| entry.id))?, 0),
+            0 => (self.dynamic_id(&task)?, 0),
             _ => self.static_place(name, size)?,
         };
         self.size = Some(size);
@@ -194,13 +204,20 @@ impl Log {
         Ok((id, round))
     }
 
-    /// One that has started again takes its former place.
-    fn dynamic_id(&mut self, before: Option<WorkerId>) -> Result<WorkerId, Refusal> {
-        if let Some(id) = before {
+    /// The number of a task, which it keeps: one that has started again takes its former place. What was there under
+    /// another name is gone, for a task has one worker at a time.
+    fn dynamic_id(&mut self, task: &TaskName) -> Result<WorkerId, Refusal> {
+        let mut former = self.left.remove(task);
+        self.entries.retain(|_, entry| {
+            let is_same = entry.task == *task;
+            former = if is_same { Some(entry.id) } else { former };
+            !is_same
+        });
+        if let Some(id) = former {
             return Ok(id);
         }
         let id = u16::try_from(self.next).map(WorkerId).map_err(|_| {
-            Refusal::Group("65536 workers have joined: begin a group of another name".into())
+            Refusal::Group("65536 tasks have joined: begin a group of another name".into())
         })?;
         self.next += 1;
         Ok(id)
@@ -247,7 +264,10 @@ impl Log {
         };
         // In a round that never was complete it has not been.
         let is_complete = Some(self.of_round(round).count()) == self.size || round < self.round;
-        if self.size == Some(0) || !is_complete {
+        if self.size == Some(0) {
+            let gone = self.entries.remove(&name);
+            self.left.extend(gone.map(|gone| (gone.task, gone.id)));
+        } else if !is_complete {
             self.entries.remove(&name);
         } else if let Some(entry) = self.entries.get_mut(&name) {
             entry.is_in = false;
@@ -256,6 +276,7 @@ impl Log {
             // An empty group begins again.
             let was_complete = !self.entries.is_empty();
             self.entries.clear();
+            self.left.clear();
             self.size = None;
             self.next = 0;
             self.round += u64::from(was_complete);
@@ -290,7 +311,7 @@ impl Log {
 
     /// The same group in as few lines as it needs, if the log has many more.
     pub(super) fn compacted(&self) -> Option<String> {
-        let is_long = self.lines >= LOOSE + 4 * self.entries.len();
+        let is_long = self.lines >= LOOSE + 4 * (self.entries.len() + self.left.len());
         (is_long && !self.entries.is_empty()).then(|| self.text())
     }
 
@@ -310,6 +331,9 @@ impl Log {
                 "*\t{token:x}\t{id}\t{round}\t{is_in}\t{name}\t{}\t{}",
                 entry.task, entry.address
             );
+        }
+        for (task, id) in &self.left {
+            let _ = writeln!(text, "~\t{id}\t{task}");
         }
         for (token, refusal) in &self.refused {
             let (kind, why) = match refusal {
@@ -417,13 +441,35 @@ mod tests {
         assert_eq!(log.members(0).len(), 2);
     }
 
+    /// A worker of a dynamic group, under a name that need not be its task's.
+    fn comes_as(token: u64, name: &str, task: &str) -> String {
+        format!("+\t{token:x}\t0\t{name}\t/job:{task}/task:0\t127.0.0.1:1\n")
+    }
+
     #[test]
-    fn a_dynamic_group_gives_no_number_twice_until_it_is_empty() {
-        let mut lines = vec![plus(1, 0, "a"), plus(2, 0, "b"), goes(1), plus(3, 0, "a")];
-        let log = read(&lines);
-        assert_eq!((place_of(&log, 2), place_of(&log, 3)), ((1, 0), (2, 0)));
-        lines.extend([goes(2), goes(3), plus(4, 0, "a")]);
-        assert_eq!(place_of(&read(&lines), 4), (0, 0));
+    fn a_number_of_a_dynamic_group_is_one_tasks_until_the_group_is_empty() {
+        let mut lines = vec![plus(1, 0, "a"), plus(2, 0, "b"), goes(1), plus(3, 0, "c")];
+        assert_eq!(place_of(&read(&lines), 3), (2, 0));
+        // It comes again under its name, and under another; the log may have been written anew meanwhile.
+        let mut again = lines.clone();
+        again.push(plus(4, 0, "a"));
+        assert_eq!(place_of(&read(&again), 4), (0, 0));
+        again = vec![read(&lines).text(), comes_as(4, "z", "a")];
+        let log = read(&again);
+        assert_eq!((place_of(&log, 4), log.members(0).len()), ((0, 0), 3));
+        // What was killed there has not said that it goes.
+        again.push(comes_as(5, "y", "a"));
+        let log = read(&again);
+        assert_eq!((place_of(&log, 5), log.members(0).len()), ((0, 0), 3));
+        assert_eq!(log.verdict(4), None);
+        // The name of one that has gone is free for another task, which is another worker.
+        lines.push(comes_as(6, "a", "d"));
+        assert_eq!(place_of(&read(&lines), 6), (3, 0));
+        lines.push(comes_as(7, "x", "a"));
+        assert_eq!(place_of(&read(&lines), 7), (0, 0));
+        lines.extend([2, 3, 6, 7].map(goes));
+        lines.push(plus(8, 0, "b"));
+        assert_eq!(place_of(&read(&lines), 8), (0, 0));
     }
 
     #[test]
@@ -486,6 +532,7 @@ mod tests {
             "=\t1\t2\n",
             "*\t1\n",
             "!\t1\tnone\twhy\n",
+            "~\t1\tnone\n",
             "+\t1\t1\ta b\t/job:a/task:0\tx:1\n",
             "=\t1\t2\t18446744073709551615\n",
             "*\t1\t0\t18446744073709551615\tin\tz\t/job:a/task:0\t127.0.0.1:1\n",
@@ -510,7 +557,14 @@ mod tests {
             Just("127.0.0.1:1".to_owned()),
             ".{0,4}",
         ];
-        let kind = prop_oneof![Just("+"), Just("-"), Just("="), Just("*"), Just("?")];
+        let kind = prop_oneof![
+            Just("+"),
+            Just("-"),
+            Just("="),
+            Just("*"),
+            Just("~"),
+            Just("?")
+        ];
         let words = prop::collection::vec(word, 0..8);
         let true_line = (0..3_u64, 0..3_usize).prop_map(|(token, size)| plus(token, size, "a"));
         prop_oneof![

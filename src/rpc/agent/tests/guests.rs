@@ -187,6 +187,41 @@ fn a_worker_of_the_group_is_no_guest_of_it() {
     assert!(error.message().contains("is no guest"), "{error}");
 }
 
+/// Each time it has another number for those that stay, and the same keys.
+#[test]
+fn a_worker_that_has_left_comes_again_as_a_guest_and_as_a_worker() {
+    let engines = engines(2, "turns");
+    let folder = tempfile::tempdir().expect("a folder");
+    let join = |at: usize| {
+        let options = Options::through_file(&folder.path().join("group"), None);
+        let options = options.functions(functions());
+        Agent::init(&engines[at], &format!("w{at}"), options).expect("an agent")
+    };
+    let is_well = |agent: &Agent| {
+        for number in 0..4 {
+            let kept: RRef<u64> = agent.remote("w1", "keep", (number,)).expect("a reference");
+            assert_eq!(kept.to_here().expect("a value"), number);
+        }
+    };
+    let (leaver, stays) = (join(0), join(1));
+    while leaver.workers().len() < 2 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    is_well(&leaver);
+    leaver.shutdown(LONG).expect("it leaves");
+    while stays.workers().len() > 1 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let guest = visit(&engines[0], &stays);
+    is_well(&guest);
+    guest.shutdown_local();
+    let again = join(0);
+    is_well(&again);
+    for agent in [again, stays] {
+        agent.shutdown(LONG).expect("it leaves");
+    }
+}
+
 #[test]
 fn a_function_that_only_its_signature_describes_is_called_as_any() {
     let signature = Signature::parse("pair(Tensor,u64,) -> (Tensor,u64,)").expect("a signature");

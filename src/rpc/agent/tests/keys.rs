@@ -56,8 +56,25 @@ fn workers_of_a_dynamic_group_come_and_go_and_the_first_is_nothing_special() {
     assert_eq!(error.reason(), catalogue::RPC_WORKER);
     let first = come(0);
     assert_eq!((call(&first, "w2"), call_soon(&third, "w0")), (1, 1));
-    for agent in [second, first, third] {
+    are_well(&first, &second);
+    first.shutdown(LONG).expect("it leaves");
+    // The same task under another name.
+    let other = join(&engines[0], "w9", &address, None).expect("an agent");
+    are_well(&other, &second);
+    for agent in [second, other, third] {
         agent.shutdown(LONG).expect("it leaves");
+    }
+}
+
+/// Each calls the other, and makes values there, again and again.
+fn are_well(first: &Agent, second: &Agent) {
+    for _ in 0..4 {
+        for (from, to) in [(first, second), (second, first)] {
+            let to = to.worker().name;
+            assert_eq!(call_soon(from, &to), 1);
+            let made = from.remote::<u32>(&to, "one", ()).expect("a reference");
+            assert_eq!(made.to_here().expect("a value"), 1);
+        }
     }
 }
 
