@@ -30,11 +30,10 @@ use crate::locks::{lock, read};
 use crate::message::Outcome;
 use crate::node::{Ending, Node, Output};
 use crate::payload::Payload;
+use sending::Again;
 
 /// After how long a worker that cannot be heard is listened to again.
 const LISTEN_AGAIN: Duration = Duration::from_millis(200);
-/// After how long what found no room is sent again.
-const SEND_AGAIN: Duration = Duration::from_millis(1);
 /// How long a worker that has left waits for room for what it has sent, and for its word that it leaves.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -65,7 +64,7 @@ pub(crate) struct Desk {
     given_up: Vec<(WorkerId, Arc<Ticket>)>,
     /// When workers that cannot be heard are listened to again.
     listen_at: Nanos,
-    flush_at: Nanos,
+    again: Again,
     now: Nanos,
     #[cfg(any(test, feature = "testing"))]
     faults: Option<AgentFaults>,
@@ -90,7 +89,7 @@ impl Desk {
             running: HashMap::new(),
             given_up: Vec::new(),
             listen_at: Nanos::NEVER,
-            flush_at: Nanos::NEVER,
+            again: Again::default(),
             now: Nanos::ZERO,
             is_over: false,
             farewell: None,
@@ -140,7 +139,7 @@ impl Desk {
             .node
             .next_timer()
             .min(self.listen_at)
-            .min(self.flush_at);
+            .min(self.again.at);
         #[cfg(any(test, feature = "testing"))]
         let next = next.min(self.faults.as_ref().map_or(Nanos::NEVER, AgentFaults::next));
         if let Some(timer) = &self.timer
@@ -393,9 +392,6 @@ impl Desk {
             self.listen_at = Nanos::NEVER;
             self.listen(context);
         }
-        if self.flush_at <= now {
-            self.flush_at = Nanos::NEVER;
-        }
     }
 
     /// The engine stops: nothing more is answered.
@@ -408,7 +404,7 @@ impl Desk {
     /// It has left, and goes when what it has sent has gone: answers, and its word that it leaves. It hears nothing
     /// meanwhile. If its seat is another's already, it does not wait: both would hear the same keys.
     fn part(&mut self, context: &mut TaskContext<'_>) {
-        let _ = self.lanes.flush(context);
+        let (has_gone, _) = self.lanes.flush(context);
         let until = self.farewell.as_ref().map_or(Nanos::ZERO, |(_, at)| *at);
         let is_late = until <= self.now || self.timer.is_none();
         if !self.lanes.has_waiting() || is_late || !self.shared.has_seat() {
@@ -419,7 +415,7 @@ impl Desk {
         {
             self.faults = None;
         }
-        self.flush_at = self.now.after(SEND_AGAIN);
+        self.again.flushed(self.now, true, has_gone);
         self.arm_timer();
     }
 

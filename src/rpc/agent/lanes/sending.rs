@@ -136,7 +136,7 @@ impl Lanes {
         }
         match outbox.is_empty() {
             true => Ok(()),
-            false => self.flush_lane(at, context),
+            false => self.flush_lane(at, context).map(drop),
         }
     }
 
@@ -152,21 +152,25 @@ impl Lanes {
         }
     }
 
-    /// Sends what waits for room. Workers whose lanes are lost, with all that waited there, and why.
-    pub(crate) fn flush(&mut self, context: &mut TaskContext<'_>) -> Vec<(WorkerId, Status)> {
+    /// Sends what waits for room, and says whether something of it has gone. Workers whose lanes are lost, with all
+    /// that waited there, and why.
+    pub(crate) fn flush(
+        &mut self,
+        context: &mut TaskContext<'_>,
+    ) -> (bool, Vec<(WorkerId, Status)>) {
         self.has_waiting = false;
-        let mut lost = Vec::new();
+        let (mut has_gone, mut lost) = (false, Vec::new());
         for at in 0..self.lanes.len() {
-            if let Err(status) = self.flush_lane(at, context)
-                && !self.lanes[at].is_free
-            {
-                lost.push((self.lanes[at].worker, status));
+            match self.flush_lane(at, context) {
+                Ok(goes) => has_gone |= goes,
+                Err(_) if self.lanes[at].is_free => {}
+                Err(status) => lost.push((self.lanes[at].worker, status)),
             }
         }
-        lost
+        (has_gone, lost)
     }
 
-    fn flush_lane(&mut self, at: usize, context: &mut TaskContext<'_>) -> Result<(), Status> {
+    fn flush_lane(&mut self, at: usize, context: &mut TaskContext<'_>) -> Result<bool, Status> {
         let flushed = self.lanes[at].flush(self.step, context);
         if flushed.is_err() {
             // The step has ended, or the keys are gone.
@@ -178,9 +182,11 @@ impl Lanes {
 }
 
 impl Lane {
-    /// Sends what there is room for: what one key has none for holds up none of the others.
-    fn flush(&mut self, step: StepId, context: &mut TaskContext<'_>) -> Result<(), Status> {
+    /// Sends what there is room for, and says whether there was some: what one key has none for holds up none of the
+    /// others.
+    fn flush(&mut self, step: StepId, context: &mut TaskContext<'_>) -> Result<bool, Status> {
         let outbox = &mut self.outbox;
+        let mut has_gone = false;
         while outbox.may_go_ahead()
             && let Some((head, announced)) = outbox.heads.front()
         {
@@ -191,6 +197,7 @@ impl Lane {
                 *held -= less;
             }
             outbox.heads.pop_front();
+            has_gone = true;
         }
         for (size, tensors) in outbox.tensors.iter_mut().enumerate() {
             while tensors.len() > outbox.held[size]
@@ -201,9 +208,10 @@ impl Lane {
                     break;
                 }
                 tensors.pop_front();
+                has_gone = true;
             }
         }
-        Ok(())
+        Ok(has_gone)
     }
 }
 

@@ -315,10 +315,10 @@ fn what_waits_for_room_on_a_lane_that_is_lost_is_told() {
         lanes.open(WorkerId(1), to, context).expect("keys");
         let sent = lanes.send(WorkerId(1), &mut answer(vec![on_host(8000)]), context);
         assert_eq!((sent, lanes.has_waiting()), (Ok(()), true));
-        assert!(lanes.flush(context).is_empty() && lanes.has_waiting());
+        assert!(lanes.flush(context).1.is_empty() && lanes.has_waiting());
         let ends = Status::of(catalogue::PEER_LOST, "it is over");
         context.abort(step, &ends);
-        (lanes.flush(context), lanes.has_waiting())
+        (lanes.flush(context).1, lanes.has_waiting())
     });
     let [(worker, status)] = &lost.0[..] else {
         panic!("{lost:?}");
