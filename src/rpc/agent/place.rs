@@ -270,9 +270,10 @@ impl Keys {
             client.set_answer(FAREWELL);
             client.append(&self.key("log"), log::goes(token).as_bytes())?;
             if self.size == 0 {
-                self.ring(client)?;
+                return self.ring(client);
             }
-            Ok(())
+            // What is appended has no answer, and a connection that the other side has lost takes it all the same.
+            client.check(&[&self.key("log")]).map(drop)
         };
         // The connection that there is may have been lost since it was used last.
         let before = lock(&self.client).take();
@@ -356,6 +357,23 @@ mod tests {
         drop(breaker.expect("it is connected"));
         keys.leave().expect("it leaves");
         assert!(keys.members().expect("the group").is_empty());
+    }
+
+    /// The store had ended the connection, which this side does not see before it reads.
+    #[test]
+    fn that_a_worker_of_a_static_group_leaves_is_told_until_the_store_has_heard_it() {
+        let server = Server::start("127.0.0.1:0").expect("a store");
+        let address = server.address().to_string();
+        let keys = Keys::new(&address, "rpc", Some(2));
+        let task = TaskName::parse("/job:keys/task:0").expect("a name");
+        let own = "127.0.0.1:4000".parse().expect("an address");
+        keys.join("w0", &task, &own, REDIAL).expect("it joins");
+        drop(server);
+        let _server = Server::start(&address).expect("another store");
+        keys.leave().expect("it leaves");
+        let mut client = Client::connect(&address, REDIAL).expect("it is there");
+        let log = client.find("rendez-rpc/rpc/log").expect("an answer");
+        assert_eq!(log, Some(log::goes(keys.me().0).into_bytes()));
     }
 
     #[test]
