@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::rref::{Held, RRef};
+use super::rref::RRef;
 use super::shared::Mode;
 use super::{Agent, Pending};
 use crate::error::Error;
@@ -125,15 +125,8 @@ impl<T: Any + Send + Sync> RRef<T> {
         signature: &Signature,
         timeout: Duration,
     ) -> Result<PendingRaw, Error> {
-        let shared = self.shared()?;
-        self.usable()?;
-        let Held { rref, owner, .. } = *self.handle().0;
-        let mut payload = shared.pack::<()>(owner, "", &())?;
-        // The share stays until the answer is there.
-        let shares = payload.shares.get_or_insert_default();
-        shares.keeps.push(self.handle().clone());
         Ok(PendingRaw {
-            pending: shared.start(owner, Target::Fetch(rref), payload, timeout, Mode::Async),
+            pending: self.fetch(timeout, Mode::Async)?,
             types: digest(signature.result_text()),
         })
     }

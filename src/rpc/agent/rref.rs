@@ -192,7 +192,19 @@ impl<T: Any + Send + Sync> RRef<T> {
         )))
     }
 
-    pub(super) fn usable(&self) -> Result<(), Error> {
+    /// Asks for a copy of the value.
+    pub(super) fn fetch<R>(&self, timeout: Duration, mode: Mode) -> Result<Pending<R>, Error> {
+        let shared = self.shared()?;
+        self.usable()?;
+        let Held { rref, owner, .. } = *self.handle.0;
+        let mut payload = shared.pack::<()>(owner, "", &())?;
+        // The share stays until the answer is there.
+        let shares = payload.shares.get_or_insert_default();
+        shares.keeps.push(self.handle.clone());
+        Ok(shared.start(owner, Target::Fetch(rref), payload, timeout, mode))
+    }
+
+    fn usable(&self) -> Result<(), Error> {
         self.handle
             .0
             .failed
@@ -234,17 +246,6 @@ impl<T: Value + Sync> RRef<T> {
     pub fn to_here_async(&self) -> Result<Pending<T>, Error> {
         let timeout = self.shared()?.options.timeout;
         self.fetch(timeout, Mode::Async)
-    }
-
-    fn fetch(&self, timeout: Duration, mode: Mode) -> Result<Pending<T>, Error> {
-        let shared = self.shared()?;
-        self.usable()?;
-        let Held { rref, owner, .. } = *self.handle.0;
-        let mut payload = shared.pack::<()>(owner, "", &())?;
-        // The share stays until the answer is there.
-        let shares = payload.shares.get_or_insert_default();
-        shares.keeps.push(self.handle.clone());
-        Ok(shared.start(owner, Target::Fetch(rref), payload, timeout, mode))
     }
 }
 

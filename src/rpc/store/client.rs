@@ -292,11 +292,8 @@ impl Client {
             return Err(self.fault(format!("{what}: its connection is lost")));
         }
         let answer = self.answer;
-        let limits = [Some(answer)].map(|limit| {
-            self.stream.set_read_timeout(limit)?;
-            self.stream.set_write_timeout(limit)
-        });
-        let [limited] = limits;
+        let limited = self.stream.set_read_timeout(Some(answer));
+        let limited = limited.and_then(|()| self.stream.set_write_timeout(Some(answer)));
         limited.and_then(|()| work(self)).map_err(|error| {
             self.is_broken = true;
             match error.kind() {
