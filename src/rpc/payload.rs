@@ -73,6 +73,9 @@ impl DerefMut for Payload {
 pub(crate) const OUT_OF_REACH: &str =
     "a tensor of it in a device's memory could not go in its turn, or cannot be read here";
 
+/// What is said of a message whose tensor its sender had no more time to send.
+pub(crate) const LEFT_FIRST: &str = "its worker has left before all that it had sent could go";
+
 /// Tensors of at least so many bytes go their own way, so that small ones need not wait behind them.
 pub(crate) const LARGE: usize = 64 << 10;
 

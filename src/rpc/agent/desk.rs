@@ -420,6 +420,7 @@ impl Desk {
     }
 
     fn close(&mut self, context: &mut TaskContext<'_>) {
+        self.lanes.give_up(context);
         self.end();
         context.finish();
     }

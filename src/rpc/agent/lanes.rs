@@ -19,7 +19,7 @@ use crate::codec::{decode, may_have_tensors};
 use crate::id::WorkerId;
 use crate::message::{Body, Call, Message, Outcome};
 use crate::payload::{OUT_OF_REACH, Payload};
-use sending::Outbox;
+use sending::{Outbox, why_dead};
 
 /// Kinds of keys: of heads, small tensors and large ones.
 const KINDS: [&str; 3] = ["heads", "small", "large"];
@@ -218,14 +218,15 @@ impl Lanes {
             Ok(head) => head.tensor,
             Err(status) => {
                 lane.is_listening = false;
-                lane.outbox.clear();
+                let brought = match lane.is_free {
+                    true => Brought::Nothing,
+                    false => self.lost(at, status, context),
+                };
+                self.lanes[at].outbox.clear();
                 // The engine may have forgotten the keys with the peer.
                 self.close_keys(at, context);
                 self.forget_partials(at);
-                return match self.lanes[at].is_free {
-                    true => Brought::Nothing,
-                    false => self.lost(at, status),
-                };
+                return brought;
             }
         };
         self.heard = Some(at);
@@ -241,7 +242,8 @@ impl Lanes {
             // The tensors that it may have announced would be taken for those of the next message.
             Err(error) if may_have_tensors(bytes) => {
                 self.forget_partials(at);
-                self.lost(at, Status::of(catalogue::RPC_MESSAGE, error.to_string()))
+                let status = Status::of(catalogue::RPC_MESSAGE, error.to_string());
+                self.lost(at, status, context)
             }
             Err(error) => Brought::Garbage(worker, error.to_string()),
         }
@@ -261,7 +263,17 @@ impl Lanes {
                 self.lanes[at].leave = Some(message);
                 return Brought::Nothing;
             }
-            _ => return Brought::Message(worker, message),
+            _ => {
+                if matches!(message.body, Body::Over(_)) {
+                    let FrameIter { frame, iter } = lives_of(&message);
+                    let ours = FrameIter {
+                        frame: iter,
+                        iter: frame,
+                    };
+                    self.lanes[at].pay(self.step, Some(ours), context);
+                }
+                return Brought::Message(worker, message);
+            }
         };
         let serial = self.next_partial;
         self.next_partial += 1;
@@ -270,7 +282,7 @@ impl Lanes {
         if self.lanes[at].awaited > AWAITED_MAX {
             self.forget_partials(at);
             let what = format!("it has announced {AWAITED_MAX} tensors that it does not send");
-            return self.lost(at, Status::of(catalogue::RPC_MESSAGE, what));
+            return self.lost(at, Status::of(catalogue::RPC_MESSAGE, what), context);
         }
         for (index, is_large) in awaited.iter().enumerate() {
             let token = token_of(serial, index);
@@ -311,8 +323,13 @@ impl Lanes {
     }
 
     /// The worker of a lane cannot be heard any more: it may have said that it leaves, in the life that is lost.
-    fn lost(&mut self, at: usize, status: Status) -> Brought {
+    fn lost(&mut self, at: usize, status: Status, context: &mut TaskContext<'_>) -> Brought {
         let lane = &mut self.lanes[at];
+        if status.reason() != catalogue::PEER_LOST {
+            // It lives on.
+            lane.pay(self.step, None, context);
+            lane.outbox.clear();
+        }
         let leave = lane.leave.take();
         let has_left = leave.is_some_and(|leave| leave.from_life == lane.life);
         match has_left {
@@ -391,13 +408,16 @@ impl Lanes {
         context: &mut TaskContext<'_>,
     ) -> Brought {
         let (serial, index) = parts_of(token);
-        let out_of_reach = || Some(Status::of(catalogue::TENSOR_DEVICE, OUT_OF_REACH));
         let (tensor, lacking) = match outcome {
-            Ok(received) if received.is_dead => (received.tensor, out_of_reach()),
+            Ok(received) if received.is_dead => {
+                let why = why_dead(&received.tensor);
+                (received.tensor, Some(why))
+            }
             Ok(received) => (received.tensor, None),
             // It was sent, and cannot be read here. Its place is gone with it: those that follow are for the others.
             Err(status) if status.reason() == catalogue::TENSOR_DEVICE => {
-                (Tensor::scalar(0_u8), out_of_reach())
+                let why = Status::of(catalogue::TENSOR_DEVICE, OUT_OF_REACH);
+                (Tensor::scalar(0_u8), Some(why))
             }
             Err(status) if NO_ROOM_HERE.contains(&status.reason()) => {
                 (Tensor::scalar(0_u8), Some(status))
@@ -410,7 +430,7 @@ impl Lanes {
                 }
                 self.orphan_ended(serial, index, context);
                 return match lane {
-                    Some(at) => self.lost(at, status),
+                    Some(at) => self.lost(at, status, context),
                     None => Brought::Nothing,
                 };
             }

@@ -21,6 +21,7 @@ mod keys;
 mod lanes;
 mod observers;
 mod panics;
+mod parting;
 mod references;
 mod reporting;
 mod room;

@@ -11,10 +11,14 @@ use rendez::memory::Tensor;
 use rendez::shard::{PreparedKey, TaskContext};
 
 use super::{Lane, Lanes, lives_of, payload_mut, payload_of};
-use crate::codec::encode_into;
+use crate::codec::{decode, encode_into};
 use crate::id::WorkerId;
 use crate::message::Message;
-use crate::payload::{LARGE, Payload};
+use crate::payload::{LARGE, LEFT_FIRST, OUT_OF_REACH, Payload};
+
+/// What goes in place of a tensor is a number that says why: it cannot go, or its worker has left first.
+const CANNOT_GO: u8 = 0;
+const HAS_LEFT: u8 = 1;
 
 /// Tensors that heads on their way may have announced and that wait here: with those of one message more they are fewer
 /// than a receiver waits for.
@@ -152,6 +156,22 @@ impl Lanes {
         }
     }
 
+    /// This worker has left, and what still waits for room does not go any more, beside the word that it leaves. Its
+    /// receivers hear that when they wait for nothing that it has announced.
+    pub(crate) fn give_up(&mut self, context: &mut TaskContext<'_>) {
+        self.has_waiting = false;
+        for lane in &mut self.lanes {
+            lane.pay(self.step, None, context);
+            let mut heads = std::mem::take(&mut lane.outbox).heads;
+            let word = heads.pop_back().map(|(head, _)| head);
+            if let (Some(key), Some(word)) = (lane.out[0], word.filter(is_last_word))
+                && let Err(status) = context.send(self.step, key, word)
+            {
+                tracing::warn!(worker = %lane.worker, %status, "a worker does not hear that this one has left");
+            }
+        }
+    }
+
     /// Sends what waits for room, and says whether something of it has gone. Workers whose lanes are lost, with all
     /// that waited there, and why.
     pub(crate) fn flush(
@@ -182,6 +202,25 @@ impl Lanes {
 }
 
 impl Lane {
+    /// What waits for room does not go any more: something dead, which takes little room, goes in place of each tensor
+    /// whose head has gone, and is of these lives. Else its receiver would wait for it, and for all that follows.
+    pub(super) fn pay(&self, step: StepId, of: Option<FrameIter>, context: &mut TaskContext<'_>) {
+        for (size, tensors) in self.outbox.tensors.iter().enumerate() {
+            let owed = tensors.len() - self.outbox.held[size];
+            for (lives, _) in tensors.iter().take(owed) {
+                if let Some(key) = self.out[size + 1]
+                    && of.is_none_or(|of| of == *lives)
+                    && let Err(status) =
+                        context.send_dead(step, key.at(*lives), Tensor::scalar(HAS_LEFT))
+                {
+                    // What follows would be taken for it.
+                    tracing::warn!(worker = %self.worker, %status, "a worker waits for what does not come");
+                    break;
+                }
+            }
+        }
+    }
+
     /// Sends what there is room for, and says whether there was some: what one key has none for holds up none of the
     /// others.
     fn flush(&mut self, step: StepId, context: &mut TaskContext<'_>) -> Result<bool, Status> {
@@ -226,7 +265,7 @@ fn goes(
     let key = key.ok_or_else(none)?;
     let sent = match context.send(step, key, tensor.clone()) {
         Err(status) if is_out_of_reach(tensor, &status) => {
-            context.send_dead(step, key, Tensor::scalar(0_u8))
+            context.send_dead(step, key, Tensor::scalar(CANNOT_GO))
         }
         sent => sent,
     };
@@ -234,6 +273,19 @@ fn goes(
         Err(status) if has_no_room(&status) => Ok(false),
         sent => sent.map(|()| true),
     }
+}
+
+/// Why a tensor does not come in whose place this dead one has come.
+pub(super) fn why_dead(dead: &Tensor) -> Status {
+    match dead.as_slice::<u8>() {
+        Ok([HAS_LEFT]) => Status::of(catalogue::PEER_LOST, LEFT_FIRST),
+        _ => Status::of(catalogue::TENSOR_DEVICE, OUT_OF_REACH),
+    }
+}
+
+fn is_last_word(head: &Tensor) -> bool {
+    let message = head.host().ok().map(decode::<Payload>);
+    message.is_some_and(|message| message.is_ok_and(|message| message.body.is_last_word()))
 }
 
 /// By which of the keys a tensor goes.

@@ -7,11 +7,12 @@ use super::devices::{answer, in_shard};
 use super::*;
 use crate::WorkerId;
 use crate::agent::lanes::{Brought, Lanes, key_of};
+use crate::codec::decode;
 use crate::message::{Body, Message};
 use crate::payload::Payload;
 
 /// Does something in the shard of the first with the lanes of a group of these two, which are connected.
-fn with_lanes<R: Send + 'static>(
+pub(super) fn with_lanes<R: Send + 'static>(
     engines: &[Engine],
     does: impl FnOnce(&mut Lanes, &mut TaskContext<'_>) -> R + Send + 'static,
 ) -> R {
@@ -24,7 +25,7 @@ fn with_lanes<R: Send + 'static>(
     })
 }
 
-fn leave() -> Message<Payload> {
+pub(super) fn leave() -> Message<Payload> {
     Message {
         from_life: 1,
         to_life: 2,
@@ -33,21 +34,24 @@ fn leave() -> Message<Payload> {
 }
 
 /// The second hears so many heads of the first.
-fn hears(engines: &[Engine], count: usize) {
+pub(super) fn hears(engines: &[Engine], count: usize) -> Vec<Body<Payload>> {
     let key = key_of("rpc", engines[0].task(), engines[1].task(), 0).expect("a key");
     let step = engines[1].step(step_of("rpc"));
-    for at in 0..count {
+    let hear = |at| {
         let head = step.recv(&key).deadline(Duration::from_secs(5)).wait();
-        assert!(head.is_ok(), "head {at}: {:?}", head.err());
-    }
+        let head = head.unwrap_or_else(|error| panic!("head {at}: {error}"));
+        let message = decode::<Payload>(head.tensor.host().expect("bytes"));
+        message.expect("a message").body
+    };
+    (0..count).map(hear).collect()
 }
 
-fn tensor(bytes: u64) -> Tensor {
+pub(super) fn tensor(bytes: u64) -> Tensor {
     Tensor::from_vec(vec![7_u8; bytes as usize], Shape::from([bytes])).expect("a tensor")
 }
 
 /// Two engines that hold little of what is not asked for.
-fn narrow(test: &str, is_tcp: bool) -> Vec<Engine> {
+pub(super) fn narrow(test: &str, is_tcp: bool) -> Vec<Engine> {
     let start = |at: usize| {
         let task = format!("/job:{test}_{is_tcp}_{}/task:{at}", std::process::id());
         engine_with(&task, |config| {
