@@ -5,6 +5,7 @@ mod children;
 mod floods;
 mod leaks;
 mod lookouts;
+mod names;
 mod pairs;
 mod raw;
 mod refusals;

@@ -12,10 +12,11 @@ use crate::ground::limits::{
 use crate::ground::{Code, Incarnation, Status, TaskName, catalogue};
 
 use super::address::Address;
+use super::names::Resolve;
 use super::peer::{PeerLimits, PollPolicy};
 use super::runtime::RuntimeKind;
 use super::secret::Secret;
-use super::tcp::is_loopback;
+use super::tcp::{self, is_loopback};
 use super::tls::Tls;
 use super::transport::PathWish;
 
@@ -75,6 +76,9 @@ pub struct ControlConfig {
     /// The boot to name in hellos instead of this one's: two machines on one, for tests.
     #[doc(hidden)]
     pub boot: Option<String>,
+    /// How names are looked up: a name server that is late, for tests.
+    #[doc(hidden)]
+    pub resolve: Resolve,
 }
 
 impl ControlConfig {
@@ -105,6 +109,7 @@ impl ControlConfig {
             proof_grace: Duration::from_millis(100),
             force_runtime: None,
             boot: None,
+            resolve: tcp::resolve_host,
         }
     }
 

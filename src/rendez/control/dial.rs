@@ -10,9 +10,10 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::ground::{Code, Status, catalogue};
+use crate::ground::{Code, Incarnation, Status, catalogue};
 
 use super::address::Address;
+use super::names::Lookup;
 use super::plane::{Established, Plane};
 use super::refusal::Refusal;
 use super::transport::PathWish;
@@ -37,8 +38,13 @@ pub(crate) struct Dialled {
 /// The way to one task, as far as it is known.
 #[derive(Debug)]
 pub(super) struct Route {
-    address: Address,
+    pub(super) address: Address,
     pub(super) wish: PathWish,
+    /// The look-up of its name, if one was still under way at the end of the last attempt.
+    pub(super) lookup: Option<Rc<Lookup>>,
+    /// The attempt is one where the last connection stood, to this life of the task, as it is not known what the name
+    /// means now.
+    pub(super) stood: Option<Incarnation>,
     /// The peer's Unix address, once it has named it, until that has failed.
     near: Option<Address>,
     /// How many greetings there took too long.
@@ -61,6 +67,8 @@ impl Route {
         Self {
             address: to.address.clone(),
             wish: to.wish,
+            lookup: None,
+            stood: None,
             near: None,
             near_late: 0,
             near_short: 0,
@@ -78,6 +86,30 @@ impl Route {
         };
         *count += 1;
         *count < max
+    }
+
+    /// A greeting over TCP came to nothing. Where the last connection stood another may listen now, whose no is not the
+    /// task's: the name, once it is known, says where to ask.
+    pub(super) fn refused(&self, refusal: Refusal) -> Refusal {
+        Refusal {
+            retry: refusal.retry || self.stood.is_some(),
+            ..refusal
+        }
+    }
+
+    /// Refuses, where the last connection stood, another life than that one's: it may be a task of another job that has
+    /// the address by now.
+    pub(super) fn judge_life(&self, task: &str, life: Incarnation) -> Result<(), Refusal> {
+        match self.stood {
+            Some(stood) if stood != life => {
+                let message = format!(
+                    "another life of {task} is where its last one was, and {} is still being looked up",
+                    self.address
+                );
+                Err(Refusal::later(catalogue::PEER_BUSY, message))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What our hello demands: where the Unix address did not do, not to be sent there again.
@@ -199,10 +231,7 @@ impl Plane {
                     established => return established,
                 }
             }
-            match self
-                .attempt_tcp(task, &route.address, route, reach, deadline)
-                .await?
-            {
+            match self.attempt_tcp(task, route, reach, deadline).await? {
                 Attempt::Established(established) => return Ok(established),
                 Attempt::Near(near) => route.near = Some(near),
             }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ use crate::ground::limits::NONCES_MAX;
 use crate::ground::{Code, catalogue};
 
 use super::address::Address;
-use super::dial::{Attempt, Route, unreachable};
+use super::dial::{Attempt, Route};
 use super::exchange::Seals;
 use super::greeting::Agreed;
 use super::handshake::{self, Terms};
@@ -32,7 +32,7 @@ use super::preamble::{self, ConnectionKind, OPENING, VERSION, Verdict};
 use super::refusal::{Refusal, protocol_refusal};
 use super::runtime::{Paced, Stream};
 use super::secret::{Role, Session};
-use super::side::{Greeted, Greeting, Means, Ours, no_errand, no_stream};
+use super::side::{Greeted, Greeting, Means, Ours, no_stream};
 use super::tcp;
 use super::transport::{Path, PathWish};
 
@@ -131,44 +131,46 @@ impl Plane {
         self.nonces.borrow_mut().insert(nonce)
     }
 
-    /// One attempt to connect to a TCP address within `reach`, and be greeted there.
+    /// One attempt to connect to the TCP address of `route`, each step of that within `reach`, and be greeted there.
     pub(super) async fn attempt_tcp(
         self: &Rc<Self>,
         task: &str,
-        address: &Address,
-        route: &Route,
+        route: &mut Route,
         reach: Duration,
         deadline: Instant,
     ) -> Result<Attempt, Refusal> {
         if self.registry.borrow().is_up(task) {
             return Err(Refusal::later("PEER_BUSY", "connected from the other side"));
         }
+        let socket = self.reach(route, reach, deadline).await?;
+        let to = socket.peer_addr().map_err(no_stream)?;
         let deadline = deadline.min(Instant::now() + self.greeting_time());
         let time = deadline.saturating_duration_since(Instant::now());
         let whole = async {
-            let address = address.clone();
-            let reached_by = deadline.min(Instant::now() + reach);
-            let work = move || tcp::connect(&address, reached_by);
-            let socket = self
-                .errands
-                .begin(work)
-                .map_err(no_errand)?
-                .receive()
-                .await
-                .map_err(|error| unreachable(&error, error.kind()))?;
             self.registry.borrow_mut().begin_dial(task)?;
             let claim = self.claim(task, ClaimKind::Dial);
-            let attempt = self.dial_tcp(socket, task, route, deadline).await;
+            let attempt = self.dial_tcp(socket, to, task, route, deadline).await;
             drop(claim);
             attempt
         };
-        self.runtime.within(time, whole).await.unwrap_or_else(late)
+        let attempt = self.runtime.within(time, whole).await.unwrap_or_else(late);
+        match attempt {
+            Ok(attempt) => {
+                if let Attempt::Established(established) = &attempt {
+                    let life = established.conversation.hello.incarnation;
+                    self.names.stands(&route.address, to, life);
+                }
+                Ok(attempt)
+            }
+            Err(refusal) => Err(route.refused(refusal)),
+        }
     }
 
     /// The dialler's side of a fresh connection.
     async fn dial_tcp(
         self: &Rc<Self>,
         socket: TcpStream,
+        to: SocketAddr,
         task: &str,
         route: &Route,
         deadline: Instant,
@@ -181,7 +183,6 @@ impl Plane {
         } = self.trust_dialled(wire, &socket).await?;
         let peer = self.number();
         let announced = self.announced.get();
-        let to = socket.peer_addr().map_err(no_stream)?;
         let no_shm = route.no_shm.as_deref();
         let greeting = Greeting {
             is_dialler: true,
@@ -190,7 +191,10 @@ impl Plane {
             no_shm: no_shm.unwrap_or_default(),
             deadline,
             admit: Box::new(|hello| self.admit(hello)),
-            count: Box::new(|hello| self.count(peer, hello, true)),
+            count: Box::new(|hello| {
+                route.judge_life(task, hello.incarnation)?;
+                self.count(peer, hello, true)
+            }),
         };
         let ours = Ours::new(self.own(), greeting, Means::Dialled { to, session });
         let greets = self.greets(route.wish, false);

@@ -12,7 +12,7 @@
 //!   ┌───────────▼───────────────────────────────┴────────────┐
 //!   │ control thread (glommio, or poll: threads, runtime)    │
 //!   │   plane: what is begun, counted and buried             │
-//!   │   dial, meet, meet_tcp: from an address to a greeting  │──── stream: envelopes (frame, hello, secret, tls)
+//!   │   dial, names, meet…: from an address to a greeting    │──── stream: envelopes (frame, hello, secret, tls)
 //!   │   greeting (pure), side, exchange: hellos, transports  │──── lane: descriptors; or TCP: data connections
 //!   │   conversation, calls, answers: what is said after     │
 //!   │   lookout: no sleep between a call and what follows it │
@@ -62,6 +62,7 @@ mod mailbox;
 mod meet;
 mod meet_data;
 mod meet_tcp;
+mod names;
 mod newcomers;
 mod outbox;
 mod owner;

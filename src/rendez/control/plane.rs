@@ -37,6 +37,7 @@ use super::hello::Identity;
 use super::lane::Lane;
 use super::mailbox::Receiver;
 use super::meet_tcp::Nonces;
+use super::names::Names;
 use super::peer::{Handler, PeerGone, PeerHello, PeerId, PeerUp, SegmentOffer};
 use super::refusal::Refusal;
 use super::registry::Registry;
@@ -84,6 +85,7 @@ pub(crate) struct Plane {
     pub(super) local: Address,
     calls: Rc<Calls>,
     pub(super) errands: Errands,
+    pub(super) names: Names,
     pub(super) tickets: Rc<RefCell<Tickets<Carrier>>>,
     /// The nonces of the last handshakes.
     pub(super) nonces: RefCell<Nonces>,
@@ -183,6 +185,7 @@ impl Plane {
             local,
             calls,
             errands: Errands::default(),
+            names: Names::default(),
             nonces: RefCell::default(),
             complaints: Complaints::default(),
             began: Instant::now(),
@@ -521,7 +524,7 @@ impl Plane {
         Duration::from_nanos(nanos / 2 + self.rng.borrow_mut().below(nanos / 2 + 1))
     }
 
-    fn spawn(self: &Rc<Self>, task: impl Future<Output = ()> + 'static) {
+    pub(super) fn spawn(self: &Rc<Self>, task: impl Future<Output = ()> + 'static) {
         self.tasks.set(self.tasks.get() + 1);
         let running = Running(Rc::clone(self));
         self.runtime.spawn(async move {

@@ -32,6 +32,9 @@ pub(crate) enum DialError {
     /// An address of another kind.
     #[error("{0} is no TCP address")]
     NotTcp(Address),
+    /// There was none to try.
+    #[error("no address is known")]
+    Nowhere,
 }
 
 impl DialError {
@@ -39,7 +42,7 @@ impl DialError {
     pub(crate) fn kind(&self) -> io::ErrorKind {
         match self {
             Self::Unreachable { error, .. } => error.kind(),
-            Self::Unresolved { .. } | Self::NotTcp(_) => io::ErrorKind::Other,
+            Self::Unresolved { .. } | Self::NotTcp(_) | Self::Nowhere => io::ErrorKind::Other,
         }
     }
 }
@@ -77,32 +80,48 @@ pub(crate) fn resolve(address: &Address) -> Result<Vec<SocketAddr>, DialError> {
         host: host.clone(),
         error,
     };
-    let found: Vec<_> = (host.as_str(), *port)
-        .to_socket_addrs()
-        .map_err(unresolved)?
-        .take(ADDRESSES_OF_HOST_MAX)
-        .collect();
+    let mut found = resolve_host(host).map_err(unresolved)?;
     if found.is_empty() {
-        return Err(unresolved(io::Error::other("it has no address")));
+        return Err(unresolved(no_address()));
+    }
+    for address in &mut found {
+        address.set_port(*port);
     }
     Ok(found)
 }
 
-/// Connects to the first address of `address` that answers before `deadline`. Blocks; for that the addresses share
-/// the time there is.
+/// The same of a host alone: the port of each address is zero.
+pub(crate) fn resolve_host(host: &str) -> io::Result<Vec<SocketAddr>> {
+    let found = (host, 0).to_socket_addrs()?;
+    Ok(found.take(ADDRESSES_OF_HOST_MAX).collect())
+}
+
+/// What is wrong with a name that is known and means nothing.
+pub(crate) fn no_address() -> io::Error {
+    io::Error::other("it has no address")
+}
+
+/// Connects to the first address of `address` that answers before `deadline`. Blocks.
 pub(crate) fn connect(address: &Address, deadline: Instant) -> Result<TcpStream, DialError> {
-    let addresses = resolve(address)?;
+    connect_any(&resolve(address)?, deadline)
+}
+
+/// Connects to the first of `addresses` that answers before `deadline`. Blocks; for that they share the time there is.
+pub(crate) fn connect_any(
+    addresses: &[SocketAddr],
+    deadline: Instant,
+) -> Result<TcpStream, DialError> {
     let mut left = addresses.len() as u32;
-    let mut last = None;
-    for address in addresses {
+    let mut last = DialError::Nowhere;
+    for &address in addresses {
         let time = deadline.saturating_duration_since(Instant::now()) / left.max(1);
         left -= 1;
         match connect_to(address, time) {
             Ok(stream) => return Ok(stream),
-            Err(error) => last = Some(DialError::Unreachable { address, error }),
+            Err(error) => last = DialError::Unreachable { address, error },
         }
     }
-    Err(last.unwrap_or_else(|| DialError::NotTcp(address.clone())))
+    Err(last)
 }
 
 /// Connects to one address within `time`.
