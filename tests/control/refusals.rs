@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rendez::control::{Address, PROTOCOL_VERSION, PeerGone, RuntimeKind};
-use rendez::ground::{Code, Status, catalogue};
+use rendez::ground::{Code, Incarnation, Status, catalogue};
 use rendez_proto::envelope::Body;
 use rendez_proto::hello_reply::Outcome;
 use rendez_proto::{self as proto, Hello, descriptor::Kind};
@@ -142,10 +142,28 @@ fn a_dial_fails_by_its_reason() {
         );
         assert!(status.message().contains("nobody"), "{status}");
         let b = start(config("b", 2, kind));
+        let soon = Duration::from_secs(1);
         a.control
-            .dial("c", b.control.address().clone(), PATIENCE)
+            .dial("c", b.control.address().clone(), soon)
             .expect("taken");
         let status = a.dial_failed();
+        assert_eq!(
+            (status.code(), status.reason()),
+            (Code::Unavailable, "CONNECT_DEADLINE")
+        );
+        assert!(status.message().contains("this is b"), "{status}");
+        // Who asks which task is there, and an observer that asks for a task, has the answer at once.
+        a.control
+            .dial(
+                "/job:observer/replica:0/task:9",
+                b.control.address().clone(),
+                PATIENCE,
+            )
+            .expect("taken");
+        assert_eq!(a.dial_failed().reason(), "PEER_UNKNOWN");
+        let observer = start(config("/job:observer/replica:0/task:1", 3, kind));
+        observer.dial(&b, "c");
+        let status = observer.dial_failed();
         assert_eq!(
             (status.code(), status.reason()),
             (Code::NotFound, "PEER_UNKNOWN")
@@ -153,6 +171,65 @@ fn a_dial_fails_by_its_reason() {
         assert!(status.message().contains("this is b"), "{status}");
         b.dial(&a, "a");
         assert_eq!(a.up().task, "b");
+    }
+}
+
+/// An address that still leads to another task: the dial goes on until the task that is meant listens there. Its own
+/// name, there, is this task's that had the address before.
+#[test]
+fn who_listens_where_another_did_is_met() {
+    for kind in BOTH {
+        for (number, other) in ["b", "a"].into_iter().enumerate() {
+            let name = format!("refusals-{number}-{kind:?}-{}", std::process::id());
+            let place = || Some(Address::Abstract(name.clone()));
+            let at = |task: &str, incarnation| {
+                let mut config = config(task, incarnation, kind);
+                config.listen = place();
+                start(config)
+            };
+            let a = start(config("a", 1, kind));
+            let before = at(other, 2);
+            a.dial(&before, "c");
+            // It has been refused there before it ends.
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(a.events.try_recv().is_err(), "{kind:?} {other}");
+            before.stop();
+            let c = at("c", 3);
+            assert_eq!((a.up().task, c.up().task), ("c".into(), "a".into()));
+        }
+    }
+}
+
+/// What is left of a former run of the job, in which this task's former life is connected and lives, is no duplicate of
+/// it: it is waited for until that has ended.
+#[test]
+fn what_is_left_of_a_former_run_is_waited_for() {
+    for kind in BOTH {
+        let (a, b) = (start(config("a", 1, kind)), start(config("b", 2, kind)));
+        b.dial(&a, "a");
+        let up = a.up();
+        for reason in [catalogue::PEER_OTHER_EPOCH, catalogue::PEER_NOT_OF_CLUSTER] {
+            let answers = || a.handler.answers.lock().expect("no panic");
+            answers().refuse_all = Some(Status::of(reason, "not of this run"));
+            let next = start(config("b", 3, kind));
+            let soon = Duration::from_secs(1);
+            let at = || a.control.address().clone();
+            next.control.dial("a", at(), soon).expect("taken");
+            let status = next.dial_failed();
+            assert_eq!(status.reason(), "CONNECT_DEADLINE", "{status}");
+            assert!(status.message().contains("not of this run"), "{status}");
+        }
+        let next = start(config("b", 4, kind));
+        next.dial(&a, "a");
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(next.events.try_recv().is_err(), "{kind:?}");
+        b.stop();
+        assert_eq!(a.gone().0, up.peer);
+        a.handler.answers.lock().expect("no panic").refuse_all = None;
+        assert_eq!(
+            (a.up().incarnation, next.up().incarnation),
+            (Incarnation(4), Incarnation(1))
+        );
     }
 }
 

@@ -33,6 +33,7 @@ pub(crate) enum Event {
 pub(crate) struct Answers {
     /// Segments in the greeting.
     pub(crate) segments: u16,
+    pub(crate) refuse_all: Option<Status>,
     pub(crate) refuse_link: Option<Status>,
     pub(crate) refuse_local: Option<Status>,
     pub(crate) refuse_tcp: Option<Status>,
@@ -143,6 +144,11 @@ impl Notes {
 }
 
 impl Handler for Notes {
+    fn judge(&self, _peer: &PeerHello) -> Result<(), Status> {
+        let answers = self.answers.lock().expect("no panic");
+        answers.refuse_all.clone().map_or(Ok(()), Err)
+    }
+
     fn local(&self, _peer: &PeerHello) -> Result<LocalOffer, Status> {
         let answers = self.answers.lock().expect("no panic");
         if let Some(status) = &answers.refuse_local {

@@ -14,6 +14,8 @@ impl Plane {
     /// May a hello be greeted?
     pub(super) fn admit(self: &Rc<Self>, hello: &PeerHello) -> Result<Claim, Refusal> {
         self.stays()?;
+        // First: one of another run of the job is no second life of a task of this one.
+        self.handler.judge(hello)?;
         let is_ending = |peer: PeerId| {
             // One that counts but has no conversation is just beginning or just over: asked again, the answer is
             // clear.

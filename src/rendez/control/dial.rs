@@ -2,6 +2,9 @@
 //!
 //! Knows addresses, refusals and wishes; what is said once there is a connection stands elsewhere.
 //!
+//! Another task that answers is no reason to give up: a name may still lead to where its task was before, and a former
+//! run of the job may not have ended. Neither is let in; the dial only goes on until its time is over.
+//!
 //! A dial of a TCP address whose task turns out to be on this machine is sent elsewhere, to the task's Unix address:
 //! reaching it there is the proof, and gives shared memory. A machine's name proves nothing, nor does its boot: two
 //! containers share one and cannot reach each other's memory. So a dial that fails there falls back to TCP.
@@ -13,6 +16,7 @@ use std::time::{Duration, Instant};
 use crate::ground::{Code, Incarnation, Status, catalogue};
 
 use super::address::Address;
+use super::hello::is_observer;
 use super::names::Lookup;
 use super::plane::{Established, Plane};
 use super::refusal::Refusal;
@@ -137,6 +141,11 @@ impl Plane {
         let mut pause = self.config.backoff_min;
         let mut reach = self.config.reach_min;
         let mut before: Option<Refusal> = None;
+        // Who asks for an observer wants to know whether the task is there, not to wait for it.
+        let is_expected = ![&self.config.task, &task]
+            .into_iter()
+            .any(|task| is_observer(task));
+        let mut is_said = false;
         let (status, last) = loop {
             let (deadline, _) = self.heed(&task, &mut route);
             let refusal = match self.attempt(&task, &mut route, reach, deadline).await {
@@ -151,7 +160,14 @@ impl Plane {
                 return;
             }
             let (deadline, is_elsewhere) = self.heed(&task, &mut route);
-            let is_final = !refusal.retry && !is_elsewhere;
+            let may_go = is_expected && refusal.is_of_another();
+            if may_go && !is_said {
+                is_said = true;
+                let (own, refusal) = (&self.config.task, &refusal.status);
+                tracing::info!(task = %own, peer = %task, address = %route.address, %refusal, "another than the task \
+                    that is dialled answers: the dial goes on");
+            }
+            let is_final = !refusal.retry && !is_elsewhere && !may_go;
             if is_final && !self.registry.borrow().is_accepting(&task) {
                 break (refusal.status.clone(), refusal.status);
             }

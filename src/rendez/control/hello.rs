@@ -160,13 +160,17 @@ pub fn named_in(status: &Status) -> Option<TaskName> {
 /// The job of observers. No task is called so: a dialler that names one asks which task is here.
 pub(crate) const OBSERVER_JOB: &str = "observer";
 
+/// True of the name of one.
+pub(crate) fn is_observer(task: &str) -> bool {
+    TaskName::parse(task).is_ok_and(|task| task.job() == OBSERVER_JOB)
+}
+
 /// True if a dialler only asked which task is here, and was told.
 pub(crate) fn is_question(refusal: &Refusal) -> bool {
     let asked = refusal.status.message().strip_prefix(DIALLED);
     let asked = asked.and_then(|asked| asked.split_once(THIS_IS));
-    let asked = asked.and_then(|(asked, _)| TaskName::parse(asked.trim_matches('"')).ok());
     refusal.status.reason() == catalogue::PEER_UNKNOWN
-        && asked.is_some_and(|asked| asked.job() == OBSERVER_JOB)
+        && asked.is_some_and(|(asked, _)| is_observer(asked.trim_matches('"')))
 }
 
 /// Whether the peer's user may connect, and whether it shares our read domain.

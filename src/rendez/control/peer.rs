@@ -248,6 +248,14 @@ impl PeerGone {
 /// The code that is asked and told. Every call comes from the one control thread, one at a time: an answer that takes
 /// long keeps all peers waiting. Calls of [`super::Control`] from within are fine, except `stop`.
 pub trait Handler: Send + Sync + 'static {
+    /// Judges a peer that dials us, before its name is compared with those that are connected.
+    ///
+    /// # Errors
+    /// A status refuses the peer.
+    fn judge(&self, _peer: &PeerHello) -> Result<(), Status> {
+        Ok(())
+    }
+
     /// What this task offers `peer`. Asked at each greeting, and again where a segment was announced during one.
     ///
     /// # Errors

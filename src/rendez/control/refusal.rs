@@ -65,6 +65,18 @@ impl Refusal {
         self.retry && (reason == catalogue::GREETING_LATE || reason == catalogue::PEER_LOST)
     }
 
+    /// True for a no of another than the task that was dialled, or of another life of the cluster: the task itself may
+    /// answer by and by. One that has our own name is this very task, at an address that was another's before.
+    pub(crate) fn is_of_another(&self) -> bool {
+        matches!(
+            self.status.reason(),
+            catalogue::PEER_UNKNOWN
+                | catalogue::PEER_OTHER_EPOCH
+                | catalogue::PEER_NOT_OF_CLUSTER
+                | catalogue::PEER_SELF
+        )
+    }
+
     /// True for a greeting that one of both had no descriptors for: it may have some by the next.
     pub(crate) fn is_short(&self) -> bool {
         let reason = self.status.reason();

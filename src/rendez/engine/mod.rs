@@ -421,7 +421,7 @@ impl Engine {
     /// Why it is not, by what befell the last attempt within `patience`: `CONNECTION_REFUSED` if no process listens
     /// there, `GREETING_LATE` if one does and says nothing, as a stopped process, `CONNECT_DEADLINE` if there is no
     /// way; `SECRET_MISSING`, `SECRET_WRONG`, `TLS_REFUSED` or `PEER_OTHER_USER` if one does not let the other in;
-    /// `PEER_UNKNOWN` if another task answers there.
+    /// `PEER_UNKNOWN` if another task answers there, which an observer is told at once.
     pub fn reach(&self, task: &TaskName, patience: Duration) -> Result<Connected, Status> {
         if forks::is_child() {
             return Err(faults::forked());

@@ -300,6 +300,10 @@ impl Inner {
 }
 
 impl Handler for Wiring {
+    fn judge(&self, peer: &PeerHello) -> Result<(), Status> {
+        self.admission.judge(peer)
+    }
+
     fn local(&self, peer: &PeerHello) -> Result<LocalOffer, Status> {
         self.admission.judge(peer)?;
         let engine = self.engine().ok_or_else(gone)?;
@@ -385,14 +389,11 @@ impl Handler for Wiring {
     }
 
     fn segment_added(&self, peer: PeerId, segment: SegmentOffer) {
-        let whose = self
-            .book()
-            .connected
-            .get(&peer)
-            .map(|connected| (connected.task.clone(), connected.incarnation));
-        let (Some(engine), Some((task, incarnation))) = (self.engine(), whose) else {
+        let whose = self.book().connected.get(&peer).cloned();
+        let (Some(engine), Some(whose)) = (self.engine(), whose) else {
             return;
         };
+        let (task, incarnation) = (whose.task, whose.incarnation);
         match import(segment, self.rules.on(Rule::Sealed), &self.devices) {
             Ok(segment) => {
                 self.devices.note(&task, incarnation, &segment.mapped);
