@@ -134,7 +134,8 @@ pub struct Config {
     pub failure_detection: Duration,
     /// How long a stop waits for what is on its way.
     pub drain_timeout: Duration,
-    /// How long sent bytes may stay unacknowledged before a connection is given up.
+    /// How long a data connection may take nothing more before it is given up and made again: its bytes are not
+    /// acknowledged, or its receiver stands still and its buffers are full.
     pub tcp_user_timeout: Duration,
     /// RDMA.
     pub verbs: VerbsSettings,

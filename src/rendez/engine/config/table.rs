@@ -224,7 +224,8 @@ settings! {
     drain_timeout: Time drain_timeout, Engine,
         "How long a stop waits for what is on its way. To an engine of Rust or C the program says it at the stop.";
     tcp_user_timeout: Time tcp_user_timeout, Engine,
-        "How long sent bytes may stay unacknowledged before a connection is given up.";
+        "How long a data connection may take nothing more before it is given up and made again: its bytes are not \
+         acknowledged, or its receiver stands still and its buffers are full.";
     // ── RDMA ────────────────────────────────────────────────────────────────────────────────────────────────────
     verbs: Switch verbs.enabled, Engine, "Use RDMA between machines where both have it.";
     verbs_in_clear: Switch verbs.in_clear, Engine,
