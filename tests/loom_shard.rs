@@ -17,6 +17,7 @@
 //! | the look of `complete` whether the waiter has left | `an_outcome_that_meets_a_waiter_that_leaves_…` |
 //! | the flag of `cancel`, set behind the doorbell | `a_command_is_taken_after_the_cancels_before_it` |
 //! | the second look of `poll` | `an_outcome_that_meets_a_poll_is_taken_or_wakes`, `a_cell_that_is_used_again_…` |
+//! | the arming before the look at the outcome | `an_outcome_is_seen_before_sleep_or_rings` |
 //!
 //! Not seen to fail: the Release of the flag in `command`.
 #![allow(dead_code, unreachable_pub, unused_imports, missing_docs)]
@@ -321,6 +322,31 @@ fn a_sleeper_sees_the_post_or_is_rung() {
         word::arm(sleeping);
         let is_seen = posted.load(Ordering::Relaxed) == 1;
         let is_rung = poster.join().unwrap();
+        assert!(is_seen || is_rung, "the owner sleeps, and is not woken");
+    });
+}
+
+/// Rings who sleeps with the shard.
+struct Ring(Arc<Doorbell>);
+
+impl std::task::Wake for Ring {
+    fn wake(self: Arc<Self>) {
+        self.0.ring();
+    }
+}
+
+/// As a thread sleeps that turns the shard and waits for what another thread brings (`drive/thread.rs`).
+#[test]
+fn an_outcome_is_seen_before_sleep_or_rings() {
+    model(Some(3), || {
+        let (cell, bell) = (Arc::new(WaitCell::default()), Arc::new(Doorbell::new()));
+        let theirs = Arc::clone(&cell);
+        let bringer = thread::spawn(move || assert!(theirs.complete(Ok(1)).is_none()));
+        let waker = Waker::from(Arc::new(Ring(Arc::clone(&bell))));
+        word::arm(&bell.sleeping);
+        let is_seen = cell.poll(&waker).is_ready();
+        bringer.join().unwrap();
+        let is_rung = bell.rung.load(Ordering::Acquire) > 0;
         assert!(is_seen || is_rung, "the owner sleeps, and is not woken");
     });
 }

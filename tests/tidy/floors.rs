@@ -66,6 +66,7 @@ const TABLE: &[(&str, &[&str])] = &[
             "trace",
             "mail",
             "shard",
+            "drive",
         ],
     ),
     // Floor 5.

@@ -74,13 +74,18 @@ impl Drive {
     }
 
     /// Sleeps with the shard, as [`super::thread::sleep`], and with those beside it that no other thread turns.
-    pub(super) fn sleep_with_all(&self, shard: &mut Shard, most: Option<Duration>) {
+    pub(super) fn sleep_with_all(
+        &self,
+        shard: &mut Shard,
+        most: Option<Duration>,
+        must_wait: impl FnOnce() -> bool,
+    ) {
         let others: Vec<_> = self.beside.others().collect();
         let mut turns: Vec<_> = (others.iter())
             .filter_map(|other| other.enter_beside())
             .collect();
         self.doorbell.arm();
-        let mut most = shard.arm().then(|| patience(shard, most));
+        let mut most = (must_wait() && shard.arm()).then(|| patience(shard, most));
         for turn in &mut turns {
             most = turn.arm().zip(most).map(|(one, other)| one.min(other));
         }

@@ -13,6 +13,7 @@ use super::beside::TURNS_BESIDE;
 use super::line::LinePlace;
 use super::thread::{self, Idle, Patience, is_shard_thread};
 use super::{Drive, Driver, Turn};
+use crate::fabric::doorbell::Doorbell;
 use crate::ground::{Key, Nanos, Status, StepId};
 use crate::mail::wait::{Awaited, WaitCell};
 use crate::mail::{Handed, forks};
@@ -67,7 +68,7 @@ impl Drive {
                     if !turn.run(waker) {
                         waker.call();
                     }
-                    match turn.lead(&Until::new(patience), |_| awaited.look()) {
+                    match turn.lead_to(&Until::new(patience), awaited) {
                         Led::Here(outcome) => return Some(outcome),
                         Led::Late | Led::Over => return awaited.look(),
                         Led::Left => {}
@@ -90,7 +91,7 @@ impl Drive {
                 return Led::Here(outcome);
             }
             let led = match self.enter_or(CALLED | WANTED) {
-                Some(turn) => turn.lead(until, |_| awaited.look()),
+                Some(turn) => turn.lead_to(until, awaited),
                 None => follow(Some(self), awaited, until),
             };
             match led {
@@ -106,13 +107,15 @@ impl Drive {
         cell.take().unwrap_or_else(|| Err(self.mailbox.end()))
     }
 
-    /// Turns the shard as leader, until what is waited for is here.
+    /// Turns the shard as leader, until what is waited for is here: `take` takes it. `watch` does too, before a sleep,
+    /// or has who brings it ring the doorbell.
     #[inline]
     fn lead<T>(
         &self,
         shard: &mut Shard,
         until: &Until,
         take: impl Fn(&mut Shard) -> Option<T>,
+        watch: impl Fn() -> Poll<T>,
     ) -> Led<T> {
         let mut patience = Patience::new(&self.running);
         let has_thread = self.running.driver != Driver::Caller;
@@ -147,10 +150,18 @@ impl Drive {
             }
             if idle == Idle::Sleep {
                 self.baton.sleeps();
+                let mut seen = Poll::Pending;
+                let must_wait = || {
+                    seen = watch();
+                    seen.is_pending()
+                };
                 if has_thread {
-                    thread::sleep(shard, &self.doorbell, until.left());
+                    thread::sleep(shard, &self.doorbell, until.left(), must_wait);
                 } else {
-                    self.sleep_with_all(shard, until.left());
+                    self.sleep_with_all(shard, until.left(), must_wait);
+                }
+                if let Poll::Ready(outcome) = seen {
+                    return Led::Here(outcome);
                 }
                 patience.busy();
             }
@@ -220,7 +231,8 @@ impl Turn<'_> {
                     return Led::Here(());
                 }
                 // The outcome stays where it is until all is done: it is moved once.
-                drive.lead(shard, until, |shard| shard.has_led().then_some(()))
+                let take = |shard: &mut Shard| shard.has_led().then_some(());
+                drive.lead(shard, until, take, || Poll::Pending)
             });
             let led = led.unwrap_or(Led::Over);
             seat.is_over |= matches!(led, Led::Over);
@@ -250,11 +262,14 @@ impl Turn<'_> {
         }
     }
 
+    /// Turns the shard until the outcome is here, which another thread may bring too.
     #[inline]
-    fn lead<T>(mut self, until: &Until, take: impl Fn(&mut Shard) -> Option<T>) -> Led<T> {
+    fn lead_to<A: Awaited>(mut self, until: &Until, awaited: &A) -> Led<A::Outcome> {
         let drive = self.drive;
         self.with(|seat| {
-            let led = seat.inside(|shard| drive.lead(shard, until, take));
+            let take = |_: &mut Shard| awaited.look();
+            let watch = || awaited.watch(&Waker::from(Arc::clone(&drive.doorbell)));
+            let led = seat.inside(|shard| drive.lead(shard, until, take, watch));
             // After a panic, too, all waiters have been told.
             let led = led.unwrap_or(Led::Over);
             seat.is_over |= matches!(led, Led::Over);
@@ -385,6 +400,17 @@ impl Until {
             None => std::thread::park(),
         }
         true
+    }
+}
+
+/// Wakes who sleeps with the shard, which is to look again.
+impl Wake for Doorbell {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ring();
     }
 }
 

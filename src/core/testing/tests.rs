@@ -1,4 +1,4 @@
-//! What one or two shards do that are turned by hand.
+//! What one or two shards do that are turned by hand, or by threads.
 
 mod admitting;
 mod crowds;
@@ -8,6 +8,7 @@ mod lies;
 mod posting;
 mod tasks;
 mod teams;
+mod threads;
 
 use std::sync::Arc;
 

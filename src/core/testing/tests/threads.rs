@@ -1,0 +1,148 @@
+//! Shards in the hands of threads: their own, and those that wait.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::{ARENA, Deaf};
+use crate::drive::{Drive, Driver, PollPolicy, Running, finish_all};
+use crate::ground::device::TaskName;
+use crate::ground::{Incarnation, Nanos};
+use crate::mail::wait::Awaited;
+use crate::shard::{Call, Mailbox, Settings, Shard};
+use crate::testing::solo::{Queues, Team};
+use crate::trace::Clock;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const ALL: [Driver; 3] = [Driver::Adaptive, Driver::Thread, Driver::Caller];
+
+/// The shards of a task, each with its thread if it has one. They stop when this is dropped.
+struct World {
+    drives: Vec<Arc<Drive>>,
+    mailboxes: Vec<Arc<Mailbox>>,
+    threads: Vec<JoinHandle<Option<Shard>>>,
+}
+
+impl World {
+    fn new(driver: Driver, shards: u16) -> Self {
+        let team = Team {
+            task: TaskName::parse("/job:a/task:0").unwrap(),
+            incarnation: Incarnation(1),
+            settings: Settings {
+                shards,
+                ..Settings::default()
+            },
+            clock: Clock::system(),
+            arena: ARENA,
+            queues: Queues::default(),
+        };
+        let running = Running {
+            driver,
+            policy: PollPolicy::Park,
+            spin: Duration::ZERO,
+            is_shared: true,
+        };
+        let solos = team.muster(|_| Vec::new(), |_| Arc::new(Deaf)).unwrap();
+        let mut world = Self {
+            drives: Vec::new(),
+            mailboxes: Vec::new(),
+            threads: Vec::new(),
+        };
+        for solo in solos {
+            let (shard, mailbox) = solo.into_shard();
+            let drive = Arc::new(Drive::new(running, Arc::clone(&mailbox)).unwrap());
+            if driver == Driver::Caller {
+                drive.adopt(shard).unwrap();
+            } else {
+                let drive = Arc::clone(&drive);
+                world.threads.push(thread::spawn(move || drive.run(shard)));
+            }
+            world.drives.push(drive);
+            world.mailboxes.push(mailbox);
+        }
+        if driver == Driver::Caller {
+            Drive::join(&world.drives);
+        }
+        world
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for mailbox in &self.mailboxes {
+            let deadline = Nanos::ZERO;
+            mailbox.call(Call::Stop { deadline });
+        }
+        if self.threads.is_empty() {
+            finish_all(self.drives.iter().map(|drive| &**drive));
+        }
+        for thread in self.threads.drain(..) {
+            assert!(thread.join().is_ok());
+        }
+    }
+}
+
+/// What another thread brings, once it was told whom to wake.
+#[derive(Default)]
+struct Flag {
+    state: Mutex<(bool, Option<Waker>)>,
+    is_watched: Condvar,
+}
+
+impl Flag {
+    fn state(&self) -> MutexGuard<'_, (bool, Option<Waker>)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Brings it to who watches. False if none does.
+    fn bring(&self) -> bool {
+        let is_alone = |state: &mut (bool, Option<Waker>)| state.1.is_none();
+        let waiting = (self.is_watched).wait_timeout_while(self.state(), PATIENCE / 2, is_alone);
+        let (mut state, _) = waiting.unwrap_or_else(PoisonError::into_inner);
+        let Some(waker) = state.1.take() else {
+            return false;
+        };
+        state.0 = true;
+        drop(state);
+        waker.wake();
+        true
+    }
+}
+
+impl Awaited for Flag {
+    type Outcome = ();
+
+    fn look(&self) -> Option<()> {
+        self.state().0.then_some(())
+    }
+
+    fn watch(&self, waker: &Waker) -> Poll<()> {
+        let mut state = self.state();
+        if state.0 {
+            return Poll::Ready(());
+        }
+        state.1 = Some(waker.clone());
+        self.is_watched.notify_one();
+        Poll::Pending
+    }
+}
+
+/// A thread that turns the shard sleeps with it: who brings what it waits for must find whom to wake, as it does where
+/// the shard's own thread turns it.
+#[test]
+fn who_leads_is_woken_by_another_thread_that_brings_its_outcome() {
+    for driver in ALL {
+        let world = World::new(driver, 1);
+        for _ in 0..3 {
+            let flag = Arc::new(Flag::default());
+            let bringer = thread::spawn({
+                let flag = Arc::clone(&flag);
+                move || flag.bring()
+            });
+            let outcome = world.drives[0].wait_for(&*flag, Some(PATIENCE));
+            assert!(bringer.join().unwrap(), "{driver:?}: none watches");
+            assert!(outcome.is_some(), "{driver:?}");
+        }
+    }
+}
