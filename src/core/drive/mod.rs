@@ -27,7 +27,7 @@
 //! A shard that has in-shard tasks is kept for its thread: tasks run only where they were pinned, unless they
 //! [roam](crate::shard::Task::roams). Other foreign code that a turn calls, wakers and the release hooks of foreign
 //! memory, runs on whichever thread turns the shard. It may send, by the mailbox; it may not wait, which is refused as
-//! on a shard's thread.
+//! on a shard's thread. A waker that panics is contained: its future alone is the worse for it.
 //!
 //! A caller that the scheduler preempts within a turn stalls the shard as long, just as the shard's own thread would.
 

@@ -4,6 +4,7 @@
 //! waiter that gives it up. The second of them finds out, and owns the outcome: the waiter takes it, or the shard
 //! brings it to another waiter. So nothing is completed twice, nothing is lost between them, and no waker is lost.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Poll, Waker};
 
 use crate::ground::Status;
@@ -87,10 +88,20 @@ impl<T> WaitCell<T> {
         match before {
             // No other thread takes from a cell that was not filled.
             Err(_) => return self.outcome.pop(),
-            Ok(state) if state & WATCHED != 0 => self.waker.wake(),
+            Ok(state) if state & WATCHED != 0 => self.wake(),
             Ok(_) => {}
         }
         None
+    }
+
+    /// Wakers are foreign: the panic of one is its future's, and not the shard's whose turn brings the outcome. What it
+    /// says, the process's panic hook has told.
+    fn wake(&self) {
+        let woken = catch_unwind(AssertUnwindSafe(|| self.waker.wake()));
+        if let Err(panic) = woken {
+            // What it carries may be anything, and panic itself.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+        }
     }
 
     /// Says of the outcome that comes next when it set out. Its completion publishes this too.

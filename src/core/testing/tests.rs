@@ -3,6 +3,7 @@
 mod admitting;
 mod crowds;
 mod driving;
+mod endings;
 mod leases;
 mod lies;
 mod posting;
