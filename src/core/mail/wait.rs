@@ -120,6 +120,11 @@ impl<T> WaitCell<T> {
         }
     }
 
+    /// True if the outcome is still to come, and the waiter there.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.state.load(Ordering::Acquire) & KIND, WAITS | STOPPED)
+    }
+
     /// The outcome, if it is there. Takes it.
     pub fn take(&self) -> Option<Result<T, Status>> {
         if self.state.load(Ordering::Acquire) == FULL {

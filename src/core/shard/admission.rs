@@ -12,6 +12,7 @@ use super::core::Core;
 use super::ids::{LinkId, NO_LINK};
 use super::keys::Route;
 use super::links::Link;
+use super::owed::Owed;
 use super::posting::Outlet;
 use super::send_queue::BlockedSend;
 use super::value::Value;
@@ -423,6 +424,7 @@ impl Shard {
             pending_send.cell.outcome.complete(Err(status.clone()));
             return;
         }
+        let _in_hand = Owed::new(Arc::clone(&pending_send.cell));
         let link = self.core.take_pending_send(pending_send);
         self.sent_along(link);
     }

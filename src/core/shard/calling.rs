@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Call;
 use super::ids::{Id, PeerId, TaskId};
+use super::owed::Owed;
 use super::panicking::quietly;
 use super::{ARRIVALS_PER_TURN, Shard, Task, TaskEvent};
 use crate::fabric::{AnyPort, Arrival, Port};
@@ -155,7 +156,7 @@ impl Shard {
                 deadline,
                 answer,
             } => {
-                answer.complete(self.core.end_by(step, deadline));
+                Owed::new(answer).complete(self.core.end_by(step, deadline));
             }
             Call::Spawn { task, seat } => {
                 let roams = task.roams();
@@ -170,10 +171,10 @@ impl Shard {
                 self.call_task(TaskId::from_number(seat.answer()), TaskEvent::Woken)
             }
             Call::Pending { answer } => {
-                answer.complete(Ok(self.core.pending()));
+                Owed::new(answer).complete(Ok(self.core.pending()));
             }
             Call::Stats { answer } => {
-                answer.complete(Ok(self.stats()));
+                Owed::new(answer).complete(Ok(self.stats()));
             }
             Call::Stop { deadline } => {
                 self.stopping = Some(deadline);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ids::NO_LINK;
+use super::owed::Owed;
 use super::posting::Outlet;
 use super::waits::Led;
 use super::{Progress, Shard};
@@ -206,6 +207,7 @@ impl Shard {
                 answer,
                 queued_at,
             } => {
+                let answer = answer.map(Owed::new);
                 self.core.stages.took(queued_at);
                 let sent = self.send_from_outside(&key, step, tensor, is_dead);
                 match (answer, sent) {
@@ -236,6 +238,7 @@ impl Shard {
         cell: Arc<WaitCell<Handed>>,
         stops: Option<Stops>,
     ) {
+        let cell = Owed::new(cell);
         self.take_cancels();
         if cell.is_abandoned() {
             return;

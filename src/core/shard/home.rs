@@ -13,7 +13,9 @@ impl Shard {
     /// From now on its own thread turns it: what was left for that is done.
     pub(crate) fn come_home(&mut self) {
         self.is_home = true;
-        for call in std::mem::take(&mut self.for_home) {
+        // One by one: if it panics, the others are answered.
+        while !self.for_home.is_empty() {
+            let call = self.for_home.remove(0);
             self.handle_call(call);
         }
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::core::Core;
 use super::ids::{LinkId, NO_LINK, PeerId};
 use super::keys::{KeyLook, Route};
+use super::owed::Owed;
 use super::posting::Outlet;
 use super::transfers::TransferId;
 use super::value::{NOT_LENT, NOT_OURS, Value, Waiter};
@@ -483,7 +484,7 @@ impl Core {
         key: &Key,
         step: StepId,
         deadline: Nanos,
-        cell: Arc<WaitCell<Handed>>,
+        cell: Owed<WaitCell<Handed>>,
         stops: Option<Stops>,
     ) {
         let (way, slot) = match self.look_up(key, step) {
@@ -529,7 +530,7 @@ impl Core {
     #[cold]
     pub(crate) fn leader_leaves(&mut self, at: WaiterId, cell: Arc<WaitCell<Handed>>) {
         let expected = self.waits.led_expects();
-        match self.waits.add_outside(cell, None, expected) {
+        match self.waits.add_outside(Owed::new(cell), None, expected) {
             Ok(ticket) => {
                 self.table.rename(at, Waiter::Wait(ticket));
                 self.waits.set_place(ticket, at);

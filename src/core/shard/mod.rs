@@ -31,6 +31,7 @@ pub(crate) mod links;
 mod lives_over;
 mod local;
 mod neighbour_queues;
+pub(crate) mod owed;
 mod panicking;
 mod parked;
 mod partings;

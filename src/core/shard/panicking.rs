@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::ids::TaskId;
+use super::owed::fail_dropped;
 use super::{Shard, Task, TaskEvent};
 use crate::ground::{Nanos, Status, faults};
 
@@ -120,6 +121,7 @@ impl Shard {
         }
         let _ = quietly(|| self.core.send_queue.fail(&status, |_| true));
         let _ = quietly(|| self.drop_tasks(&Err(status.clone())));
+        fail_dropped(&status);
         self.stopping = Some(Nanos::ZERO);
     }
 }

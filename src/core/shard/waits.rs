@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::ids::TaskId;
+use super::owed::Owed;
 use crate::channel::slab::Slab;
 use crate::ground::{Incarnation, Status};
 use crate::mail::Handed;
@@ -29,7 +30,7 @@ pub(super) enum Wait {
     /// An application thread, which hears of it in a cell: another thread turns the shard, or may. In the table here
     /// under this id.
     Outside {
-        cell: Arc<WaitCell<Handed>>,
+        cell: Owed<WaitCell<Handed>>,
         id: Option<WaiterId>,
         /// What may cancel it.
         stops: Option<Stops>,
@@ -89,10 +90,10 @@ impl Waits {
     #[inline]
     pub(super) fn add_outside(
         &mut self,
-        cell: Arc<WaitCell<Handed>>,
+        cell: Owed<WaitCell<Handed>>,
         stops: Option<Stops>,
         expected: Incarnation,
-    ) -> Result<Ticket, Arc<WaitCell<Handed>>> {
+    ) -> Result<Ticket, Owed<WaitCell<Handed>>> {
         let wait = Wait::Outside {
             cell,
             id: None,
@@ -177,7 +178,7 @@ impl Waits {
         // The seat is of this cell for as long as it stands there.
         let ticket = Ticket::unpack(gone.seat()? as u32);
         match self.slab.at(ticket) {
-            Some(Wait::Outside { cell, .. }) if Arc::ptr_eq(cell, gone) => {}
+            Some(Wait::Outside { cell, .. }) if cell.is_to(gone) => {}
             _ => return None,
         }
         match self.slab.remove(ticket) {
@@ -219,7 +220,7 @@ impl Waits {
     }
 
     /// One of them waits no more: where it is to be told why.
-    pub(super) fn remove_outside(&mut self, ticket: Ticket) -> Option<Arc<WaitCell<Handed>>> {
+    pub(super) fn remove_outside(&mut self, ticket: Ticket) -> Option<Owed<WaitCell<Handed>>> {
         match self.slab.remove(ticket)? {
             Wait::Outside { cell, .. } => Some(cell),
             Wait::Neighbour { .. } | Wait::Away { .. } => None,

@@ -34,6 +34,7 @@ use crate::memory::{ArenaConfig, ArenaId, House, MappedSegment, Pool, Segment, T
 use crate::shard::carriers::carriers;
 use crate::shard::ids::TaskId;
 use crate::shard::links::Link;
+use crate::shard::owed::Owed;
 use crate::shard::task::{Task, TaskContext, TaskEvent, TaskWaker};
 use crate::shard::{Call, Mailbox, Observer, Parts, Progress, Settings, Shard, TURNS_PER_STAMP};
 use crate::trace::Clock;
@@ -296,7 +297,7 @@ impl Solo {
         self.shard.core.now = self.shard.clock.stamp();
         self.shard
             .core
-            .recv_outside(key, step, deadline, cell, Some(stops));
+            .recv_outside(key, step, deadline, Owed::new(cell), Some(stops));
         waiting
     }
 

@@ -12,7 +12,7 @@ fn cell() -> Arc<WaitCell<Handed>> {
 }
 
 fn outside(waits: &mut Waits, cell: &Arc<WaitCell<Handed>>) -> Ticket {
-    (waits.add_outside(Arc::clone(cell), None, SOURCE)).expect("room")
+    (waits.add_outside(Owed::new(Arc::clone(cell)), None, SOURCE)).expect("room")
 }
 
 const fn place(number: u32) -> WaiterId {
@@ -60,8 +60,8 @@ fn a_wait_for_which_there_is_no_room_comes_back() {
     let mut waits = Waits::new(1);
     outside(&mut waits, &cell());
     let late = cell();
-    let refused = waits.add_outside(Arc::clone(&late), None, SOURCE);
-    assert!(matches!(refused, Err(back) if Arc::ptr_eq(&back, &late)));
+    let refused = waits.add_outside(Owed::new(Arc::clone(&late)), None, SOURCE);
+    assert!(matches!(refused, Err(back) if back.is_to(&late)));
     assert_eq!(waits.add_neighbour(1, 1, SOURCE), None);
     assert_eq!(waits.add_away(1, TaskId::of_row(0), 1), None);
 }

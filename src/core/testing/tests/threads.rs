@@ -1,15 +1,18 @@
 //! Shards in the hands of threads: their own, and those that wait.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{ARENA, Deaf};
 use crate::drive::{Drive, Driver, PollPolicy, Running, finish_all};
 use crate::ground::device::TaskName;
-use crate::ground::{Incarnation, Nanos};
-use crate::mail::wait::Awaited;
+use crate::ground::{DType, Incarnation, Key, Nanos, Shape, StepId, TensorMeta};
+use crate::mail::mailbox::Command;
+use crate::mail::wait::{Awaited, WaitCell};
+use crate::memory::Tensor;
 use crate::shard::{Call, Mailbox, Settings, Shard};
 use crate::testing::solo::{Queues, Team};
 use crate::trace::Clock;
@@ -144,5 +147,63 @@ fn who_leads_is_woken_by_another_thread_that_brings_its_outcome() {
             assert!(bringer.join().unwrap(), "{driver:?}: none watches");
             assert!(outcome.is_some(), "{driver:?}");
         }
+    }
+}
+
+/// Waits for a state that other threads bring about.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}");
+        thread::yield_now();
+    }
+}
+
+/// Memory whose release hook panics: in a turn it is taken for the shard.
+fn trap() -> Tensor {
+    const LEN: usize = 1 << 16;
+    let shape = Shape::row(LEN as u64).unwrap();
+    let meta = TensorMeta {
+        dtype: DType::U8,
+        shape,
+    };
+    Tensor::from_foreign(meta, vec![0_u8; LEN], |_| panic!("a hook panics")).unwrap()
+}
+
+struct Rung(AtomicU32);
+
+impl Wake for Rung {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// What a shard has in its hands when it panics stands in no list of its. Who waits for that hears of the end as well,
+/// a future too, though none looks for it again.
+#[test]
+fn who_waits_for_what_a_panicking_shard_has_in_hand_hears_of_it() {
+    for driver in ALL {
+        let world = World::new(driver, 1);
+        let answer = Arc::new(WaitCell::<()>::default());
+        let rings = Arc::new(Rung(AtomicU32::new(0)));
+        assert!(answer.poll(&Waker::from(Arc::clone(&rings))).is_pending());
+        let (drive, mailbox) = (&world.drives[0], &world.mailboxes[0]);
+        // It is refused, and dropped where it is: the key's source is another task.
+        let command = Command::Send {
+            key: Key::between("b", "a", "x").unwrap(),
+            step: StepId(1),
+            tensor: trap(),
+            is_dead: false,
+            answer: Some(Arc::clone(&answer)),
+            queued_at: Nanos::ZERO,
+        };
+        assert!(drive.command(command).is_ok());
+        until("the future is woken", || {
+            rings.0.load(Ordering::Acquire) == 1
+        });
+        let status = answer.take().unwrap().unwrap_err();
+        assert_eq!(status.reason(), "SHARD_PANICKED");
+        until("it takes nothing", || mailbox.is_closed());
+        assert_eq!(mailbox.end(), status);
     }
 }
