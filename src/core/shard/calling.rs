@@ -211,6 +211,7 @@ impl Shard {
             return false;
         }
         let status = self.failed.take().unwrap_or_else(faults::shutdown);
+        self.core.lose_taken_sends(&status);
         self.core.end_everything(&status);
         self.core.links.close_all(&mut self.ports);
         self.mailbox.close(&status);

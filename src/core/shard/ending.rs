@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::core::Core;
-use super::ids::{LinkId, NO_LINK, TaskId};
-use super::keys::{KeyEntry, Route};
+use super::ids::{LinkId, NO_LINK, PeerId, TaskId};
+use super::keys::{KeyEntry, Keys, Route};
 use super::peers::{Peer, PeerState};
 use super::posting::Outlet;
-use super::send_queue::place;
+use super::send_queue::{BlockedSend, place};
 use super::value::{Value, Waiter};
 use crate::channel::WriteEnd;
 use crate::fabric::Write;
@@ -126,7 +126,11 @@ impl Core {
                 }
             }
         }
-        self.send_queue.fail(&status, |_| true);
+        // Who was told that a value is taken is told no more: it waits on, for its peer.
+        let keys = &self.keys;
+        self.send_queue.fail(&status, |blocked| {
+            blocked.is_heard() || peer_of(keys, blocked).is_none()
+        });
         self.links.drain();
         self.drop_unreceived();
     }
@@ -153,10 +157,27 @@ impl Core {
             let is_of_one = self.peers.at(link.peer).is_some_and(may_hear);
             !is_of_one || (link.channel.is_at_rest() && link.parked.is_empty())
         });
+        let mut blocked_sends = self.send_queue.blocked_sends();
+        let mut waits_to_leave = |(_, blocked): (_, &BlockedSend)| {
+            let peer = peer_of(&self.keys, blocked).and_then(|peer| self.peers.at(peer));
+            !blocked.is_heard() && peer.is_some_and(may_hear)
+        };
         let mut peers = self.peers.iter();
         are_links_at_rest
+            && !blocked_sends.any(&mut waits_to_leave)
             && peers.all(|peer| !may_hear(peer) || peer.parked.is_empty())
             && self.neighbour_queues.is_empty()
+    }
+
+    /// The time is up for values that were taken and found no room: their steps cannot be complete any more.
+    pub(crate) fn lose_taken_sends(&mut self, status: &Status) {
+        let taken = self.send_queue.blocked_sends();
+        let taken = taken
+            .filter(|(_, blocked)| !blocked.is_heard() && peer_of(&self.keys, blocked).is_some());
+        let steps: Vec<_> = taken.map(|(_, blocked)| blocked.slot.step).collect();
+        for step in steps {
+            self.lost(step, status);
+        }
     }
 
     /// Everything that still waits hears `status`.
@@ -252,5 +273,13 @@ impl Core {
 
     fn of_links(&self, each: impl Fn(&super::links::Link) -> u64) -> u64 {
         self.links.iter().map(each).sum()
+    }
+}
+
+/// The peer that a waiting send is for; none if it stays here.
+fn peer_of(keys: &Keys, blocked: &BlockedSend) -> Option<PeerId> {
+    match keys.at(blocked.slot.key)?.way.route {
+        Route::Out { peer } => Some(peer),
+        _ => None,
     }
 }
