@@ -43,6 +43,10 @@ impl Shard {
         tensor: Tensor,
         is_dead: bool,
     ) -> Result<(), Status> {
+        // It turns a while longer, to tell its peers, and takes nothing.
+        if let Some(status) = &self.failed {
+            return Err(status.clone());
+        }
         self.take_earlier();
         self.core.stages.count();
         let sent = self.send_from_outside(key, step, tensor, is_dead);

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 
 use super::posting::{Pair, STEP};
-use crate::ground::{Key, Nanos, Shape};
+use crate::ground::{Key, Nanos, Shape, StepId, faults};
 use crate::mail::mailbox::Command;
 use crate::mail::wait::WaitCell;
 use crate::memory::Tensor;
 use crate::rendezvous::Limits;
-use crate::shard::{Progress, Settings};
+use crate::shard::{Call, Progress, Settings};
 
 fn values(len: usize) -> Tensor {
     Tensor::from_vec(vec![7_u8; len], Shape::row(len as u64).unwrap()).unwrap()
@@ -66,6 +66,21 @@ fn values_that_were_taken_and_found_no_room_are_not_lost_in_silence() {
     assert_eq!(pair.solos[0].stats().waiting_sends, 0);
     assert!(pair.solos[0].stats().dropped >= 8);
     assert!(pair.solos[0].core_mut().table.has_ended(STEP));
+}
+
+/// It turns a while longer, to tell its peers. A value that it took then would go nowhere.
+#[test]
+fn a_shard_that_another_of_its_engine_fails_takes_nothing_from_its_callers() {
+    let mut pair = Pair::new(Settings::default());
+    let key = Key::between("a", "b", "x").unwrap();
+    pair.solos[0].send_of_caller(STEP, &key, values(8)).unwrap();
+    let status = faults::shutdown();
+    pair.solos[0].mailbox().call(Call::Fail {
+        status: status.clone(),
+    });
+    assert_ne!(pair.solos[0].turn(), Progress::Stopped);
+    let sent = pair.solos[0].send_of_caller(StepId(2), &key, values(8));
+    assert_eq!(sent, Err(status));
 }
 
 struct Trap;
