@@ -10,6 +10,8 @@
 //! | LINED, left in the word for those behind the first | `all_in_line_are_called` |
 //! | the look of `line_up` whether it is held | `who_stands_in_line_is_called` |
 //! | the taking of one who was called and does not want to | `a_call_that_is_not_wanted_is_passed_on` |
+//! | BESIDE, left by one that finds it held | `who_sleeps_beside_has_it_or_is_called` |
+//! | `calls_beside` moved behind the call | `who_sleeps_beside_has_it_or_is_called` |
 #![allow(dead_code, unreachable_pub, unused_imports, missing_docs)]
 
 /// Loom's types under the names of `src/core/sync.rs`.
@@ -26,9 +28,9 @@ mod line;
 
 use std::task::{Wake, Waker};
 
-use baton::{Baton, BatonGuard, CALLED, KEPT};
+use baton::{BESIDE, Baton, BatonGuard, CALLED, KEPT};
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
 /// Wakes a thread of loom's.
@@ -126,6 +128,38 @@ fn what_is_left_for_the_holder_is_seen() {
             .take(0)
             .unwrap_or_else(|| panic!("it is free: {baton:?}"));
         assert_eq!(held.with(|value| *value), 1, "what was left was seen");
+    });
+}
+
+#[test]
+fn who_sleeps_beside_has_it_or_is_called() {
+    model(3, || {
+        let baton = free(0_u32);
+        // It slept before, and what it left then is still there.
+        let held = baton.take(0).unwrap();
+        assert!(baton.take(BESIDE).is_none());
+        assert!(held.lay_down().is_ok());
+        let [is_asleep, is_called] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let leaver = |baton: &Arc<Baton<u32>>| {
+            let (baton, is_asleep) = (Arc::clone(baton), Arc::clone(&is_asleep));
+            let is_called = Arc::clone(&is_called);
+            move || {
+                let laid = baton.take(0).map(|held| held.lay_down().unwrap());
+                if laid.is_some_and(|laid| laid.is_wanted_beside()) {
+                    baton.calls_beside();
+                    if is_asleep.load(Ordering::Relaxed) {
+                        is_called.store(true, Ordering::Relaxed);
+                    }
+                }
+            }
+        };
+        let leavers = [leaver(&baton), leaver(&baton)].map(thread::spawn);
+        is_asleep.store(true, Ordering::Relaxed);
+        let has_it = baton.take(BESIDE).is_some();
+        for leaver in leavers {
+            leaver.join().unwrap();
+        }
+        assert!(has_it || is_called.load(Ordering::Relaxed));
     });
 }
 

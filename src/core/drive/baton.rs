@@ -8,6 +8,7 @@
 //!    ▲                         │            WANTED: a thread waits for it
 //!    └─────── lay_down ────────┘            LINED:  a thread sleeps until it is free
 //!          refused while CALLED             KEPT:   only `take_home` gets it
+//!                                           BESIDE: a thread sleeps with another that would take this one too
 //! ```
 //!
 //! All of it is one atomic word, which is changed by read-modify-writes alone, so they stand in one order. A thread
@@ -32,6 +33,8 @@ const LINED: u64 = 1 << 3;
 pub(crate) const SLEEPS: u64 = 1 << 4;
 /// It is for one thread alone.
 pub(crate) const KEPT: u64 = 1 << 5;
+/// A thread that sleeps with another baton would sleep with this one too.
+pub(crate) const BESIDE: u64 = 1 << 6;
 /// One round: the bits above count how often it was taken by others than that thread.
 const ROUND: u64 = 1 << 8;
 
@@ -61,7 +64,8 @@ impl<T> Baton<T> {
         }
     }
 
-    /// Takes it if it is free. If it is not, leaves `call` for its holder: none, [`CALLED`], and [`WANTED`].
+    /// Takes it if it is free. If it is not, leaves `call` for its holder: none, [`CALLED`], [`WANTED`], and
+    /// [`BESIDE`].
     #[inline]
     pub(crate) fn take(&self, call: u64) -> Option<BatonGuard<'_, T>> {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -128,6 +132,11 @@ impl<T> Baton<T> {
         }
     }
 
+    /// Those that sleep with others are about to be called. Before it, for one that comes meanwhile is called too.
+    pub(crate) fn calls_beside(&self) {
+        self.word.fetch_and(!BESIDE, Ordering::AcqRel);
+    }
+
     /// For its holder, which is about to sleep with it.
     pub(crate) fn sleeps(&self) {
         self.word.fetch_or(SLEEPS, Ordering::AcqRel);
@@ -168,6 +177,24 @@ impl<T> Baton<T> {
     }
 }
 
+/// What was in the word when the baton was laid down.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Laid(u64);
+
+impl Laid {
+    /// True if its holder had slept with it.
+    #[inline]
+    pub(crate) const fn was_slept_with(self) -> bool {
+        self.0 & SLEEPS != 0
+    }
+
+    /// True if a thread that sleeps with another is to hear that this one is free: none stood in its line.
+    #[inline]
+    pub(crate) const fn is_wanted_beside(self) -> bool {
+        self.0 & (BESIDE | LINED) == BESIDE
+    }
+}
+
 impl<T> BatonGuard<'_, T> {
     /// Does something with the value.
     #[inline]
@@ -179,12 +206,12 @@ impl<T> BatonGuard<'_, T> {
         })
     }
 
-    /// Lays it down, and calls the next of the line. True if the holder had slept with it.
+    /// Lays it down, and calls the next of the line, if there is one.
     ///
     /// # Errors
     /// Itself, if a thread has left something: look again.
     #[inline]
-    pub(crate) fn lay_down(self) -> Result<bool, Self> {
+    pub(crate) fn lay_down(self) -> Result<Laid, Self> {
         let mut word = self.0.word.load(Ordering::Relaxed);
         loop {
             if word & CALLED != 0 {
@@ -207,7 +234,7 @@ impl<T> BatonGuard<'_, T> {
         if word & LINED != 0 {
             baton.call_next();
         }
-        Ok(word & SLEEPS != 0)
+        Ok(Laid(word))
     }
 }
 

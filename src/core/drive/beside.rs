@@ -1,5 +1,6 @@
 //! Beside: the other shards of an engine that has no threads. A thread that waits for one shard also turns those that
-//! no other thread turns: what it waits for may depend on what another shard has still to send.
+//! no other thread turns: what it waits for may depend on what another shard has still to send. A thread that leaves a
+//! shard wakes those that sleep with others, so that one of them turns it.
 //!
 //! It knows which shards those are; not what their turns do.
 
@@ -7,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use super::baton::{BESIDE, SLEEPS};
 use super::thread::patience;
 use super::{Drive, Turn};
 use crate::fabric::doorbell::DoorbellError;
@@ -54,11 +56,14 @@ impl Drive {
     }
 
     /// The shard, for a thread that turns another shard of the engine, if no thread holds it.
-    fn enter_beside(&self) -> Option<Turn<'_>> {
-        let mut held = self.baton.take(0)?;
+    fn enter_beside(&self, call: u64) -> Option<Turn<'_>> {
+        let mut held = self.baton.take(call)?;
         held.with(|seat| self.begin(seat));
-        let held = Some(held);
-        Some(Turn { drive: self, held })
+        Some(Turn {
+            drive: self,
+            held: Some(held),
+            is_beside: true,
+        })
     }
 
     /// One turn of each shard beside this one that no other thread turns. True if something was done.
@@ -66,11 +71,23 @@ impl Drive {
     pub(super) fn turn_beside(&self) -> bool {
         let mut is_busy = false;
         for other in self.beside.others() {
-            if let Some(mut turn) = other.enter_beside() {
+            if let Some(mut turn) = other.enter_beside(0) {
                 is_busy |= turn.turn() == Progress::Busy;
             }
         }
         is_busy
+    }
+
+    /// No thread turns this shard any more: those that sleep with others of the engine do. Threads that do so
+    /// themselves call none: two of them would wake each other for ever.
+    #[cold]
+    pub(super) fn call_beside(&self) {
+        self.baton.calls_beside();
+        for other in self.beside.others() {
+            if other.baton.is(SLEEPS) {
+                other.doorbell.ring();
+            }
+        }
     }
 
     /// Sleeps with the shard, as [`super::thread::sleep`], and with those beside it that no other thread turns.
@@ -80,12 +97,17 @@ impl Drive {
         most: Option<Duration>,
         must_wait: impl FnOnce() -> bool,
     ) {
-        let others: Vec<_> = self.beside.others().collect();
-        let mut turns: Vec<_> = (others.iter())
-            .filter_map(|other| other.enter_beside())
-            .collect();
         self.doorbell.arm();
-        let mut most = (must_wait() && shard.arm()).then(|| patience(shard, most));
+        let others: Vec<_> = self.beside.others().collect();
+        // Who lays down one that is not free rings the doorbell, which is armed.
+        let mut turns: Vec<_> = (others.iter())
+            .filter_map(|other| other.enter_beside(BESIDE))
+            .collect();
+        // Between the tries another thread may have left one that it turned beside its own, and then its own: it called
+        // no thread to the first.
+        let is_left = others.iter().any(|other| other.baton.is_free());
+        let sleeps = !is_left && must_wait() && shard.arm();
+        let mut most = sleeps.then(|| patience(shard, most));
         for turn in &mut turns {
             most = turn.arm().zip(most).map(|(one, other)| one.min(other));
         }

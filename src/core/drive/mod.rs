@@ -53,7 +53,7 @@ use crate::mail::mailbox::Command;
 use crate::memory::Tensor;
 use crate::shard::{Mailbox, Progress, Shard, TaskWaker};
 use crate::sync::{AtomicBool, Ordering};
-use baton::{Baton, BatonGuard, CALLED, WANTED};
+use baton::{Baton, BatonGuard, CALLED, Laid, WANTED};
 use beside::Beside;
 use thread::Inside;
 
@@ -207,7 +207,14 @@ impl Drive {
         Some(Turn {
             drive: self,
             held: Some(held),
+            is_beside: false,
         })
+    }
+
+    /// True if a thread that sleeps with another shard waits for this one to be laid down.
+    #[cfg(test)]
+    pub(crate) fn is_wanted_beside(&self) -> bool {
+        self.baton.is(baton::BESIDE)
     }
 
     /// One turn, if no other thread turns the shard. True if something was done.
@@ -301,15 +308,14 @@ impl Drive {
 
     /// Lays the shard down. What others left meanwhile is done first.
     #[inline]
-    fn end(&self, held: BatonGuard<'_, Seat>) {
-        if let Err(again) = self.lay_down(held) {
-            self.end_again(again);
-        }
+    fn end(&self, held: BatonGuard<'_, Seat>) -> Laid {
+        self.lay_down(held)
+            .unwrap_or_else(|again| self.end_again(again))
     }
 
     #[cold]
     #[inline(never)]
-    fn end_again(&self, mut held: BatonGuard<'_, Seat>) {
+    fn end_again(&self, mut held: BatonGuard<'_, Seat>) -> Laid {
         loop {
             held.with(|seat| {
                 if !self.goes_home(seat) {
@@ -317,7 +323,7 @@ impl Drive {
                 }
             });
             match self.lay_down(held) {
-                Ok(()) => return,
+                Ok(laid) => return laid,
                 Err(again) => held = again,
             }
         }
@@ -325,15 +331,16 @@ impl Drive {
 
     /// Lays the shard down, or gives it back because others have left something.
     #[inline]
-    fn lay_down<'a>(&self, mut held: BatonGuard<'a, Seat>) -> Result<(), BatonGuard<'a, Seat>> {
+    fn lay_down<'a>(&self, mut held: BatonGuard<'a, Seat>) -> Result<Laid, BatonGuard<'a, Seat>> {
         let goes_home = held.with(|seat| self.goes_home(seat));
         if goes_home {
             self.baton.keep(true);
         }
-        if held.lay_down()? || goes_home {
+        let laid = held.lay_down()?;
+        if laid.was_slept_with() || goes_home {
             self.unpark();
         }
-        Ok(())
+        Ok(laid)
     }
 
     /// True if only the shard's own thread may do what is next.
@@ -430,6 +437,8 @@ impl Seat {
 pub struct Turn<'a> {
     drive: &'a Drive,
     held: Option<BatonGuard<'a, Seat>>,
+    /// Its thread turns another shard of the engine, and comes back to this one.
+    is_beside: bool,
 }
 
 impl Turn<'_> {
@@ -486,7 +495,10 @@ impl Drop for Turn<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
-            self.drive.end(held);
+            let laid = self.drive.end(held);
+            if laid.is_wanted_beside() && !self.is_beside {
+                self.drive.call_beside();
+            }
         }
     }
 }

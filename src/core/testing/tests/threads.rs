@@ -7,9 +7,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::{ARENA, Deaf};
-use crate::drive::{Drive, Driver, PollPolicy, Running, finish_all};
+use crate::drive::{Drive, Driver, PollPolicy, Running, finish_all, wait_aside};
 use crate::ground::device::TaskName;
 use crate::ground::{DType, Incarnation, Key, Nanos, Shape, StepId, TensorMeta};
+use crate::mail::ShardStats;
 use crate::mail::mailbox::Command;
 use crate::mail::wait::{Awaited, WaitCell};
 use crate::memory::Tensor;
@@ -157,6 +158,31 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
         assert!(Instant::now() < end, "{what}");
         thread::yield_now();
     }
+}
+
+/// What its peers say, or a timer of its, is heard by a thread that waits in the engine, whichever shard it waits for.
+#[test]
+fn a_shard_that_a_thread_leaves_is_turned_by_who_sleeps_with_another() {
+    let world = World::new(Driver::Caller, 2);
+    let flag = Arc::new(Flag::default());
+    let turn = world.drives[1].enter().unwrap();
+    let waiting = thread::spawn({
+        let (drive, flag) = (Arc::clone(&world.drives[0]), Arc::clone(&flag));
+        move || drive.wait_for(&*flag, Some(PATIENCE))
+    });
+    until("it sleeps without the other", || {
+        world.drives[1].is_wanted_beside()
+    });
+    drop(turn);
+    // As a peer does, it rings the doorbell and turns nothing.
+    let answer = Arc::new(WaitCell::<ShardStats>::default());
+    world.mailboxes[1].call(Call::Stats {
+        answer: Arc::clone(&answer),
+    });
+    let answered = wait_aside(&*answer, Some(PATIENCE / 2));
+    assert!(flag.bring());
+    assert!(waiting.join().unwrap().is_some());
+    assert!(answered.is_some(), "no thread turned it");
 }
 
 /// Memory whose release hook panics: in a turn it is taken for the shard.
