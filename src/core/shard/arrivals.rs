@@ -27,6 +27,8 @@ impl Core {
         self.release_early(link, slot);
     }
 
+    /// A step that is known by what is kept here alone is in no list of the table, so no time ends it: this stays until
+    /// the step is ended, or the link's epoch, within the bound of the link.
     fn keep_early(&mut self, link: LinkId, slot: Slot, ordinal: u32, item: Arrived<Value>) {
         match self.early.keep(link, slot, ordinal, item) {
             Ok(None) => {}
@@ -72,6 +74,14 @@ impl Core {
         }
     }
 
+    /// What waits for its turn in a step that has ended goes, whatever else was in the step.
+    pub(crate) fn drop_early_of_ended(&mut self) {
+        let table = &self.table;
+        for (link, item) in self.early.take_all(|_, slot| table.has_ended(slot.step)) {
+            self.drop_item(link, item);
+        }
+    }
+
     /// A value of an ended step, or one that was here before: it goes, and its credit back.
     pub(super) fn drop_item(&mut self, link: LinkId, item: Arrived<Value>) {
         match item {
@@ -87,11 +97,11 @@ impl Core {
         }
     }
 
-    /// True if nothing is asked of the link's peer, and no value came before its turn.
+    /// True if nothing is asked of the link's peer, and no value of it came before its turn.
     #[inline(always)]
     pub(super) fn is_plain(&self, link: LinkId) -> bool {
         let entry = self.links.at(link);
-        entry.is_none_or(|entry| !entry.channel.is_asking()) && self.early.is_empty()
+        entry.is_none_or(|entry| !entry.channel.is_asking()) && !self.early.holds(link)
     }
 
     /// True if values of the link may come before others that were sent before them: some go by landings.

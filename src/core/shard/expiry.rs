@@ -26,6 +26,7 @@ impl Core {
     /// A waiter's time is up, or a step that only peers spoke of was never used.
     pub(crate) fn expire(&mut self) -> usize {
         let mut expired = Vec::new();
+        let unclaimed = self.table.stats().grace_steps;
         self.table.expire(self.now, &mut |end| expired.push(end));
         let count = expired.len() + self.expire_blocked_sends() + self.expire_steps();
         for end in expired {
@@ -41,15 +42,12 @@ impl Core {
                     self.settle_demands(slot);
                 }
                 rendezvous::Expired::Unclaimed(end) => {
-                    if let rendezvous::Ended::Waiter(slot, _) | rendezvous::Ended::Value(slot, _) =
-                        &end
-                    {
-                        let step = slot.step;
-                        self.drop_early(|_, slot| slot.step == step);
-                    }
                     self.end_all(vec![end], &faults::step_unclaimed());
                 }
             }
+        }
+        if self.table.stats().grace_steps < unclaimed {
+            self.drop_early_of_ended();
         }
         count
     }

@@ -31,9 +31,10 @@ impl<T> Reorder<T> {
         }
     }
 
+    /// True if something of the link waits.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.of_links.is_empty()
+    pub(crate) fn holds(&self, link: LinkId) -> bool {
+        !self.of_links.is_empty() && self.of_links.contains_key(&link)
     }
 
     #[cfg(any(test, feature = "testing"))]

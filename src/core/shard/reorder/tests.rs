@@ -50,7 +50,7 @@ proptest! {
             let waiting = 2 * 20 - left.iter().map(Vec::len).sum::<usize>();
             prop_assert!(reorder.len() <= waiting);
         }
-        prop_assert!(reorder.is_empty());
+        prop_assert_eq!(reorder.len(), 0);
         prop_assert_eq!(&left[0], &(0..20).collect::<Vec<_>>());
         prop_assert_eq!(&left[0], &left[1]);
     }
@@ -67,11 +67,12 @@ fn what_ended_is_taken_out_and_the_rest_stays() {
     assert_eq!(gone, [(link(0), (0, 1)), (link(1), (1, 1))]);
     assert!(reorder.has(|at| at.key == KeyId(2)) && !reorder.has(|at| at == slot(1, 2)));
     assert_eq!(reorder.take_all(|of, _| of == link(0)), [(link(0), (0, 2))]);
+    assert!(!reorder.holds(link(0)) && reorder.holds(link(1)));
     assert_eq!(reorder.len(), 1);
     assert_eq!(reorder.next(link(1), slot(2, 2), 4), None, "one is missing");
     // A repeat of what was here before goes too, and the table knows it.
     assert_eq!(reorder.next(link(1), slot(2, 2), 9), Some((5, (1, 2))));
-    assert!(reorder.is_empty());
+    assert_eq!(reorder.len(), 0);
 }
 
 #[test]

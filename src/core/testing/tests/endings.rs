@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 
 use super::posting::{Pair, STEP};
-use crate::ground::{Key, Nanos, Shape, StepId, faults};
+use crate::ground::{FrameIter, Key, Nanos, Shape, StepId, faults};
 use crate::mail::mailbox::Command;
 use crate::mail::wait::WaitCell;
 use crate::memory::Tensor;
-use crate::rendezvous::Limits;
+use crate::rendezvous::{Limits, Slot};
+use crate::shard::core::Core;
 use crate::shard::{Call, Progress, Settings};
 
 fn values(len: usize) -> Tensor {
@@ -110,4 +111,53 @@ fn a_waker_that_panics_is_not_taken_for_the_shard() {
     pair.send(0, &key, 8);
     pair.settle();
     assert!(cell.take().is_some_and(|outcome| outcome.is_ok()));
+}
+
+/// A peer that leaves an ordinal out in a step that is not used here: what came after it ends with the step, and the
+/// peer's link is as it was.
+#[test]
+fn what_came_early_ends_with_a_step_that_no_receiver_claims() {
+    let mut pair = Pair::new(Settings::default());
+    let [key, other, offered] = ["x", "y", "z"].map(|edge| Key::between("a", "b", edge).unwrap());
+    pair.send(0, &key, 8);
+    let taken = pair.solos[1].recv(STEP, &key, Nanos::NEVER);
+    pair.settle();
+    assert!(taken.take().is_some());
+    // Values may overtake each other only where something is asked for.
+    let _waiting = pair.solos[1].recv(STEP, &other, Nanos::NEVER);
+    let slot_of = |core: &mut Core, key: &Key, step| Slot {
+        step,
+        key: core.keys.find(key).unwrap(),
+        at: FrameIter::default(),
+    };
+    let core = pair.solos[1].core_mut();
+    let asked = slot_of(core, &other, STEP);
+    let link = core.links.ids().next().unwrap();
+    core.ask_for_waiting(link, asked);
+    pair.settle();
+    // Another step, of which the receiver knows by an offer alone.
+    let step = StepId(2);
+    let send = |pair: &mut Pair, key: &Key, len| {
+        let sent = pair.solos[0].enter(|context| {
+            let key = context.prepare(key)?;
+            context.send(step, key, values(len))
+        });
+        sent.unwrap();
+    };
+    send(&mut pair, &offered, 30_000);
+    pair.settle();
+    assert_eq!(pair.solos[1].holdings().steps, [1, 1]);
+    let core = pair.solos[0].core_mut();
+    let slot = slot_of(core, &key, step);
+    let now = core.now;
+    assert!(core.table.pass(now, slot).is_ok(), "one number is left out");
+    for len in [8, 30_000] {
+        send(&mut pair, &key, len);
+    }
+    pair.settle();
+    assert_eq!(pair.solos[1].holdings().early, 2);
+    pair.pass(Limits::default().grace_ttl_ns + 1);
+    pair.settle();
+    let held = pair.solos[1].holdings();
+    assert_eq!((held.early, held.incoming), (0, 0), "{held:?}");
 }
