@@ -12,6 +12,7 @@
 //! | the taking of one who was called and does not want to | `a_call_that_is_not_wanted_is_passed_on` |
 //! | BESIDE, left by one that finds it held | `who_sleeps_beside_has_it_or_is_called` |
 //! | `calls_beside` moved behind the call | `who_sleeps_beside_has_it_or_is_called` |
+//! | CALLED, left in the word by `pass_on` | `what_is_passed_on_is_for_the_next_holder` |
 #![allow(dead_code, unreachable_pub, unused_imports, missing_docs)]
 
 /// Loom's types under the names of `src/core/sync.rs`.
@@ -127,6 +128,32 @@ fn what_is_left_for_the_holder_is_seen() {
         let mut held = baton
             .take(0)
             .unwrap_or_else(|| panic!("it is free: {baton:?}"));
+        assert_eq!(held.with(|value| *value), 1, "what was left was seen");
+    });
+}
+
+#[test]
+fn what_is_passed_on_is_for_the_next_holder() {
+    model(3, || {
+        let (baton, left) = (free(0_u32), Arc::new(AtomicUsize::new(0)));
+        let (other, of_other) = (Arc::clone(&baton), Arc::clone(&left));
+        let look = |value: &mut u32, left: &AtomicUsize| {
+            *value += left.swap(0, Ordering::Relaxed) as u32;
+        };
+        let there = thread::spawn(move || {
+            of_other.fetch_add(1, Ordering::Relaxed);
+            if let Some(mut held) = other.take(CALLED) {
+                held.with(|value| look(value, &of_other));
+                lay_down(held, |value| look(value, &of_other));
+            }
+        });
+        if let Some(held) = baton.take(0) {
+            assert!(held.pass_on().is_ok());
+        }
+        there.join().unwrap();
+        let held = baton.take(0).expect("it is free");
+        lay_down(held, |value| look(value, &left));
+        let mut held = baton.take(0).expect("it is free");
         assert_eq!(held.with(|value| *value), 1, "what was left was seen");
     });
 }

@@ -212,9 +212,22 @@ impl<T> BatonGuard<'_, T> {
     /// Itself, if a thread has left something: look again.
     #[inline]
     pub(crate) fn lay_down(self) -> Result<Laid, Self> {
+        self.lay_down_unless(CALLED)
+    }
+
+    /// The same, but whatever a thread has left is the next holder's to see.
+    ///
+    /// # Errors
+    /// None.
+    pub(crate) fn pass_on(self) -> Result<Laid, Self> {
+        self.lay_down_unless(0)
+    }
+
+    #[inline]
+    fn lay_down_unless(self, call: u64) -> Result<Laid, Self> {
         let mut word = self.0.word.load(Ordering::Relaxed);
         loop {
-            if word & CALLED != 0 {
+            if word & call != 0 {
                 // The Acquire pairs with the caller's Release: what it left is seen from here on.
                 self.0.word.fetch_and(!CALLED, Ordering::AcqRel);
                 return Err(self);

@@ -137,6 +137,10 @@ struct Seat {
 
 /// Turns for what others left meanwhile: as many as a full mailbox of the default size takes.
 const TURNS_PER_CALL: u32 = 128;
+/// How often a thread that lays the shard down does first what others have left meanwhile: threads that send on and on
+/// would keep it for ever.
+const ROUNDS_FOR_OTHERS: u32 = 64;
+
 impl Drive {
     /// The drive of a shard that is yet to be made, and is reached by `mailbox`.
     ///
@@ -309,34 +313,46 @@ impl Drive {
     /// Lays the shard down. What others left meanwhile is done first.
     #[inline]
     fn end(&self, held: BatonGuard<'_, Seat>) -> Laid {
-        self.lay_down(held)
+        self.lay_down(held, false)
             .unwrap_or_else(|again| self.end_again(again))
     }
 
     #[cold]
     #[inline(never)]
     fn end_again(&self, mut held: BatonGuard<'_, Seat>) -> Laid {
+        let mut rounds = 0;
         loop {
             held.with(|seat| {
                 if !self.goes_home(seat) {
                     seat.drain();
                 }
             });
-            match self.lay_down(held) {
+            rounds += 1;
+            // Who leave so much send themselves, and take the shard for that; if none does, its thread looks soon.
+            let passes_on = rounds >= ROUNDS_FOR_OTHERS && self.running.driver != Driver::Caller;
+            match self.lay_down(held, passes_on) {
                 Ok(laid) => return laid,
                 Err(again) => held = again,
             }
         }
     }
 
-    /// Lays the shard down, or gives it back because others have left something.
+    /// Lays the shard down, or gives it back because others have left something: where it `passes_on`, that is for
+    /// the thread that takes it next.
     #[inline]
-    fn lay_down<'a>(&self, mut held: BatonGuard<'a, Seat>) -> Result<Laid, BatonGuard<'a, Seat>> {
+    fn lay_down<'a>(
+        &self,
+        mut held: BatonGuard<'a, Seat>,
+        passes_on: bool,
+    ) -> Result<Laid, BatonGuard<'a, Seat>> {
         let goes_home = held.with(|seat| self.goes_home(seat));
         if goes_home {
             self.baton.keep(true);
         }
-        let laid = held.lay_down()?;
+        let laid = match passes_on {
+            false => held.lay_down()?,
+            true => held.pass_on()?,
+        };
         if laid.was_slept_with() || goes_home {
             self.unpark();
         }

@@ -1,9 +1,9 @@
 //! Shards in the hands of threads: their own, and those that wait.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Wake, Waker};
-use std::thread::{self, JoinHandle};
+use std::thread::{self, JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
 use super::{ARENA, Deaf};
@@ -14,7 +14,7 @@ use crate::mail::ShardStats;
 use crate::mail::mailbox::Command;
 use crate::mail::wait::{Awaited, WaitCell};
 use crate::memory::Tensor;
-use crate::shard::{Call, Mailbox, Settings, Shard};
+use crate::shard::{Call, Mailbox, Settings, Shard, Task, TaskContext, TaskEvent, TaskWaker};
 use crate::testing::solo::{Queues, Team};
 use crate::trace::Clock;
 
@@ -183,6 +183,64 @@ fn a_shard_that_a_thread_leaves_is_turned_by_who_sleeps_with_another() {
     assert!(flag.bring());
     assert!(waiting.join().unwrap().is_some());
     assert!(answered.is_some(), "no thread turned it");
+}
+
+/// Leaves its shard something to do at each turn, and says so to the holder.
+struct Restless {
+    drive: Weak<Drive>,
+    of: ThreadId,
+    /// Turns of that thread.
+    turns: Arc<AtomicU32>,
+}
+
+const RESTLESS: u32 = 100_000;
+
+impl Task for Restless {
+    fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
+        if matches!(event, TaskEvent::Stopping) {
+            return context.finish();
+        }
+        let is_of = thread::current().id() == self.of;
+        let turns = self.turns.fetch_add(u32::from(is_of), Ordering::Relaxed);
+        if turns < RESTLESS
+            && is_of
+            && let Some(drive) = self.drive.upgrade()
+        {
+            context.again();
+            drive.look_again();
+        }
+    }
+
+    fn roams(&self) -> bool {
+        true
+    }
+}
+
+/// Others that send on and on take the shard themselves.
+#[test]
+fn who_lays_a_shard_down_serves_others_within_bounds() {
+    let world = World::new(Driver::Adaptive, 1);
+    let turns = Arc::new(AtomicU32::new(0));
+    let waker = TaskWaker::new(Arc::clone(&world.mailboxes[0]));
+    let task = Restless {
+        drive: Arc::downgrade(&world.drives[0]),
+        of: thread::current().id(),
+        turns: Arc::clone(&turns),
+    };
+    world.mailboxes[0].call(Call::Spawn {
+        task: Box::new(task),
+        seat: Arc::clone(waker.seat()),
+    });
+    until("this thread has the shard", || {
+        world.drives[0].enter_soon().is_some_and(|mut turn| {
+            waker.wake();
+            turn.turn();
+            turns.load(Ordering::Relaxed) > 0
+        })
+    });
+    let most = turns.load(Ordering::Relaxed);
+    assert!(most > 128, "{most}: others were served more than once");
+    assert!(most < RESTLESS, "it lays it down with more to do");
 }
 
 /// Memory whose release hook panics: in a turn it is taken for the shard.
