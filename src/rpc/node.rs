@@ -49,7 +49,7 @@ use window::Window;
 /// Bounds and times of a node.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Calls under way to one worker; more wait here.
+    /// Calls under way to one worker, with those that it has not yet heard to be given up; more wait here.
     pub window: usize,
     /// Calls that wait here for one worker; more are refused.
     pub waiting: usize,
@@ -203,8 +203,10 @@ struct Peer<P, T> {
     out: Window<Out<P, T>>,
     /// When the deadlines of calls are looked at: no later than the earliest.
     calls_due: Nanos,
-    /// Of them, calls.
+    /// Of them, calls that are not answered.
     calls: usize,
+    /// Of them, calls that were given up, and answers whose references are not all confirmed.
+    lingering: usize,
     waiting: VecDeque<Waiting<P, T>>,
     /// What it is told of references when it is there.
     early: Vec<Control>,
@@ -230,6 +232,7 @@ impl<P, T> Peer<P, T> {
             out: Window::default(),
             calls_due: Nanos::NEVER,
             calls: 0,
+            lingering: 0,
             waiting: VecDeque::new(),
             early: Vec::new(),
             seen: Seen::default(),
@@ -244,6 +247,12 @@ impl<P, T> Peer<P, T> {
     /// may still run, and what it comes to must not answer another.
     const fn here(&self, id: CallId) -> CallId {
         CallId((self.former as u64) << WIRE_BITS | id.0 & WIRE_MASK)
+    }
+
+    /// Whether one more call may be under way. What lingers has a place, too: else a worker that stands still would be
+    /// sent calls without end, as long as each is given up in its time.
+    const fn has_place(&self, window: usize) -> bool {
+        self.calls + self.lingering < window
     }
 
     /// The lowest number that is not over.

@@ -97,7 +97,8 @@ pub struct Options {
     pub threads: usize,
     /// The engine's shard in which the agent works.
     pub shard: usize,
-    /// Calls under way to one worker; more wait here until one of them has ended.
+    /// Calls under way to one worker; more wait here until one of them has ended. One that was given up has ended when
+    /// its worker has heard so.
     pub window: usize,
     /// Calls that wait here for one worker; more are refused with `RPC_BUSY`.
     pub waiting: usize,

@@ -20,10 +20,10 @@ pub(super) enum Out<P, T> {
     },
     /// A call that was answered: the references in its result are not all confirmed.
     Confirming {
-        /// None once the call has ended at its deadline or by a cancel: the answer is still acknowledged.
-        token: Option<T>,
+        /// Whose answer, and what it is. None once the call has ended at its deadline or by a cancel: the answer is
+        /// still acknowledged.
+        answer: Option<(T, Outcome<P>)>,
         deadline: Nanos,
-        outcome: Outcome<P>,
         left: usize,
     },
     /// A call that we gave up: its number counts as under way until the other side has said whether it was seen. The
@@ -124,7 +124,7 @@ impl<P, T> Node<P, T> {
             payload,
         };
         let is_up = peer.state.life().is_some();
-        let has_room = peer.calls < window || !self.rules.on(Rule::Window);
+        let has_room = peer.has_place(window) || !self.rules.on(Rule::Window);
         if is_up && has_room && peer.waiting.is_empty() {
             return self.start(to, call);
         }
@@ -240,7 +240,7 @@ impl<P, T> Node<P, T> {
     /// Calls that waited for the window may go.
     pub(super) fn advance(&mut self, to: WorkerId) {
         while let Some(peer) = self.peers.get_mut(&to)
-            && peer.calls < self.limits.window
+            && peer.has_place(self.limits.window)
             && let Some(next) = peer.waiting.pop_front()
         {
             if next.deadline <= self.now {
@@ -289,7 +289,9 @@ impl<P, T> Node<P, T> {
         }
         let is_call = |out: &Out<P, T>| match out {
             Out::Call { token, .. } => is_it(token),
-            Out::Confirming { token, .. } => token.as_ref().is_some_and(&is_it),
+            Out::Confirming { answer, .. } => {
+                answer.as_ref().is_some_and(|(token, _)| is_it(token))
+            }
             _ => false,
         };
         let out = self.peers.get(&to).into_iter();
@@ -316,6 +318,7 @@ impl<P, T> Node<P, T> {
             return;
         };
         peer.calls -= 1;
+        peer.lingering += 1;
         if let Some(fork) = fork {
             self.references.creation_in_doubt(fork);
         }
@@ -345,7 +348,7 @@ impl<P, T> Node<P, T> {
                 Out::Call { deadline, .. }
                 | Out::Confirming {
                     deadline,
-                    token: Some(_),
+                    answer: Some(_),
                     ..
                 } => match *deadline <= now {
                     true => over.push(id),
@@ -365,14 +368,14 @@ impl<P, T> Node<P, T> {
     /// A call is given up whose answer is there, and waits for references in it to be confirmed.
     fn give_answer_up(&mut self, to: WorkerId, id: CallId, ending: Ending<P>) {
         let entry = self.peers.get_mut(&to).and_then(|peer| peer.out.at_mut(id));
-        let Some(Out::Confirming { token, outcome, .. }) = entry else {
+        let Some(Out::Confirming { answer, .. }) = entry else {
             return;
         };
-        let Some(token) = token.take() else {
+        let Some((token, outcome)) = answer.take() else {
             return;
         };
         if let Outcome::Value { references, .. } = outcome {
-            self.references.abandon(references);
+            self.references.abandon(&references);
         }
         self.outputs.push_back(Output::Ended {
             token,
@@ -427,12 +430,12 @@ impl<P, T> Node<P, T> {
         }
         if left > 0 {
             if let Some(peer) = self.peers.get_mut(&from) {
+                peer.lingering += 1;
                 peer.out.insert(
                     id,
                     Out::Confirming {
-                        token: Some(token),
+                        answer: Some((token, outcome)),
                         deadline,
-                        outcome,
                         left,
                     },
                 );
@@ -460,9 +463,10 @@ impl<P, T> Node<P, T> {
             }
         }
         if let Some(Out::Confirming { .. }) = peer.out.at(id)
-            && let Some(Out::Confirming { token, outcome, .. }) = peer.out.remove(id)
+            && let Some(Out::Confirming { answer, .. }) = peer.out.remove(id)
         {
-            if let Some(token) = token {
+            peer.lingering -= 1;
+            if let Some((token, outcome)) = answer {
                 let ending = Ending::Answered(outcome);
                 self.outputs.push_back(Output::Ended {
                     token,
@@ -473,6 +477,7 @@ impl<P, T> Node<P, T> {
             if self.rules.on(Rule::TookTold) {
                 self.control(from, Control::Took(id));
             }
+            self.advance(from);
         }
     }
 
@@ -481,7 +486,7 @@ impl<P, T> Node<P, T> {
         let Some(peer) = self.peers.get_mut(&to) else {
             return;
         };
-        peer.calls = 0;
+        (peer.calls, peer.lingering) = (0, 0);
         let (out, waiting) = (peer.out.take_all(), std::mem::take(&mut peer.waiting));
         for (id, out) in out {
             let token = match out {
@@ -491,10 +496,9 @@ impl<P, T> Node<P, T> {
                     }
                     token
                 }
-                Out::Confirming { token: None, .. } => continue,
+                Out::Confirming { answer: None, .. } => continue,
                 Out::Confirming {
-                    token: Some(token),
-                    outcome,
+                    answer: Some((token, outcome)),
                     ..
                 } => {
                     if let Outcome::Value { references, .. } = outcome {

@@ -92,6 +92,7 @@ impl<P, T> Node<P, T> {
         match control {
             Control::Cancel(call) => {
                 let given_up = peer.out.remove(call);
+                peer.lingering -= usize::from(given_up.is_some());
                 let arrived = answer != Answer::Unseen;
                 self.references.settle(
                     Carrier {
@@ -104,6 +105,7 @@ impl<P, T> Node<P, T> {
                 if let Some(Out::GivenUp(Some(fork))) = given_up {
                     self.references.creation_resolved(fork, arrived);
                 }
+                self.advance(from);
             }
             Control::Took(_) => {}
             Control::Delete { fork, .. } => self.references.deleted(fork),

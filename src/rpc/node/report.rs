@@ -37,9 +37,12 @@ impl<P, T> Node<P, T> {
             let out = peer.out.values().filter_map(|out| match out {
                 Out::Call { token, .. } => Some((token, Progress::Sent)),
                 Out::Confirming {
-                    token: Some(token), ..
+                    answer: Some((token, _)),
+                    ..
                 } => Some((token, Progress::Confirming)),
-                Out::Confirming { token: None, .. } | Out::GivenUp(_) | Out::Control { .. } => None,
+                Out::Confirming { answer: None, .. } | Out::GivenUp(_) | Out::Control { .. } => {
+                    None
+                }
             });
             let waiting = peer
                 .waiting

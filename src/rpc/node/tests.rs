@@ -138,6 +138,32 @@ fn calls_beyond_the_window_wait_and_go_in_order() {
 }
 
 #[test]
+fn a_call_that_was_given_up_has_a_place_until_its_worker_has_heard_so() {
+    let mut script = Script::new(2);
+    let (window, waiting) = (limits().window, limits().waiting);
+    let patience = Duration::from_millis(5);
+    // Worker 1 is there, and stands still.
+    for round in 0..3 {
+        for _ in 0..window + waiting {
+            script.call_within(0, 1, plain(), Some(patience), &[]);
+        }
+        script.pass(patience);
+        let timeouts = script.ended.values().filter(|how| **how == Ending::Timeout);
+        let busy = script.ended.values().filter(|how| **how == Ending::Busy);
+        let places = window + (round + 1) * waiting;
+        assert_eq!((timeouts.count(), busy.count()), (places, round * window));
+        assert_eq!(script.count("call", 0, 1), window);
+        assert_eq!(script.nodes[0].call_counts(), (0, 0));
+    }
+    script.deliver();
+    let job = script.call(0, 1, &[]);
+    script.deliver();
+    script.finish(job, &[]);
+    script.deliver();
+    assert!(script.is_answered(job));
+}
+
+#[test]
 fn calls_that_are_given_up_together_are_not_made_one_after_the_other() {
     let mut script = Script::new(2);
     let window = limits().window;
@@ -151,9 +177,10 @@ fn calls_that_are_given_up_together_are_not_made_one_after_the_other() {
     });
     assert_eq!(script.ended.len(), 3 * window - 1);
     assert!(script.ended.values().all(|how| *how == Ending::Cancelled));
-    // Those of the window had gone, and of the others goes the one that is kept.
-    assert_eq!(script.count("call", 0, 1), window + 1);
+    // Those of the window had gone, and of the others goes the one that is kept, when there is a place.
+    assert_eq!(script.count("call", 0, 1), window);
     script.deliver();
+    assert_eq!(script.count("call", 0, 1), window + 1);
     script.finish_all();
     script.deliver();
     assert!(script.is_answered(kept));

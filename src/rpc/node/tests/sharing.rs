@@ -292,6 +292,34 @@ fn a_call_whose_answer_brings_an_unconfirmed_share_ends_at_its_deadline() {
 }
 
 #[test]
+fn an_answer_that_brings_an_unconfirmed_share_has_a_place_until_that_is_confirmed() {
+    // Worker 1 answers 0 with shares of 2's value, and 2 is silent.
+    let mut script = Script::new(3);
+    let share = script.value(1, 2);
+    let window = limits().window;
+    let patience = Some(Duration::from_millis(20));
+    for _ in 0..window {
+        let job = script.call_within(0, 1, plain(), patience, &[]);
+        script.deliver_if(|mail| mail.is("call", 0, 1));
+        script.finish(job, &[share]);
+        script.deliver_if(|mail| mail.is("reply", 1, 0));
+    }
+    // The calls end, and their answers wait on.
+    script.lose_if(|mail| mail.to == 2);
+    script.pass(Duration::from_millis(20));
+    assert_eq!(script.ended.len(), window + 1);
+    let job = script.call(0, 1, &[]);
+    assert_eq!(script.count("call", 0, 1), window);
+    script.live(Duration::from_millis(300));
+    assert_eq!(script.count("call", 0, 1), window + 1);
+    script.finish(job, &[]);
+    script.deliver();
+    assert!(script.is_answered(job));
+    script.drop_share(1, share);
+    check_nothing_left(&mut script);
+}
+
+#[test]
 fn a_worker_dies_whose_answer_waits_for_a_share() {
     let mut script = Script::new(3);
     let share = script.value(1, 2);
