@@ -4,7 +4,7 @@
 //! and cannot when its turn comes, for its memory is a device's and the connection was lost meanwhile or has no credit,
 //! goes as something dead: its message alone is lost, and no tensor that follows is taken for it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use rendez::ground::{DType, FrameIter, Shape, Status, StepId, TensorMeta, catalogue};
 use rendez::memory::Tensor;
@@ -12,8 +12,8 @@ use rendez::shard::{PreparedKey, TaskContext};
 
 use super::{Lane, Lanes, lives_of, payload_mut, payload_of};
 use crate::codec::{decode, encode_into};
-use crate::id::WorkerId;
-use crate::message::Message;
+use crate::id::{CallId, WorkerId};
+use crate::message::{Body, Control, Message};
 use crate::payload::{LARGE, LEFT_FIRST, OUT_OF_REACH, Payload};
 
 /// What goes in place of a tensor is a number that says why: it cannot go, or its worker has left first.
@@ -35,15 +35,38 @@ const NO_ROOM: [&str; 7] = [
     catalogue::KEYS,
 ];
 
+/// A head that waits for room.
+#[derive(Debug)]
+struct Head {
+    bytes: Tensor,
+    /// How many small and large tensors it announces.
+    announced: [usize; 2],
+    /// Of a control message, its number.
+    control: Option<CallId>,
+}
+
+/// A tensor that waits for room.
+#[derive(Debug)]
+struct Carried {
+    lives: FrameIter,
+    /// None if its call was given up: then something dead goes, for it is announced.
+    tensor: Option<Tensor>,
+    /// The call of ours that it is of.
+    call: Option<CallId>,
+}
+
 /// What waits for room at a lane: each kind in order, and no tensor before its head.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// With how many small and large tensors each announces.
-    heads: VecDeque<(Tensor, [usize; 2])>,
+    heads: VecDeque<Head>,
+    /// Of them, the numbers of control messages: one that is repeated waits once.
+    controls: BTreeSet<CallId>,
     /// Small and large.
-    tensors: [VecDeque<(FrameIter, Tensor)>; 2],
+    tensors: [VecDeque<Carried>; 2],
     /// Of them, those whose heads wait.
     held: [usize; 2],
+    /// Calls that were given up since these tensors were last looked through.
+    given_up: BTreeSet<CallId>,
 }
 
 impl Outbox {
@@ -57,11 +80,29 @@ impl Outbox {
         waiting - self.held.iter().sum::<usize>() <= AHEAD_MAX
     }
 
-    fn hold(&mut self, head: Tensor, announced: [usize; 2]) {
+    fn hold(&mut self, bytes: Tensor, announced: [usize; 2], control: Option<CallId>) {
         for (held, more) in self.held.iter_mut().zip(announced) {
             *held += more;
         }
-        self.heads.push_back((head, announced));
+        self.controls.extend(control);
+        self.heads.push_back(Head {
+            bytes,
+            announced,
+            control,
+        });
+    }
+
+    /// What is carried by calls that were given up is let go: their worker may stand still for long.
+    fn let_go(&mut self) {
+        let given_up = std::mem::take(&mut self.given_up);
+        if given_up.is_empty() {
+            return;
+        }
+        for carried in self.tensors.iter_mut().flatten() {
+            if carried.call.is_some_and(|call| given_up.contains(&call)) {
+                carried.tensor = None;
+            }
+        }
     }
 
     pub(super) fn clear(&mut self) {
@@ -105,6 +146,24 @@ impl Lanes {
         let Some(at) = self.lane_of(to) else {
             return Ok(());
         };
+        let (mut call, mut control) = (None, None);
+        match &message.body {
+            Body::Call(one) => call = Some(one.id),
+            Body::Control { id, .. } if self.lanes[at].outbox.controls.contains(id) => {
+                return Ok(());
+            }
+            Body::Control {
+                id, control: of, ..
+            } => {
+                control = Some(*id);
+                if let Control::Cancel(given_up) = of
+                    && !self.lanes[at].outbox.is_empty()
+                {
+                    self.lanes[at].outbox.given_up.insert(*given_up);
+                }
+            }
+            _ => {}
+        }
         if self.lanes[at].out[0].is_none() {
             self.prepare(at, context)?;
         }
@@ -125,18 +184,22 @@ impl Lanes {
             Some(key) if outbox.heads.is_empty() && outbox.may_go_ahead() => {
                 match context.send(self.step, key, head) {
                     Err(status) if has_no_room(&status) => {
-                        outbox.hold(head_tensor(&self.scratch, context)?, announced);
+                        outbox.hold(head_tensor(&self.scratch, context)?, announced, control);
                     }
                     sent => sent?,
                 }
             }
-            _ => outbox.hold(head, announced),
+            _ => outbox.hold(head, announced, control),
         }
         if let Some(header) = payload.and_then(|payload| payload.header.as_mut()) {
             header.leaves();
         }
         for tensor in tensors.into_iter().flatten() {
-            outbox.tensors[kind_of(&tensor) - 1].push_back((lives, tensor));
+            outbox.tensors[kind_of(&tensor) - 1].push_back(Carried {
+                lives,
+                tensor: Some(tensor),
+                call,
+            });
         }
         match outbox.is_empty() {
             true => Ok(()),
@@ -163,7 +226,7 @@ impl Lanes {
         for lane in &mut self.lanes {
             lane.pay(self.step, None, context);
             let mut heads = std::mem::take(&mut lane.outbox).heads;
-            let word = heads.pop_back().map(|(head, _)| head);
+            let word = heads.pop_back().map(|head| head.bytes);
             if let (Some(key), Some(word)) = (lane.out[0], word.filter(is_last_word))
                 && let Err(status) = context.send(self.step, key, word)
             {
@@ -181,6 +244,7 @@ impl Lanes {
         self.has_waiting = false;
         let (mut has_gone, mut lost) = (false, Vec::new());
         for at in 0..self.lanes.len() {
+            self.lanes[at].outbox.let_go();
             match self.flush_lane(at, context) {
                 Ok(goes) => has_gone |= goes,
                 Err(_) if self.lanes[at].is_free => {}
@@ -207,7 +271,7 @@ impl Lane {
     pub(super) fn pay(&self, step: StepId, of: Option<FrameIter>, context: &mut TaskContext<'_>) {
         for (size, tensors) in self.outbox.tensors.iter().enumerate() {
             let owed = tensors.len() - self.outbox.held[size];
-            for (lives, _) in tensors.iter().take(owed) {
+            for Carried { lives, .. } in tensors.iter().take(owed) {
                 if let Some(key) = self.out[size + 1]
                     && of.is_none_or(|of| of == *lives)
                     && let Err(status) =
@@ -227,23 +291,26 @@ impl Lane {
         let outbox = &mut self.outbox;
         let mut has_gone = false;
         while outbox.may_go_ahead()
-            && let Some((head, announced)) = outbox.heads.front()
+            && let Some(head) = outbox.heads.front()
         {
-            if !goes(step, self.out[0], head, context)? {
+            if !goes(step, self.out[0], Some(&head.bytes), context)? {
                 break;
             }
-            for (held, less) in outbox.held.iter_mut().zip(announced) {
+            for (held, less) in outbox.held.iter_mut().zip(head.announced) {
                 *held -= less;
+            }
+            if let Some(control) = head.control {
+                outbox.controls.remove(&control);
             }
             outbox.heads.pop_front();
             has_gone = true;
         }
         for (size, tensors) in outbox.tensors.iter_mut().enumerate() {
             while tensors.len() > outbox.held[size]
-                && let Some((lives, tensor)) = tensors.front()
+                && let Some(Carried { lives, tensor, .. }) = tensors.front()
             {
                 let key = self.out[size + 1].map(|key| key.at(*lives));
-                if !goes(step, key, tensor, context)? {
+                if !goes(step, key, tensor.as_ref(), context)? {
                     break;
                 }
                 tensors.pop_front();
@@ -254,21 +321,20 @@ impl Lane {
     }
 }
 
-/// Sends what has waited for room. False if there is none.
+/// Sends what has waited for room, or something dead in its place. False if there is no room.
 fn goes(
     step: StepId,
     key: Option<PreparedKey>,
-    tensor: &Tensor,
+    tensor: Option<&Tensor>,
     context: &mut TaskContext<'_>,
 ) -> Result<bool, Status> {
     let none = || Status::of(catalogue::PEER_LOST, "its lane is closed");
     let key = key.ok_or_else(none)?;
-    let sent = match context.send(step, key, tensor.clone()) {
-        Err(status) if is_out_of_reach(tensor, &status) => {
-            context.send_dead(step, key, Tensor::scalar(CANNOT_GO))
-        }
-        sent => sent,
-    };
+    let sent = tensor.and_then(|tensor| match context.send(step, key, tensor.clone()) {
+        Err(status) if is_out_of_reach(tensor, &status) => None,
+        sent => Some(sent),
+    });
+    let sent = sent.unwrap_or_else(|| context.send_dead(step, key, Tensor::scalar(CANNOT_GO)));
     match sent {
         Err(status) if has_no_room(&status) => Ok(false),
         sent => sent.map(|()| true),

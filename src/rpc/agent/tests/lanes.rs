@@ -1,15 +1,18 @@
 //! Lanes: what goes by which key, and what waits.
 
+use std::sync::Mutex;
+
 use rendez::ground::{FrameIter, Status, StepId};
+use rendez::mail::Received;
 use rendez::shard::TaskContext;
 
 use super::devices::{answer, in_shard};
 use super::*;
-use crate::WorkerId;
 use crate::agent::lanes::{Brought, Lanes, key_of};
 use crate::codec::decode;
-use crate::message::{Body, Message};
-use crate::payload::Payload;
+use crate::id::{CallId, WorkerId};
+use crate::message::{Body, Call, Control, Message, Target};
+use crate::payload::{Parts, Payload};
 
 /// Does something in the shard of the first with the lanes of a group of these two, which are connected.
 pub(super) fn with_lanes<R: Send + 'static>(
@@ -89,6 +92,124 @@ fn a_large_tensor_that_waits_for_room_holds_up_neither_heads_nor_small_ones() {
         let came = step.recv(&key).deadline(Duration::from_secs(5)).wait();
         assert_eq!(came.expect("a small tensor").tensor.size(), bytes);
     }
+}
+
+fn call(id: u64, tensor: Tensor, in_order: bool) -> Message<Payload> {
+    let payload = Payload::from(Parts {
+        tensors: vec![tensor],
+        ..Parts::default()
+    });
+    Message {
+        from_life: 1,
+        to_life: 2,
+        body: Body::Call(Call {
+            id: CallId(id),
+            settled: CallId(1),
+            after: in_order.then_some(CallId(id - 1)),
+            budget: None,
+            target: Target::Function("size".into()),
+            references: Vec::new(),
+            payload,
+        }),
+    }
+}
+
+fn cancel(id: u64, call: u64) -> Message<Payload> {
+    Message {
+        from_life: 1,
+        to_life: 2,
+        body: Body::Control {
+            id: CallId(id),
+            settled: CallId(1),
+            control: Control::Cancel(CallId(call)),
+        },
+    }
+}
+
+/// Does something with lanes that go on.
+fn again<R: Send + 'static>(
+    (engines, lanes): (&[Engine], &Arc<Mutex<Lanes>>),
+    does: impl FnOnce(&mut Lanes, &mut TaskContext<'_>) -> R + Send + 'static,
+) -> R {
+    let lanes = Arc::clone(lanes);
+    in_shard(&engines[0], move |context| {
+        does(&mut lanes.lock().expect("no panic"), context)
+    })
+}
+
+/// Lanes of the first to the second of these engines, which go on.
+fn lasting_lanes(engines: &[Engine]) -> Arc<Mutex<Lanes>> {
+    engines[0].connect_local(&engines[1]).expect("two tasks");
+    let [task, other] = [0, 1].map(|at| engines[at].task().clone());
+    let lanes = Arc::new(Mutex::new(Lanes::new(task, "rpc", step_of("rpc"))));
+    again((engines, &lanes), |lanes, context| {
+        lanes.open(WorkerId(1), other, context).expect("keys");
+    });
+    lanes
+}
+
+/// What comes to the second next on that key, while what waits for room at the first is sent.
+fn comes(engines: &[Engine], lanes: &Arc<Mutex<Lanes>>, kind: usize) -> Received {
+    let key = key_of("rpc", engines[0].task(), engines[1].task(), kind).expect("a key");
+    let key = match kind {
+        0 => key,
+        _ => key.at(FrameIter { frame: 1, iter: 2 }),
+    };
+    let step = engines[1].step(step_of("rpc"));
+    let began = Instant::now();
+    loop {
+        let (_, lost) = again((engines, lanes), |lanes, context| lanes.flush(context));
+        assert!(lost.is_empty(), "{lost:?}");
+        match step.recv(&key).deadline(Duration::from_millis(20)).wait() {
+            Ok(came) => return came,
+            Err(status) => assert!(began.elapsed() < LONG, "{status}"),
+        }
+    }
+}
+
+#[test]
+fn what_a_call_carries_that_is_given_up_while_it_waits_for_room_is_let_go() {
+    for in_order in [false, true] {
+        let engines = narrow("given_up", in_order);
+        let lanes = lasting_lanes(&engines);
+        let is_waiting = again((&engines, &lanes), move |lanes, context| {
+            let calls = (1..=6).map(|id| call(id, tensor(3 << 20), in_order));
+            for mut message in calls.chain([cancel(7, 5)]) {
+                let sent = lanes.send(WorkerId(1), &mut message, context);
+                sent.expect("the lane is well");
+            }
+            lanes.has_waiting()
+        });
+        assert!(is_waiting, "all found room");
+        let dead = [(); 6].map(|()| comes(&engines, &lanes, 2).is_dead);
+        assert_eq!(dead, [false, false, false, false, true, false]);
+        (0..7).for_each(|_| drop(comes(&engines, &lanes, 0)));
+    }
+}
+
+#[test]
+fn a_control_message_that_is_repeated_waits_for_room_once() {
+    let engines = narrow("repeated", false);
+    let lanes = lasting_lanes(&engines);
+    let count = again((&engines, &lanes), |lanes, context| {
+        let mut count = 0;
+        let mut send = |lanes: &mut Lanes, mut message| {
+            let sent = lanes.send(WorkerId(1), &mut message, context);
+            sent.expect("the lane is well");
+        };
+        while !lanes.has_waiting() {
+            count += 1;
+            send(lanes, cancel(count, 1));
+        }
+        (0..3).for_each(|_| send(lanes, cancel(count, 1)));
+        send(lanes, leave());
+        count
+    });
+    hears(&engines, count as usize - 1);
+    drop(comes(&engines, &lanes, 0));
+    let last = comes(&engines, &lanes, 0).tensor;
+    let last = decode::<Payload>(last.host().expect("bytes")).expect("a message");
+    assert!(matches!(last.body, Body::Leave), "{last:?}");
 }
 
 #[test]
