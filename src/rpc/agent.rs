@@ -212,6 +212,7 @@ impl Agent {
             workers: RwLock::new(workers),
             values: Mutex::new(HashMap::new()),
             queue: SegQueue::new(),
+            queued: AtomicUsize::new(0),
             waker: OnceLock::new(),
             pool: Pool::new(&me.name, options.threads),
             notices: Notices::default(),

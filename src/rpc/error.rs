@@ -192,6 +192,12 @@ pub(crate) fn lost_value(rref: crate::id::RRefId) -> Status {
     )
 }
 
+pub(crate) fn held_up(calls: usize) -> Status {
+    let message =
+        format!("{calls} calls wait already for the shard of their own worker, which is held up");
+    Status::of(catalogue::RPC_BUSY, message)
+}
+
 pub(crate) fn shut_down() -> Status {
     Status::of(
         catalogue::RPC_SHUTDOWN,

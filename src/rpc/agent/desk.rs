@@ -183,7 +183,10 @@ impl Desk {
     fn obey(&mut self, command: Command, context: &mut TaskContext<'_>) {
         let now = self.now;
         match command {
-            command @ Command::Call { .. } => self.call(command, now),
+            command @ Command::Call { .. } => {
+                self.shared.queued.fetch_sub(1, Ordering::Relaxed);
+                self.call(command, now);
+            }
             Command::Cancel(to, ticket) => self.given_up.push((to, ticket)),
             Command::Done(done) => self.done(*done, now),
             Command::CreateOwned { rref, is_made } => self.node.create_owned(rref, is_made),
@@ -438,7 +441,7 @@ impl Desk {
         // found here was queued by a thread that sees that this worker is closed.
         fence(Ordering::SeqCst);
         while let Some(command) = self.shared.queue.pop() {
-            command.refuse();
+            command.refuse(Ending::Shutdown);
         }
         self.shared
             .joined

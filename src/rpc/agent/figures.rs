@@ -46,6 +46,8 @@ pub(crate) struct Figures {
     ended: [AtomicU64; OUTCOMES.len()],
     /// Answers of this worker, by outcome.
     answered: [AtomicU64; OUTCOMES.len()],
+    /// Calls of this worker that its desk never saw, since too many waited for it.
+    refused: AtomicU64,
     /// What workers sent that is no message.
     malformed: AtomicU64,
     /// Reports of spans that nothing waits for.
@@ -99,6 +101,11 @@ impl Figures {
         }
     }
 
+    /// A call of this worker is refused before its desk sees it.
+    pub(crate) fn refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// A message of this worker goes out: counted if it is an answer.
     pub(crate) fn answered(&self, message: &Message<Payload>) {
         if let Body::Reply { outcome, .. } = &message.body {
@@ -146,7 +153,14 @@ impl Figures {
     }
 
     pub(crate) fn calls(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        counts(&self.ended)
+        let refused = self.refused.load(Ordering::Relaxed);
+        let counts = counts(&self.ended).enumerate();
+        counts.map(
+            move |(at, (name, count))| match at == of_kind(FaultKind::Busy) {
+                true => (name, count + refused),
+                false => (name, count),
+            },
+        )
     }
 
     pub(crate) fn answers(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
@@ -234,6 +248,8 @@ mod tests {
             twice,
             ["timeout", "cancelled", "arguments", "busy", "shutdown"]
         );
+        figures.refused();
+        assert!(figures.calls().any(|one| one == ("busy", 3)));
         assert!(figures.whole().is_none() && figures.stages().count() == 0);
     }
 

@@ -36,6 +36,10 @@ use crate::payload::Payload;
 use crate::spans::{CallSpan, Home, Recording, Span};
 use crate::value::Value;
 
+/// Calls that wait for the desk at most: it may be held up with its shard. All other commands are about what there is
+/// already.
+pub(super) const QUEUED_MAX: usize = 1 << 16;
+
 /// How a call ended, with the references in its answer.
 pub(crate) struct CallAnswer {
     pub(crate) at: WorkerId,
@@ -116,8 +120,8 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// No desk obeys it any more: what waits for it ends, by what it was promised.
-    pub(super) fn refuse(self) {
+    /// No desk obeys it: what waits for it ends, by what it was promised.
+    pub(super) fn refuse(self, ending: Ending<Payload>) {
         if let Self::Call {
             to,
             packed,
@@ -128,9 +132,12 @@ impl Command {
         {
             // What rides along is told first.
             drop(packed);
-            let answer = CallAnswer::shutdown(to);
-            end_span(span, &answer.ending);
-            ticket.slot.fill(answer);
+            end_span(span, &ending);
+            ticket.slot.fill(CallAnswer {
+                at: to,
+                ending,
+                handles: Vec::new(),
+            });
         }
     }
 }
@@ -214,6 +221,8 @@ pub(crate) struct Shared {
     pub(crate) workers: RwLock<BTreeMap<WorkerId, WorkerInfo>>,
     pub(crate) values: Mutex<Values>,
     pub(crate) queue: SegQueue<Command>,
+    /// Calls in it.
+    pub(super) queued: AtomicUsize,
     pub(crate) waker: OnceLock<TaskWaker>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) notices: Notices,
@@ -480,15 +489,20 @@ impl Shared {
             ticket: Promise::new(Arc::clone(&ticket)),
             span,
         };
-        match self.is_closed.load(Ordering::Acquire) {
-            true => call.refuse(),
-            false => self.hand_in(call, to, &ticket),
+        if self.is_closed.load(Ordering::Acquire) {
+            call.refuse(Ending::Shutdown);
+        } else if self.queued.load(Ordering::Relaxed) >= QUEUED_MAX {
+            self.figures.refused();
+            call.refuse(Ending::Unsent(crate::error::held_up(QUEUED_MAX)));
+        } else {
+            self.hand_in(call, to, &ticket);
         }
         ticket
     }
 
     /// Queues a call of a worker that was not closed when it was looked at.
     pub(super) fn hand_in(&self, call: Command, to: WorkerId, ticket: &Ticket) {
+        self.queued.fetch_add(1, Ordering::Relaxed);
         self.queue.push(call);
         if self.is_missed() {
             ticket.slot.fill(CallAnswer::shutdown(to));

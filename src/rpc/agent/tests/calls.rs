@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::devices::in_shard;
 use super::*;
+use crate::agent::shared::QUEUED_MAX;
 
 fn scale(tensor: Tensor, by: f32) -> Result<Tensor, rendez::memory::TensorError> {
     let scaled: Vec<f32> = tensor
@@ -326,6 +328,29 @@ fn a_call_without_a_place_is_refused_by_name() {
     assert_eq!(error.reason(), catalogue::RPC_BUSY);
     assert!(!first.is_done() && !second.is_done());
     drop((first, second));
+}
+
+/// The caller's own shard is held up: its desk looks at nothing.
+#[test]
+fn a_call_beyond_what_waits_for_its_own_shard_is_refused_by_name() {
+    let agents = group(2, "held_up", &functions());
+    let caller = agents[0].clone();
+    let (kept, one_more) = in_shard(agents[0].engine(), move |_| {
+        let call = || caller.rpc_async::<u32>("w1", "add", (1_u32, 2_u32));
+        let kept: Vec<_> = (0..QUEUED_MAX).map(|_| call()).collect();
+        (kept, call())
+    });
+    let error = one_more.expect("a call").wait().unwrap_err();
+    assert_eq!(error.reason(), catalogue::RPC_BUSY, "{error}");
+    assert!(error.message().contains("held up"), "{error}");
+    let kept: Vec<Pending<u32>> = kept.into_iter().collect::<Result<_, _>>().expect("calls");
+    let sums = wait_all(kept).expect("sums");
+    assert!(sums.iter().all(|sum| *sum == 3));
+    let one: u32 = agents[0]
+        .rpc_sync("w1", "add", (3_u32, 4_u32))
+        .expect("a sum");
+    assert_eq!(one, 7);
+    assert!(shut_down(agents).iter().all(Result::is_ok));
 }
 
 #[test]
