@@ -13,6 +13,10 @@ use crate::message::{
 pub const REFERENCES_MAX: usize = 1 << 16;
 /// More causes than a failure may name.
 pub const CAUSES_MAX: usize = 64;
+/// Bytes of what a failure says, and of each of its causes, that travel: a status shows no more.
+pub(crate) const FAULT_BYTES_MAX: usize = rendez::ground::limits::STATUS_MESSAGE_BYTES_MAX;
+/// Bytes of a backtrace that travel.
+pub(crate) const BACKTRACE_BYTES_MAX: usize = 64 << 10;
 
 /// Why bytes are no message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -445,11 +449,18 @@ fn read_life(reader: &mut Reader<'_>) -> Result<u32, Malformed> {
 
 fn write_fault(writer: &mut Writer, fault: &Fault) {
     writer.byte(fault.kind as u8);
-    writer.text(&fault.message);
-    writer.text(&fault.backtrace);
+    writer.text(beginning(&fault.message, FAULT_BYTES_MAX));
+    writer.text(beginning(&fault.backtrace, BACKTRACE_BYTES_MAX));
     let causes = &fault.causes[..fault.causes.len().min(CAUSES_MAX)];
     writer.number(causes.len() as u64);
-    causes.iter().for_each(|cause| writer.text(cause));
+    let causes = causes.iter();
+    causes.for_each(|cause| writer.text(beginning(cause, FAULT_BYTES_MAX)));
+}
+
+/// A head for which its receiver has no room ends all that is between two workers, and what a function says of its
+/// failure may be of any length.
+fn beginning(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
 }
 
 fn read_fault(reader: &mut Reader<'_>) -> Result<Fault, Malformed> {

@@ -176,3 +176,39 @@ fn a_count_beyond_the_bytes_allocates_nothing() {
         Err(Malformed("a count that is larger than what follows"))
     );
 }
+
+#[test]
+fn of_a_long_failure_its_beginning_travels() {
+    let long = format!("x{}", "é".repeat(1 << 20));
+    let fault = Fault {
+        causes: vec![long.clone(); CAUSES_MAX + 1],
+        backtrace: long.clone(),
+        ..Fault::new(FaultKind::Error, long.clone())
+    };
+    let message: Message<Vec<u8>> = Message {
+        from_life: 1,
+        to_life: 1,
+        body: Body::Reply {
+            id: CallId(1),
+            outcome: Outcome::Fault(fault),
+        },
+    };
+    let told = decode::<Vec<u8>>(&encode(&message)).expect("a message");
+    let Body::Reply {
+        outcome: Outcome::Fault(fault),
+        ..
+    } = told.body
+    else {
+        panic!("{told:?}");
+    };
+    let begins = |text: &str, most: usize| long.starts_with(text) && text.len() == most - 1;
+    assert!(begins(&fault.message, FAULT_BYTES_MAX));
+    assert!(begins(&fault.backtrace, BACKTRACE_BYTES_MAX));
+    assert_eq!(fault.causes.len(), CAUSES_MAX);
+    assert!(
+        fault
+            .causes
+            .iter()
+            .all(|cause| begins(cause, FAULT_BYTES_MAX))
+    );
+}

@@ -20,6 +20,9 @@ fn agents(test: &str, is_tcp: bool) -> Vec<Agent> {
         .add("size", |tensor: Tensor| tensor.size() as u64)
         .add("made", tensor)
         .add("length", |text: String| text.len() as u64)
+        .add("fails", |bytes: u64| -> Result<u64, String> {
+            Err("x".repeat(bytes as usize))
+        })
         .add("keep", keep);
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("group");
@@ -67,6 +70,16 @@ fn a_tensor_that_never_fits_costs_its_call_alone() {
     let result = agents[2].rpc_sync::<Tensor>("w0", "made", (LARGE,));
     let error = result.expect_err("there is no room");
     assert_eq!(error.reason(), catalogue::ARENA_UNFIT, "{error}");
+    are_well(&agents);
+    assert!(shut_down(agents).iter().all(Result::is_ok));
+}
+
+#[test]
+fn a_failure_that_says_more_than_fits_costs_its_call_alone() {
+    let agents = agents("long_failure", true);
+    let failed = agents[0].rpc_sync::<u64>("w1", "fails", (LARGE,));
+    let error = failed.expect_err("it fails");
+    assert_eq!(error.reason(), catalogue::RPC_REMOTE_ERROR);
     are_well(&agents);
     assert!(shut_down(agents).iter().all(Result::is_ok));
 }
