@@ -185,6 +185,15 @@ pub(crate) fn is_over(worker: WorkerId, why: &str) -> Status {
     )
 }
 
+/// Nothing goes between two workers any more, though both are there: what each of them is told from then on.
+pub(crate) fn are_through(one: WorkerId, other: WorkerId, why: &Status) -> Status {
+    let message = format!(
+        "workers {one} and {other} are through with each other until one of them starts again: {}",
+        why.message()
+    );
+    Status::new(why.code(), why.reason(), message)
+}
+
 pub(crate) fn lost_value(rref: crate::id::RRefId) -> Status {
     Status::of(
         catalogue::PEER_LOST,

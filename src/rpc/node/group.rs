@@ -414,6 +414,14 @@ impl<P, T> Node<P, T> {
         let Some(life) = entry.state.life() else {
             return self.never_came(peer, status);
         };
+        let ended;
+        let status = match end {
+            End::Alone => {
+                ended = crate::error::are_through(self.me, peer, status);
+                &ended
+            }
+            End::Cut | End::Known => status,
+        };
         (entry.state, entry.doubted) = (PeerState::Lost(status.clone()), 0);
         if end != End::Cut {
             entry.end_life(life);

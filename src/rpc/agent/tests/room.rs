@@ -116,6 +116,16 @@ fn a_head_for_which_there_is_no_room_leaves_no_worker_waiting() {
     let call = agents[0].rpc_async_within::<u64>("w1", "length", (text,), Duration::ZERO);
     let error = call.expect("a call").wait().expect_err("there is no room");
     assert_eq!(error.reason(), catalogue::PEER_LOST, "{error}");
+    // It says what to do, as all calls between them do from now on.
+    let says = |error: Error, what: &str| assert!(error.message().contains(what), "{error}");
+    says(error, "no room");
+    for (from, to) in [(0, "w1"), (1, "w0")] {
+        let size = agents[from].rpc_sync::<u64>(to, "size", (tensor(900),));
+        says(
+            size.expect_err("it is over"),
+            "until one of them starts again",
+        );
+    }
     for (from, to) in [(0, "w2"), (1, "w2"), (2, "w0"), (2, "w1")] {
         let size: Result<u64, _> = agents[from].rpc_sync(to, "size", (tensor(900),));
         assert_eq!(size.expect("a size"), 900, "{from} to {to}");
