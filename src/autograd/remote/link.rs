@@ -162,9 +162,18 @@ impl Shared {
         }
     }
 
-    fn give_up(&self, failure: Failure) {
+    /// A call may fail for its tensors alone: messages that have none and rode with others that have go once more, by
+    /// themselves. They may be of other passes.
+    fn give_up(self: &Arc<Self>, failure: Failure) {
+        let messages = Arc::unwrap_or_clone(failure.messages);
+        let brings = |message: &Message<Tensor>| message.body.gradients() > 0;
+        let (mut lost, others): (Vec<_>, Vec<_>) = messages.into_iter().partition(brings);
+        match lost.is_empty() || others.is_empty() {
+            true => lost.extend(others),
+            false => self.post(failure.to, Arc::new(others), 0, Hearing::Soon),
+        }
         if let Some(worker) = self.worker.get().and_then(WeakWorker::upgrade) {
-            for message in Arc::unwrap_or_clone(failure.messages) {
+            for message in lost {
                 worker.undelivered(failure.to, message, &failure.error);
             }
         }

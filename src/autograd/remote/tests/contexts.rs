@@ -3,7 +3,8 @@
 
 use super::super::link::ByCalls;
 use super::*;
-use crate::worker::Link as _;
+use crate::autograd::{Body, Message, MessageId, PassId, Session, WorkerId};
+use crate::worker::{Hearing, Link as _};
 use rendez_rpc::{Packer, Unpacker, Value, ValueError};
 
 #[test]
@@ -308,6 +309,46 @@ fn work_that_no_agent_takes_is_done_by_another_thread() {
     ByCalls::default().offload(Box::new(work));
     let done = receiver.recv_timeout(Duration::from_secs(120));
     assert_ne!(done.expect("it is done"), std::thread::current().id());
+}
+
+/// As where a gradient finds no room at its receiver.
+#[test]
+fn what_rides_with_gradients_that_cannot_go_comes_all_the_same() {
+    let group = Group::start("rides_along", 2);
+    let (agent, worker) = (&group.agents[0], &group.workers[0]);
+    let scope = worker.scope().expect("a context");
+    let there: Option<u64> = agent.rpc_sync("w1", "context", ()).expect("a call");
+    assert_eq!(there, Some(scope.id().to_wire()));
+    let message = |number, body| Message {
+        from: Session::default(),
+        to: None,
+        number,
+        body,
+    };
+    // More than one call carries.
+    let gradient = Body::Gradient {
+        pass: PassId {
+            context: scope.id(),
+            root: WorkerId(1),
+            number: 1,
+        },
+        options: PassOptions::default(),
+        message: MessageId::new(WorkerId(1), 1),
+        gradients: vec![Some(row(&[1.0])); 4097],
+    };
+    let release = Body::Release {
+        context: scope.id(),
+        oldest: 0,
+    };
+    let link = ByCalls::default();
+    link.set_agent(agent.downgrade());
+    link.set_worker(worker.downgrade());
+    let messages = vec![message(1, gradient), message(2, release)];
+    link.send(WorkerId(1), messages, Hearing::Soon);
+    assert!(Group::until(|| group.workers[1].load().contexts == 0));
+    assert_eq!(worker.load().contexts, 1);
+    drop(scope);
+    group.leave();
 }
 
 #[test]
