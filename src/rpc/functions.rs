@@ -15,6 +15,9 @@ use crate::payload::{digest, digest_of};
 use crate::signature::Signature;
 use crate::value::{Args, Function, Packer, Unpacker, Value, ValueError};
 
+/// The names of functions of the house begin so: they are no one's to call.
+pub(crate) const HOUSE: &str = "rendez.";
+
 /// What a function's result is: a value, or an error.
 pub trait FunctionOutcome {
     /// The value.
@@ -310,12 +313,10 @@ impl Functions {
     }
 
     pub(crate) fn signatures(&self) -> Vec<String> {
-        // Those of the house are no one's to call.
-        let is_own = |name: &str| name.starts_with("rendez.");
         let mut all: Vec<String> = self
             .entries
             .iter()
-            .filter(|(name, _)| !is_own(name))
+            .filter(|(name, _)| !name.starts_with(HOUSE))
             .map(|(_, entry)| entry.signature.to_string())
             .collect();
         all.sort();

@@ -69,8 +69,9 @@ impl Agent {
         answer::write_arguments(py, core, body, args.as_any(), kwargs.as_any())
     }
 
-    /// The signature of what is called by its name alone, where the worker has told one: of any language. It is asked
-    /// once, until `limit`. Fewer arguments than it has leave some to the defaults that Python's functions have.
+    /// The signature of what is called by its name alone, where the worker is none of Python's and has told one. It is
+    /// asked once, until `limit`. A worker of Python's is called as by the function, with the same results and
+    /// exceptions. With fewer arguments than the signature has, the call is refused as one of no worker of Python's.
     fn signature(
         &self,
         to: &str,
@@ -90,6 +91,9 @@ impl Agent {
             Some(all) => all,
             None => self.ask_signatures(function.py(), to, limit)?,
         };
+        if all.iter().any(|one| one.name() == serve::CALL) {
+            return Ok(None);
+        }
         let found = all.iter().find(|one| one.name() == name);
         Ok(found
             .filter(|one| one.arguments().len() <= args.len())
@@ -248,7 +252,16 @@ impl Agent {
         self.core.forget(to);
         let limit = Limit::of(self.core.timeout);
         let all = self.ask_signatures(py, to, &limit)?;
-        Ok(all.iter().map(ToString::to_string).collect())
+        let all = all.iter().filter(|one| one.name() != serve::CALL);
+        Ok(all.map(ToString::to_string).collect())
+    }
+
+    /// Takes the worker `to` for one of another language's from now on: for tests of calls by signature.
+    fn _take_for_foreign(&self, py: Python<'_>, to: &str) -> PyResult<()> {
+        let all = self.ask_signatures(py, to, &Limit::of(self.core.timeout))?;
+        let all = all.iter().filter(|one| one.name() != serve::CALL);
+        self.core.learn(to, &all.cloned().collect());
+        Ok(())
     }
 
     /// What this worker knows of references: its values that others may use, and its shares of values elsewhere.

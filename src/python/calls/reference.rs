@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use rendez::Status;
+use rendez::ground::catalogue;
 use rendez_rpc::{Error, Pending, PendingLocal, RRef as Inner, Signature};
 
 use super::answer::{FETCH, METHOD};
@@ -95,8 +96,22 @@ impl RRef {
         }
     }
 
+    /// Fails if the value is no object of Python's: such a one has no methods, and is not lent.
+    fn is_object(&self) -> Outcome<()> {
+        match &self.made_by {
+            None => Ok(()),
+            Some(made_by) => Err(Failure(Status::of(
+                catalogue::RPC_REFERENCE,
+                format!(
+                    "{made_by} made the value, which is called by its signature: copy it with `to_here`"
+                ),
+            ))),
+        }
+    }
+
     /// The value at its owner, for the owner's program.
     fn own_value(&self, py: Python<'_>, timeout: Duration) -> PyResult<Py<PyAny>> {
+        self.is_object()?;
         let kept = kept_here(py, &self.inner, timeout, || py.check_signals())?;
         kept.value(py).or_else(|error| {
             let errors = py.import("rendez.rpc._errors")?;
@@ -300,6 +315,7 @@ impl RRef {
         args: &Bound<'_, PyAny>,
         kwargs: &Bound<'_, PyAny>,
     ) -> PyResult<(Body, Taken)> {
+        self.is_object()?;
         let mut body = Body::default();
         body.byte(METHOD);
         body.text(name);

@@ -104,6 +104,25 @@ def multiply(number: int, by: int = 2) -> int:
     return number * by
 
 
+@rpc.function(name="typed/doubled")
+def doubled(array: np.ndarray, by: float = 2.0) -> np.ndarray:
+    return array * by
+
+
+def refuse(what):
+    raise {"value": ValueError("no"), "row": rendez.NotFound("no such row", "CALL_UNKNOWN")}[what]
+
+
+@rpc.function(name="typed/refuse")
+def refuse_annotated(what: str) -> int:
+    refuse(what)
+
+
+@rpc.function(name="plain/refuse")
+def refuse_plainly(what):
+    refuse(what)
+
+
 @rpc.function
 def scaled(array: np.ndarray, by: float) -> tuple[rendez.Tensor, bytes]:
     return (array * by, b"done")

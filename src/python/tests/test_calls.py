@@ -15,6 +15,7 @@ from callees import (
     at_once,
     counter,
     Counter,
+    doubled,
     echo,
     end,
     EVIL,
@@ -27,6 +28,8 @@ from callees import (
     Own,
     plain_function,
     Point,
+    refuse_annotated,
+    refuse_plainly,
     unwritable,
 )
 from conftest import SMALL, named
@@ -159,6 +162,7 @@ def test_tensors_of_a_call_that_does_not_begin_are_given_back(both):
     room = one.engine.empty(3000)
     room.numpy()[:] = 1
     reference = one.remote("two", Counter, 1)
+    one._take_for_foreign("two")
     for call, raised in (
         (lambda: one.call("two", echo, room, threading.Lock()), rendez.RendezError),
         (lambda: one.call("two", "callees.scaled", room, "no number"), rendez.InvalidArgument),
@@ -169,6 +173,7 @@ def test_tensors_of_a_call_that_does_not_begin_are_given_back(both):
         with pytest.raises(raised) as caught:
             call()
         assert "PYTHON_SPENT" not in str(caught.value)
+    one.signatures("two")
     assert one.call("two", echo, room).numpy().sum() == 3000
     with pytest.raises(rendez.FailedPrecondition) as caught:
         one.call("two", echo, room)
@@ -288,6 +293,9 @@ def test_functions_of_other_languages(careful):
     """By their signatures, as Rust's programs and `rendez call` call them."""
     one, two = careful
     told = {text.partition("(")[0]: text for text in one.signatures("two")}
+    assert not [name for name in told if name.startswith("rendez.")]
+    for worker in ("one", "two"):
+        one._take_for_foreign(worker)
     assert told["typed/join"] == "typed/join(Vec<String>,Option<String>,u8,) -> Map<String,i64>"
     assert one.call("two", "typed/join", ["a", "b"], "-", 2) == {"a-ba-b": 2}
     assert one.call("two", "typed/join", ("a", "b"), None, 1) == {"ab": 1}
@@ -301,10 +309,45 @@ def test_functions_of_other_languages(careful):
         one.call("two", "typed/join", ["a"], None)
     kept = one.remote("two", "typed/join", ["a"], None, 3)
     assert kept.owner == "two" and kept.to_here() == {"aaa": 3} and kept.to_here_async().wait(30) == {"aaa": 3}
-    assert one.remote("one", "typed/join", ["b"], None, 1).to_here() == {"b": 1}
+    own = one.remote("one", "typed/join", ["b"], None, 1)
+    assert own.to_here() == {"b": 1}
+    # It is no object of Python's.
+    for use in (own.local_value, lambda: kept.rpc_sync().keys(), lambda: kept.remote().keys()):
+        with pytest.raises(rendez.FailedPrecondition, match="`to_here`") as caught:
+            use()
+        assert caught.value.reason == "RPC_REFERENCE"
     # One without annotations is called by its name too, as Python calls it.
     assert one.call("two", "callees.echo", {1}) == {1}
     assert one.call("two", "typed/join", words=["x"], by=None, times=1) == {"x": 1}
+    # Both are known again as what they are.
+    for worker in ("one", "two"):
+        one.signatures(worker)
+
+
+def test_a_call_by_name_is_as_one_by_the_function(both):
+    one, _ = both
+
+    def told(function, what):
+        with pytest.raises(Exception) as caught:
+            one.call("two", function, what)
+        error = caught.value
+        remote = error if isinstance(error, rpc.RemoteError) else error.__cause__
+        about = remote and (remote.type_name, remote.message, "in refuse" in remote.traceback)
+        return type(error), getattr(error, "reason", None), about
+
+    for what in ("value", "row"):
+        ways = (refuse_plainly, "plain/refuse", refuse_annotated, "typed/refuse")
+        assert len({told(function, what) for function in ways}) == 1
+    assert told("typed/refuse", "row")[:2] == (rendez.NotFound, "CALL_UNKNOWN")
+    for function in (doubled, "typed/doubled"):
+        for arguments in ((), (2.0,)):
+            got = one.call("two", function, np.arange(3.0), *arguments)
+            assert type(got) is np.ndarray and got.tolist() == [0, 2, 4]
+    for function in (multiply, "typed/multiply"):
+        assert one.call("two", function, 2**70, 1) == 2**70
+        assert one.remote("one", function, 21, 2).local_value() == 42
+        if one.allow_pickle:
+            assert one.remote("two", function, 21, 2).rpc_sync().bit_length() == 6
 
 
 def test_a_call_by_name_may_leave_out_what_has_a_default(careful):

@@ -9,6 +9,8 @@ use crate::id::GlobalId;
 
 /// Gives the signatures of a worker's functions.
 pub(crate) const FUNCTIONS: &str = "rendez.functions";
+/// What workers of Python's have, and no others. It is told beside their functions: callers know them by it.
+const PYTHON: &str = "rendez.python.call";
 /// Gives what a worker knows of references.
 pub(crate) const REFERENCES: &str = "rendez.references";
 
@@ -40,8 +42,13 @@ fn short(id: GlobalId) -> String {
 }
 
 fn functions_here() -> Vec<String> {
-    let here = Context::current().map(|context| context.shared.functions.signatures());
-    here.unwrap_or_default()
+    let Some(context) = Context::current() else {
+        return Vec::new();
+    };
+    let functions = &context.shared.functions;
+    let mut all = functions.signatures();
+    all.extend(functions.signature(PYTHON).map(str::to_owned));
+    all
 }
 
 fn references_here() -> Result<Vec<ReferenceInfo>, Error> {

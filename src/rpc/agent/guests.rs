@@ -20,6 +20,7 @@ use super::shared::{Command, Shared};
 use super::slot::Slot;
 use super::{Agent, Options, Pending, WorkerInfo};
 use crate::error::Error;
+use crate::functions::HOUSE;
 use crate::id::{WorkerId, check_name};
 use crate::locks::{lock, read};
 use crate::message::Hello;
@@ -247,12 +248,13 @@ impl Agent {
         let texts = asked.wait()?;
         Ok(texts
             .iter()
+            .filter(|text| !text.starts_with(HOUSE))
             .filter_map(|text| Signature::parse(text))
             .collect())
     }
 
     /// Asks the worker `to` for the signatures of its functions, for at most `timeout`, and does not wait. They come as
-    /// texts, each for [`Signature::parse`]. Zero is no limit.
+    /// texts, each for [`Signature::parse`]; names that begin with `rendez.` are not for programs. Zero is no limit.
     ///
     /// # Errors
     /// As [`Agent::rpc_async`].
