@@ -3,9 +3,9 @@
 //! ```text
 //!   caller   agent.rs      what is called, and with what        worker   serve.rs    finds the function, and calls it
 //!            plain.rs      values as bytes and tensors                   promise.rs  the result of a coroutine
-//!            pickled.rs    what only pickle can write                    settled.rs  the same, where a thread waits
-//!            call.rs       the call under way                            plain.rs, pickled.rs, answer.rs
-//!            typed.rs      functions of other languages                  typed.rs      calls from other languages
+//!            pickled.rs    what only pickle can write                    plain.rs, pickled.rs, answer.rs
+//!            call.rs       the call under way                            typed.rs    calls from other languages
+//!            typed.rs      functions of other languages
 //!                                                               both     reference.rs, body.rs: what travels
 //! ```
 //!
@@ -27,6 +27,5 @@ pub(crate) mod plain;
 pub(crate) mod promise;
 pub(crate) mod reference;
 pub(crate) mod serve;
-mod settled;
 pub(crate) mod setup;
 pub(crate) mod typed;

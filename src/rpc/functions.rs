@@ -127,7 +127,7 @@ pub(crate) enum Ended {
 }
 
 pub(crate) type Work = Result<Ended, Fault>;
-type Later = Pin<Box<dyn Future<Output = Work> + Send>>;
+pub(crate) type Later = Pin<Box<dyn Future<Output = Work> + Send>>;
 pub(crate) type Run = dyn Fn(Unpacker, Wish, &dyn Fn(Stage)) -> Work + Send + Sync;
 pub(crate) type Begin = dyn Fn(Unpacker, Wish, Hook) -> Result<Later, Fault> + Send + Sync;
 
@@ -253,29 +253,42 @@ impl Functions {
     {
         let run = move |from: Unpacker, wish: Wish, hook: &dyn Fn(Stage)| {
             let args = take::<A>(from, hook)?;
-            match wish {
-                Wish::Keep => Ok(Ended::Kept(Arc::new(Stays(Arc::new(function.apply(args)))))),
-                Wish::Travel => Err(Fault::new(
-                    FaultKind::Arguments,
-                    "its result cannot travel: ask for a reference to it with `remote`",
-                )),
-            }
+            stays(wish)?;
+            Ok(Ended::Kept(Arc::new(Stays(Arc::new(function.apply(args))))))
         };
+        self.with_object::<A, T>(name, FunctionBody::Pool(Arc::new(run)))
+    }
+
+    /// As [`Functions::add_object`], of a function that returns a future: no thread is held until it is ready.
+    #[must_use]
+    pub fn add_object_async<A, F, T>(self, name: &str, function: F) -> Self
+    where
+        A: Args,
+        F: Function<A>,
+        F::Output: Future<Output = T> + Send + 'static,
+        T: Any + Send + Sync,
+    {
+        let begin = move |from: Unpacker, wish: Wish, hook: Hook| {
+            let args = take::<A>(from, &*hook)?;
+            stays(wish)?;
+            let future = function.apply(args);
+            let later: Later =
+                Box::pin(async move { Ok(Ended::Kept(Arc::new(Stays(Arc::new(future.await))))) });
+            Ok(later)
+        };
+        self.with_object::<A, T>(name, FunctionBody::Async(Arc::new(begin)))
+    }
+
+    fn with_object<A: Args, T: Any>(self, name: &str, body: FunctionBody) -> Self {
         let mut names = String::new();
         A::names(&mut names);
-        let result = std::any::type_name::<T>();
-        self.insert(name, &names, result, FunctionBody::Pool(Arc::new(run)))
+        self.insert(name, &names, std::any::type_name::<T>(), body)
     }
 
     /// One that reads and writes for itself.
-    pub(crate) fn add_run(self, signature: &Signature, run: Arc<Run>) -> Self {
+    pub(crate) fn with_signature(self, signature: &Signature, body: FunctionBody) -> Self {
         let (name, arguments) = (signature.name(), signature.arguments_text());
-        self.insert(
-            name,
-            arguments,
-            signature.result_text(),
-            FunctionBody::Pool(run),
-        )
+        self.insert(name, arguments, signature.result_text(), body)
     }
 
     fn with<A: Args, R: Value>(self, name: &str, body: FunctionBody) -> Self {
@@ -347,6 +360,17 @@ fn take<A: Args>(mut from: Unpacker, hook: &dyn Fn(Stage)) -> Result<A, Fault> {
     let args = A::take(&mut from).and_then(|args| from.end().map(|()| args));
     hook(Stage::Read);
     args.map_err(unread)
+}
+
+/// A result that stays cannot travel.
+fn stays(wish: Wish) -> Result<(), Fault> {
+    match wish {
+        Wish::Keep => Ok(()),
+        Wish::Travel => Err(Fault::new(
+            FaultKind::Arguments,
+            "its result cannot travel: ask for a reference to it with `remote`",
+        )),
+    }
 }
 
 fn unread(error: ValueError) -> Fault {

@@ -8,108 +8,106 @@ use std::task::{Context, Poll, Waker};
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 
-use super::answer;
-use super::body::Body;
-use super::core::Core;
 use super::serve::Served;
 use crate::wakes::{Queue, Wakes};
 
-#[derive(Debug, Default)]
-struct State {
-    ended: Option<Body>,
-    waker: Option<Waker>,
-    is_taken: bool,
+/// What a function returned, or raised.
+pub(crate) type Outcome<'py> = PyResult<Bound<'py, PyAny>>;
+
+enum State<T> {
+    Runs(Option<Waker>),
+    Ended(T),
+    /// The end was taken, or is wanted no more. An exception would keep this alive: its traceback holds who tells it.
+    Over,
 }
 
-type Shared = Arc<Mutex<State>>;
+type Shared<T> = Arc<Mutex<State<T>>>;
 
-fn lock(shared: &Shared) -> MutexGuard<'_, State> {
+fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, State<T>> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the loop tells how the coroutine ended.
-#[pyclass(frozen, module = "rendez._rendez")]
-pub(crate) struct Promise {
-    core: Arc<Core>,
-    shared: Shared,
+fn end<T>(shared: &Shared<T>, ended: T) {
+    let mut state = lock(shared);
+    let waker = match &mut *state {
+        State::Runs(waker) => waker.take(),
+        State::Ended(_) | State::Over => return,
+    };
+    *state = State::Ended(ended);
+    drop(state);
+    waker.into_iter().for_each(Waker::wake);
 }
 
-/// The answer, once it is there. If it is dropped before, the loop is told to cancel the coroutine.
-pub(crate) struct Later {
-    shared: Shared,
+type Tell = dyn for<'py> Fn(Python<'py>, Outcome<'py>) + Send + Sync;
+
+/// What the loop tells how the coroutine ended.
+#[pyclass(frozen, module = "rendez._rendez")]
+pub(crate) struct Promise(Box<Tell>);
+
+/// The end of the call, once it is there. If it is dropped before, the loop is told to cancel the coroutine.
+pub(crate) struct Later<T> {
+    shared: Shared<T>,
     queue: Arc<Queue>,
     number: u64,
 }
 
-impl Promise {
-    /// Hands a coroutine over to the loop.
+impl<T: Send + 'static> Later<T> {
+    /// Hands a coroutine over to the loop. `made` makes the call's end of its outcome.
     pub(crate) fn begin(
         py: Python<'_>,
-        core: &Arc<Core>,
         served: Bound<'_, Served>,
         coroutine: &Bound<'_, PyAny>,
-    ) -> PyResult<Later> {
-        let shared = Shared::default();
-        let promise = Self {
-            core: Arc::clone(core),
-            shared: Arc::clone(&shared),
-        };
+        made: impl for<'py> Fn(Python<'py>, Outcome<'py>) -> T + Send + Sync + 'static,
+    ) -> PyResult<Self> {
+        let shared: Shared<T> = Arc::new(Mutex::new(State::Runs(None)));
+        let told = Arc::clone(&shared);
+        let promise = Promise(Box::new(move |py, outcome| {
+            if matches!(*lock(&told), State::Runs(_)) {
+                end(&told, made(py, outcome));
+            }
+        }));
         let begin = py.import("rendez.rpc._serve")?.getattr("begin")?;
         let promise = Py::new(py, promise)?;
         let begun = begin.call1((promise, served, coroutine))?;
         let (wakes, number) = begun.extract::<(Bound<'_, Wakes>, u64)>()?;
-        Ok(Later {
+        Ok(Self {
             shared,
             queue: Arc::clone(&wakes.get().queue),
             number,
         })
     }
-
-    fn end(&self, body: Body) {
-        let waker = {
-            let mut state = lock(&self.shared);
-            state.ended = Some(body);
-            state.waker.take()
-        };
-        waker.into_iter().for_each(Waker::wake);
-    }
 }
 
 #[pymethods]
 impl Promise {
-    fn finish(&self, py: Python<'_>, value: &Bound<'_, PyAny>) {
-        let body = answer::value(&self.core, value);
-        self.end(body.unwrap_or_else(|error| answer::raised(py, &self.core, &error)));
+    fn finish(&self, py: Python<'_>, value: Bound<'_, PyAny>) {
+        self.0(py, Ok(value));
     }
 
     fn fail(&self, py: Python<'_>, error: Bound<'_, PyBaseException>) {
-        let error = PyErr::from_value(error.into_any());
-        self.end(answer::raised(py, &self.core, &error));
+        self.0(py, Err(PyErr::from_value(error.into_any())));
     }
 }
 
-impl Future for Later {
-    type Output = Body;
+impl<T> Future for Later<T> {
+    type Output = T;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Body> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         let mut state = lock(&self.shared);
-        match state.ended.take() {
-            Some(body) => {
-                state.is_taken = true;
-                Poll::Ready(body)
-            }
-            None => {
-                state.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
+        match std::mem::replace(&mut *state, State::Over) {
+            State::Runs(_) => *state = State::Runs(Some(context.waker().clone())),
+            State::Ended(ended) => return Poll::Ready(ended),
+            State::Over => {}
         }
+        Poll::Pending
     }
 }
 
-impl Drop for Later {
+impl<T> Drop for Later<T> {
     fn drop(&mut self) {
-        let state = lock(&self.shared);
-        if !state.is_taken && state.ended.is_none() {
+        // Dropped after the lock: it may be an object of Python's.
+        let state = std::mem::replace(&mut *lock(&self.shared), State::Over);
+        if matches!(state, State::Runs(_)) {
             self.queue.ring(self.number);
         }
     }

@@ -4,16 +4,19 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use rendez::Status;
+use rendez::ground::catalogue;
 use rendez_rpc::{Context, Functions};
 
 use super::answer::{self, FETCH, IMPORTED, METHOD, NAMED};
 use super::body::{Body, Reader};
 use super::call::limit_of;
 use super::core::{Core, Helper, failed, shut_down};
-use super::promise::{Later, Promise};
+use super::promise::{Later, Outcome};
 use super::reference::{Object, value_here};
-use super::{agent, exit, settled};
+use super::{agent, exit};
 use crate::errands;
+use crate::errors::Failure;
 
 /// The function of the agent whose result travels.
 pub(crate) const CALL: &str = "rendez.python.call";
@@ -24,16 +27,8 @@ pub(crate) const KEEP: &str = "rendez.python.keep";
 pub(crate) fn functions(core: &Arc<Core>) -> Functions {
     let (calls, keeps) = (Arc::clone(core), Arc::clone(core));
     Functions::new()
-        .add_async(CALL, move |body: Body| {
-            let begun = begin(&calls, body);
-            async move {
-                match begun {
-                    Begun::Ended(body) => body,
-                    Begun::Later(later) => later.await,
-                }
-            }
-        })
-        .add_object(KEEP, move |body: Body| keep(&keeps, body))
+        .add_async(CALL, move |body: Body| call(&calls, body).end())
+        .add_object_async(KEEP, move |body: Body| keep(&keeps, body).end())
 }
 
 const SERVE: &str = "rendez.rpc._serve";
@@ -44,10 +39,20 @@ static IMPORT: Helper = Helper::new(SERVE, "imported");
 static METHOD_OF: Helper = Helper::new(SERVE, "method");
 static IN_LOOP: Helper = Helper::new(SERVE, "in_loop");
 
-enum Begun {
-    Ended(Body),
+/// A call that was begun.
+pub(crate) enum Begun<T> {
+    Ended(T),
     /// The function was a coroutine's.
-    Later(Later),
+    Later(Later<T>),
+}
+
+impl<T: Send + 'static> Begun<T> {
+    pub(crate) async fn end(self) -> T {
+        match self {
+            Self::Ended(ended) => ended,
+            Self::Later(later) => later.await,
+        }
+    }
 }
 
 /// The call that is carried out, as the function sees it.
@@ -92,43 +97,42 @@ impl Served {
 }
 
 /// Carries a call out, whose result travels.
-fn begin(core: &Arc<Core>, body: Body) -> Begun {
-    let ended = with_python(|py| {
-        let run = || -> PyResult<Begun> {
-            let (served, outcome) = run(py, core, body)?;
-            let is_later = IS_COROUTINE.get(py)?.call1((&outcome,))?.is_truthy()?;
-            if is_later {
-                return Promise::begin(py, core, served, &outcome).map(Begun::Later);
-            }
-            answer::value(core, &outcome).map(Begun::Ended)
-        };
-        run().unwrap_or_else(|error| Begun::Ended(answer::raised(py, core, &error)))
-    });
-    ended.unwrap_or_else(|| Begun::Ended(answer::fault(&shut_down(&core.name))))
+fn call(core: &Arc<Core>, body: Body) -> Begun<Body> {
+    let its = Arc::clone(core);
+    let made = move |py: Python<'_>, outcome: Outcome<'_>| {
+        let body = outcome.and_then(|value| answer::value(&its, &value));
+        body.unwrap_or_else(|error| answer::raised(py, &its, &error))
+    };
+    begin(|py| run(py, core, body), made)
+        .unwrap_or_else(|| Begun::Ended(answer::fault(&shut_down(&core.name))))
 }
 
 /// Carries a call out, whose result stays.
-fn keep(core: &Arc<Core>, body: Body) -> Object {
-    let kept = with_python(|py| {
-        let run = || -> PyResult<Py<PyAny>> {
-            let (served, outcome) = run(py, core, body)?;
-            settle(py, served, outcome).map(Bound::unbind)
-        };
-        Object::new(core, run())
-    });
-    kept.unwrap_or_else(|| Object::none(core, shut_down(&core.name)))
+fn keep(core: &Arc<Core>, body: Body) -> Begun<Object> {
+    let its = Arc::clone(core);
+    let made =
+        move |_: Python<'_>, outcome: Outcome<'_>| Object::new(&its, outcome.map(Bound::unbind));
+    begin(|py| run(py, core, body), made)
+        .unwrap_or_else(|| Begun::Ended(Object::none(core, shut_down(&core.name))))
 }
 
-/// What a function returned; of a coroutine, its result.
-pub(crate) fn settle<'py>(
-    py: Python<'py>,
-    served: Bound<'py, Served>,
-    outcome: Bound<'py, PyAny>,
-) -> PyResult<Bound<'py, PyAny>> {
-    match IS_COROUTINE.get(py)?.call1((&outcome,))?.is_truthy()? {
-        true => settled::wait(py, &current()?, served, outcome),
-        false => Ok(outcome),
-    }
+/// Calls a function by `run`; `made` makes the call's end of what it returned or raised. A coroutine is handed over to
+/// the loop, and holds no thread. `None` if the interpreter is about to end.
+pub(crate) fn begin<T: Send + 'static>(
+    run: impl for<'py> FnOnce(Python<'py>) -> PyResult<Run<'py>>,
+    made: impl for<'py> Fn(Python<'py>, Outcome<'py>) -> T + Clone + Send + Sync + 'static,
+) -> Option<Begun<T>> {
+    with_python(|py| {
+        let begun = || -> PyResult<Begun<T>> {
+            let (served, outcome) = run(py)?;
+            let is_later = IS_COROUTINE.get(py)?.call1((&outcome,))?.is_truthy()?;
+            match is_later {
+                true => Later::begin(py, served, &outcome, made.clone()).map(Begun::Later),
+                false => Ok(Begun::Ended(made(py, Ok(outcome)))),
+            }
+        };
+        begun().unwrap_or_else(|error| Begun::Ended(made(py, Err(error))))
+    })
 }
 
 /// Does `work` with the interpreter's lock, unless the interpreter is about to end.
@@ -176,7 +180,8 @@ pub(crate) fn is_carried_out(py: Python<'_>, core: &Arc<Core>) -> PyResult<bool>
     Ok(served.is_ok_and(|served| Arc::ptr_eq(&served.get().core, core)))
 }
 
-type Run<'py> = (Bound<'py, Served>, Bound<'py, PyAny>);
+/// The call, and what its function returned.
+pub(crate) type Run<'py> = (Bound<'py, Served>, Bound<'py, PyAny>);
 
 fn run<'py>(py: Python<'py>, core: &Arc<Core>, body: Body) -> PyResult<Run<'py>> {
     let caller = current()?.caller_name();
@@ -231,10 +236,16 @@ fn find<'py>(
 fn referred<'py>(py: Python<'py>, reader: &mut Reader) -> PyResult<Bound<'py, PyAny>> {
     let reference = reader.reference().map_err(failed)?;
     let call = current()?;
-    let look = || match settled::is_wanted(&call) {
-        true => Ok(()),
-        false => Err(settled::unwanted()),
+    let look = || match call.is_cancelled() || exit::is_ending() {
+        true => Err(unwanted()),
+        false => Ok(()),
     };
     let value = value_here(py, &reference, limit_of(call.time_left()), look)?;
     Ok(value.into_bound(py))
+}
+
+/// Of a call whose caller waits no more, or cannot be answered.
+fn unwanted() -> PyErr {
+    let message = "its caller waits for it no more";
+    Failure(Status::of(catalogue::RPC_CANCELLED, message)).into()
 }

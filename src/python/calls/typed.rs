@@ -11,8 +11,9 @@ use rendez_rpc::{
 
 use super::core::{Core, failed};
 use super::plain::{Taken, array_of, tensor};
+use super::promise::Outcome;
 use super::reference::{Object, RRef};
-use super::serve;
+use super::serve::{self, Begun};
 use crate::errors::is_failure;
 use crate::tensor::Tensor;
 use crate::writable::TensorMut;
@@ -270,10 +271,10 @@ pub(crate) fn functions(
         let Some(signature) = Signature::parse(&text) else {
             return Err(wrong(format!("`{text}` is no signature")));
         };
-        let (core, its) = (Arc::clone(core), signature.clone());
-        let adapted = Arc::new(Held(Some(adapted)));
-        let run = move |from: Unpacker| carry_out(&core, &its, &adapted, from);
-        functions = functions.add_raw(&signature, run);
+        let (core, its) = (Arc::clone(core), Arc::new(signature.clone()));
+        let adapted = Held(Some(adapted));
+        let run = move |from: Unpacker| carry_out(&core, &its, &adapted, from).end();
+        functions = functions.add_raw_async(&signature, run);
     }
     Ok(functions)
 }
@@ -291,29 +292,36 @@ impl Drop for Held {
 
 fn carry_out(
     core: &Arc<Core>,
-    signature: &Signature,
+    signature: &Arc<Signature>,
     function: &Held,
     mut from: Unpacker,
-) -> Result<Packer, Raised> {
-    let mut run = |py: Python<'_>| -> PyResult<Packer> {
-        let mut arguments = Vec::new();
-        for wanted in signature.arguments() {
-            arguments.push(take(py, core, wanted, &mut from)?);
-        }
-        let arguments = PyTuple::new(py, arguments)?;
-        let served = serve::Served::current(py, core, signature.name())?;
-        let serve = py.import("rendez.rpc._serve")?;
-        let none = PyDict::new(py);
-        let about = (&served, function.0.as_ref(), arguments, none);
-        let outcome = serve.getattr("apply")?.call1(about)?;
-        let outcome = serve::settle(py, served, outcome)?;
-        let mut to = Writing::default();
-        put(core, signature.result(), &outcome, &mut to)?;
-        to.taken.keep();
-        Ok(to.packer)
+) -> Begun<Result<Packer, Raised>> {
+    let (its, here) = (Arc::clone(signature), Arc::clone(core));
+    let made = move |py: Python<'_>, outcome: Outcome<'_>| {
+        let packed = outcome.and_then(|value| {
+            let mut to = Writing::default();
+            put(&here, its.result(), &value, &mut to)?;
+            to.taken.keep();
+            Ok(to.packer)
+        });
+        packed.map_err(|error| told(py, &error))
     };
-    let ended = serve::with_python(|py| run(py).map_err(|error| told(py, &error)));
-    ended.unwrap_or_else(|| Err(Raised("the interpreter is about to end".into())))
+    let begun = serve::begin(
+        |py| {
+            let mut arguments = Vec::new();
+            for wanted in signature.arguments() {
+                arguments.push(take(py, core, wanted, &mut from)?);
+            }
+            let arguments = PyTuple::new(py, arguments)?;
+            let served = serve::Served::current(py, core, signature.name())?;
+            let apply = py.import("rendez.rpc._serve")?.getattr("apply")?;
+            let about = (&served, function.0.as_ref(), arguments, PyDict::new(py));
+            let outcome = apply.call1(about)?;
+            Ok((served, outcome))
+        },
+        made,
+    );
+    begun.unwrap_or_else(|| Begun::Ended(Err(Raised("the interpreter is about to end".into()))))
 }
 
 fn told(py: Python<'_>, error: &PyErr) -> Raised {

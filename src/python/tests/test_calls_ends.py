@@ -148,6 +148,26 @@ def test_a_coroutine_whose_result_stays_holds_no_thread():
 
 
 def test_a_coroutine_that_is_given_up_keeps_nothing():
+@pytest.mark.parametrize("kind", ["name", "signature", "remote", "remote by signature"])
+def test_more_coroutines_wait_for_each_other_than_there_can_be_threads(engine, kind):
+    event, here, count = asyncio.Event(), [], 400
+
+    async def meet(own: int) -> int:
+        here.append(own)
+        if len(here) == count:
+            event.set()
+        await event.wait()
+        return own
+
+    with rpc.Agent(engine, "one", world={"one": engine.task}, functions={"meet": meet}, timeout=30) as agent:
+        if "signature" in kind:
+            agent._take_for_foreign("one")
+        begin = agent.remote if "remote" in kind else agent.call_async
+        begun = [begin("one", "meet", own) for own in range(count)]
+        ended = [each.to_here() if "remote" in kind else each.wait() for each in begun]
+        assert ended == list(range(count))
+
+
     engines, agents = callees.begin(["one", "two"], threads=1)
     agents[0].remote("two", hold_and_wait, "held", timeout=0.2)
     until = time.monotonic() + 20

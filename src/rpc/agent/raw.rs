@@ -12,8 +12,8 @@ use super::rref::RRef;
 use super::shared::Mode;
 use super::{Agent, Pending};
 use crate::error::Error;
-use crate::functions::{Ended, Functions, Kept, Stage, Wish, fault_of};
-use crate::message::Target;
+use crate::functions::{Ended, FunctionBody, Functions, Hook, Kept, Later, Stage, Wish, fault_of};
+use crate::message::{Fault, Target};
 use crate::payload::digest;
 use crate::signature::Signature;
 use crate::value::{Packer, Unpacker, ValueError};
@@ -64,15 +64,48 @@ impl Functions {
         let types = digest(signature.result_text());
         let run = move |from: Unpacker, wish: Wish, hook: &dyn Fn(Stage)| {
             hook(Stage::Read);
-            let packed = function(from).map_err(|error| fault_of(error.into().as_ref()))?;
-            if wish == Wish::Keep {
-                return Ok(Ended::Kept(Arc::new(Raw { types, packed })));
-            }
-            hook(Stage::Writes);
-            Ok(Ended::Packed(types, packed))
+            give(types, function(from), wish, hook)
         };
-        self.add_run(signature, Arc::new(run))
+        self.with_signature(signature, FunctionBody::Pool(Arc::new(run)))
     }
+
+    /// As [`Functions::add_raw`], of a function that returns a future: no thread is held until it is ready.
+    #[must_use]
+    pub fn add_raw_async<E, R>(
+        self,
+        signature: &Signature,
+        function: impl Fn(Unpacker) -> R + Send + Sync + 'static,
+    ) -> Self
+    where
+        R: Future<Output = Result<Packer, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let types = digest(signature.result_text());
+        let begin = move |from: Unpacker, wish: Wish, hook: Hook| {
+            hook(Stage::Read);
+            let future = function(from);
+            let later: Later = Box::pin(async move { give(types, future.await, wish, &*hook) });
+            Ok(later)
+        };
+        self.with_signature(signature, FunctionBody::Async(Arc::new(begin)))
+    }
+}
+
+fn give<E>(
+    types: u32,
+    packed: Result<Packer, E>,
+    wish: Wish,
+    hook: &dyn Fn(Stage),
+) -> Result<Ended, Fault>
+where
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let packed = packed.map_err(|error| fault_of(error.into().as_ref()))?;
+    if wish == Wish::Keep {
+        return Ok(Ended::Kept(Arc::new(Raw { types, packed })));
+    }
+    hook(Stage::Writes);
+    Ok(Ended::Packed(types, packed))
 }
 
 /// A call by signature that is under way: as [`Pending`], and its result is to be read as the signature says.

@@ -1,5 +1,7 @@
 //! Guests: programs that call a worker and are no workers of its group.
 
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+
 use rendez::engine::OBSERVER_JOB;
 
 use super::*;
@@ -287,6 +289,61 @@ fn a_function_that_only_its_signature_describes_is_called_as_any() {
     let wrong = agents[0].rpc_sync::<u64>("w1", "pair", (1_u64,));
     assert_eq!(wrong.unwrap_err().reason(), catalogue::RPC_ARGUMENTS);
     drop(kept);
+    assert!(shut_down(agents).iter().all(Result::is_ok));
+}
+
+/// Ends once as many as there are to be have begun.
+async fn meet(left: &AtomicIsize) {
+    left.fetch_sub(1, Ordering::SeqCst);
+    while left.load(Ordering::SeqCst) > 0 {
+        futures_lite::future::yield_now().await;
+    }
+}
+
+#[test]
+fn what_is_made_later_by_its_signature_or_stays_holds_no_thread() {
+    const COUNT: usize = 20;
+    let left = Arc::new(AtomicIsize::new(2 * COUNT as isize));
+    let (raw, object) = (Arc::clone(&left), Arc::clone(&left));
+    let signature = Signature::parse("raw() -> u64").expect("a signature");
+    let functions = Functions::new()
+        .add_raw_async(&signature, move |from: Unpacker| {
+            let left = Arc::clone(&raw);
+            async move {
+                from.end()?;
+                meet(&left).await;
+                let mut to = Packer::default();
+                to.plain(&5_u64)?;
+                Ok::<_, ValueError>(to)
+            }
+        })
+        .add_object_async("object", move || {
+            let left = Arc::clone(&object);
+            async move {
+                meet(&left).await;
+                AtomicUsize::new(6)
+            }
+        });
+    let agents = group_with(1, "later", |mut options| {
+        options.threads = 1;
+        options.functions(functions.clone())
+    });
+    let me = &agents[0];
+    let objects: Vec<RRef<AtomicUsize>> = (0..COUNT)
+        .map(|_| me.remote("w0", "object", ()).expect("a reference"))
+        .collect();
+    let calls = (0..COUNT).map(|_| me.rpc_async::<u64>("w0", "raw", ()).expect("a call"));
+    let calls: Vec<_> = calls.collect();
+    assert_eq!(wait_all(calls).expect("results"), [5; COUNT]);
+    for object in &objects {
+        let made = object.local_value().expect("it is here");
+        assert_eq!(made.load(Ordering::SeqCst), 6);
+    }
+    let error = me.rpc_sync::<u64>("w0", "object", ()).unwrap_err();
+    assert!(error.message().contains("with `remote`"), "{error}");
+    let kept: RRef<u64> = me.remote("w0", "raw", ()).expect("a reference");
+    assert_eq!(kept.to_here().expect("a value"), 5);
+    drop((objects, kept));
     assert!(shut_down(agents).iter().all(Result::is_ok));
 }
 
