@@ -2,12 +2,15 @@
 
 import asyncio
 import concurrent.futures
+import gc
 import os
 import threading
 import time
+import weakref
 
 import anyio
 import pytest
+import uvloop
 
 import rendez
 from rendez._rendez import Wakes
@@ -281,8 +284,6 @@ def test_loops_leave_no_descriptors(engine, own):
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(10):
         once()
-    import gc
-
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) <= before + 1
 
@@ -300,6 +301,28 @@ def test_a_loop_that_is_closed_gives_the_receive_up(engine, own):
     loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
     loop.close()
     assert receive.cancelled()
+    engine.send(own("x"), 1)
+    assert engine.recv(own("x")).wait(10).item() == 1
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_loop_that_is_closed_while_something_waits_is_freed(engine, own, new_loop):
+    async def wait():
+        await engine.recv(own("x"))
+
+    def begin():
+        loop = new_loop()
+        loop.create_task(wait())
+        loop.run_until_complete(asyncio.sleep(0.01))
+        # What waits in a loop that is still to run does not go, also if nothing of the program's has the task.
+        gc.collect()
+        assert len(engine.pending()) == 1
+        loop.close()
+        return weakref.ref(loop)
+
+    known = begin()
+    gc.collect()
+    assert known() is None
     engine.send(own("x"), 1)
     assert engine.recv(own("x")).wait(10).item() == 1
 

@@ -157,7 +157,10 @@ class _TrioHub:
         await self._trio.lowlevel.checkpoint()
 
 
-_asyncio_hubs: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _AsyncioHub]" = weakref.WeakKeyDictionary()
+# The reader of its eventfd keeps a hub until the loop is closed. If these did, a loop that is closed while something waits
+# would stay for ever: the hub has the futures, and they have the loop.
+_asyncio_hubs: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_AsyncioHub]]"
+_asyncio_hubs = weakref.WeakKeyDictionary()
 _trio_hub: Any = None
 
 
@@ -179,9 +182,12 @@ def _hub() -> Any:
             _trio_hub.set(_TrioHub(trio))
             return _trio_hub.get()
     loop = asyncio.get_running_loop()
-    if loop not in _asyncio_hubs:
-        _asyncio_hubs[loop] = _AsyncioHub(loop)
-    return _asyncio_hubs[loop]
+    known = _asyncio_hubs.get(loop)
+    hub = known() if known is not None else None
+    if hub is None:
+        hub = _AsyncioHub(loop)
+        _asyncio_hubs[loop] = weakref.ref(hub)
+    return hub
 
 
 class _Thread:
