@@ -432,8 +432,17 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        if self.is_own && !forks::is_child() {
-            drop(self.core.take());
+        if !self.is_own || forks::is_child() {
+            return;
+        }
+        if let Some(agent) = self.core.take() {
+            let mut agent = Some(agent);
+            // It leaves its group, whose store may take a while to hear of it: threads of Python go on.
+            let left = Python::try_attach(|py| ending::detach(py, || drop(agent.take())));
+            if left.is_none() {
+                // The interpreter has ended, and has ended its agents before.
+                std::mem::forget(agent);
+            }
         }
     }
 }

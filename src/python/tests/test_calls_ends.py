@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextvars
+import fcntl
 import gc
 import inspect
 import math
@@ -147,7 +148,6 @@ def test_a_coroutine_whose_result_stays_holds_no_thread():
     callees.end(engines, agents)
 
 
-def test_a_coroutine_that_is_given_up_keeps_nothing():
 @pytest.mark.parametrize("kind", ["name", "signature", "remote", "remote by signature"])
 def test_more_coroutines_wait_for_each_other_than_there_can_be_threads(engine, kind):
     event, here, count = asyncio.Event(), [], 400
@@ -168,6 +168,7 @@ def test_more_coroutines_wait_for_each_other_than_there_can_be_threads(engine, k
         assert ended == list(range(count))
 
 
+def test_a_coroutine_that_is_given_up_keeps_nothing():
     engines, agents = callees.begin(["one", "two"], threads=1)
     agents[0].remote("two", hold_and_wait, "held", timeout=0.2)
     until = time.monotonic() + 20
@@ -401,6 +402,28 @@ def test_meeting_through_a_store(tmp_path):
             assert agents[0].call("two", echo, 1) == 1
             assert {worker.name for worker in agents[1].workers} == {"one", "two"}
             end(engines, agents)
+
+
+def test_other_threads_go_on_while_an_agent_is_dropped_that_cannot_leave(engine, tmp_path):
+    place = tmp_path / "group"
+    agent = rpc.Agent(engine, "one", store=place)
+    begins, unlocked = threading.Event(), threading.Event()
+
+    def unlock(lock):
+        begins.wait()
+        time.sleep(0.2)
+        unlocked.set()
+        lock.close()
+
+    lock = place.open("r+")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    thread = threading.Thread(target=unlock, args=(lock,))
+    thread.start()
+    begins.set()
+    # It waits until the file's lock is free.
+    del agent
+    assert unlocked.is_set()
+    thread.join()
 
 
 def test_a_stopped_agent(engine):
