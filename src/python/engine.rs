@@ -13,6 +13,7 @@ use rendez::{
     WeakEngine,
 };
 
+use super::convert::Taking;
 use super::device_id::DeviceId;
 use super::device_room::DeviceRoom;
 use super::dtypes::dtype_of;
@@ -283,7 +284,9 @@ impl Engine {
         copy: Option<bool>,
         on_release: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        self.common()?.send(py, key, value, copy, on_release)
+        // The hook is called also if the engine is closed.
+        let taking = Taking::new(copy, on_release);
+        self.common()?.send_taking(py, key, value, &taking)
     }
 
     /// As `Step.send_dead`, in step 0.

@@ -34,7 +34,7 @@ impl Step {
     /// Hands a value over, and never waits for its receiver. Memory of Python's is copied once, unless `copy=False`:
     /// then it must not change until `on_release` is called.
     #[pyo3(signature = (key, value, *, copy = None, on_release = None))]
-    pub(crate) fn send(
+    fn send(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
@@ -42,12 +42,7 @@ impl Step {
         copy: Option<bool>,
         on_release: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        let taking = Taking::new(copy, on_release);
-        errands::run(py);
-        let key = key_of(key)?;
-        let tensor = tensor_of(&self.engine, value, &taking)?;
-        let send = |tensor| aside(py, tensor, |tensor| self.inner.send(&key, tensor));
-        Ok(handed_over(value, tensor, send).map_err(Failure::from)?)
+        self.send_taking(py, key, value, &Taking::new(copy, on_release))
     }
 
     /// As `send`, and waits for room where that is refused: await it, or call `wait`.
@@ -190,6 +185,20 @@ impl Step {
 }
 
 impl Step {
+    pub(crate) fn send_taking(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        taking: &Taking,
+    ) -> PyResult<()> {
+        errands::run(py);
+        let key = key_of(key)?;
+        let tensor = tensor_of(&self.engine, value, taking)?;
+        let send = |tensor| aside(py, tensor, |tensor| self.inner.send(&key, tensor));
+        Ok(handed_over(value, tensor, send).map_err(Failure::from)?)
+    }
+
     fn receive(
         &self,
         py: Python<'_>,

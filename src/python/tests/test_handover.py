@@ -97,6 +97,16 @@ def test_a_step_has_a_deadline(engine, own):
         step.recv(own("x")).wait(30)
 
 
+@pytest.mark.parametrize("way", ["engine", "step"])
+def test_the_hook_of_a_send_that_fails_is_called_also_when_the_engine_is_closed(way):
+    with rendez.Engine(named("closed"), **SMALL) as engine:
+        sender = engine if way == "engine" else engine.step(1)
+        key, released = key_of(engine, engine, "x"), threading.Event()
+    with pytest.raises(rendez.Aborted):
+        sender.send(key, bytearray(100), copy=False, on_release=released.set)
+    assert released.wait(10)
+
+
 def test_dead_values(engine, own):
     engine.send_dead(own("x"))
     assert engine.recv(own("x")).wait().dead
