@@ -83,6 +83,8 @@ pub(crate) struct TensorMut {
     refused: Mutex<Option<Tensor>>,
     /// Those of its engine, if it lies on one: also when its room is gone, as a send was refused.
     devices: Option<EngineDevices>,
+    /// The one that it lies on, or lay on until it was sent.
+    device: Option<DeviceId>,
     meta: TensorMeta,
 }
 
@@ -93,14 +95,17 @@ impl TensorMut {
             Room::Private(tensor) => tensor.meta(),
             Room::Device(room) => room.meta(),
         };
-        let devices = match &room {
-            Room::Device(room) => Some(room.writers().devices().clone()),
-            _ => None,
+        let writers = match &room {
+            Room::Device(room) => Some(room.writers()),
+            Room::Builder(_) | Room::Private(_) => None,
         };
+        let devices = writers.map(|writers| writers.devices().clone());
+        let device = writers.map(|writers| DeviceId::of(writers.place()));
         Self {
             room: Mutex::new(Some(Shared::new(room))),
             refused: Mutex::new(None),
             devices,
+            device,
             meta,
         }
     }
@@ -113,11 +118,6 @@ impl TensorMut {
     /// Who writes it, if it lies on a device.
     fn writers(&self) -> Outcome<Option<Arc<Writers>>> {
         Ok(self.shared()?.writers.clone())
-    }
-
-    fn device_id(&self) -> Outcome<Option<DeviceId>> {
-        let writers = self.writers()?;
-        Ok(writers.map(|writers| DeviceId::of(writers.place())))
     }
 
     fn len(&self) -> usize {
@@ -213,8 +213,8 @@ impl TensorMut {
 
     /// Where it lies: `cpu`, or `cuda:0`.
     #[getter]
-    fn device(&self) -> Outcome<String> {
-        Ok(device_id::name_of(self.device_id()?))
+    fn device(&self) -> String {
+        device_id::name_of(self.device)
     }
 
     /// The same room as elements of another type of the same size; both must be gone before either is sent. Not of
@@ -230,6 +230,7 @@ impl TensorMut {
             room: Mutex::new(Some(self.shared()?)),
             refused: Mutex::new(None),
             devices: self.devices.clone(),
+            device: self.device,
             meta: meta.map_err(|error| argument(error.to_string()))?,
         })
     }
@@ -340,8 +341,8 @@ impl TensorMut {
         lending.capsule(py, max_version)
     }
 
-    fn __dlpack_device__(&self) -> Outcome<(i32, i32)> {
-        Ok(Device::of(self.device_id()?).pair())
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        Device::of(self.device).pair()
     }
 
     unsafe fn __getbuffer__(

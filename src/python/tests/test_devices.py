@@ -266,6 +266,7 @@ def test_room_on_a_device_is_sent_where_it_lies(driver, pair, pinned, way):
     first.let_go()
     at = first.data
     left.send(key, room if way == "send" else room.freeze())
+    assert (room.device, room.__dlpack_device__()) == ("cuda:0", (2, 0))
     got = right.recv(key, timeout=10).wait()
     assert (got.device, got.path) == ("cuda:0", "lease")
     theirs = driver.stream()

@@ -107,6 +107,12 @@ def test_the_hook_of_a_send_that_fails_is_called_also_when_the_engine_is_closed(
     assert released.wait(10)
 
 
+def test_a_tensor_says_where_it_lies_also_when_it_was_sent(engine, own):
+    room = engine.empty(1000)
+    engine.send(own("x"), room)
+    assert (room.device, room.__dlpack_device__()) == ("cpu", (1, 0))
+
+
 def test_dead_values(engine, own):
     engine.send_dead(own("x"))
     assert engine.recv(own("x")).wait().dead
