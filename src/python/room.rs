@@ -61,8 +61,20 @@ impl Into {
             ));
         }
         let room = self.source.bytes_mut().unwrap_or_default();
+        let copied = self.engine.copy_into(received, room);
+        let len = copied.map_err(|status| match received.is_dead {
+            true => Status::new(
+                status.code(),
+                status.reason(),
+                format!(
+                    "no value will come, and `recv` gets why: {}",
+                    status.message()
+                ),
+            ),
+            false => status,
+        })?;
         Ok(Filled {
-            len: self.engine.copy_into(received, room)?,
+            len,
             meta,
             path: received.path,
             is_dead: received.is_dead,

@@ -113,6 +113,16 @@ def test_a_tensor_says_where_it_lies_also_when_it_was_sent(engine, own):
     assert (room.device, room.__dlpack_device__()) == ("cpu", (1, 0))
 
 
+def test_why_a_value_is_dead_may_need_more_room(engine, own):
+    engine.send_dead(own("empty"))
+    assert engine.recv_into(own("empty"), bytearray()).wait().dead
+    step = engine.step(1)
+    step.send_dead(own("x"), b"why it is dead")
+    with pytest.raises(rendez.InvalidArgument, match="no value will come.*14 bytes") as caught:
+        step.recv_into(own("x"), bytearray(4), timeout=10).wait()
+    assert caught.value.reason == "RECV_ROOM" and step.recv(own("x"), timeout=10).wait().dead
+
+
 def test_dead_values(engine, own):
     engine.send_dead(own("x"))
     assert engine.recv(own("x")).wait().dead
