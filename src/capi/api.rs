@@ -132,7 +132,8 @@ pub struct Api {
         value: *mut Value,
     ) -> *mut CStatus,
     /// The same, and copies it to `room`, from a device too. If that is too short this fails (RECV_ROOM), and the value
-    /// stays. It does not tell a value that says that none will come from others: `recv_into_value` does.
+    /// stays: `meta` and `size` say what it is, and how many bytes it takes. It does not tell a value that says that
+    /// none will come from others: `recv_into_value` does.
     pub recv_into: unsafe extern "C" fn(
         engine: *const CEngine,
         step: u64,
@@ -252,7 +253,7 @@ pub struct Api {
         device: u32,
         stream: *mut c_void,
     ) -> *mut CStatus,
-    /// As `recv_into`; `is_dead` says whether the value says that no value will come.
+    /// As `recv_into`; `is_dead` says whether the value says that no value will come, also if `room` is too short.
     pub recv_into_value: unsafe extern "C" fn(
         engine: *const CEngine,
         step: u64,

@@ -12,7 +12,7 @@ use async_executor::Executor;
 use futures_lite::future::{block_on, yield_now};
 use rendez::ground::catalogue;
 use rendez::mail::forks;
-use rendez::{CancelToken, Recv, Status, StepId, WeakEngine};
+use rendez::{CancelToken, Received, Recv, Status, StepId, WeakEngine};
 
 use super::engine::CEngine;
 use super::key::CKey;
@@ -21,6 +21,8 @@ use super::tensor::{Meta, Value};
 
 /// How often an engine that had nothing to do is turned again, if no other thread does.
 const TURN_EVERY: Duration = Duration::from_millis(1);
+/// How long a receive whose value is looked at waits at a time. Nothing is done in between.
+const SLICE: Duration = Duration::from_secs(3600);
 
 /// A receive that was begun, and whose outcome a callback is told.
 #[derive(Debug)]
@@ -241,7 +243,7 @@ pub(crate) unsafe extern "C" fn recv_into_value(
             )));
         }
         // SAFETY: the header's contract is that of `describe`.
-        let (_, receive) = unsafe { describe(engine, step, key, patience_ns) }?;
+        let (engine, mut receive) = unsafe { describe(engine, step, key, patience_ns) }?;
         let mut none = [];
         let room = if room_size == 0 {
             &mut none[..]
@@ -250,13 +252,21 @@ pub(crate) unsafe extern "C" fn recv_into_value(
             // ends. They come over a foreign call, so they hold some bytes, whether C has written them or not.
             unsafe { std::slice::from_raw_parts_mut(room.cast::<u8>(), room_size) }
         };
-        let filled = receive.wait_into(room)?;
-        // SAFETY: the header's contract is that of `put`.
-        unsafe { put(meta, Meta::of(filled.meta), "meta") }?;
-        // SAFETY: as above.
-        unsafe { put(size, filled.len, "size") }?;
-        // SAFETY: as above.
-        unsafe { put(is_dead, filled.is_dead, "is_dead") }
+        let mut fill = |it: &Received| {
+            // Said also of a value that stays: C can bring enough room for it.
+            // SAFETY: the header's contract is that of `put`.
+            unsafe { put(meta, Meta::of(it.tensor.meta()), "meta") }?;
+            // SAFETY: as above.
+            unsafe { put(size, it.tensor.size(), "size") }?;
+            // SAFETY: as above.
+            unsafe { put(is_dead, it.is_dead, "is_dead") }?;
+            engine.engine().copy_into(it, room).map(drop)
+        };
+        loop {
+            if let Some(ended) = receive.wait_at_most_and(SLICE, &mut fill) {
+                return ended;
+            }
+        }
     })
 }
 

@@ -159,7 +159,8 @@ typedef struct rendez_api {
                                 uint64_t patience_ns,
                                 struct rendez_value *value);
   // The same, and copies it to `room`, from a device too. If that is too short this fails (RECV_ROOM), and the value
-  // stays. It does not tell a value that says that none will come from others: `recv_into_value` does.
+  // stays: `meta` and `size` say what it is, and how many bytes it takes. It does not tell a value that says that
+  // none will come from others: `recv_into_value` does.
   struct rendez_status *(*recv_into)(const struct rendez_engine *engine,
                                      uint64_t step,
                                      const struct rendez_key *key,
@@ -257,7 +258,7 @@ typedef struct rendez_api {
                                              struct rendez_tensor *tensor,
                                              uint32_t device,
                                              void *stream);
-  // As `recv_into`; `is_dead` says whether the value says that no value will come.
+  // As `recv_into`; `is_dead` says whether the value says that no value will come, also if `room` is too short.
   struct rendez_status *(*recv_into_value)(const struct rendez_engine *engine,
                                            uint64_t step,
                                            const struct rendez_key *key,

@@ -230,17 +230,21 @@ public:
         return {Tensor(value.tensor), value.path, value.is_dead};
     }
     /* Copies the next value to `room`: how many bytes it has. `is_dead`, which may be NULL, says whether it says that no
-     * value will come. */
+     * value will come; `meta`, which may be NULL, its type and shape. Both are said also if `room` is too short. */
     size_t recv_into(uint64_t step, const Key &key, void *room, size_t room_size, Patience patience = forever,
-                     bool *is_dead = nullptr) {
-        rendez_meta meta = {};
+                     bool *is_dead = nullptr, rendez_meta *meta = nullptr) {
+        rendez_meta found = {};
         size_t size = 0;
         bool dead = false;
-        check(api().recv_into_value(handle_.get(), step, key.get(), detail::bound(patience), room, room_size, &meta,
-                                    &size, &dead));
+        rendez_status *status = api().recv_into_value(handle_.get(), step, key.get(), detail::bound(patience), room,
+                                                      room_size, &found, &size, &dead);
         if (is_dead != nullptr) {
             *is_dead = dead;
         }
+        if (meta != nullptr) {
+            *meta = found;
+        }
+        check(status);
         return size;
     }
     void abort(uint64_t step, uint32_t code, const std::string &message) {

@@ -273,8 +273,9 @@ fn a_dead_value_is_told_from_others() {
     step.send_dead(&sent, Tensor::scalar(3_u8)).unwrap();
     step.send(&sent, Tensor::scalar(4_u8)).unwrap();
     let (handle, key) = (Box::into_raw(Box::new(CEngine::of(engine))), key(c"x"));
-    for (byte, dead) in [(3, true), (4, false)] {
-        let (mut room, mut meta, mut size, mut is_dead) = ([0_u8; 8], meta(3, 0), 0, !dead);
+    // In a room that is too short as well: then it stays.
+    for (byte, dead, len) in [(3, true, 0), (3, true, 8), (4, false, 0), (4, false, 8)] {
+        let (mut room, mut meta, mut size, mut is_dead) = ([0_u8; 8], meta(1, 1), 0, !dead);
         // SAFETY: handles of this library, and room for the value and for what is said of it.
         let status = unsafe {
             (api().recv_into_value)(
@@ -283,16 +284,15 @@ fn a_dead_value_is_told_from_others() {
                 key,
                 FOREVER,
                 room.as_mut_ptr().cast(),
-                room.len(),
+                len,
                 &raw mut meta,
                 &raw mut size,
                 &raw mut is_dead,
             )
         };
-        assert_eq!(
-            (reason(status), size, room[0], is_dead),
-            (String::new(), 1, byte, dead)
-        );
+        let (outcome, first) = [("RECV_ROOM", 0), ("", byte)][usize::from(len > 0)];
+        assert_eq!((&*reason(status), room[0]), (outcome, first));
+        assert_eq!((size, is_dead, meta.dtype, meta.rank), (1, dead, 3, 0));
     }
     // SAFETY: handles of this library, for the last time.
     unsafe {
