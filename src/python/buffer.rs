@@ -57,7 +57,14 @@ pub(crate) unsafe fn fill(
         ))
     })?;
     let size = shown.meta.dtype.size().unwrap_or(1) as isize;
-    let shape: Vec<isize> = shown.meta.shape.dims().map(|dim| dim as isize).collect();
+    // One without elements may have any other dimensions.
+    let shape = shown.meta.shape.dims().map(isize::try_from);
+    let shape = shape.collect::<Result<Vec<_>, _>>().map_err(|_| {
+        let shape = shown.meta.shape;
+        PyBufferError::new_err(format!(
+            "the buffer protocol has no dimensions as long as {shape}"
+        ))
+    })?;
     let is_in_both_orders = shown.len == 0 || shape.iter().filter(|dim| **dim > 1).count() < 2;
     if is_wanted(ffi::PyBUF_F_CONTIGUOUS) && !is_in_both_orders {
         return Err(PyBufferError::new_err(

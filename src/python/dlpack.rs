@@ -151,7 +151,12 @@ impl Lending {
         let (kind, bits) = dtypes::dlpack_of(self.meta.dtype).ok_or_else(|| {
             PyBufferError::new_err("DLPack has no strings: see `tensor.strings()`")
         })?;
-        let dims: Vec<i64> = self.meta.shape.dims().map(|dim| dim as i64).collect();
+        // One without elements may have any other dimensions.
+        let dims = self.meta.shape.dims().map(i64::try_from);
+        let dims = dims.collect::<Result<Vec<_>, _>>().map_err(|_| {
+            let shape = self.meta.shape;
+            PyBufferError::new_err(format!("DLPack has no dimensions as long as {shape}"))
+        })?;
         let mut context = Box::new(Context {
             strides: row_major(&dims),
             shape: dims,

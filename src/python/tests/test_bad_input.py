@@ -55,6 +55,17 @@ def test_what_is_no_shape(engine, shape):
         engine.empty(shape)
 
 
+@pytest.mark.parametrize("shape", [(2**63, 0), (0, 2**64 - 1)])
+def test_a_dimension_that_no_view_can_have(engine, shape):
+    room = engine.empty(shape)
+    for made in (lambda: room, room.freeze):
+        tensor = made()
+        assert tensor.shape == shape
+        for view in (memoryview, np.asarray, np.from_dlpack):
+            with pytest.raises(BufferError, match="dimensions as long as"):
+                view(tensor)
+
+
 @pytest.mark.parametrize("dtype", ["", "f31", object, 7, "string", np.dtype("M8[s]"), np.dtype(object), np.dtype(">f4"),
                                    "torch.qint8"])
 def test_what_is_no_dtype(engine, dtype):
