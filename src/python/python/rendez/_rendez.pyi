@@ -322,7 +322,11 @@ class Tensor:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """Lends it. A consumer on a device passes its stream, which must live as long as what is made of the capsule."""
+        """Lends it. A consumer on a device passes its stream, which must live as long as what is made of the capsule.
+
+        It is read only, which PyTorch does not know: a write to what `torch.from_dlpack` makes of it ends the process,
+        or changes what others read. `torch()` makes a tensor that may be written.
+        """
     def __dlpack_device__(self) -> tuple[int, int]: ...
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -498,11 +502,11 @@ class Agent:
         The first call of a worker by a name waits until it has said what it offers, as `call_async` does.
         """
     def _read(self, bytes: bytes, /) -> Any: ...
+    def _take_for_foreign(self, to: str, /) -> None: ...
     def shutdown(self, *, graceful: bool = True, timeout: float | None = None) -> None:
         """Leaves the group: when all workers want to and all calls are done, or with `graceful=False` at once."""
     def __enter__(self) -> Self: ...
     def __exit__(
-    def _take_for_foreign(self, to: str, /) -> None: ...
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
     async def __aenter__(self) -> Self: ...
