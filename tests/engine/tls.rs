@@ -7,7 +7,6 @@
 use std::fs;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -24,31 +23,56 @@ const IN_KERNEL: &str = "encrypted: TLS 1.3 in the kernel";
 const IN_PROCESS: &str = "encrypted: TLS 1.3 in the process";
 
 /// A certificate, its key and the authority that signed it, each in a file.
-struct Files(TempDir);
+struct Files {
+    folder: TempDir,
+    authority: CertifiedIssuer<'static, KeyPair>,
+}
+
+fn key() -> KeyPair {
+    KeyPair::generate().expect("a key")
+}
+
+fn authority() -> CertifiedIssuer<'static, KeyPair> {
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(authority, key()).expect("signed")
+}
 
 impl Files {
     fn new() -> Self {
-        let directory = tempfile::tempdir().expect("a folder");
-        let key = || KeyPair::generate().expect("a key");
-        let mut authority = CertificateParams::default();
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(authority, key()).expect("signed");
-        let own = key();
-        let named = CertificateParams::new(vec!["task".to_owned()]).expect("a name");
-        let certificate = named.signed_by(&own, &authority).expect("signed");
-        let write = |name: &str, text: String| {
-            let path = directory.path().join(name);
-            fs::write(&path, text).expect("written");
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("ours");
+        let files = Self {
+            folder: tempfile::tempdir().expect("a folder"),
+            authority: authority(),
         };
-        write("cert", certificate.pem());
-        write("key", own.serialize_pem());
-        write("ca", authority.pem());
-        Self(directory)
+        files.renew(|_| {});
+        files
+    }
+
+    /// Others in their place, of another authority.
+    fn renew_all(&mut self) {
+        self.authority = authority();
+        self.renew(|_| {});
+    }
+
+    /// Another key and certificate, and whatever `change` makes of it.
+    fn renew(&self, change: impl FnOnce(&mut CertificateParams)) {
+        let own = key();
+        let mut named = CertificateParams::new(vec!["task".to_owned()]).expect("a name");
+        change(&mut named);
+        let certificate = named.signed_by(&own, &self.authority).expect("signed");
+        self.write("cert", &certificate.pem());
+        self.write("key", &own.serialize_pem());
+        self.write("ca", &self.authority.pem());
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.folder.path().join(name);
+        fs::write(&path, text).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("ours");
     }
 
     fn at(&self, name: &str) -> Option<std::path::PathBuf> {
-        Some(Path::join(self.0.path(), name))
+        Some(self.folder.path().join(name))
     }
 
     fn config(&self, task: &str, tls_kernel: bool) -> Config {
@@ -204,4 +228,45 @@ fn the_kernel_is_left_alone_where_it_is_not_wanted() {
 fn the_two_sides_need_not_agree_on_who_keeps_records() {
     survives_cuts([true, false]);
     survives_cuts([false, true]);
+}
+
+/// A task that was started before the certificates were made anew meets one that was started since; and files that do
+/// not fit change nothing.
+#[test]
+fn certificates_are_read_again_when_their_files_have_changed() {
+    let mut files = Files::new();
+    let ([a, b], relay) = pair(&files, [true, true]);
+    hand_over(&a, &b, 0, 100);
+    files.renew_all();
+    let c = Engine::start(files.config("/job:c/task:0", true)).expect("starts");
+    a.add_peer(c.task().clone(), c.tcp_address().expect("listens").clone());
+    hand_over(&a, &c, 1, 100);
+    c.add_peer(b.task().clone(), b.tcp_address().expect("listens").clone());
+    hand_over(&c, &b, 2, 100);
+    files.write("key", "no key");
+    assert!(relay.cut() > 0);
+    hand_over(&a, &b, 3, 100);
+    for engine in [a, b, c] {
+        engine.shutdown(PATIENCE);
+    }
+}
+
+/// Each of the two sides judges, and neither gives up: whichever sees it first.
+#[test]
+fn a_certificate_that_has_expired_is_waited_for() {
+    let files = Files::new();
+    files.renew(|certificate| certificate.not_after = rcgen::date_time_ymd(2020, 1, 1));
+    let ([a, b], relay) = pair(&files, [true, true]);
+    a.connect(b.task());
+    let late = Instant::now() + PATIENCE;
+    // The third attempt is made only if two refusals were not final.
+    while relay.open.lock().expect("no panic").len() < 6 {
+        assert!(Instant::now() < late, "never tried again");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    files.renew(|_| {});
+    hand_over(&a, &b, 0, 100);
+    for engine in [a, b] {
+        engine.shutdown(PATIENCE);
+    }
 }

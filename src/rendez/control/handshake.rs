@@ -4,11 +4,12 @@
 
 use futures_lite::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::ground::{Code, catalogue};
+use crate::ground::{Code, Status, catalogue};
 
 use super::refusal::Refusal;
 use super::secret::{Challenge, MAC, MESSAGE, Role, Secret, Session, Transcript};
 use super::secret::{emit_answer, read_answer};
+use super::tls;
 
 /// What a side brings into its handshake.
 #[derive(Clone, Copy, Debug)]
@@ -150,7 +151,10 @@ fn lost(error: std::io::Error) -> Refusal {
     // The peer's judgement of our certificate is the first that is read after our own side of TLS is done.
     if error.kind() == std::io::ErrorKind::InvalidData {
         let why = format!("the peer ended TLS: {error}");
-        return Refusal::fatal(Code::PermissionDenied, catalogue::TLS_REFUSED, why);
+        return Refusal {
+            status: Status::new(Code::PermissionDenied, catalogue::TLS_REFUSED, why),
+            retry: !tls::is_judged(&error),
+        };
     }
     Refusal::later(
         catalogue::PEER_LOST,

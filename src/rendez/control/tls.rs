@@ -8,7 +8,8 @@
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
 use futures_rustls::{TlsAcceptor, TlsConnector, TlsStream, server};
@@ -19,13 +20,14 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
-    ClientConfig, ClientConnection, Connection, ConnectionCommon, DigitallySignedStruct,
-    RootCertStore, ServerConfig, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection,
+    ConnectionCommon, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
 };
 
 use crate::fabric::Secured;
 use crate::ground::{Code, Status, catalogue};
 
+use super::errand::Errands;
 use super::refusal::Refusal;
 
 /// What the exporter is asked for; its value is the same on both ends of one connection and on no other.
@@ -33,15 +35,35 @@ const BINDING_LABEL: &[u8] = b"EXPORTER-rendez-control-1";
 /// The same of a data connection: no ticket of the one can serve for the other.
 const DATA_LABEL: &[u8] = b"EXPORTER-rendez-data-1";
 
+/// A look for new certificates that takes longer is not waited for by handshakes that begin meanwhile.
+const LOOK_MAX: Duration = Duration::from_millis(100);
+
 /// A task's certificate, its key, and the authority that signs all tasks'.
 #[derive(Clone)]
-pub struct Tls {
-    client: Arc<ClientConfig>,
-    connector: TlsConnector,
-    acceptor: TlsAcceptor,
+pub struct Tls(Arc<Shared>);
+
+struct Shared {
+    /// What handshakes that begin now go by.
+    current: Mutex<Sides>,
     /// Data connections give their keys to the kernel where it takes them.
     in_kernel: bool,
+    renewal: Option<Renewal>,
+    /// Locked while one looks whether there is something new. When the last look began that is over.
+    looked: Mutex<Option<Instant>>,
+    /// When the look began that is under way.
+    looks_since: Mutex<Option<Instant>>,
+    errands: Errands,
 }
+
+/// The same certificates for a dialler and for an acceptor.
+#[derive(Clone)]
+struct Sides {
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+}
+
+/// Looks whether there are new certificates, and gives them. It may block.
+type Renewal = Box<dyn Fn() -> Option<Tls> + Send + Sync>;
 
 impl Tls {
     /// From PEM texts: this task's certificate chain, its private key, and the certificates of the authorities that
@@ -84,13 +106,48 @@ impl Tls {
             .map_err(fits)?;
         client.resumption = rustls::client::Resumption::disabled();
         client.enable_secret_extraction = in_kernel;
-        let (client, server) = (Arc::new(client), Arc::new(server));
-        Ok(Self {
-            client: Arc::clone(&client),
-            connector: TlsConnector::from(client),
-            acceptor: TlsAcceptor::from(server),
+        Ok(Self(Arc::new(Shared {
+            current: Mutex::new(Sides {
+                client: Arc::new(client),
+                server: Arc::new(server),
+            }),
             in_kernel,
-        })
+            renewal: None,
+            looked: Mutex::default(),
+            looks_since: Mutex::default(),
+            errands: Errands::default(),
+        })))
+    }
+
+    /// The same, which asks before each conversation or data connection whether there are new certificates.
+    pub(crate) fn renewed_by(
+        self,
+        renewal: impl Fn() -> Option<Self> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            current: Mutex::new(self.0.current()),
+            in_kernel: self.0.in_kernel,
+            renewal: Some(Box::new(renewal)),
+            looked: Mutex::default(),
+            looks_since: Mutex::default(),
+            errands: Errands::default(),
+        }))
+    }
+
+    /// What a handshake goes by that begins now. The look for new certificates has a thread of its own, for files may
+    /// lie on a server that does not answer: then others do not wait for it, and go by what is there.
+    async fn sides(&self) -> Sides {
+        let shared = &self.0;
+        let asked = Instant::now();
+        let looks_long = locked(&shared.looks_since)
+            .is_some_and(|since| asked.saturating_duration_since(since) > LOOK_MAX);
+        if shared.renewal.is_some() && !looks_long {
+            let looks = Arc::clone(shared);
+            if let Ok(mut looked) = shared.errands.begin(move || looks.look(asked)) {
+                looked.receive().await;
+            }
+        }
+        shared.current()
     }
 
     /// The dialler's handshake, and what binds a proof to this very connection.
@@ -98,8 +155,8 @@ impl Tls {
         &self,
         stream: S,
     ) -> Result<(TlsStream<S>, [u8; 32]), Refusal> {
-        let stream = self
-            .connector
+        let connector = TlsConnector::from(self.sides().await.client);
+        let stream = connector
             .connect(no_name(), stream)
             .await
             .map_err(|error| refused(&error))?;
@@ -112,8 +169,8 @@ impl Tls {
         &self,
         stream: S,
     ) -> Result<(TlsStream<S>, [u8; 32]), Refusal> {
-        let stream = self
-            .acceptor
+        let acceptor = TlsAcceptor::from(self.sides().await.server);
+        let stream = acceptor
             .accept(stream)
             .await
             .map_err(|error| refused(&error))?;
@@ -123,14 +180,14 @@ impl Tls {
 }
 
 impl Tls {
-    /// The dialler's end of a data connection, before its handshake.
+    /// The dialler's end of a data connection, before its handshake. Its conversation looked for new certificates.
     pub(crate) fn dial_data(&self) -> Result<ClientConnection, rustls::Error> {
-        ClientConnection::new(Arc::clone(&self.client), no_name())
+        ClientConnection::new(self.0.current().client, no_name())
     }
 
     /// What protects a data connection whose handshake is done, and of which nothing was read behind it.
     pub(crate) fn settle(&self, session: Connection, socket: &impl AsFd) -> io::Result<Secured> {
-        match self.in_kernel {
+        match self.0.in_kernel {
             true => Secured::in_kernel(session, socket),
             false => Ok(Secured::new(session)),
         }
@@ -141,14 +198,40 @@ impl Tls {
         &self,
         stream: S,
     ) -> Result<(server::TlsStream<S>, [u8; 32]), Refusal> {
-        let stream = self
-            .acceptor
+        let acceptor = TlsAcceptor::from(self.sides().await.server);
+        let stream = acceptor
             .accept(stream)
             .await
             .map_err(|error| refused(&error))?;
         let binding = binding(stream.get_ref().1, DATA_LABEL)?;
         Ok((stream, binding))
     }
+}
+
+impl Shared {
+    fn current(&self) -> Sides {
+        locked(&self.current).clone()
+    }
+
+    /// Looks, unless another look began since this one was `asked` for.
+    fn look(&self, asked: Instant) {
+        let mut looked = locked(&self.looked);
+        if looked.is_some_and(|began| began >= asked) {
+            return;
+        }
+        let began = Instant::now();
+        *locked(&self.looks_since) = Some(began);
+        let renewed = self.renewal.as_ref().and_then(|renewal| renewal());
+        if let Some(renewed) = renewed {
+            *locked(&self.current) = renewed.0.current();
+        }
+        *locked(&self.looks_since) = None;
+        *looked = Some(began);
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What binds a ticket to the data connection that it is shown on.
@@ -304,9 +387,7 @@ fn unfit(what: &str, why: &str) -> Status {
     )
 }
 
-pub(crate) fn refused(error: &std::io::Error) -> Refusal {
-    // What rustls judged is for good; what befell the connection is not.
-    let is_judged = error.kind() == std::io::ErrorKind::InvalidData;
+pub(crate) fn refused(error: &io::Error) -> Refusal {
     let status = Status::new(
         Code::PermissionDenied,
         catalogue::TLS_REFUSED,
@@ -314,6 +395,27 @@ pub(crate) fn refused(error: &std::io::Error) -> Refusal {
     );
     Refusal {
         status,
-        retry: !is_judged,
+        retry: !is_judged(error),
     }
 }
+
+/// True for what rustls judged, here or at the peer, and will judge so again. What befell the connection is not for
+/// good; nor is a certificate of the wrong time: a new one may be on its way, or a clock that is behind comes up.
+pub(super) fn is_judged(error: &io::Error) -> bool {
+    let judgement = error.get_ref().and_then(|error| error.downcast_ref());
+    let is_of_time = matches!(
+        judgement,
+        Some(
+            rustls::Error::InvalidCertificate(
+                CertificateError::Expired
+                    | CertificateError::ExpiredContext { .. }
+                    | CertificateError::NotValidYet
+                    | CertificateError::NotValidYetContext { .. }
+            ) | rustls::Error::AlertReceived(AlertDescription::CertificateExpired)
+        )
+    );
+    error.kind() == io::ErrorKind::InvalidData && !is_of_time
+}
+
+#[cfg(test)]
+mod tests;

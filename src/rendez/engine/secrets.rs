@@ -3,8 +3,9 @@
 //! Knows files and their modes; what is proved with their bytes is the control plane's business.
 
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use super::config::Config;
 use crate::control::{Part, Secret, Tls};
@@ -19,11 +20,82 @@ pub(super) fn secret(config: &Config) -> Result<Option<Secret>, Status> {
     named_secret(config).map_err(|(_, status)| status)
 }
 
-/// What TLS needs, if it is wanted: all three files, or none.
+/// What TLS needs, if it is wanted: all three files, or none. They are read again when they have changed.
 ///
 /// # Errors
 /// `InvalidArgument` names the file that is missing, or is not what it should be.
 pub(super) fn tls(config: &Config) -> Result<Option<Tls>, Status> {
+    // Before they are read: what changes meanwhile is read again.
+    let read = marks(config);
+    let Some(tls) = read_tls(config)? else {
+        return Ok(None);
+    };
+    let known = Mutex::new(Known {
+        used: read,
+        told: read,
+    });
+    let config = config.clone();
+    Ok(Some(tls.renewed_by(move || {
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before they are read, as above.
+        let now = marks(&config);
+        known.renewed(&config.task, now, || read_tls(&config))?
+    })))
+}
+
+/// Which files of TLS are in use, and which were last said not to fit.
+struct Known {
+    used: Marks,
+    told: Marks,
+}
+
+impl Known {
+    /// What the files of TLS hold `now`, if others are in use and these fit. Those that could not be read are read
+    /// again: it may have been for want of descriptors, or one of them had not been put there yet.
+    fn renewed<T>(
+        &mut self,
+        task: &str,
+        now: Marks,
+        read: impl FnOnce() -> Result<T, Status>,
+    ) -> Option<T> {
+        if now == self.used {
+            return None;
+        }
+        match read() {
+            Ok(tls) => {
+                self.used = now;
+                tracing::info!(
+                    task,
+                    "the files of TLS have changed: new connections use what they hold"
+                );
+                Some(tls)
+            }
+            Err(status) => {
+                if self.told != now {
+                    self.told = now;
+                    tracing::warn!(
+                        task, %status,
+                        "the files of TLS have changed and do not fit: what they held before stays in use"
+                    );
+                }
+                None
+            }
+        }
+    }
+}
+
+/// What tells of each file of TLS whether it has changed, also if it is reached by another link: its file system, its
+/// number there, the time of its last change and its size. Nothing for one that cannot be asked about.
+type Marks = [Option<(u64, u64, (i64, i64), u64)>; 3];
+
+fn marks(config: &Config) -> Marks {
+    [&config.tls_cert, &config.tls_key, &config.tls_ca].map(|path| {
+        let of = std::fs::metadata(path.as_deref()?).ok()?;
+        Some((of.dev(), of.ino(), (of.ctime(), of.ctime_nsec()), of.size()))
+    })
+}
+
+fn read_tls(config: &Config) -> Result<Option<Tls>, Status> {
     let mut found = Vec::new();
     let tls = named_tls(config, &mut found);
     match found.into_iter().next() {
@@ -139,4 +211,22 @@ fn read(path: &Path, key: &str, privacy: Privacy) -> Result<Vec<u8>, Status> {
 
 fn unfit(message: String) -> Status {
     Status::new(Code::InvalidArgument, catalogue::SECRET_UNFIT, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_could_not_be_read_are_read_again() {
+        let [used, now] = [1, 2].map(|inode| [Some((1, inode, (0, 0), 1)); 3]);
+        let mut known = Known { used, told: used };
+        let mut renewed = |now, outcome| known.renewed("a", now, || outcome);
+        let unread = || Err(unfit("no descriptor is left".into()));
+        assert_eq!(renewed(used, Ok("the same")), None);
+        assert_eq!(renewed(now, unread()), None);
+        assert_eq!(renewed(now, unread()), None);
+        assert_eq!(renewed(now, Ok("new")), Some("new"));
+        assert_eq!(renewed(now, Ok("new")), None);
+    }
 }
