@@ -199,7 +199,8 @@ pub(super) fn greeting_time(alone: Duration, others: usize) -> Duration {
 const fn taken_by(address: &Address) -> &'static str {
     match address {
         Address::Tcp { .. } => {
-            "a running process listens on it already, or a connection that goes out was given its port \
+            "a running process listens on it already, maybe of another job on this machine (where the launcher names \
+             no port, give each job a `port`, RENDEZ_PORT), or a connection that goes out was given its port \
              (net.ipv4.ip_local_port_range says which ports those get)"
         }
         _ => "a running process listens on it already",

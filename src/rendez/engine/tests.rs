@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Config, Engine, Inner, Require};
-use crate::ground::{Code, DType, Key, Status, StepId};
+use crate::ground::{Code, DType, Key, Status, StepId, catalogue};
 use crate::memory::Tensor;
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -119,6 +119,18 @@ fn tcp_is_named_as_the_way_and_why() {
         assert_eq!(connected[0].path, crate::control::Path::Tcp);
         assert!(!connected[0].why.is_empty());
     }
+}
+
+/// As of two jobs on one machine whose launcher names no port.
+#[test]
+fn a_port_that_is_taken_says_which_setting_names_another() {
+    let mut settings = config("/job:a/task:0");
+    settings.listen = Some("127.0.0.1:0".parse().unwrap());
+    let first = Engine::start(settings.clone()).unwrap();
+    settings.listen = first.tcp_address().cloned();
+    let status = Engine::start(settings).unwrap_err();
+    assert_eq!(status.reason(), catalogue::PEER_DUPLICATE_NAME, "{status}");
+    assert!(status.message().contains("RENDEZ_PORT"), "{status}");
 }
 
 /// Streams values while the connections are broken again and again: each comes once, in order.

@@ -15,7 +15,8 @@ catalogue! {
         "Run the same release on all tasks.";
     PEER_DUPLICATE_NAME: AlreadyExists,
         "Another live process has the same task name, or something listens at the task's address already.",
-        "Give each process a task index of its own, and stop what is left of an earlier run; `ss -ltnp` shows it.";
+        "Give each process a task index of its own, and stop what is left of an earlier run; `ss -ltnp` shows it. Two \
+         jobs on one machine whose launcher names no port need a `port` (RENDEZ_PORT) each.";
     PEER_REFUSED: PermissionDenied,
         "The peer did not accept us, or we did not accept it.",
         "Give both sides the same cluster secret.";
