@@ -310,4 +310,8 @@ pub trait Handler: Send + Sync + 'static {
     /// A dial is over without a connection. `status` says so; `last` is what befell its last attempt, by its own
     /// reason, and the same where that was a no for good.
     fn dial_failed(&self, task: &str, status: Status, last: Status);
+
+    /// A peer that dialled us, or a data connection of one, was refused. One that is only put off, and an observer that
+    /// was told who is here, are not.
+    fn refused(&self, _reason: &'static str) {}
 }

@@ -173,6 +173,7 @@ impl Plane {
         if getrandom::fill(&mut seed).is_err() {
             seed = config.incarnation.0.to_le_bytes();
         }
+        let counting = Arc::clone(&handler);
         Rc::new(Self {
             registry: RefCell::new(Registry::new(&config.task)),
             identity: Identity::read(config.boot.as_deref()),
@@ -187,7 +188,7 @@ impl Plane {
             errands: Errands::default(),
             names: Names::default(),
             nonces: RefCell::default(),
-            complaints: Complaints::default(),
+            complaints: Complaints::new(move |reason| counting.refused(reason)),
             began: Instant::now(),
             peers: RefCell::default(),
             departed: RefCell::default(),

@@ -3,12 +3,14 @@
 //! Control asks what this task offers a peer and tells which peers came and went; shards ask for peers and tell of
 //! memory and endings. Everything here is cold.
 
+mod counting;
 mod devices;
 mod fallback;
 mod local;
 mod losing;
 mod reaching;
 
+pub(in crate::engine) use counting::Connections;
 pub use fallback::Fallback;
 pub(super) use local::mapped_by;
 
@@ -85,6 +87,7 @@ struct Book {
     fallbacks: BTreeMap<TaskName, Vec<Fallback>>,
     /// The last life of each task that was connected, so that a return is known: bounded by the peers there may be.
     lives: BTreeMap<TaskName, Incarnation>,
+    counts: counting::Counts,
     /// Whose exit is still to be told, whether connected or not: only where it can be proved.
     followed: BTreeMap<PeerId, (TaskName, Incarnation)>,
 }
@@ -443,15 +446,11 @@ impl Handler for Wiring {
     }
 
     fn dial_failed(&self, task: &str, status: Status, last: Status) {
-        // Of a greeting that came to nothing.
-        self.book().links.remove(task);
-        if let (Some(engine), Ok(task)) = (self.engine(), TaskName::parse(task)) {
-            self.not_reached(&task, &last);
-            engine.call_all(|| Call::PeerUnreachable {
-                task: task.clone(),
-                status: status.clone(),
-            });
-        }
+        self.given_up(task, &status, &last);
+    }
+
+    fn refused(&self, reason: &'static str) {
+        *self.book().counts.refused.entry(reason).or_default() += 1;
     }
 }
 

@@ -11,6 +11,7 @@ use crate::control::Path;
 use crate::engine::counters::{DEVICE_METRICS, DEVICES_METRICS, Metric, SHARD_METRICS};
 use crate::engine::recording::StageTimes;
 use crate::engine::reporters::{Family, Kind, Number, Sample};
+use crate::engine::wiring::Connections;
 use crate::engine::{Engine, Inner};
 use crate::ground::TaskName;
 use crate::mail::ShardStats;
@@ -93,7 +94,7 @@ impl Pages for Page {
 }
 
 /// Families that are the whole task's: name, is it a counter, labels, meaning.
-const TASK_FAMILIES: [(&str, bool, &str, &str); 11] = [
+const TASK_FAMILIES: [(&str, bool, &str, &str); 15] = [
     (
         "rendez_build_info",
         false,
@@ -161,6 +162,34 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 11] = [
          one machine and do not share memory; `rdma_unavailable_here`, this task's device cannot be used; \
          `rdma_unavailable_there`, the peer's cannot, or there is no way between the two. `rendez explain` says more. \
          Observers do not count.",
+    ),
+    (
+        "rendez_connections_lost",
+        true,
+        "peer",
+        "Connections to the peer that ended without its goodbye. Observers do not count.",
+    ),
+    (
+        "rendez_connections_remade",
+        true,
+        "peer",
+        "Connections to a peer that had been connected before in the same life.",
+    ),
+    (
+        "rendez_dials_failed",
+        true,
+        "reason",
+        "Dials that were given up, by the reason why their last attempt failed: with patience for an address where no \
+         task answers, or another task or run, or one whose certificate is of the wrong time; at once for a no that is \
+         for good. Observers do not count.",
+    ),
+    (
+        "rendez_refused",
+        true,
+        "reason",
+        "Attempts of peers that dialled this task and were refused, and data connections, by reason: strangers that \
+         try to get in are counted here. A peer that dials on counts each time, but not one that is put off because \
+         the two dial each other.",
     ),
 ];
 
@@ -232,6 +261,7 @@ fn engine_page(engine: &Engine, stats: &[ShardStats], text: &mut Text) {
         "rendez_observers_connected",
         vec![(String::new(), observers)],
     );
+    let counts = inner.wiring.counts();
     if config.metrics_peers {
         let of_peer = |task: &TaskName| format!("peer=\"{}\"", escaped(&task.to_string()));
         let mut peers = Vec::new();
@@ -261,6 +291,21 @@ fn engine_page(engine: &Engine, stats: &[ShardStats], text: &mut Text) {
             (labels, fallback.count as f64)
         });
         one("rendez_fallbacks", fallbacks.collect());
+        let of_each = |count: &dyn Fn(&Connections) -> u64| -> Vec<(String, f64)> {
+            let of_each = counts.peers.iter();
+            let lines = of_each.map(|(task, all)| (of_peer(task), count(all) as f64));
+            lines.collect()
+        };
+        one("rendez_connections_lost", of_each(&|all| all.lost));
+        one("rendez_connections_remade", of_each(&|all| all.remade));
+    }
+    for (family, by_reason) in [
+        ("rendez_dials_failed", counts.dials_failed),
+        ("rendez_refused", counts.refused),
+    ] {
+        let lines = by_reason.into_iter();
+        let lines = lines.map(|(reason, count)| (format!("reason=\"{reason}\""), count as f64));
+        one(family, lines.collect());
     }
 }
 

@@ -33,6 +33,11 @@ impl Wiring {
             false => self.given_up_after,
         };
         let is_visitor = task.job() == OBSERVER_JOB;
+        if !matches!(why, PeerGone::Said { .. })
+            && let Some(connections) = self.book().counts.of(task)
+        {
+            connections.lost += 1;
+        }
         if !path.is_far() && !why.is_proof() && !self.will_be_proved(of) {
             let until = engine.clock.stamp() + nanos(self.given_up_after);
             self.devices.peer_away(task, of.incarnation, until);

@@ -11,6 +11,7 @@ use crate::control::{Address, named_in, until};
 use crate::engine::OBSERVER_JOB;
 use crate::ground::device::TaskName;
 use crate::ground::{Status, catalogue, limits};
+use crate::shard::Call;
 
 /// How much longer a dial is waited for than it may take: it ends by itself, and knows why.
 const GRACE: Duration = Duration::from_secs(1);
@@ -132,13 +133,40 @@ impl Wiring {
         }
         let mut book = self.book();
         let is_kept = book.lives.len() < limits::PEERS_MAX || book.lives.contains_key(task);
-        let former = is_kept.then(|| book.lives.insert(task.clone(), life));
-        let what = match former.flatten() {
+        let former = is_kept
+            .then(|| book.lives.insert(task.clone(), life))
+            .flatten();
+        if former == Some(life)
+            && let Some(connections) = book.counts.of(task)
+        {
+            connections.remade += 1;
+        }
+        let what = match former {
             None => "a peer is connected",
             Some(former) if former == life => "a peer is connected again",
             Some(_) => "a peer has returned in another life",
         };
         tracing::info!(%task, incarnation = %life, path = ?connected.path, %why, "{what}");
+    }
+
+    /// A dial was given up.
+    pub(super) fn given_up(&self, task: &str, status: &Status, last: &Status) {
+        let mut book = self.book();
+        // Of a greeting that came to nothing.
+        book.links.remove(task);
+        let task = TaskName::parse(task);
+        // Who asks who listens at an address has had the answer by it.
+        if !task.as_ref().is_ok_and(|task| task.job() == OBSERVER_JOB) {
+            *book.counts.dials_failed.entry(last.reason()).or_default() += 1;
+        }
+        drop(book);
+        if let (Some(engine), Ok(task)) = (self.engine(), task) {
+            self.not_reached(&task, last);
+            engine.call_all(|| Call::PeerUnreachable {
+                task: task.clone(),
+                status: status.clone(),
+            });
+        }
     }
 
     /// A dial came to nothing.
