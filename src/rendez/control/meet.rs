@@ -187,7 +187,9 @@ impl Plane {
                 count: Box::new(|hello| self.count(peer, hello, dialled.is_some())),
             };
             let ours = Ours::new(self.own(), greeting, Means::Lane(&mut lane));
-            let terms = self.greets(PathWish::Auto, true);
+            // A dial that demands a path over the network does not come here.
+            let wish = dialled.map_or(self.config.path_wish, |_| PathWish::Auto);
+            let terms = self.greets(wish, true);
             // The kernel keeps all others out of a Unix socket.
             let mut seals = Seals::default();
             ours.greet(terms, dialled, &mut reader, &mut seals).await

@@ -121,6 +121,23 @@ fn tcp_is_named_as_the_way_and_why() {
     }
 }
 
+/// Whichever side demands it. Who only asks and hands nothing over is let in.
+#[test]
+fn a_task_that_demands_tcp_is_not_met_at_its_unix_address() {
+    let mut demands = config("/job:b/task:0");
+    demands.require = Require::Tcp;
+    let b = Engine::start(demands).unwrap();
+    let reach = |task: &str| {
+        let engine = Engine::start(config(task)).unwrap();
+        engine.add_peer(b.task().clone(), b.address().unwrap().clone());
+        engine.reach(b.task(), PATIENCE)
+    };
+    let status = reach("/job:a/task:0").unwrap_err();
+    assert_eq!(status.reason(), catalogue::PATH_REFUSED, "{status}");
+    assert!(status.message().contains("demands TCP"), "{status}");
+    assert_eq!(reach("/job:observer/task:0").unwrap().task, *b.task());
+}
+
 /// As of two jobs on one machine whose launcher names no port.
 #[test]
 fn a_port_that_is_taken_says_which_setting_names_another() {

@@ -210,7 +210,9 @@ impl<'a> Acceptor<'a> {
     ) -> Result<Option<With>, Refusal> {
         let (peer, read_domain) = side.judge(hello)?;
         meant_for(hello, self.terms.own)?;
-        if !self.terms.is_near {
+        if self.terms.is_near {
+            choice::may_be_near(hello, self.terms)?;
+        } else {
             let rungs = side.rungs();
             let theirs = choice::demand_of(hello, &rungs)?;
             if choice::is_elsewhere(hello, theirs, self.terms)? {

@@ -3,6 +3,7 @@
 use rendez_proto as proto;
 
 use super::{GreetingTerms, Rung};
+use crate::control::hello;
 use crate::control::refusal::Refusal;
 use crate::control::transport::{Path, PathWish};
 use crate::ground::{Code, catalogue};
@@ -49,6 +50,19 @@ pub(super) fn is_elsewhere(
         ))),
         (Some(path), _) | (_, Some(path)) => Ok(!path.is_far()),
         (None, None) => Ok(is_near),
+    }
+}
+
+/// Refuses a dialler at our Unix address if we demand a path over the network. Observers hand nothing over.
+pub(super) fn may_be_near(hello: &proto::Hello, terms: GreetingTerms<'_>) -> Result<(), Refusal> {
+    match terms.wish.demanded().filter(|path| path.is_far()) {
+        Some(path) if !hello::is_observer(&hello.task) => Err(refused(format!(
+            "{} demands {}, and {} came to its Unix address",
+            terms.own,
+            path.title(),
+            hello.task
+        ))),
+        _ => Ok(()),
     }
 }
 
