@@ -124,7 +124,8 @@ metrics! {
     gauge "rendez_device_mapped_bytes" 1.0 |stats| stats.arena.mapped_bytes,
         "Bytes that the arena took of the device.";
     gauge "rendez_device_headroom_bytes" 1.0 |stats| stats.arena.limit_bytes.saturating_sub(stats.arena.in_use_bytes),
-        "What the device's arena may still grow by, up to `device_bytes`.";
+        "What is free of the device's arena, up to `device_bytes`: what it may still grow by, which is `device_bytes` \
+         less `rendez_device_mapped_bytes`, and what is free in between, maybe in pieces.";
     gauge "rendez_device_pinned_bytes" {use = "copies"} 1.0 |stats| stats.pinned_bytes,
         "Pinned memory of the host: `copies`, chunks that copies to the device and back go by, and segments of the \
          host's arenas that it pinned; `marks`, words that tell the times of its work.";

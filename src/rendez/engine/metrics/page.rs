@@ -119,7 +119,8 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 15] = [
         "rendez_arena_headroom_bytes",
         false,
         "shard",
-        "What the shard's arena may still grow by, up to `arena_bytes`.",
+        "What is free of the shard's arena, up to `arena_bytes`: what it may still grow by, which is `arena_bytes` \
+         less `rendez_registered_bytes`, and what is free in between, maybe in pieces too small for a large tensor.",
     ),
     (
         "rendez_traceparents_refused",
