@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt;
 
 use super::address::Address;
+use super::owner::is_foreign;
 use super::tcp;
 use super::until;
 
@@ -64,7 +65,9 @@ impl HostNetwork for ThisHost {
     }
 
     fn has(&self, ip: IpAddr) -> bool {
-        UdpSocket::bind((ip, 0)).is_ok()
+        let bound = SocketAddr::new(ip.to_canonical(), 0);
+        let is_own = |socket| is_foreign(&socket, bound).is_ok_and(|is_foreign| !is_foreign);
+        UdpSocket::bind(bound).is_ok_and(is_own)
     }
 
     /// A socket at `::` takes connections by IPv4 as well, where there is IPv6 and `net.ipv6.bindv6only` is not set.
@@ -162,6 +165,7 @@ pub fn told(
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::process::Command;
 
     use super::*;
 
@@ -245,6 +249,37 @@ mod tests {
         };
         let way = way_to(&machine, &at("root:1"), Duration::from_secs(60)).unwrap();
         assert_eq!(way, IpAddr::from([10, 0, 0, 2]));
+    }
+
+    /// A network of its own, where any address can be bound.
+    #[test]
+    fn an_address_that_can_only_be_bound_is_not_this_machines() {
+        const WITHIN: &str = "RENDEZ_TEST_BINDS_ANY";
+        let foreign: [IpAddr; 2] = [
+            [192, 0, 2, 1].into(),
+            "2001:db8::1".parse().expect("an address"),
+        ];
+        if std::env::var_os(WITHIN).is_some() {
+            assert!(UdpSocket::bind((foreign[0], 0)).is_ok(), "not bound");
+            assert_eq!(foreign.map(|ip| ThisHost.has(ip)), [false; 2]);
+            assert!(ThisHost.has([127, 0, 0, 1].into()));
+            return;
+        }
+        let script = "ip link set lo up; for family in ipv4 ipv6; do \
+                      echo 1 >/proc/sys/net/$family/ip_nonlocal_bind; done; exec \"$@\"";
+        let name = "control::here::tests::an_address_that_can_only_be_bound_is_not_this_machines";
+        let own = std::env::current_exe().expect("a test runs");
+        let is_allowed =
+            |command: &mut Command| command.status().is_ok_and(|ended| ended.success());
+        let probe = "ip link set lo up && echo 1 >/proc/sys/net/ipv4/ip_nonlocal_bind";
+        if !is_allowed(Command::new("unshare").args(["-n", "sh", "-c", probe])) {
+            eprintln!("no network of its own can be had here (`unshare -n` needs root, and `ip`)");
+            return;
+        }
+        let mut within = Command::new("unshare");
+        within.args(["-n", "sh", "-c", script, "sh"]).arg(own);
+        within.args(["--exact", name]).env(WITHIN, "1");
+        assert!(is_allowed(&mut within));
     }
 
     #[test]

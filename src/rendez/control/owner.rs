@@ -10,7 +10,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 
 use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_sock_diag::SockDiagMessage;
@@ -18,6 +18,7 @@ use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
 use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
 use rustix::io::Errno;
 use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::sockopt;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::ground::limits::SOCKET_TABLE_BYTES_MAX;
@@ -122,7 +123,31 @@ fn is_of_this_machine(peer: SocketAddr) -> io::Result<bool> {
     match UdpSocket::bind(any_port) {
         Err(error) if is_shortage(&error) => Err(error),
         Err(error) => Ok(error.kind() != io::ErrorKind::AddrNotAvailable),
-        Ok(_) => Ok(true),
+        Ok(socket) => Ok(!is_foreign(&socket, any_port)?),
+    }
+}
+
+/// True if the machine lacks the address `bound` although `socket` got it: with `net.ipv4.ip_nonlocal_bind`, as hosts
+/// with addresses that wander have it, every address can be bound. Multicast of IPv4 leaves by an address of this
+/// machine alone, and to an own address of IPv6 packets go from that very address.
+pub(super) fn is_foreign(socket: &UdpSocket, bound: SocketAddr) -> io::Result<bool> {
+    let mut there = match bound {
+        SocketAddr::V4(bound) => {
+            let by = sockopt::set_ip_multicast_if(socket, bound.ip());
+            return Ok(by == Err(Errno::ADDRNOTAVAIL));
+        }
+        SocketAddr::V6(there) => there,
+    };
+    let probe = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
+    // No packet is sent by this; a port has to be named.
+    there.set_port(1);
+    match probe.connect(there) {
+        Ok(()) => Ok(probe.local_addr()?.ip() != *there.ip()),
+        // To itself a machine finds a way.
+        Err(error) => Ok(matches!(
+            error.kind(),
+            io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable
+        )),
     }
 }
 
