@@ -3,7 +3,7 @@
 //! Each life of a task has its own, so that no life takes the last words of another.
 
 use std::fs::{self, DirBuilder, File, Permissions};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Seek};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
@@ -151,12 +151,26 @@ fn reserve(
         rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, len)?;
         Ok(())
     };
+    // File systems that take no blocks ahead, as NFS 3 and some over the network, take them for what is written.
+    let take = || match take() {
+        Err::<(), std::io::Error>(error) if error.kind() == ErrorKind::Unsupported => {
+            fill(file, len)
+        }
+        taken => taken,
+    };
     loop {
         match take() {
             Err(error) if is_full(&error) && spare() => {}
             taken => return taken,
         }
     }
+}
+
+fn fill(mut file: &File, len: u64) -> std::io::Result<()> {
+    file.rewind()?;
+    std::io::copy(&mut std::io::repeat(0).take(len), &mut file)?;
+    // A file system over the network may say only now that there is no room.
+    file.sync_data()
 }
 
 fn is_full(error: &std::io::Error) -> bool {

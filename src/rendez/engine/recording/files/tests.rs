@@ -20,8 +20,14 @@ pub(super) fn fail(path: &Path, shard: usize) -> std::io::Result<()> {
 /// Where this lies, there is room for three recorders.
 const FULL: &str = "full";
 
+/// Where this lies, no blocks can be taken before they are written.
+const UNABLE: &str = "unable";
+
 /// What happens when a recorder takes its blocks in a test.
 pub(super) fn has_room(path: &Path) -> std::io::Result<()> {
+    if path.with_file_name(UNABLE).exists() {
+        return Err(rustix::io::Errno::OPNOTSUPP.into());
+    }
     let entries = fs::read_dir(path.parent().expect("a folder")).expect("a folder");
     match path.with_file_name(FULL).exists() && entries.count() > 1 + 3 {
         true => Err(rustix::io::Errno::NOSPC.into()),
@@ -59,6 +65,21 @@ fn a_folder_that_is_not_there_is_made_for_its_owner_alone() {
     let refused = Engine::start(config(&file)).expect_err("it is no folder");
     assert_eq!(refused.reason(), catalogue::FILE_UNWRITABLE);
     assert!(refused.message().starts_with("recorder_dir: "), "{refused}");
+}
+
+/// As on NFS 3: a recorder that has no blocks yet would end the process when the folder is full.
+#[test]
+fn a_recorder_is_written_where_blocks_cannot_be_taken_ahead() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let unable = folder.path().join(UNABLE);
+    fs::write(&unable, "").expect("written");
+    let engine = Engine::start(config(folder.path())).expect("it starts");
+    let mut found = recorders(folder.path());
+    found.retain(|path| *path != unable);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let of = fs::metadata(&found[0]).expect("made");
+    assert!(of.len() > 0 && of.blocks() * 512 >= of.len(), "{of:?}");
+    engine.shutdown(Duration::ZERO);
 }
 
 #[test]
