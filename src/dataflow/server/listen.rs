@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rendez::cluster::{ClusterSpec, HostPort, Local};
 use rendez::control::Address;
-use rendez::control::here::{HostNetwork, ThisHost, is_loopback, way_to};
+use rendez::control::here::{HostNetwork, ThisHost, host_beside, is_loopback, way_to};
 use rendez::engine::Config;
 use rendez::ground::{Status, TaskName};
 
@@ -58,13 +58,17 @@ pub(super) fn of_root(
     if rank == 0 {
         return Ok(of_name(machine, root, root.port(), || has_others));
     }
-    let way = way_to(machine, &dialled(root), patience)?;
+    let root_at = dialled(root);
+    let way = way_to(machine, &root_at, patience)?;
     // The root is on this machine by a name that others know it by: they know this task by it as well.
     if is_loopback(way) && !is_written_out(root.host()) && has_others {
         let why = "is a loopback address here";
         return Ok(everywhere(machine, root.host(), 0, why));
     }
-    Ok(at(way, 0))
+    Ok(Address::Tcp {
+        host: host_beside(way, &root_at),
+        port: 0,
+    })
 }
 
 /// Whether ranks run on other machines. Without proof that keeps strangers out there can be none.
@@ -152,7 +156,8 @@ mod tests {
             let Address::Tcp { host, port } = address else {
                 return Err("no TCP".into());
             };
-            let ip = match (host.parse::<IpAddr>(), self.0.get(host.as_str())) {
+            let ip = host.split('%').next().unwrap_or_default();
+            let ip = match (ip.parse::<IpAddr>(), self.0.get(host.as_str())) {
                 (Ok(ip), _) => ip,
                 (_, Some(&ip)) => ip.into(),
                 _ => return Err(format!("{host} is not known")),
@@ -161,9 +166,10 @@ mod tests {
         }
 
         fn route(&self, there: SocketAddr) -> io::Result<IpAddr> {
-            Ok(match is_loopback(there.ip()) {
-                true => [127, 0, 0, 1].into(),
-                false => [10, 0, 0, 1].into(),
+            Ok(match there {
+                SocketAddr::V6(_) => "fe80::2".parse().unwrap(),
+                there if is_loopback(there.ip()) => [127, 0, 0, 1].into(),
+                _ => [10, 0, 0, 1].into(),
             })
         }
 
@@ -231,6 +237,8 @@ mod tests {
             ("a", &[], 0, true, "0.0.0.0:5"),
             ("127.0.0.1", &[], 0, true, "127.0.0.1:5"),
             ("127.0.0.1", &[], 1, true, "127.0.0.1:0"),
+            // A link's address names its link.
+            ("fe80::1%eth0", &[], 1, true, "[fe80::2%eth0]:0"),
         ] {
             let listen = rooted(host, hosts, rank, has_others).unwrap();
             assert_eq!(listen, right, "{host} with {hosts:?}, rank {rank}");

@@ -144,6 +144,18 @@ impl Address {
         }
     }
 
+    /// This address, as the socket that listens at it is `bound`. A link's address keeps the name of its link: the
+    /// number by which a socket tells it is this machine's alone.
+    pub(crate) fn bound_at(&self, bound: SocketAddr) -> Self {
+        match self {
+            Self::Tcp { host, .. } if host.contains('%') => Self::Tcp {
+                host: host.clone(),
+                port: bound.port(),
+            },
+            _ => Self::of_socket(bound),
+        }
+    }
+
     /// Listens here, at a Unix address.
     pub(crate) fn listen(&self) -> Result<Listening, ListenError> {
         let (socket, file) = match self {

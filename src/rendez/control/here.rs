@@ -124,6 +124,22 @@ pub fn way_to(
     }
 }
 
+/// The own address `way` as a host, where it leads to `there`. A link's address is one only with the name of its link,
+/// which others have to call as we do: so does who names `there` by it.
+#[must_use]
+pub fn host_beside(way: IpAddr, there: &Address) -> String {
+    let link = match there {
+        Address::Tcp { host, .. } => host.split_once('%'),
+        _ => None,
+    };
+    match (way, link) {
+        (IpAddr::V6(way), Some((_, link))) if way.is_unicast_link_local() => {
+            format!("{way}%{link}")
+        }
+        _ => way.to_string(),
+    }
+}
+
 /// Where others dial a task that listens at `bound`, if they and the task meet at `meeting`. A task that listens at all
 /// addresses of its machine is at the one from which it reaches the meeting; if the meeting is on its own machine, at
 /// the host by which all of them know the meeting.
@@ -148,7 +164,7 @@ pub fn told(
             let way = way_to(machine, meeting, patience)?;
             match is_loopback(way) {
                 true => host.clone(),
-                false => way.to_string(),
+                false => host_beside(way, meeting),
             }
         }
         _ => {

@@ -441,7 +441,7 @@ fn listen_tcp(
             config::OPEN_FOR
         );
     }
-    Ok((listener, Address::of_socket(bound)))
+    Ok((listener, address.bound_at(bound)))
 }
 
 impl Drop for Control {

@@ -81,6 +81,19 @@ proptest! {
     }
 }
 
+#[test]
+fn a_bound_address_keeps_the_name_of_its_link() {
+    let bound = |address: &str, socket: &str| {
+        let address: Address = address.parse().unwrap();
+        address.bound_at(socket.parse().unwrap()).to_string()
+    };
+    assert_eq!(
+        bound("[fe80::1%eth0]:0", "[fe80::1%3]:5"),
+        "[fe80::1%eth0]:5"
+    );
+    assert_eq!(bound("name:0", "10.0.0.1:5"), "10.0.0.1:5");
+}
+
 /// A lock of a directory that others may read is anybody's.
 #[test]
 fn a_directory_that_another_keeps_locked_is_an_error_and_not_a_wait() {
