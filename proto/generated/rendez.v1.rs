@@ -255,7 +255,7 @@ pub struct Offer {
     /// The dialler's devices and ports, for people.
     #[prost(string, tag = "2")]
     pub device: ::prost::alloc::string::String,
-    /// The transport's number; 0 is RDMA's.
+    /// The transport's number.
     #[prost(uint32, tag = "3")]
     pub transport: u32,
 }

@@ -19,7 +19,6 @@ use rendez_proto::{self as proto, envelope::Body};
 
 use super::answers::{Admitted, Answers, CallKey};
 use super::conversation::Conversation;
-use super::hello::ABILITY;
 use super::lookout::Lookout;
 use super::mailbox::Sender;
 use super::peer::PeerId;
@@ -334,16 +333,11 @@ impl Calls {
         let mut asked = self.asked.borrow_mut();
         // Those that were given up count until they are answered: the peer may have them all still to read.
         let mut room = CALL_WINDOW.saturating_sub(conversation.unanswered());
-        let mut failed = Vec::new();
         for (request, waiting) in asked.iter_mut() {
             if room == 0 || !conversation.is_open() {
                 break;
             }
             if waiting.asked.task != hello.task || waiting.on.is_some() {
-                continue;
-            }
-            if hello.abilities & ABILITY == 0 {
-                failed.push(*request);
                 continue;
             }
             let left = waiting
@@ -363,15 +357,6 @@ impl Calls {
             waiting.on = Some(peer);
             room -= 1;
             self.attend(conversation);
-        }
-        for request in failed {
-            if let Some(waiting) = asked.remove(&request) {
-                let message = format!("{} takes no calls", hello.task);
-                tell(
-                    &waiting.asked,
-                    Err(Status::of(catalogue::CALL_UNKNOWN, message)),
-                );
-            }
         }
     }
 

@@ -16,8 +16,8 @@ use super::refusal::{Refusal, clip};
 /// The version of everything spoken after the hello. A peer of another one is refused.
 pub const PROTOCOL_VERSION: u32 = 10;
 
-/// The ability of a hello: the task takes calls.
-pub(crate) const ABILITY: u64 = 1;
+/// The ability that every task has: it takes calls.
+const ABILITY: u64 = 1;
 
 /// Transports that a hello may lack: as many as have a bit among its abilities.
 const TRANSPORTS_MAX: usize = 64;

@@ -27,7 +27,7 @@ fn connected(calls: &Rc<Calls>, task: &str, peer: u32, life: u64) -> Rc<Conversa
         poll_policy: PollPolicy::Park,
         limits: PeerLimits::default(),
         features: Vec::new(),
-        abilities: ABILITY,
+        abilities: 0,
         lacks: Vec::new(),
         no_shm: String::new(),
         user: None,

@@ -77,12 +77,8 @@ impl Rungs {
         open.map(|(rung, _)| rung.path)
     }
 
-    /// Why this one is not to be tried. Zero is what releases said that knew no transport but RDMA.
+    /// Why this one is not to be tried.
     pub(super) fn find(&self, number: u32) -> Option<(Path, Option<&No>)> {
-        let number = match number {
-            0 => Path::Verbs.number(),
-            number => number,
-        };
         let found = self
             .0
             .iter()
