@@ -410,7 +410,7 @@ def test_saves_of_other_groups_and_of_one_rank_alone_leave_a_checkpoint(world):
         if rank:
             dcp.save({"v": torch.ones(5), "n": rank}, storage_writer=RendezWriter("pair"), process_group=pair)
         # A push or a save to this process, of the name of a checkpoint that it has a part of.
-        mine.begin("pushed", "all", None)
+        mine.begin("pushed", "all")
         del mine._saves["pushed"]
         dist.barrier()
         got = state(0)

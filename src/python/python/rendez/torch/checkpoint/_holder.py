@@ -48,8 +48,28 @@ class Save:
     items: dict
     #: What `_metadata.pack` wrote, once it is whole.
     metadata: object = None
-    #: The task that has the metadata of what this rank holds a part of; None where all of the save is kept here.
+    #: The `Round` of what this rank holds a part of; None where all of the save is kept here.
+    round: object = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """What the coordinator of a save tells all ranks: the save's number, its own task, which life of its holder and
+    which of that one's rounds this is, and which of its saves it had when that began. A holder elsewhere (`to`) knows
+    what it keeps: then there is only the number."""
+
+    save: str
     coordinator: object = None
+    life: object = None
+    turn: int = 0
+    kept: tuple = ()
+
+    def drops(self, number, other):
+        """Whether a save that a rank has is one of this coordinator's that it has let go. Ranks may hear of two rounds
+        in either order: of a later one this knows nothing."""
+        if other is None or other.coordinator != self.coordinator or number in self.kept:
+            return False
+        return other.life != self.life or other.turn < self.turn
 
 
 def own_engine():
@@ -76,6 +96,7 @@ class Holder:
         self._lock = threading.Lock()
         self._saves = {}
         self._numbers = itertools.count(1)
+        self._life, self._turns = secrets.token_hex(8), itertools.count(1)
         self._files = _files.Giver(self)
         with _lock:
             if self.engine in _holders:
@@ -134,21 +155,35 @@ class Holder:
         checkpoint, a flat state dict. Gives its name."""
         return _files.pull(self, task, patience)
 
-    def committed(self):
-        """The numbers of the saves that are whole."""
+    def plan(self, name):
+        """A save begins whose ranks keep their parts themselves, and whose metadata will be here. Gives its `Round`."""
         with self._lock:
-            return [number for number, save in self._saves.items() if save.metadata is not None]
+            save, task = secrets.token_hex(8), self.engine.task
+            self._drop(lambda number, other: other.name == name and other.round and other.round.coordinator == task)
+            told = Round(save, task, self._life, next(self._turns), (*self._saves, save))
+            self._saves[save] = Save(name, {}, round=told)
+            return told
 
-    def begin(self, save, name, coordinator=None, kept=None):
-        """A save begins. What an earlier one left unfinished goes; of one coordinator's, all that is not `kept`. Parts
-        of others' saves have their metadata elsewhere, so it is not known here whether they are whole: they stay."""
+    def join(self, told, name):
+        """This rank's part of a save begins: what its coordinator has let go of its earlier ones goes. Parts of others'
+        saves have their metadata elsewhere, so it is not known here whether they are whole: they stay."""
         with self._lock:
-            for number, other in list(self._saves.items()):
-                is_left = other.metadata is None and other.name == name if kept is None else number not in kept
-                if number != save and other.coordinator == coordinator and is_left:
-                    del self._saves[number]
-            begun = self._saves.setdefault(save, Save(name, {}))
-            begun.coordinator = coordinator or begun.coordinator
+            for number in [number for number, other in self._saves.items() if told.drops(number, other.round)]:
+                del self._saves[number]
+            if told.coordinator != self.engine.task:
+                self._saves.setdefault(told.save, Save(name, {}, round=told))
+
+    def begin(self, save, name):
+        """A save begins, all of which is kept here. What an earlier one of its name left unfinished goes."""
+        with self._lock:
+            self._drop(lambda number, other: number != save and other.name == name and other.round is None)
+            self._saves.setdefault(save, Save(name, {}))
+
+    def _drop(self, is_meant):
+        """Lets saves go that are not whole."""
+        for number, other in list(self._saves.items()):
+            if other.metadata is None and is_meant(number, other):
+                del self._saves[number]
 
     def give_up(self, save):
         """A save will not be whole."""

@@ -14,18 +14,8 @@ from torch.distributed.tensor import DTensor
 from torch.futures import Future
 
 from . import _metadata, _words
-from ._holder import PATIENCE, Holder, bytes_held, copied, own_engine, send
+from ._holder import PATIENCE, Holder, Round, bytes_held, copied, own_engine, send
 from ._words import BEGIN, COMMIT, PUT
-
-
-@dataclasses.dataclass(frozen=True)
-class _Round:
-    """What the coordinator tells all ranks: the save's number, its own task, and which of its saves are kept. A holder
-    elsewhere (`to`) knows what it keeps: then there is only the number."""
-
-    save: str
-    coordinator: object = None
-    kept: object = None
 
 
 class RendezWriter(StorageWriter, AsyncStager):
@@ -50,6 +40,8 @@ class RendezWriter(StorageWriter, AsyncStager):
         self._patience = patience
         self._is_coordinator = False
         self._round = None
+        #: What this rank told the others, where it is the coordinator.
+        self._planned = None
         #: The save that was written last.
         self._written = None
         self._staged = {}
@@ -79,14 +71,15 @@ class RendezWriter(StorageWriter, AsyncStager):
         return plan
 
     def prepare_global_plan(self, plans):
-        told = _Round(secrets.token_hex(8))
-        if self._holder is not None:
-            told = _Round(told.save, self.engine.task, self._holder.committed())
+        is_here = self._holder is not None
+        self._planned = told = self._holder.plan(self._name) if is_here else Round(secrets.token_hex(8))
         return [dataclasses.replace(plan, storage_data=told) for plan in plans]
 
     def write_data(self, plan, planner):
         told = plan.storage_data
         if getattr(planner, "_enable_plan_caching", False) or told.save == self._written:
+            if self._holder is not None and self._planned is not None:
+                self._holder.give_up(self._planned.save)
             raise _words.unsupported(
                 "a plan of an earlier save names that save, so plans are not reused here: use a planner without "
                 "enable_plan_caching"
@@ -180,11 +173,13 @@ class RendezWriter(StorageWriter, AsyncStager):
 
     def _begin(self):
         told = self._round
-        if self._holder is not None:
-            self._holder.begin(told.save, self._name, told.coordinator, told.kept)
-        else:
+        if self._holder is None:
             self._to.told(self.engine)
             self._call(BEGIN, {"save": told.save, "name": self._name})
+        elif told.coordinator is None:
+            self._holder.begin(told.save, self._name)
+        else:
+            self._holder.join(told, self._name)
 
     def _put(self, batch):
         helds = [held for _, held in batch]
