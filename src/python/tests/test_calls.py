@@ -383,6 +383,24 @@ def test_functions_of_one_agent(engine):
         assert agent.call("three", "false") == 7
 
 
+def test_a_class_among_own_functions_is_not_its_registered_base():
+    @rpc.function(name="tests.Base")
+    class Base:
+        @rpc.function(name="tests.scale")
+        def scale(self):
+            return 2
+
+    class Derived(Base):
+        pass
+
+    table = rpc._functions.table
+    assert table([Base]) == {"tests.Base": Base}
+    assert table([Derived]) == {"Derived": Derived}
+    assert table([Base, Derived]) == {"tests.Base": Base, "Derived": Derived}
+    own = Derived()
+    assert table([own.scale]) == {"tests.scale": own.scale}
+
+
 def test_annotations_that_cannot_be_hashed(engine):
     def told(number: Annotated[int, {"min": 1}], more: list[Annotated[int, []]]) -> dict[str, None]:
         return {str(number + sum(more)): None}

@@ -91,7 +91,9 @@ def table(functions: Any) -> dict[str, Callable[..., Any]]:
     elif isinstance(functions, Iterable):
         own = {}
         for each in functions:
-            name = getattr(each, _NAME, getattr(each, "__name__", ""))
+            # A class that is derived from a registered one is another, and a bound method is its function.
+            own_name = getattr(getattr(each, "__func__", each), "__dict__", {}).get(_NAME)
+            name = own_name or getattr(each, "__name__", "")
             if own.setdefault(name, each) != each:
                 raise InvalidArgument(
                     f"functions=: two of them are named `{name}`: pass a mapping of names to functions",
