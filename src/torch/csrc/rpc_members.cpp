@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <random>
 #include <sstream>
+#include <string_view>
 
 #include "group.hpp"
 
@@ -35,6 +36,9 @@ rpc::DeviceMap way_back(const std::vector<uint8_t> &text, const std::string &nam
 
 // Where it is said of the worker that left this card that it is lost.
 std::string of_loss(const std::vector<uint8_t> &card) { return "lost/" + std::string(card.begin(), card.end()); }
+
+// What is said of a change that did not come about.
+constexpr std::string_view kNoChange = "none";
 
 // How often the store is asked whether a dynamic group has changed.
 constexpr std::chrono::milliseconds kBetweenLooks{20};
@@ -121,6 +125,11 @@ void RendezAgent::announce(bool is_join, float timeout) {
     if (!is_join) {
         list(false);
     }
+    // All wait for the last change, and a worker that died may have had its number and not said what it is.
+    if (auto last = names_.add("changes", 0); last > 0) {
+        std::vector<uint8_t> none(kNoChange.begin(), kNoChange.end());
+        names_.compareSet(c10::str("change/", last), {}, none);
+    }
     auto change = c10::str("change/", names_.add("changes", 1));
     auto said = c10::str(is_join ? "join " : "leave ", workerInfo_.id_, " ", workerInfo_.name_);
     names_.set(change, std::vector<uint8_t>(said.begin(), said.end()));
@@ -155,6 +164,10 @@ void RendezAgent::watch() {
             continue;
         }
         auto text = names_.get(change);
+        if (std::equal(text.begin(), text.end(), kNoChange.begin(), kNoChange.end())) {
+            ++next_change_;
+            continue;
+        }
         std::istringstream said(std::string(text.begin(), text.end()));
         std::string what, name;
         int64_t id = -1;

@@ -578,6 +578,34 @@ assert store.get("turn") == b"", store.get("turn")
     )
 
 
+def test_a_worker_that_dies_before_it_says_what_changes_keeps_no_other_from_it(world):
+    """It had counted the change that it was about to tell, and all waited for it for ever."""
+    world.run(
+        DYNAMIC
+        + """
+if rank == 0:
+    join("first", 0)
+    store.set("first", "1")
+    store.wait(["second"])
+    assert rpc.rpc_sync("second", names) == ["first", "second"]
+    store.set("leave", "1")
+    rpc.shutdown()
+else:
+    store.wait(["first"])
+    port = int(os.environ["MASTER_PORT"])
+    changes = dist.PrefixStore("rpc_prefix_0/names", dist.TCPStore("127.0.0.1", port, None, False))
+    changes.add("changes", 1)
+    join("second", 1)
+    store.set("second", "1")
+    store.wait(["leave"])
+    changes.add("changes", 1)
+    rpc.shutdown()
+""",
+        group=False,
+        timeout=50,
+    )
+
+
 def test_a_worker_that_takes_long_keeps_its_turn(world):
     world.run(
         TURNS
