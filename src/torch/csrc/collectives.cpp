@@ -13,27 +13,31 @@
 namespace rendez_torch {
 namespace {
 
-// Bytes that are written before they are sent. Chosen by reasoning, as all three: other sizes were not measured.
+// Bytes that are written before they are sent. Chosen by reasoning, as all four: other sizes were not measured.
 constexpr size_t kChunk = 1 << 20;
+// Bytes that a rank sends to others before it takes what they sent.
+constexpr size_t kAhead = 8 << 20;
 // Up to so many bytes a reduction sends everything to everyone: one exchange instead of two.
 constexpr size_t kSmallReduction = 32 << 10;
 // Up to so many ranks each speaks to each; more go by doubling, or a tree.
 constexpr int kDirectRanks = 8;
 
 // The part of a piece that goes in one chunk; empty behind its end.
-Piece chunk_of(Piece piece, size_t at, size_t length) {
-    size_t start = std::min(at * length, piece.size);
-    size_t size = std::min(length, piece.size - start);
+Piece chunk_of(Piece piece, size_t at) {
+    size_t start = std::min(at * kChunk, piece.size);
+    size_t size = std::min(kChunk, piece.size - start);
     return {piece.data + start, size, start + size < piece.size};
 }
 
-size_t chunks_in(const std::vector<Piece> &pieces, size_t length) {
+size_t longest_of(const std::vector<Piece> &pieces) {
     size_t longest = 0;
     for (const Piece &piece : pieces) {
         longest = std::max(longest, piece.size);
     }
-    return (longest + length - 1) / length;
+    return longest;
 }
+
+size_t chunks_in(const std::vector<Piece> &pieces) { return (longest_of(pieces) + kChunk - 1) / kChunk; }
 
 void copy(Piece into, const char *from) {
     if (into.size != 0 && into.data != from) {
@@ -106,6 +110,45 @@ void Collective::recv_reduce(int from, Lane lane, Elements into) {
     }
 }
 
+// What goes to all the others one after the other is written for the first.
+void Collective::send(Shared &shared, int to, Lane lane, Piece piece) {
+    if (piece.size == 0) {
+        return;
+    }
+    if (shared.left == 0) {
+        shared.room = group_.room(piece.size, until_, piece.goes_on);
+        copy({shared.room->data(), piece.size}, piece.data);
+        shared.left = size() - 1;
+    }
+    group_.send(to, lane, --shared.left > 0 ? shared.room->share() : shared.room->finish(), until_);
+}
+
+size_t Collective::turns_ahead(size_t longest) const {
+    size_t bytes = std::max<size_t>(std::min(longest, kChunk), 1);
+    return std::clamp<size_t>(kAhead / bytes, 1, static_cast<size_t>(size()));
+}
+
+// Who is the furthest behind waits for nobody. What it has sent in all turns but the last ones is taken, so what has to
+// fit into `parked_bytes_per_step` does not grow with the number of ranks.
+void Collective::by_turns(std::initializer_list<Part> parts) {
+    auto ranks = static_cast<size_t>(size()), own = static_cast<size_t>(rank());
+    size_t turns = 0;
+    for (const Part &part : parts) {
+        turns = std::max(turns, part.after + part.chunks * ranks);
+    }
+    for (size_t turn = 0; turn < turns; ++turn) {
+        for (const Part &part : parts) {
+            if (turn < part.after || turn - part.after >= part.chunks * ranks) {
+                continue;
+            }
+            size_t number = turn - part.after, partner = (number + ranks - own) % ranks;
+            if (partner != own) {
+                part.act(number / ranks, static_cast<int>(partner));
+            }
+        }
+    }
+}
+
 // What a rank gives itself is copied here, so both ends of it have to agree.
 void Collective::check_own(size_t out, size_t in) const {
     TORCH_CHECK(out == in, "rendez: ", until_.what, ": this rank's own input has ", out, " bytes, and its output ", in,
@@ -117,17 +160,14 @@ void Collective::exchange(const std::vector<Piece> &out, const std::vector<Piece
     auto own = static_cast<size_t>(rank());
     check_own(out[own].size, in[own].size);
     copy(in[own], sent[own].data);
-    size_t sends = chunks_in(out, kChunk), receives = chunks_in(in, kChunk);
-    for (size_t at = 0; at < std::max(sends, receives + 1); ++at) {
-        for (int i = 1; at < sends && i < size(); ++i) {
-            int to = (rank() + i) % size();
-            send(to, Lane::contribution, chunk_of(sent[static_cast<size_t>(to)], at, kChunk));
-        }
-        for (int i = 1; at > 0 && at <= receives && i < size(); ++i) {
-            int from = (rank() + size() - i) % size();
-            recv(from, Lane::contribution, chunk_of(in[static_cast<size_t>(from)], at - 1, kChunk));
-        }
-    }
+    size_t ahead = turns_ahead(std::max(longest_of(out), longest_of(in)));
+    by_turns({{0, chunks_in(out),
+               [&](size_t at, int to) {
+                   send(to, Lane::contribution, chunk_of(sent[static_cast<size_t>(to)], at));
+               }},
+              {ahead, chunks_in(in), [&](size_t at, int from) {
+                   recv(from, Lane::contribution, chunk_of(in[static_cast<size_t>(from)], at));
+               }}});
 }
 
 void Collective::spread(Piece own, const std::vector<Piece> &in) {
@@ -136,23 +176,19 @@ void Collective::spread(Piece own, const std::vector<Piece> &in) {
     copy(kept, own.data);
     // What others give may be written to where `own` lies.
     own = kept;
-    size_t sends = chunks_in({own}, kChunk), receives = chunks_in(in, kChunk);
-    for (size_t at = 0; at < std::max(sends, receives + 1); ++at) {
-        if (at < sends) {
-            send_all(Lane::contribution, chunk_of(own, at, kChunk));
-        }
-        for (int i = 1; at > 0 && at <= receives && i < size(); ++i) {
-            int from = (rank() + size() - i) % size();
-            recv(from, Lane::contribution, chunk_of(in[static_cast<size_t>(from)], at - 1, kChunk));
-        }
-    }
+    Shared shared;
+    by_turns({{0, chunks_in({own}),
+               [&](size_t at, int to) { send(shared, to, Lane::contribution, chunk_of(own, at)); }},
+              {turns_ahead(longest_of(in)), chunks_in(in), [&](size_t at, int from) {
+                   recv(from, Lane::contribution, chunk_of(in[static_cast<size_t>(from)], at));
+               }}});
 }
 
 void Collective::broadcast(Piece piece, int root) {
-    size_t chunks = chunks_in({piece}, kChunk);
+    size_t chunks = chunks_in({piece});
     if (size() <= kDirectRanks) {
         for (size_t at = 0; at < chunks; ++at) {
-            Piece part = chunk_of(piece, at, kChunk);
+            Piece part = chunk_of(piece, at);
             rank() == root ? send_all(Lane::contribution, part) : recv(root, Lane::contribution, part);
         }
         return;
@@ -164,7 +200,7 @@ void Collective::broadcast(Piece piece, int root) {
         lowest <<= 1;
     }
     for (size_t at = 0; at < chunks; ++at) {
-        Piece part = chunk_of(piece, at, kChunk);
+        Piece part = chunk_of(piece, at);
         if (relative != 0) {
             recv((relative - lowest + root) % size(), Lane::contribution, part);
         }
@@ -275,29 +311,34 @@ void Collective::reduce_in_pieces(Elements elements, int root) {
         size_t begin = elements.count * r / ranks, end = elements.count * (r + 1) / ranks;
         pieces[r] = {elements.data + begin * width, (end - begin) * width};
     }
-    size_t chunks = chunks_in(pieces, kChunk);
-    for (size_t at = 0; at < chunks + 2; ++at) {
-        for (size_t i = 1; i < ranks; ++i) {
-            size_t to = (own + i) % ranks;
-            send(static_cast<int>(to), Lane::contribution, chunk_of(pieces[to], at, kChunk));
+    size_t chunks = chunks_in(pieces), ahead = turns_ahead(longest_of(pieces));
+    auto give = [&](size_t at, int to) {
+        send(to, Lane::contribution, chunk_of(pieces[static_cast<size_t>(to)], at));
+    };
+    auto take_in = [&](size_t at, int from) {
+        Piece part = chunk_of(pieces[own], at);
+        recv_reduce(from, Lane::contribution,
+                    {part.data, part.size / width, elements.type, elements.how, part.goes_on});
+    };
+    Shared shared;
+    auto give_result = [&](size_t at, int to) {
+        if (root < 0) {
+            send(shared, to, Lane::result, chunk_of(pieces[own], at));
+        } else if (to == root) {
+            send(to, Lane::result, chunk_of(pieces[own], at));
         }
-        if (at >= 1 && at <= chunks) {
-            Piece part = chunk_of(pieces[own], at - 1, kChunk);
-            for (size_t i = 1; i < ranks; ++i) {
-                int from = static_cast<int>((own + ranks - i) % ranks);
-                recv_reduce(from, Lane::contribution, {part.data, part.size / width, elements.type, elements.how, part.goes_on});
-            }
-            if (root < 0) {
-                send_all(Lane::result, part);
-            } else if (rank() != root) {
-                send(root, Lane::result, part);
-            }
+    };
+    auto take_result = [&](size_t at, int from) {
+        if (root < 0 || rank() == root) {
+            recv(from, Lane::result, chunk_of(pieces[static_cast<size_t>(from)], at));
         }
-        for (size_t i = 1; at >= 2 && (root < 0 || rank() == root) && i < ranks; ++i) {
-            size_t from = (own + ranks - i) % ranks;
-            recv(static_cast<int>(from), Lane::result, chunk_of(pieces[from], at - 2, kChunk));
-        }
-    }
+    };
+    // A chunk is reduced in the last of its turns.
+    size_t reduced = ahead + ranks - 1;
+    by_turns({{0, chunks, give},
+              {ahead, chunks, take_in},
+              {reduced, chunks, give_result},
+              {reduced + ahead, chunks, take_result}});
 }
 
 void Collective::reduce_scatter(const std::vector<Piece> &contributions, Elements result) {
@@ -307,19 +348,15 @@ void Collective::reduce_scatter(const std::vector<Piece> &contributions, Element
     written[own] = into;
     Apart sent(contributions, written);
     copy(into, sent[own].data);
-    size_t sends = chunks_in(contributions, kChunk), receives = chunks_in({into}, kChunk);
-    for (size_t at = 0; at < std::max(sends, receives + 1); ++at) {
-        for (size_t i = 1; i < ranks; ++i) {
-            size_t to = (own + i) % ranks;
-            send(static_cast<int>(to), Lane::contribution, chunk_of(sent[to], at, kChunk));
-        }
-        for (size_t i = 1; at >= 1 && i < ranks; ++i) {
-            int from = static_cast<int>((own + ranks - i) % ranks);
-            Piece part = chunk_of(into, at - 1, kChunk);
-            recv_reduce(from, Lane::contribution,
-                        {part.data, part.size / result.width(), result.type, result.how, part.goes_on});
-        }
-    }
+    by_turns({{0, chunks_in(contributions),
+               [&](size_t at, int to) {
+                   send(to, Lane::contribution, chunk_of(sent[static_cast<size_t>(to)], at));
+               }},
+              {turns_ahead(longest_of(contributions)), chunks_in({into}), [&](size_t at, int from) {
+                   Piece part = chunk_of(into, at);
+                   recv_reduce(from, Lane::contribution,
+                               {part.data, part.size / result.width(), result.type, result.how, part.goes_on});
+               }}});
     finish_reduction(result.data, result.count, result.type, result.how, size());
 }
 

@@ -5,6 +5,10 @@
 // by its peers the next is written, and the memory of the one before comes back while it is in the cache.
 #pragma once
 
+#include <functional>
+#include <initializer_list>
+#include <optional>
+
 #include "group.hpp"
 #include "reduction.hpp"
 
@@ -48,8 +52,26 @@ public:
     void barrier();
 
 private:
+    // Memory that goes to all the others, and to how many it has still to go.
+    struct Shared {
+        std::optional<Room> room;
+        int left = 0;
+    };
+    // Something that is done with each of the others for each of so many chunks, from that turn on.
+    struct Part {
+        size_t after;
+        size_t chunks;
+        std::function<void(size_t chunk, int partner)> act;
+    };
+
     void check_own(size_t out, size_t in) const;
+    // All ranks take turns: for each chunk as many as there are ranks. In each a rank has a partner, whose partner it
+    // is, or is its own and does nothing.
+    void by_turns(std::initializer_list<Part> parts);
+    // How many turns lie between what a rank sends in pieces of that length and what it takes.
+    size_t turns_ahead(size_t longest) const;
     void send(int to, Lane lane, Piece piece);
+    void send(Shared &shared, int to, Lane lane, Piece piece);
     void send_all(Lane lane, Piece piece);
     void recv(int from, Lane lane, Piece into);
     void recv_reduce(int from, Lane lane, Elements into);
