@@ -39,3 +39,33 @@ def test_what_collectives_have_under_way_fits_whatever_the_number_of_ranks(world
         RENDEZ_FAILURE_DETECTION="60s",
         **TCP,
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
+def test_floats_are_reduced_as_torch_does(world, dtype):
+    """Of more elements than torch reduces in one thread, with a NaN, and in the order of ranks."""
+    world.run(
+        f"""
+        dtype, op = {dtype}, dist.ReduceOp
+        def mine(r):
+            x = torch.randn(40_000, generator=torch.Generator().manual_seed(r)).to(dtype)
+            x[[7, 39_999]] = float("nan") if r == 1 else 1.0
+            return x
+        def reduced(f):
+            x = mine(0)
+            for r in range(1, size): x = f(x, mine(r))
+            return x
+        ops = [(op.SUM, torch.add)]
+        if not dtype.is_complex: ops += [(op.PRODUCT, torch.mul), (op.MIN, torch.minimum), (op.MAX, torch.maximum)]
+        for part in (slice(0, 500), slice(0, 40_000)):
+            for how, f in ops:
+                x = mine(rank)[part].clone(); dist.all_reduce(x, op=how)
+                assert x.isnan().sum() == (1 if part.stop == 500 else 2), (how, x.isnan().sum())
+                want = reduced(f)[part]
+                torch.testing.assert_close(x, want, equal_nan=True, rtol=2e-2, atol=2e-2)
+                if part.stop == 500: assert torch.equal(x.nan_to_num(), want.nan_to_num()), how
+            x = torch.full((part.stop,), 2 * rank, dtype=dtype); dist.all_reduce(x, op=op.AVG); assert (x == 2).all(), x
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        size=3,
+    )

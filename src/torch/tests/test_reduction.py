@@ -42,6 +42,6 @@ def test_averages_of_small_integers_over_many_ranks(tmp_path):
     libraries = pathlib.Path(torch.__file__).parent / "lib"
     command = [compiler, "-std=c++20", "-O0", f"-I{own}", *(f"-I{path}" for path in include_paths())]
     command += [source, own / "reduction.cpp", "-o", tmp_path / "averages"]
-    subprocess.run([*command, f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-lc10"], check=True, timeout=180)
+    subprocess.run([*command, f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-ltorch_cpu", "-lc10"], check=True, timeout=180)
     done = subprocess.run([tmp_path / "averages"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
