@@ -48,6 +48,11 @@ void check_root(int64_t root, int size, const char *what) {
     TORCH_CHECK(root >= 0 && root < size, "rendez: ", what, ": rank ", root, " is not one of ", size);
 }
 
+// The others are this extension's own.
+void check_tag(int tag, const char *what) {
+    TORCH_CHECK(tag >= 0, "rendez: ", what, ": the tag ", tag, " is negative");
+}
+
 // What a rank gives itself.
 void check_same(const at::Tensor &input, const at::Tensor &output, const char *what) {
     TORCH_CHECK(input.nbytes() == output.nbytes() && input.scalar_type() == output.scalar_type(), "rendez: ", what,
@@ -251,6 +256,7 @@ WorkPtr ProcessGroupRendez::send(Tensors &tensors, int to, int tag) {
     check_one(tensors, "send");
     check_dense(tensors, "send");
     check_root(to, size_, "send");
+    check_tag(tag, "send");
     TORCH_CHECK(to != rank_, "rendez: send to this rank itself");
     group_->check_usable();
     auto work = c10::make_intrusive<RendezWork>(rank_, c10d::OpType::SEND, title("send"), tensors, tensors,
@@ -273,7 +279,8 @@ WorkPtr ProcessGroupRendez::send(Tensors &tensors, int to, int tag) {
 
 WorkPtr ProcessGroupRendez::receive(Tensors &tensors, std::vector<int> sources, int tag, c10d::OpType type) {
     check_one(tensors, "recv");
-    check_dense(tensors, "recv");
+    check_written(tensors, "recv");
+    check_tag(tag, "recv");
     group_->check_usable();
     auto work = c10::make_intrusive<RendezWork>(
         rank_, type, title(type == c10d::OpType::RECV ? "recv" : "recvAnySource"), tensors, tensors, timeout_,

@@ -41,6 +41,28 @@ def test_what_collectives_have_under_way_fits_whatever_the_number_of_ranks(world
     )
 
 
+def test_what_is_refused_takes_no_message(world):
+    world.run(
+        """
+        x = torch.zeros(4)
+        def fails(says, call):
+            try: call()
+            except RuntimeError as error: assert says in str(error), error
+            else: raise SystemExit("no error")
+        if rank == 0:
+            dist.send(torch.ones(4), 1)
+            fails("negative", lambda: dist.send(x, 1, tag=-1))
+        else:
+            fails("share memory", lambda: dist.recv(torch.zeros(1).expand(4), 0))
+            fails("negative", lambda: dist.recv(x, 0, tag=-1))
+            fails("negative", lambda: dist.recv(x, tag=-1))
+            dist.recv(x, 0); assert x.sum() == 4, x
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        timeout=60,
+    )
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
 def test_floats_are_reduced_as_torch_does(world, dtype):
     """Of more elements than torch reduces in one thread, with a NaN, and in the order of ranks."""
