@@ -204,28 +204,26 @@ Bytes Group::recv(int from, Lane lane, size_t size, const Until &until, bool goe
     return bytes;
 }
 
-void Group::send_tagged(int to, int tag, rendez_tensor *value, const Until &until) {
-    rendez::TensorHandle owned(value);
+std::string message_edge(int tag) { return c10::str("p", tag % kMessageEdges); }
+
+void Group::send_message(int to, const std::string &edge, const Room &room, const Until &until) {
     Peer &peer = this->peer(to);
-    std::shared_ptr<const rendez::Key> key;
     check_there(to, until);
+    const rendez::Key *key = nullptr;
     {
-        std::lock_guard<std::mutex> guard(tags_lock_);
-        if (peer.tags.size() > kTags) {
-            peer.tags.clear();
-        }
-        auto &known = peer.tags[tag];
+        std::lock_guard<std::mutex> guard(edges_lock_);
+        auto &known = peer.edges[edge];
         if (known == nullptr) {
-            known = std::make_shared<rendez::Key>(rendez_torch::key(node_->task(), peer.task, c10::str("p", tag)));
+            known = std::make_unique<const rendez::Key>(rendez_torch::key(node_->task(), peer.task, edge));
         }
-        key = known;
+        key = known.get();
     }
-    send(to, *key, owned.release(), until);
+    send(to, *key, room.share(), until);
 }
 
-Bytes Group::recv_tagged(int from, int tag, const Until &until) {
+Bytes Group::recv_message(int from, const std::string &edge, const Until &until) {
     rendez_value value = {};
-    if (auto *status = rendez::api().recv(engine(), step_, tagged_key(from, tag).get(), until.patience(), &value)) {
+    if (auto *status = rendez::api().recv(engine(), step_, message_key(from, edge).get(), until.patience(), &value)) {
         std::rethrow_exception(failure(status, from, until));
     }
     Bytes bytes(value.tensor);
@@ -233,8 +231,8 @@ Bytes Group::recv_tagged(int from, int tag, const Until &until) {
     return bytes;
 }
 
-rendez::Key Group::tagged_key(int from, int tag) const {
-    return rendez_torch::key(peer(from).task, node_->task(), c10::str("p", tag));
+rendez::Key Group::message_key(int from, const std::string &edge) const {
+    return rendez_torch::key(peer(from).task, node_->task(), edge);
 }
 
 void Group::count_received(int from) {

@@ -31,8 +31,10 @@ constexpr std::chrono::hours kLongest{24 * 365};
 // What a value is for: values of one lane from one rank to another come in the order they were sent.
 enum class Lane { contribution, result };
 
-// So many tags are remembered of which no message is under way; what is forgotten is made anew when it is asked for.
-constexpr size_t kTags = 1024;
+// The edge of a message with a tag. Programs may number their messages by tags, and the engine keeps what it knows of
+// a key as long as the group lives: so tags share so many edges. The tag stands behind the bytes of the message.
+constexpr int kMessageEdges = 64;
+std::string message_edge(int tag);
 
 // The end of a wait, and what to say of it.
 struct Until {
@@ -75,10 +77,10 @@ public:
     // different collectives.
     Bytes recv(int from, Lane lane, size_t size, const Until &until, bool goes_on = false);
 
-    // The same for point to point: one key for each tag.
-    void send_tagged(int to, int tag, rendez_tensor *value, const Until &until);
-    Bytes recv_tagged(int from, int tag, const Until &until);
-    rendez::Key tagged_key(int from, int tag) const;
+    // The same for point to point, along an edge of that name.
+    void send_message(int to, const std::string &edge, const Room &room, const Until &until);
+    Bytes recv_message(int from, const std::string &edge, const Until &until);
+    rendez::Key message_key(int from, const std::string &edge) const;
     // A value of `from` was taken in.
     void count_received(int from);
 
@@ -100,7 +102,8 @@ private:
     struct Peer {
         Task task;
         std::unique_ptr<rendez::Key> to[2], from[2], ask, asked, answer, answered;
-        std::map<int, std::shared_ptr<const rendez::Key>> tags;
+        // Those of messages, by their edges; under `edges_lock_`. None goes before the group does.
+        std::map<std::string, std::unique_ptr<const rendez::Key>> edges;
         std::atomic<uint64_t> sent{0}, received{0};
         // How many values the peer wants to hear the receipt of; 0 for none.
         std::atomic<uint64_t> wanted{0};
@@ -132,7 +135,7 @@ private:
     std::shared_ptr<Node> node_;
     uint64_t step_ = 0;
     std::vector<std::unique_ptr<Peer>> peers_;
-    std::mutex tags_lock_, settled_lock_;
+    std::mutex edges_lock_, settled_lock_;
     std::condition_variable settled_;
     mutable std::mutex failed_lock_;
     std::atomic<bool> is_failed_{false};

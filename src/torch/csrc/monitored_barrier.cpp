@@ -10,8 +10,8 @@
 namespace rendez_torch {
 namespace {
 
-// The tag of monitored barriers; torch's own are not negative.
-constexpr int kBarrierTag = -1;
+// What monitored barriers say has an edge of its own.
+constexpr const char *kBarrier = "barrier";
 
 // How long rank 0 waits at least to hear of a rank that arrived whether it is still there.
 constexpr Milliseconds kToConfirm{500};
@@ -40,11 +40,11 @@ void ProcessGroupRendez::monitor(const Until &until, bool wait_all_ranks) {
     auto tell = [&](int rank, const Said &said, const Until &bound) {
         Room room = group_->room(sizeof said, bound);
         std::memcpy(room.data(), &said, sizeof said);
-        group_->send_tagged(rank, kBarrierTag, room.finish(), bound);
+        group_->send_message(rank, kBarrier, room, bound);
     };
     auto hear = [&](int rank, const Until &bound) {
         Said said;
-        Bytes bytes = group_->recv_tagged(rank, kBarrierTag, bound);
+        Bytes bytes = group_->recv_message(rank, kBarrier, bound);
         TORCH_CHECK(bytes.size() == sizeof said, "rendez: rank ", rank, " said something that is no barrier");
         std::memcpy(&said, bytes.data(), sizeof said);
         return said;

@@ -23,30 +23,31 @@ Inbox::~Inbox() {
     }
 }
 
-// A program may number its messages by tags. It looks again when there are twice as many as it could not forget.
-void Inbox::forget() {
-    if (lines_.size() < most_lines_) {
-        return;
-    }
-    for (auto it = lines_.begin(); it != lines_.end();) {
-        const Line &line = it->second;
-        bool rests = line.waiters.empty() && line.kept.empty() && !line.is_under_way && line.lost == nullptr;
-        it = rests ? lines_.erase(it) : std::next(it);
-    }
-    most_lines_ = std::max(kTags, 2 * lines_.size());
+namespace {
+
+// What a message has of the tensor, without its tag.
+size_t size_of(const Bytes &bytes) { return bytes.size() - sizeof(int); }
+
+int tag_of(const Bytes &bytes) {
+    int tag = 0;
+    std::memcpy(&tag, bytes.data() + size_of(bytes), sizeof tag);
+    return tag;
 }
 
-Inbox::Line &Inbox::line(int source, int tag) {
-    Line &line = lines_[{source, tag}];
+} // namespace
+
+Inbox::Line &Inbox::line(int source, const std::string &edge) {
+    Line &line = lines_[{source, edge}];
     if (line.key == nullptr) {
-        line.key = std::make_unique<rendez::Key>(group_->tagged_key(source, tag));
+        line.key = std::make_unique<rendez::Key>(group_->message_key(source, edge));
     }
     return line;
 }
 
 void Inbox::receive(const std::vector<int> &sources, int tag, at::Tensor into, c10::intrusive_ptr<RendezWork> work,
                     std::function<void()> done) {
-    auto waiter = std::make_shared<Waiter>(Waiter{sources, tag, std::move(into), work, std::move(done)});
+    auto edge = message_edge(tag);
+    auto waiter = std::make_shared<Waiter>(Waiter{sources, tag, edge, std::move(into), work, std::move(done)});
     std::weak_ptr<Inbox> weak = weak_from_this();
     std::weak_ptr<Waiter> weak_waiter = waiter;
     work->on_timeout = [weak, weak_waiter](std::chrono::milliseconds bound) {
@@ -57,33 +58,33 @@ void Inbox::receive(const std::vector<int> &sources, int tag, at::Tensor into, c
         }
     };
     std::unique_lock<std::mutex> guard(lock_);
-    forget();
     for (int source : sources) {
-        Line &line = this->line(source, tag);
-        if (!line.kept.empty()) {
-            Bytes bytes = std::move(line.kept.front());
-            line.kept.pop_front();
+        auto &kept = line(source, edge).kept;
+        auto found = std::find_if(kept.begin(), kept.end(), [tag](auto &one) { return one.first == tag; });
+        if (found != kept.end()) {
+            Bytes bytes = std::move(found->second);
+            kept.erase(found);
             guard.unlock();
             return fill(*waiter, source, bytes);
         }
     }
     for (int source : sources) {
-        Line &line = this->line(source, tag);
-        begin(source, tag, line);
+        Line &line = this->line(source, edge);
+        begin(source, edge, line);
         if (line.lost == nullptr) {
             line.waiters.push_back(waiter);
         }
     }
-    bool is_hopeless = std::all_of(sources.begin(), sources.end(), [&](int s) { return line(s, tag).lost != nullptr; });
-    if (is_hopeless) {
-        std::exception_ptr error = line(sources.front(), tag).lost;
+    auto is_lost = [&](int source) { return line(source, edge).lost != nullptr; };
+    if (std::all_of(sources.begin(), sources.end(), is_lost)) {
+        std::exception_ptr error = line(sources.front(), edge).lost;
         waiter->is_over = true;
         guard.unlock();
         work->complete(error);
     }
 }
 
-void Inbox::begin(int source, int tag, Line &line) {
+void Inbox::begin(int source, const std::string &edge, Line &line) {
     if (line.is_under_way || line.lost != nullptr) {
         return;
     }
@@ -91,16 +92,16 @@ void Inbox::begin(int source, int tag, Line &line) {
     std::weak_ptr<Inbox> weak = weak_from_this();
     try {
         begin_recv(group_->engine(), group_->step(), *line.key,
-                   [weak, source, tag](rendez_status *status, rendez_tensor *value) {
+                   [weak, source, edge](rendez_status *status, rendez_tensor *value) {
                        if (auto inbox = weak.lock()) {
-                           return inbox->arrived(source, tag, status, value);
+                           return inbox->arrived(source, edge, status, value);
                        }
                        rendez::api().status_free(status);
                        rendez::api().tensor_free(value);
                    });
     } catch (const rendez::Error &error) {
         line.is_under_way = false;
-        if (!is_full(error) || !begin_later(source, tag, line)) {
+        if (!is_full(error) || !begin_later(source, edge, line)) {
             line.lost = std::current_exception();
         }
     } catch (...) {
@@ -110,18 +111,18 @@ void Inbox::begin(int source, int tag, Line &line) {
 }
 
 // False if there is no thread that waits.
-bool Inbox::begin_later(int source, int tag, Line &line) {
-    line.is_under_way = run_callbacks([weak = weak_from_this(), source, tag] {
+bool Inbox::begin_later(int source, const std::string &edge, Line &line) {
+    line.is_under_way = run_callbacks([weak = weak_from_this(), source, edge] {
         std::this_thread::sleep_for(kBetweenTries);
         auto inbox = weak.lock();
         if (inbox == nullptr) {
             return;
         }
         std::unique_lock<std::mutex> guard(inbox->lock_);
-        Line &line = inbox->line(source, tag);
+        Line &line = inbox->line(source, edge);
         line.is_under_way = false;
         if (!line.waiters.empty()) {
-            inbox->begin(source, tag, line);
+            inbox->begin(source, edge, line);
         }
         if (auto lost = line.lost) {
             guard.unlock();
@@ -131,9 +132,9 @@ bool Inbox::begin_later(int source, int tag, Line &line) {
     return line.is_under_way;
 }
 
-void Inbox::arrived(int source, int tag, rendez_status *status, rendez_tensor *value) {
+void Inbox::arrived(int source, const std::string &edge, rendez_status *status, rendez_tensor *value) {
     std::unique_lock<std::mutex> guard(lock_);
-    Line &line = this->line(source, tag);
+    Line &line = this->line(source, edge);
     line.is_under_way = false;
     if (status != nullptr) {
         auto error = group_->failure(status, source, Until::after(std::chrono::milliseconds(0), "recv"));
@@ -143,18 +144,31 @@ void Inbox::arrived(int source, int tag, rendez_status *status, rendez_tensor *v
     }
     Bytes bytes(value);
     group_->count_received(source);
-    if (line.waiters.empty()) {
-        line.kept.push_back(std::move(bytes));
-        return;
+    if (bytes.size() < sizeof(int)) {
+        auto error = line.lost = std::make_exception_ptr(
+            c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                                  c10::str("rendez: rank ", source, " sent something that is no message")));
+        guard.unlock();
+        return fail(source, line, error);
     }
-    auto first = line.waiters.front();
-    remove(first);
+    int tag = tag_of(bytes);
+    auto is_for = [tag](const std::shared_ptr<Waiter> &waiter) { return waiter->tag == tag; };
+    auto found = std::find_if(line.waiters.begin(), line.waiters.end(), is_for);
+    std::shared_ptr<Waiter> first;
+    if (found == line.waiters.end()) {
+        line.kept.emplace_back(tag, std::move(bytes));
+    } else {
+        first = *found;
+        remove(first);
+    }
     if (!line.waiters.empty()) {
-        begin(source, tag, line);
+        begin(source, edge, line);
     }
     auto lost = line.lost;
     guard.unlock();
-    fill(*first, source, bytes);
+    if (first != nullptr) {
+        fill(*first, source, bytes);
+    }
     if (lost != nullptr) {
         fail(source, line, lost);
     }
@@ -167,7 +181,7 @@ void Inbox::fail(int source, Line &line, const std::exception_ptr &error) {
     {
         std::lock_guard<std::mutex> guard(lock_);
         for (auto &waiter : std::exchange(line.waiters, {})) {
-            auto is_lost = [&](int s) { return s == source || this->line(s, waiter->tag).lost != nullptr; };
+            auto is_lost = [&](int s) { return s == source || this->line(s, waiter->edge).lost != nullptr; };
             if (std::all_of(waiter->sources.begin(), waiter->sources.end(), is_lost)) {
                 remove(waiter);
                 failed.push_back(waiter);
@@ -197,7 +211,7 @@ void Inbox::expire(const std::shared_ptr<Waiter> &waiter, std::chrono::milliseco
 void Inbox::remove(const std::shared_ptr<Waiter> &waiter) {
     waiter->is_over = true;
     for (int source : waiter->sources) {
-        auto &waiters = line(source, waiter->tag).waiters;
+        auto &waiters = line(source, waiter->edge).waiters;
         auto found = std::find(waiters.begin(), waiters.end(), waiter);
         if (found != waiters.end()) {
             waiters.erase(found);
@@ -217,12 +231,13 @@ void Inbox::fill(Waiter &waiter, int source, const Bytes &bytes) {
 }
 
 void Inbox::take_in(Waiter &waiter, int source, const Bytes &bytes) {
-    if (bytes.size() != waiter.into.nbytes()) {
-        C10_THROW_ERROR(DistBackendError, c10::str("rendez: rank ", source, " sent ", bytes.size(),
+    size_t size = size_of(bytes);
+    if (size != waiter.into.nbytes()) {
+        C10_THROW_ERROR(DistBackendError, c10::str("rendez: rank ", source, " sent ", size,
                                                    " bytes where recv has room for ", waiter.into.nbytes()));
     }
-    if (bytes.size() != 0) {
-        std::memcpy(waiter.into.data_ptr(), bytes.data(), bytes.size());
+    if (size != 0) {
+        std::memcpy(waiter.into.data_ptr(), bytes.data(), size);
     }
     if (waiter.done) {
         waiter.done();

@@ -1,13 +1,15 @@
 // Point to point: receives by rank and tag, and from any rank.
 //
-// Matching is done here. A key has one receive of the engine under way while a receive waits for it; its value goes to
-// who waited first, be it for that rank alone or for any. If no receive waits any more it is kept for the next.
+// Matching is done here. An edge has one receive of the engine under way while a receive waits for it; its value goes
+// to who waited first for its tag, be it for that rank alone or for any. If none waits for it, it is kept for the next.
 #pragma once
 
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 
 #include "group.hpp"
 #include "work.hpp"
@@ -28,6 +30,7 @@ private:
     struct Waiter {
         std::vector<int> sources;
         int tag;
+        std::string edge;
         at::Tensor into;
         c10::intrusive_ptr<RendezWork> work;
         std::function<void()> done;
@@ -36,17 +39,17 @@ private:
     struct Line {
         std::unique_ptr<rendez::Key> key;
         std::deque<std::shared_ptr<Waiter>> waiters;
-        std::deque<Bytes> kept;
+        // With their tags.
+        std::deque<std::pair<int, Bytes>> kept;
         bool is_under_way = false;
         std::exception_ptr lost;
     };
 
-    // Forgets lines that rest, once there are many.
-    void forget();
-    Line &line(int source, int tag);
-    void begin(int source, int tag, Line &line);
-    bool begin_later(int source, int tag, Line &line);
-    void arrived(int source, int tag, rendez_status *status, rendez_tensor *value);
+    // That of a rank and an edge. None goes before the inbox does.
+    Line &line(int source, const std::string &edge);
+    void begin(int source, const std::string &edge, Line &line);
+    bool begin_later(int source, const std::string &edge, Line &line);
+    void arrived(int source, const std::string &edge, rendez_status *status, rendez_tensor *value);
     void fail(int source, Line &line, const std::exception_ptr &error);
     void expire(const std::shared_ptr<Waiter> &waiter, std::chrono::milliseconds bound);
     void remove(const std::shared_ptr<Waiter> &waiter);
@@ -55,8 +58,7 @@ private:
 
     std::shared_ptr<Group> group_;
     std::mutex lock_;
-    std::map<std::pair<int, int>, Line> lines_;
-    size_t most_lines_ = kTags;
+    std::map<std::pair<int, std::string>, Line> lines_;
 };
 
 } // namespace rendez_torch

@@ -265,11 +265,12 @@ WorkPtr ProcessGroupRendez::send(Tensors &tensors, int to, int tag) {
     CallbackQueue::Waits waits;
     try {
         auto until = Until::after(timeout_, "send");
-        Room room = group_->room(own.nbytes(), until);
+        Room room = group_->room(own.nbytes() + sizeof tag, until);
         if (own.nbytes() != 0) {
             std::memcpy(room.data(), own.data_ptr(), own.nbytes());
         }
-        group_->send_tagged(to, tag, room.finish(), until);
+        std::memcpy(room.data() + own.nbytes(), &tag, sizeof tag);
+        group_->send_message(to, message_edge(tag), room, until);
         work->complete();
     } catch (...) {
         work->complete(std::current_exception());

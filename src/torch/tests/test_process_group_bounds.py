@@ -41,6 +41,34 @@ def test_what_collectives_have_under_way_fits_whatever_the_number_of_ranks(world
     )
 
 
+def test_messages_of_tags_that_share_an_edge_are_told_apart(world, path):
+    world.run(
+        """
+        tags = [7, 7 + 64, 7, 7 + 640, 7 + 64, 2**31 - 1]
+        if rank == 0:
+            early = [dist.irecv(x := torch.zeros(1), source, tag=7 + 640) and x for source in (1, None)]
+            dist.barrier()
+            got = {tag: [] for tag in tags}
+            for tag in reversed(tags):
+                if tag != 7 + 640:
+                    for source in (2, 1):
+                        x = torch.zeros(1); dist.recv(x, source, tag=tag); got[tag].append((source, x.item()))
+            assert got[7] == [(2, 20), (1, 10), (2, 22), (1, 12)], got
+            assert got[7 + 64] == [(2, 21), (1, 11), (2, 24), (1, 14)], got
+            assert got[2**31 - 1] == [(2, 25), (1, 15)], got
+            dist.barrier()
+            assert sorted(x.item() for x in early) == [13, 23], early
+        else:
+            dist.barrier()
+            for n, tag in enumerate(tags): dist.send(torch.full((1,), 10.0 * rank + n), 0, tag=tag)
+            dist.barrier()
+        dist.destroy_process_group()
+        """,
+        size=3,
+        **path,
+    )
+
+
 def test_what_is_refused_takes_no_message(world):
     world.run(
         """
