@@ -31,6 +31,11 @@ bool is_of_peer(const rendez::Error &error) { return error.reason().rfind("PEER"
 // What another rank says, of itself or of a third, is no loss of it.
 bool is_loss(const rendez::Error &error) { return is_of_peer(error) && error.reason() != "PEER_STATUS"; }
 
+// Whether a send that could wait for room was refused for want of it.
+bool is_without_room(const rendez_status *status) {
+    return std::string(rendez::api().status_reason(status)).rfind("PARKED_BYTES", 0) == 0;
+}
+
 uint64_t random_step() {
     std::random_device dice;
     uint64_t step = (static_cast<uint64_t>(dice()) << 32) | dice();
@@ -170,12 +175,19 @@ void Group::send(int to, Lane lane, rendez_tensor *value, const Until &until) {
     send(to, *peer.to[static_cast<size_t>(lane)], owned.release(), until);
 }
 
-void Group::send(int to, const rendez::Key &key, rendez_tensor *value, const Until &until) {
+void Group::send(int to, const rendez::Key &key, rendez_tensor *value, const Until &until, const Room *again) {
     // Counted before, since the peer may have it before this returns. At once if there is room; waiting for room costs
     // a little more.
     auto &sent = peer(to).sent;
     sent.fetch_add(1, std::memory_order_relaxed);
-    if (auto *status = rendez::api().send(engine(), step_, key.get(), value, until.patience())) {
+    auto *status = rendez::api().send(engine(), step_, key.get(), value, until.patience());
+    // What is longer than may wait for receivers goes only when nothing else waits, and has no turn among what waits.
+    while (status != nullptr && again != nullptr && is_without_room(status) && Clock::now() < until.deadline) {
+        rendez::api().status_free(status);
+        std::this_thread::sleep_for(kBetweenTries);
+        status = rendez::api().send(engine(), step_, key.get(), again->share(), until.patience());
+    }
+    if (status != nullptr) {
         // Or else the group would wait for its receipt when it ends.
         sent.fetch_sub(1, std::memory_order_relaxed);
         std::rethrow_exception(failure(status, to, until));
@@ -218,7 +230,7 @@ void Group::send_message(int to, const std::string &edge, const Room &room, cons
         }
         key = known.get();
     }
-    send(to, *key, room.share(), until);
+    send(to, *key, room.share(), until, &room);
 }
 
 Bytes Group::recv_message(int from, const std::string &edge, const Until &until) {

@@ -120,7 +120,8 @@ private:
     // Agrees on the step; gives how each member is reached.
     std::vector<std::string> exchange_cards(c10d::Store &store);
     void make_keys(Peer &peer, const Task &task) const;
-    void send(int to, const rendez::Key &key, rendez_tensor *value, const Until &until);
+    // `again` is the value too, for one that may have to be sent more than once.
+    void send(int to, const rendez::Key &key, rendez_tensor *value, const Until &until, const Room *again = nullptr);
     void answer_when_asked(int from);
     void settle_when_answered(int from);
     void tell(Peer &peer);

@@ -41,6 +41,30 @@ def test_what_collectives_have_under_way_fits_whatever_the_number_of_ranks(world
     )
 
 
+def test_a_message_that_is_longer_than_may_wait_goes_when_no_other_waits(world):
+    """It was refused at once while an earlier one had not been received."""
+    world.run(
+        """
+        store = dist.distributed_c10d._get_default_store()
+        dist.barrier()
+        if rank == 0:
+            dist.send(torch.ones(200_000), 1)
+            store.set("test/sent", "")
+            dist.send(torch.full((400_000,), 2.0), 1)
+        else:
+            store.get("test/sent")
+            time.sleep(1)
+            for n, value in ((200_000, 1), (400_000, 2)):
+                x = torch.zeros(n); dist.recv(x, 0); assert (x == value).all()
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        SECONDS="60",
+        RENDEZ_PARKED_BYTES="8MiB",
+        RENDEZ_PARKED_BYTES_PER_STEP="1MiB",
+        **TCP,
+    )
+
+
 def test_messages_of_tags_that_share_an_edge_are_told_apart(world, path):
     world.run(
         """
