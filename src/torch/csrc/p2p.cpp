@@ -65,7 +65,7 @@ void Inbox::receive(const std::vector<int> &sources, int tag, at::Tensor into, c
             Bytes bytes = std::move(found->second);
             kept.erase(found);
             guard.unlock();
-            return fill(*waiter, source, bytes);
+            return fill(waiter, source, std::move(bytes));
         }
     }
     for (int source : sources) {
@@ -167,7 +167,7 @@ void Inbox::arrived(int source, const std::string &edge, rendez_status *status, 
     auto lost = line.lost;
     guard.unlock();
     if (first != nullptr) {
-        fill(*first, source, bytes);
+        fill(first, source, std::move(bytes));
     }
     if (lost != nullptr) {
         fail(source, line, lost);
@@ -220,14 +220,21 @@ void Inbox::remove(const std::shared_ptr<Waiter> &waiter) {
 }
 
 // A waiter that was taken to be filled has nobody else to end it: it ends here, whatever is thrown.
-void Inbox::fill(Waiter &waiter, int source, const Bytes &bytes) {
-    std::exception_ptr error;
-    try {
-        take_in(waiter, source, bytes);
-    } catch (...) {
-        error = std::current_exception();
+void Inbox::fill(const std::shared_ptr<Waiter> &waiter, int source, Bytes bytes) {
+    auto end = [waiter, source, bytes = std::make_shared<Bytes>(std::move(bytes))] {
+        std::exception_ptr error;
+        try {
+            take_in(*waiter, source, *bytes);
+        } catch (...) {
+            error = std::current_exception();
+        }
+        waiter->work->complete(error, source);
+    };
+    // A copy to a device comes behind what its stream has queued, which may wait for other values: and this may be the
+    // thread that tells of all.
+    if (!waiter->done || !run_callbacks(end)) {
+        end();
     }
-    waiter.work->complete(error, source);
 }
 
 void Inbox::take_in(Waiter &waiter, int source, const Bytes &bytes) {

@@ -53,7 +53,7 @@ private:
     void fail(int source, Line &line, const std::exception_ptr &error);
     void expire(const std::shared_ptr<Waiter> &waiter, std::chrono::milliseconds bound);
     void remove(const std::shared_ptr<Waiter> &waiter);
-    static void fill(Waiter &waiter, int source, const Bytes &bytes);
+    static void fill(const std::shared_ptr<Waiter> &waiter, int source, Bytes bytes);
     static void take_in(Waiter &waiter, int source, const Bytes &bytes);
 
     std::shared_ptr<Group> group_;

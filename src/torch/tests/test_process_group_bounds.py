@@ -115,6 +115,40 @@ def test_what_is_refused_takes_no_message(world):
     )
 
 
+def test_a_receive_that_waits_as_it_copies_holds_up_no_other(world):
+    """As one into a tensor of a device does, behind what the caller's stream has queued. One thread tells of values."""
+    world.run(
+        """
+        import threading
+        if rank == 0:
+            dist.barrier()
+            for tag in (1, 2): dist.send(torch.full((2, 3), float(tag)), 1, tag=tag)
+        else:
+            begun, may_end = threading.Event(), threading.Event()
+            class Slow(torch.Tensor):
+                @classmethod
+                def __torch_dispatch__(cls, function, types, arguments=(), options=None):
+                    begun.set(); may_end.wait(20)
+                    with torch._C._DisableTorchDispatch(): return function(*arguments, **options or {})
+            plain, other = torch.zeros(3, 2), torch.zeros(2, 3)
+            slow = torch.Tensor._make_subclass(Slow, plain.t())
+            # torch's functions would have the tensor's class see them too.
+            backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+            waits = backend.recv([slow], 0, 1)
+            dist.barrier()
+            assert begun.wait(20)
+            dist.recv(other, 0, tag=2)
+            assert other.sum() == 12 and not waits.is_completed()
+            may_end.set()
+            waits.wait()
+            assert plain.sum() == 6, plain
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        timeout=60,
+        SECONDS="15",
+    )
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
 def test_floats_are_reduced_as_torch_does(world, dtype):
     """Of more elements than torch reduces in one thread, with a NaN, and in the order of ranks."""
