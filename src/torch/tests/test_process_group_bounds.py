@@ -149,6 +149,21 @@ def test_a_receive_that_waits_as_it_copies_holds_up_no_other(world):
     )
 
 
+@since((2, 15), "no group is made for a device of the CPU")
+def test_a_group_of_some_ranks_where_the_first_was_made_for_a_device(world):
+    """torch has the ranks outside of it take part in the split, by a method that only nccl's class had."""
+    world.run(
+        """
+        dist.init_process_group("rendez", device_id=torch.device("cpu:0"))
+        group = dist.new_group([0])
+        if rank == 0: dist.all_reduce(torch.ones(3), group=group)
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        group=False,
+        timeout=60,
+    )
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
 def test_floats_are_reduced_as_torch_does(world, dtype):
     """Of more elements than torch reduces in one thread, with a NaN, and in the order of ranks."""

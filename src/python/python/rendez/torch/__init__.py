@@ -29,6 +29,7 @@ except ImportError as _error:
 _rendez_torch.check_version()
 
 from rendez_torch import _native  # noqa: E402
+from torch._C._distributed_c10d import Backend as _Backend  # noqa: E402
 
 from .. import _waits  # noqa: E402
 from . import _library  # noqa: E402
@@ -53,6 +54,11 @@ def _create_process_group(*arguments):
     _waits.begin()
     return _native.create_process_group(*arguments)
 
+
+# Where a group was made with `device_id`, torch has ranks that are not in a new one take part in the split by this
+# method of the backend's, and only nccl's class has it. For us there is nothing to do.
+if not hasattr(_Backend, "perform_nocolor_split"):
+    _Backend.perform_nocolor_split = lambda self, device: None
 
 _dist.Backend.register_backend("rendez", _create_process_group, devices=["cpu", "cuda"])
 
