@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rendez::ground::{Code, catalogue};
 
-use super::history::Claim;
 use super::peer::SLOTS_KEPT;
 use super::scope::{Kind, SLOT_NS, Scope, WATCH_SLOT};
 use super::story::{Outcome, Receive, Refused, Story};
@@ -23,6 +22,7 @@ mod shares;
 mod steps;
 mod times;
 mod uses;
+mod values;
 
 #[cfg(test)]
 mod tests;
@@ -62,6 +62,9 @@ const EXCUSES: [&str; 13] = [
     // What a peer says of a step, in its own words.
     "PEER_STATUS",
 ];
+
+/// With what a receive ends whose peer was given up: what that had sent may be lost.
+const LOST: [&str; 3] = ["PEER_LOST", "PEER_RESTARTED", "CONNECT_DEADLINE"];
 
 /// Whether a step, a session, a join or a made value may end so while something is broken: with what passes by itself,
 /// as the loss of a peer does, or with a peer's own words. What is wrong inside, or with the graph, has no such excuse.
@@ -107,6 +110,7 @@ pub(super) fn judge(story: &Story, bounds: &Bounds) -> Verdict {
         calms: calm::calms(story, bounds.settle_ns),
         taken: taken(story),
         met: met(story),
+        came: values::came(story),
         lost: lost(story),
         verdict: Verdict::default(),
     };
@@ -144,7 +148,9 @@ struct Judge<'a> {
     taken: BTreeMap<(u64, u32, u32), Vec<(u32, u64)>>,
     /// When values came, by pair, in order.
     met: BTreeMap<(u32, u32), Vec<u64>>,
-    /// When a task heard that another is lost, by the two, in order.
+    /// When values came, by pair, in order, and when the latest was sent of all that had come by then.
+    came: BTreeMap<(u32, u32), Vec<(u64, u64)>>,
+    /// When a task heard that another is lost, or that it is another now, by the two, in order.
     lost: BTreeMap<(u32, u32), Vec<u64>>,
     verdict: Verdict,
 }
@@ -160,78 +166,6 @@ impl Judge<'_> {
         }
     }
 
-    /// Right bytes, of the right life, once, in order.
-    fn values(&mut self) {
-        let mut seen = BTreeSet::new();
-        let mut last: BTreeMap<_, (u32, u32)> = BTreeMap::new();
-        for receive in &self.story.receives {
-            let Some((got_ns, Outcome::Got(claim, _))) = &receive.end else {
-                continue;
-            };
-            let mut wrong = self.mistakes(receive, claim);
-            let lane = (receive.by.0, receive.lane);
-            if !seen.insert((lane, claim.ordinal)) {
-                wrong.push("it was received before".to_owned());
-            }
-            let place = (receive.nth, claim.ordinal);
-            let before = last.insert(lane, place);
-            if before.is_some_and(|before| before.0 < place.0 && before.1 >= place.1) {
-                wrong.push(format!("it comes after {before:?}, out of order"));
-            }
-            let slot_ns = Scope::of(receive.lane.step).begins_ns();
-            let is_aborted = self.story.aborted.contains(&receive.lane.step);
-            if claim.ordinal != self.due(receive).map_or(receive.nth, |due| due.0)
-                && !is_aborted
-                && self.is_calm(receive.by.0, receive.lane.other, slot_ns, *got_ns)
-            {
-                wrong.push("values before it were lost, and nothing was broken".to_owned());
-            }
-            for what in wrong {
-                let what = format!("value: {what}: {}", show(receive));
-                self.verdict.findings.push(what);
-            }
-        }
-    }
-
-    fn mistakes(&self, receive: &Receive, claim: &Claim) -> Vec<String> {
-        let mut wrong = Vec::new();
-        if !claim.is_right {
-            wrong.push("its bytes are not those of a value of this key and step".to_owned());
-            return wrong;
-        }
-        let scope = Scope::of(receive.lane.step);
-        let expected = scope.life_of(receive.lane.other);
-        if claim.life != expected {
-            wrong.push(format!("it is from life {}, not {expected}", claim.life));
-        }
-        if claim.meant_for != receive.by.1 {
-            wrong.push(format!(
-                "it was meant for life {} of its receiver",
-                claim.meant_for
-            ));
-        }
-        let sender = self.story.lives.get(&(receive.lane.other, claim.life));
-        if sender.is_none_or(|sender| sender.incarnation != claim.incarnation) {
-            wrong.push("its sender's incarnation is not that of the life".to_owned());
-        }
-        let lane = receive.lane;
-        let value = (
-            lane.step,
-            lane.other,
-            receive.by.0,
-            lane.kind,
-            claim.ordinal,
-        );
-        match self.story.sent.get(&value) {
-            None => wrong.push("no task sent it".to_owned()),
-            Some(sending) if sending.sum != claim.sum => {
-                wrong.push("its bytes are not those that were sent".to_owned());
-            }
-            Some(_) => {}
-        }
-        wrong
-    }
-
     /// True if the value that a receive waited for was sent in good time. A sender that the machine did not let run
     /// leaves out what it is too late for.
     fn was_there(&self, receive: &Receive) -> bool {
@@ -242,11 +176,10 @@ impl Judge<'_> {
         }
         let lane = receive.lane;
         let value = (lane.step, lane.other, receive.by.0, lane.kind, receive.nth);
-        let until_ns = receive.asked_ns + receive.patience_ns - receive.patience_ns / 4;
         self.story
             .sent
             .get(&value)
-            .is_some_and(|sending| sending.at_ns <= until_ns)
+            .is_some_and(|sending| sending.at_ns <= values::latest_ns(receive))
     }
 
     /// Of a flood: which value it is to receive, and when that was sent.
@@ -465,8 +398,10 @@ fn met(story: &Story) -> BTreeMap<(u32, u32), Vec<u64>> {
 
 fn lost(story: &Story) -> BTreeMap<(u32, u32), Vec<u64>> {
     ends(story, |by, other, outcome| {
-        let is_lost = matches!(outcome, Outcome::Failed(reason) if reason == "PEER_LOST");
-        is_lost.then_some((by, other))
+        let Outcome::Failed(reason) = outcome else {
+            return None;
+        };
+        LOST.contains(&reason.as_str()).then_some((by, other))
     })
 }
 

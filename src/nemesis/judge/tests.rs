@@ -255,7 +255,51 @@ fn disorder_is_found_whatever_was_broken() {
         .iter()
         .position(|line| line.contains(&last));
     run.histories[1][at.expect("it is there")] = got(2, "right 0 0 1 10 a1 inline");
-    run.finds("out of order");
+    let findings = run.findings();
+    let is_found = findings.iter().any(|found| found.contains("out of order"));
+    assert!(is_found, "{findings:#?}");
+}
+
+/// A connection that is made again loses nothing; a peer that is given up loses what was sent before.
+#[test]
+fn a_value_that_is_lost_with_its_connection_is_found() {
+    let cut = [(START - 50, "fault cut 0"), (START + 50, "healed cut 0")];
+    let skipped = || {
+        let mut run = Run::with(&second("got"), &got(1, "right 0 0 2 10 a2 inline"));
+        let lane = format!("{} 0 small 2", step());
+        run.histories[1].retain(|line| !line.contains(&lane) || line.contains("sent"));
+        run.and(&cut)
+    };
+    skipped().finds("value: values before it were lost");
+    let late = || {
+        let failed = format!("failed {} 0 small 2 DEADLINE", step());
+        let got = format!("got {} 0 small 2", step());
+        Run::with(&got, &line(START + 2_020, &failed)).and(&cut)
+    };
+    late().finds("value: it was sent, did not come");
+    // Either may have given the other up.
+    for task in [0, 1] {
+        let lost = |mut run: Run| {
+            let watch = Scope::new((0, 0), (1, 0), WATCH_SLOT).step().0;
+            let lane = format!("{watch} {} watch 0", 1 - task);
+            let asked = format!("asked {lane} {}", 4_000 * MS);
+            run.insert(task, line(START - 40, &asked));
+            run.insert(task, line(START + 40, &format!("failed {lane} PEER_LOST")));
+            run
+        };
+        lost(skipped()).finds_nothing();
+        lost(late()).finds_nothing();
+    }
+    // What is broken again may come later, and what was never sent does not come.
+    let again = [
+        (START + 1_500, "fault cut 0"),
+        (START + 1_600, "healed cut 0"),
+    ];
+    late().and(&again).finds_nothing();
+    let mut unsent = late();
+    let sent = format!("sent {} 1 small 2", step());
+    unsent.histories[0].retain(|line| !line.contains(&sent));
+    unsent.finds_nothing();
 }
 
 #[test]
