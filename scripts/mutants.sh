@@ -33,6 +33,7 @@ mutants=(
     "frames_not_kept                 seeds           a new connection repeats nothing"
     "deadline_ignored                seeds           receives outlast their deadline"
     "tombstones_forgotten            seeds           it is forgotten that a step ended"
+    "peers_lost_together             seeds           what waits for any peer ends with one that is lost"
     "restart_unnoticed rules::rule_09_restarts what was bound to a peer's former life goes on"
     "abort_not_told rules::rule_11_abort_told an abort stays where it was said"
     "ordinals_ignored rules::rule_02_ordinals values of one key come in any order"

@@ -61,6 +61,10 @@ impl World {
         for &(other, _) in &others {
             self.disturb(at, other);
         }
+        // What it had sent itself is gone with it.
+        for step in self.steps.iter_mut().filter(|step| !step.is_closed) {
+            step.part(at, at);
+        }
         // Receives of the dead are over.
         for step in &mut self.steps {
             for flow in step.flows.iter_mut().filter(|flow| flow.to == at) {
@@ -97,7 +101,7 @@ impl World {
             }
         }
         for step in self.steps.iter_mut().filter(|step| !step.is_closed) {
-            step.is_dirty = true;
+            step.part(one, other);
         }
     }
 

@@ -34,8 +34,11 @@ pub struct Step {
     pub id: u64,
     pub fate: Fate,
     pub flows: Vec<Flow>,
-    /// A peer was lost or restarted while it was open, or it failed for a bound: values may be missing.
-    pub is_dirty: bool,
+    /// Pairs of tasks of which one was lost to the other, or restarted, while it was open: their values may be missing.
+    /// A task that restarted is also a pair with itself.
+    pub parted: BTreeSet<(usize, usize)>,
+    /// It failed for a bound: any value may be missing.
+    pub is_failed: bool,
     /// Bounds are reached in this world: what is refused for one says so.
     pub is_scarce: bool,
     /// It was aborted or finished, as far as is known.
@@ -235,6 +238,16 @@ impl Sent {
 }
 
 impl Step {
+    /// Two tasks part while it is open.
+    pub fn part(&mut self, one: usize, other: usize) {
+        self.parted.insert((one.min(other), one.max(other)));
+    }
+
+    /// True if something in it may go wrong.
+    pub fn is_dirty(&self) -> bool {
+        self.is_failed || !self.parted.is_empty()
+    }
+
     /// A receive of a flow ended.
     pub fn ended(
         &mut self,
@@ -244,10 +257,12 @@ impl Step {
         outcome: &Result<Received, Status>,
     ) -> Result<(), String> {
         let place = format!("step {} flow {flow} receive {at}", self.id);
-        let is_strict = !self.is_dirty;
-        let may_fail = self.is_dirty || self.has_ended;
-        let may_refuse = self.is_scarce;
         let flow = &mut self.flows[flow];
+        let pair = (flow.from.min(flow.to), flow.from.max(flow.to));
+        let has_parted = self.parted.contains(&pair);
+        let is_strict = !has_parted && !self.is_failed;
+        let has_ended = self.has_ended || self.is_failed;
+        let may_refuse = self.is_scarce;
         let receive = &mut flow.receives[at];
         if std::mem::replace(&mut receive.is_over, true) {
             return Err(format!("{place}: ended twice, now with {outcome:?}"));
@@ -274,18 +289,15 @@ impl Step {
                 }
                 Ok(())
             }
-            Err(status) if may_fail && is_excuse(status) => Ok(()),
+            Err(status) if has_parted && is_of_peer(status) => Ok(()),
+            Err(status) if has_ended && is_of_step(status) => Ok(()),
             Err(status) if may_refuse && is_bound(status) => {
                 flow.lost += usize::from(costs_its_receive_alone(status));
                 Ok(())
             }
             Err(status) => Err(format!(
-                "{place}: failed with {status:?}, {}",
-                if may_fail {
-                    "which is no reason"
-                } else {
-                    "though nothing was wrong"
-                }
+                "{place}: failed with {status:?}; parted: {:?}, ended: {has_ended}",
+                self.parted
             )),
             Ok(received) => {
                 let Some(found) = flow.find(received) else {
@@ -338,19 +350,24 @@ fn costs_its_receive_alone(status: &Status) -> bool {
     ["ARENA_FULL", "ARENA_UNFIT", "LANDING_UNOPENED"].contains(&status.reason())
 }
 
-/// True for what may end a receive whose step has ended, or whose peer may be lost.
-fn is_excuse(status: &Status) -> bool {
-    const EXCUSES: [&str; 8] = [
-        "SIM",
-        "PEER_LOST",
-        "PEER_RESTARTED",
-        "PEER_STATUS",
-        "STEP_ABORTED",
-        "STEP_FINISHED",
-        "STEP_ENDED",
-        "STEP_UNCLAIMED",
-    ];
-    EXCUSES.contains(&status.reason()) || is_bound(status)
+/// True for what may end a receive whose peer was lost, or is another now.
+fn is_of_peer(status: &Status) -> bool {
+    let is_lost = status.reason() == "SIM" && status.code() == Code::Unavailable;
+    is_lost || ["PEER_LOST", "PEER_RESTARTED"].contains(&status.reason())
+}
+
+/// True for what may end a receive whose step has ended.
+fn is_of_step(status: &Status) -> bool {
+    let is_ended = status.reason() == "SIM" && status.code() != Code::Unavailable;
+    is_ended
+        || [
+            "PEER_STATUS",
+            "STEP_ABORTED",
+            "STEP_FINISHED",
+            "STEP_ENDED",
+            "STEP_UNCLAIMED",
+        ]
+        .contains(&status.reason())
 }
 
 /// True for a refusal that names its bound.

@@ -1,7 +1,10 @@
 //! Operate: the application of a world. It begins steps, sends, receives, gives up, and ends.
 
+use std::collections::BTreeSet;
+
 use rendez::ground::{Code, DType, Key, Nanos, Shape, Status, StepId, TensorMeta};
 
+use crate::control::Wire;
 use crate::model::{Fate, Flow, Receive, Step, is_bound};
 use crate::world::World;
 
@@ -21,12 +24,16 @@ impl World {
             id: self.begun,
             fate,
             flows: Vec::new(),
-            is_dirty: self.begun > 1 && self.wires.iter().any(|wire| wire.is_disturbed),
+            parted: BTreeSet::new(),
+            is_failed: false,
             is_scarce: self.dials.is_scarce,
             has_ended: false,
             is_told: false,
             is_closed: false,
         };
+        if self.begun > 1 {
+            part_disturbed(&mut step, &self.wires);
+        }
         for flow in 0..1 + self.rng.below(self.dials.flows_per_step) {
             let from = self.rng.below(self.nodes.len() as u64) as usize;
             let to = self.rng.below(self.nodes.len() as u64) as usize;
@@ -73,7 +80,7 @@ impl World {
             return Ok(false);
         }
         let at = open[self.rng.below(open.len() as u64) as usize];
-        if self.steps[at].is_dirty && !self.steps[at].is_told && self.rng.one_in(20) {
+        if self.steps[at].is_dirty() && !self.steps[at].is_told && self.rng.one_in(20) {
             self.abort_everywhere(at);
             return Ok(true);
         }
@@ -101,7 +108,7 @@ impl World {
             return self.finish_everywhere(id);
         }
         // Who has never been greeted cannot be told: then the owner of the step must tell all.
-        self.steps[at].is_dirty |= self.wires.iter().any(|wire| wire.is_disturbed);
+        part_disturbed(&mut self.steps[at], &self.wires);
         if is_finish {
             return self.finish_where_sent(at, id);
         }
@@ -129,7 +136,7 @@ impl World {
         let open =
             (0..self.steps.len()).find(|&at| !self.steps[at].is_closed && !self.steps[at].is_told);
         if let Some(at) = open {
-            self.steps[at].is_dirty = true;
+            self.steps[at].is_failed = true;
             self.abort_everywhere(at);
         }
     }
@@ -209,7 +216,7 @@ impl World {
                 step.flows[at_flow].unsend();
                 Ok(false)
             }
-            Err(status) if !step.is_dirty => Err(format!("step {id}: send refused: {status}")),
+            Err(status) if !step.is_dirty() => Err(format!("step {id}: send refused: {status}")),
             _ => Ok(true),
         }
     }
@@ -324,5 +331,13 @@ impl World {
             }
         }
         done
+    }
+}
+
+/// What is lost between two tasks before they have met again, the step may miss.
+fn part_disturbed(step: &mut Step, wires: &[Wire]) {
+    for wire in wires.iter().filter(|wire| wire.is_disturbed) {
+        let [one, other] = wire.ends;
+        step.part(one.0, other.0);
     }
 }

@@ -432,7 +432,7 @@ impl World {
     fn hear_failures(&mut self) {
         while let Some(id) = self.failed.pop() {
             for step in self.steps.iter_mut().filter(|step| step.id == id) {
-                step.is_dirty |= step.is_scarce;
+                step.is_failed |= step.is_scarce;
             }
         }
     }

@@ -80,10 +80,10 @@ impl Core {
 
     /// Every waiter and value of the peer's keys goes.
     pub(crate) fn fail_peer(&mut self, at: PeerId, status: &Status) {
-        self.fail_keys(
-            status,
-            |entry| matches!(entry.way.route, Route::Out { peer } | Route::In { peer } if peer == at),
-        );
+        self.fail_keys(status, |entry| {
+            matches!(entry.way.route, Route::Out { peer } | Route::In { peer }
+                    if peer == at || mutant!("peers_lost_together"))
+        });
         let Some(peer) = self.peers.at(at) else {
             return;
         };
