@@ -1,7 +1,7 @@
 //! Disturb: what goes wrong in a world beyond what its ports do by themselves.
 
 use rendez::fabric::{AnyPort, FaultyPort, Port, QpId};
-use rendez::ground::{Code, Nanos, Status};
+use rendez::ground::{Code, Incarnation, Nanos, Status};
 
 use crate::model::Receive;
 use crate::world::{World, faulty};
@@ -29,6 +29,13 @@ impl World {
             let (here, there) = if one.0 == at { (one, two) } else { (two, one) };
             !wire.is_disturbed && solos[here.1].is_up(task, there.1 as u16)
         })
+    }
+
+    /// The life of a task, and that of another if the first is connected with it.
+    pub fn lives(&self, at: usize, other: usize) -> (Incarnation, Option<Incarnation>) {
+        let is_met = self.are_met(at, other);
+        let there = self.nodes[other].incarnation;
+        (self.nodes[at].incarnation, is_met.then_some(there))
     }
 
     /// Every shard of a task hears that another is lost. If they had met, what waits there for its values ends;

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use rendez::ground::rng::Rng;
-use rendez::ground::{Code, Key, Status};
+use rendez::ground::{Code, Incarnation, Key, Status};
 use rendez::mail::Received;
 use rendez::testing::solo::Waiting;
 
@@ -80,6 +80,8 @@ pub struct Sent {
     pattern: u64,
     len: usize,
     is_dead: bool,
+    /// The lives of its sender, and of its receiver if the two were connected.
+    lives: (Incarnation, Option<Incarnation>),
     /// What was sent on, instead of the pattern.
     relayed: Option<Vec<u8>>,
 }
@@ -87,6 +89,8 @@ pub struct Sent {
 #[derive(Debug)]
 pub struct Receive {
     pub waiting: Option<Waiting>,
+    /// The lives of its receiver, and of its sender if the two were connected when it began.
+    pub lives: (Incarnation, Option<Incarnation>),
     pub deadline: Option<u64>,
     pub is_cancelled: bool,
     /// It was given up with its value in hand, unread.
@@ -166,17 +170,24 @@ impl Flow {
     }
 
     /// The bytes of the next value.
-    pub fn next(&mut self, incarnation: u64, step: u64, len: usize, is_dead: bool) -> Vec<u8> {
+    pub fn next(
+        &mut self,
+        lives: (Incarnation, Option<Incarnation>),
+        step: u64,
+        len: usize,
+        is_dead: bool,
+    ) -> Vec<u8> {
         let text = self.key.text().to_string();
         let name = text
             .bytes()
             .fold(step, |sum, byte| sum.rotate_left(7) ^ u64::from(byte));
-        let pattern = Rng::new(name ^ incarnation.rotate_left(32) ^ (self.sent.len() as u64) << 48)
-            .next_u64();
+        let pattern =
+            Rng::new(name ^ lives.0.0.rotate_left(32) ^ (self.sent.len() as u64) << 48).next_u64();
         let sent = Sent {
             pattern,
             len,
             is_dead,
+            lives,
             relayed: None,
         };
         let bytes = sent.bytes();
@@ -185,11 +196,17 @@ impl Flow {
     }
 
     /// The next value is one that its sender received from a peer.
-    pub fn relay(&mut self, bytes: &[u8], is_dead: bool) {
+    pub fn relay(
+        &mut self,
+        lives: (Incarnation, Option<Incarnation>),
+        bytes: &[u8],
+        is_dead: bool,
+    ) {
         self.sent.push(Sent {
             pattern: 0,
             len: bytes.len(),
             is_dead,
+            lives,
             relayed: Some(bytes.to_vec()),
         });
     }
@@ -223,6 +240,20 @@ impl Flow {
 }
 
 impl Sent {
+    /// What is wrong if it was sent by another life than the receiver was connected with, or for another than it is.
+    fn is_of_others(&self, receive: &Receive) -> Option<String> {
+        // One that is relayed twice looks the same both times.
+        if self.relayed.is_some() {
+            return None;
+        }
+        let ((from, to), (by, of)) = (self.lives, receive.lives);
+        if to.is_some_and(|to| to != by) {
+            return Some(format!("was sent to life {to:?}, and {by:?} has it"));
+        }
+        let is_former = of.is_some_and(|of| of != from);
+        is_former.then(|| format!("was sent by life {from:?}, and asked of {of:?}"))
+    }
+
     fn bytes(&self) -> Vec<u8> {
         if let Some(bytes) = &self.relayed {
             return bytes.clone();
@@ -306,6 +337,9 @@ impl Step {
                         "{place}: bytes of no value of this key ({len} bytes, dead: {is_dead})"
                     ));
                 };
+                if let Some(why) = flow.sent[found].is_of_others(&flow.receives[at]) {
+                    return Err(format!("{place}: value {found} {why}"));
+                }
                 // What was given back comes before all that is left, and was had by a receive before this one.
                 let is_back = flow.passed.remove(&found);
                 if found < flow.taken && !is_back {

@@ -169,6 +169,7 @@ impl World {
         if self.is_lost(source.from, source.from_shard) {
             return Ok(false);
         }
+        let lives = self.lives(source.from, source.to);
         let step = &mut self.steps[at];
         let id = step.id;
         if step.flows[flow].sent.len() as u64 >= step.flows[flow].wanted {
@@ -183,15 +184,10 @@ impl World {
         };
         let bytes = match &relayed {
             Some(tensor) => {
-                flow.relay(tensor.host().unwrap(), is_dead);
+                flow.relay(lives, tensor.host().unwrap(), is_dead);
                 Vec::new()
             }
-            None => flow.next(
-                self.nodes[flow.from].incarnation.0,
-                id,
-                len as usize,
-                is_dead,
-            ),
+            None => flow.next(lives, id, len as usize, is_dead),
         };
         let meta = TensorMeta::new(DType::U8, Shape::new(&[bytes.len() as u64]).unwrap()).unwrap();
         let solo = &mut self.nodes[flow.from].solos[flow.from_shard];
@@ -227,6 +223,7 @@ impl World {
             return Ok(false);
         }
         let now = self.clocks[target.to].now();
+        let lives = self.lives(target.to, target.from);
         let (id, is_one_sided) = (self.steps[at].id, self.steps[at].fate == Fate::OneSided);
         let is_scarce = self.dials.is_scarce;
         let target = &mut self.steps[at].flows[flow];
@@ -287,6 +284,7 @@ impl World {
         };
         target.receives.push(Receive {
             waiting,
+            lives,
             deadline,
             is_cancelled: false,
             was_filled: false,
