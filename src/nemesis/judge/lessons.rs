@@ -21,22 +21,15 @@ const EXCUSES: [&str; 9] = [
 ];
 /// How long nothing may be broken before a trainer must have done a step.
 const FLOWS_NS: u64 = 4_000_000_000;
-/// Steps after which a training has learnt something, and by how much its loss is less then.
-const STEPS: usize = 100;
-const LEARNT: f32 = 0.5;
-/// Steps whose mean loss is taken.
-const MEAN: usize = 10;
 
 impl Judge<'_> {
     pub(super) fn lessons(&mut self) {
         let story = self.story;
         let (mut steps, mut models) = (0, 0);
-        let mut best: Option<f32> = None;
         for (by, lessons) in &story.remote.lessons {
             let mut weights = lesson::ignorance().to_vec();
             let mut next = 0;
             let (mut at, mut last_ns) = (by.0, 0);
-            let mut losses = Vec::new();
             for (at_ns, lesson) in lessons {
                 let wrong = match lesson {
                     Lesson::Begins {
@@ -60,7 +53,6 @@ impl Judge<'_> {
                         let before = std::mem::replace(&mut weights, after.clone());
                         next = step + 1;
                         steps += 1;
-                        losses.push(*loss);
                         (!is_next || !is_right || !is_loss).then(|| {
                             format!(
                                 "step {step} was not done once: {before:?} became {after:?}, not {due:?}; \
@@ -77,22 +69,9 @@ impl Judge<'_> {
                 }
             }
             self.lessons_flow(*by, lessons);
-            if losses.len() >= STEPS {
-                let mean = |losses: &[f32]| losses.iter().sum::<f32>() / losses.len() as f32;
-                let (first, last) = (mean(&losses[..MEAN]), mean(&losses[losses.len() - MEAN..]));
-                best = Some(best.map_or(last / first, |best| best.max(last / first)));
-                if last > LEARNT * first {
-                    let what = format!("lesson: life {by:?} learnt nothing: {first}, then {last}");
-                    self.verdict.findings.push(what);
-                }
-            }
         }
         let line = format!("trainings: {steps} steps with {models} models");
         self.verdict.summary.push(line);
-        if let Some(best) = best {
-            let bound = format!("{LEARNT}");
-            self.row("the last loss over the first", format!("{best:.4}"), bound);
-        }
     }
 
     /// A model is given up because something is broken.

@@ -342,7 +342,7 @@ fn a_model_goes_on_where_the_last_one_ended_and_is_given_up_for_a_cause() {
 }
 
 #[test]
-fn a_training_that_stands_still_or_learns_nothing_is_found() {
+fn a_training_that_stands_still_is_found() {
     let mut run = Run::good();
     let cut = STEP_MS * MS;
     let is_before = |line: &String| {
@@ -351,5 +351,4 @@ fn a_training_that_stands_still_or_learns_nothing_is_found() {
     };
     run.histories[1].retain(is_before);
     run.finds("did no step for");
-    assert!(lesson::step(&weights()[0], STEP).0 < 0.1);
 }
