@@ -5,6 +5,9 @@ use super::{Judge, may_pass, show_ns};
 /// What else a join, and a value that is to be made, may end with while something is broken: a worker has gone.
 const ABOUT_PEERS: [&str; 3] = ["RPC_WORKER", "RPC_SHUTDOWN", "RPC_REFERENCE"];
 
+/// How an engine says that it has no descriptors.
+const WANTS: [&str; 3] = ["SYSTEM_LIMIT", "Too many open files", "too many open"];
+
 impl Judge<'_> {
     /// No peer here breaks the protocol, so none is taken for one that does; and no engine meets what should not be.
     pub(super) fn engines(&mut self) {
@@ -15,11 +18,16 @@ impl Judge<'_> {
             self.verdict.findings.push(what);
         }
         for (by, line) in &story.errors {
-            let is_short = story.faults.iter().any(|fault| {
-                // What cannot be done without descriptors is said as an error.
-                fault.what == "descriptors" && fault.tasks.contains(&by.0)
-            });
-            if !is_short {
+            // What cannot be done without descriptors is said as an error.
+            let is_want = WANTS.iter().any(|want| line.contains(want));
+            let began_ns = story.lives.get(by).map_or(0, |life| life.began_ns);
+            let until_ns = story.death_ns(*by).unwrap_or(u64::MAX);
+            let mut shorts = story
+                .faults
+                .iter()
+                .filter(|fault| fault.what == "descriptors" && fault.tasks.contains(&by.0));
+            let is_short = shorts.any(|fault| (began_ns..=until_ns).contains(&fault.from_ns));
+            if !is_want || !is_short {
                 let what = format!("error: in life {by:?}: {line}");
                 self.verdict.findings.push(what);
             }

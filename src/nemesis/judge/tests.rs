@@ -849,20 +849,37 @@ fn a_peer_that_is_taken_for_a_bad_one_is_found() {
 
 #[test]
 fn an_error_of_an_engine_is_found() {
-    let findings = |run: &Run| {
+    let findings = |run: &Run, line: &str| {
         let mut story = run.story();
-        story.read_log((0, 0), "2026 ERROR a peer broke the protocol shard=0\n");
+        story.read_log((0, 0), line);
         judge(&story, &BOUNDS).findings
     };
-    let found = findings(&Run::good());
-    let is_it = found.len() == 1 && found[0].contains("ERROR a peer broke");
-    assert!(is_it, "{found:#?}");
-    let mut short = Run::good().and(&[
-        (START, "fault descriptors 0"),
-        (START + 10, "healed descriptors 0"),
-    ]);
-    short.insert(0, line(START + 5, "short"));
-    assert_eq!(findings(&short), Vec::<String>::new());
+    let finds = |run: &Run, line: &str| {
+        let found = findings(run, line);
+        let is_it = found.len() == 1 && found[0].contains(line.trim_end());
+        assert!(is_it, "{found:#?}");
+    };
+    let broke = "2026 ERROR a peer broke the protocol shard=0\n";
+    let unmapped = "2026 ERROR a segment of a peer could not be mapped status=it is not sealed\n";
+    let unwired = "2026 ERROR a greeted peer could not be wired status=SYSTEM_LIMIT: no socket\n";
+    let short = |task: u32| {
+        let faults = [
+            (START, format!("fault descriptors {task}")),
+            (START + 10, format!("healed descriptors {task}")),
+        ];
+        let faults = faults.each_ref().map(|(at, what)| (*at, what.as_str()));
+        let mut run = Run::good().and(&faults);
+        run.insert(task as usize, line(START + 5, "short"));
+        run
+    };
+    for line in [broke, unmapped, unwired] {
+        finds(&Run::good(), line);
+        finds(&short(1), line);
+    }
+    // Without descriptors that alone goes wrong which needs some.
+    finds(&short(0), broke);
+    finds(&short(0), unmapped);
+    assert_eq!(findings(&short(0), unwired), Vec::<String>::new());
 }
 
 #[test]
