@@ -237,9 +237,12 @@ impl Judge<'_> {
                 "STEP_ABORTED" | "PEER_STATUS" => self.story.aborted.contains(&receive.lane.step),
                 _ => false,
             };
-            let is_excused = is_meant
-                || (EXCUSES.contains(&reason.as_str())
-                    && !self.is_calm(receive.by.0, receive.lane.other, from_ns, *end_ns));
+            let (by, other) = (receive.by.0, receive.lane.other);
+            let is_calm = match LOST.contains(&reason.as_str()) {
+                true => self.is_calm_beside_moments(by, other, from_ns, *end_ns),
+                false => self.is_calm(by, other, from_ns, *end_ns),
+            };
+            let is_excused = is_meant || (EXCUSES.contains(&reason.as_str()) && !is_calm);
             if !is_excused {
                 let what = format!("failure: {reason} without a cause: {}", show(receive));
                 self.verdict.findings.push(what);

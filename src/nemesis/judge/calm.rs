@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::story::Story;
+use super::super::story::{Fault, Story};
 use super::{Judge, SCRIPT_NS};
 
 impl Judge<'_> {
@@ -11,10 +11,36 @@ impl Judge<'_> {
         let pair = (one.min(other), one.max(other));
         let (story, settle_ns) = (self.story, self.bounds.settle_ns);
         let troubles = self.troubles.entry(pair);
-        let troubles = troubles.or_insert_with(|| troubles_of(story, settle_ns, pair));
+        let troubles = troubles.or_insert_with(|| troubles_of(story, settle_ns, pair, |_| true));
         !troubles
             .iter()
             .any(|trouble| trouble.0 <= until_ns && from_ns <= trouble.1)
+    }
+
+    /// The same, and what was broken so shortly that no peer may be given up for it does not count.
+    pub(super) fn is_calm_beside_moments(
+        &self,
+        one: u32,
+        other: u32,
+        from_ns: u64,
+        until_ns: u64,
+    ) -> bool {
+        let is_long = |fault: &Fault| !self.is_moment(fault);
+        let troubles = troubles_of(self.story, self.bounds.settle_ns, (one, other), is_long);
+        !troubles
+            .iter()
+            .any(|trouble| trouble.0 <= until_ns && from_ns <= trouble.1)
+    }
+
+    /// True if a fault was over in half of the time after which a silent peer is given up at the earliest, and the
+    /// machine let all tasks run meanwhile and until then.
+    fn is_moment(&self, fault: &Fault) -> bool {
+        let detection_ns = self.bounds.failure_detection_ns;
+        let lasted_ns = fault.until_ns - fault.from_ns;
+        let until_ns = fault.until_ns.saturating_add(detection_ns * 5 / 4);
+        ["cut", "deaf", "mute", "stop"].contains(&fault.what.as_str())
+            && lasted_ns < detection_ns / 2
+            && lasted_ns + self.late_anywhere(fault.from_ns, until_ns) < detection_ns / 2
     }
 
     pub(super) fn is_calm_everywhere(&mut self, from_ns: u64, until_ns: u64) -> bool {
@@ -75,7 +101,7 @@ pub(super) fn calms(story: &Story, settle_ns: u64) -> Vec<(u64, u64)> {
 pub(super) fn calms_of(story: &Story, settle_ns: u64, pairs: Vec<(u32, u32)>) -> Vec<(u64, u64)> {
     let mut troubles: Vec<_> = pairs
         .into_iter()
-        .flat_map(|pair| troubles_of(story, settle_ns, pair))
+        .flat_map(|pair| troubles_of(story, settle_ns, pair, |_| true))
         .collect();
     troubles.sort_unstable();
     let mut calms = Vec::new();
@@ -101,12 +127,17 @@ fn pairs(story: &Story) -> Vec<(u32, u32)> {
     pairs.collect()
 }
 
-/// When two are not calm: while something is broken between them, while one is begun and met by others, and for the
-/// time that mending takes.
-fn troubles_of(story: &Story, settle_ns: u64, (one, other): (u32, u32)) -> Vec<(u64, u64)> {
+/// When two are not calm: while something that counts is broken between them, while one is begun and met by others, and
+/// for the time that mending takes.
+fn troubles_of(
+    story: &Story,
+    settle_ns: u64,
+    (one, other): (u32, u32),
+    counts: impl Fn(&Fault) -> bool,
+) -> Vec<(u64, u64)> {
     let faults = story.faults.iter();
     let faults = faults
-        .filter(|fault| story.strikes(fault, one, other))
+        .filter(|fault| story.strikes(fault, one, other) && counts(fault))
         .map(|fault| (fault.from_ns, fault.until_ns));
     let begins = story.lives.iter();
     let begins = begins
