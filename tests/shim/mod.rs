@@ -86,7 +86,7 @@ fn enter(context: *mut ibv_context) {
 struct Shim {
     memory: Vec<Option<Memory>>,
     completions: Vec<Option<Completions>>,
-    receives: Vec<Option<VecDeque<(u64, ibv_sge)>>>,
+    receives: Vec<Option<Receives>>,
     pairs: Vec<Option<Pair>>,
     channels: BTreeMap<usize, c_int>,
     events: [VecDeque<ibv_async_event>; 2],
@@ -97,6 +97,10 @@ struct Shim {
     barred: Option<(&'static str, c_int)>,
     /// The most that queue pairs may ask to send inline; those that ask for more are refused.
     inline_most: Option<u32>,
+    /// What devices can do, where it is less than usual.
+    limits: BTreeMap<&'static str, c_int>,
+    /// How many objects stand on each object.
+    users: BTreeMap<usize, usize>,
     is_cut: bool,
     is_silent: bool,
     /// Numbers of queue pairs that are gone are given out again.
@@ -126,7 +130,14 @@ enum What {
 struct Memory {
     address: u64,
     len: u64,
-    by_peers: bool,
+    access: c_uint,
+    domain: usize,
+}
+
+struct Receives {
+    queue: VecDeque<(u64, ibv_sge)>,
+    depth: usize,
+    domain: usize,
 }
 
 struct Completions {
@@ -135,6 +146,8 @@ struct Completions {
     is_armed: bool,
     channel: usize,
     pending: u32,
+    /// Events that were got and not acknowledged.
+    unacknowledged: u32,
 }
 
 struct Pair {
@@ -145,7 +158,10 @@ struct Pair {
     state: c_uint,
     queue: usize,
     receive: usize,
+    domain: usize,
+    access: c_uint,
     capacity: u32,
+    inline: u32,
     sends: VecDeque<Send>,
     /// Entries of the send queue in use, and how many of them the next completion frees.
     used: u32,
@@ -215,6 +231,11 @@ pub(crate) fn fail_calls(call: &'static str, errno: c_int) {
 /// From now on a queue pair that asks for more bytes inline is refused, as some providers do: without an error number.
 pub(crate) fn take_inline_at_most(bytes: u32) {
     SHIM.with(|shim| shim.borrow_mut().inline_most = Some(bytes));
+}
+
+/// From now on devices can do no more than so many of that, as `ibv_query_device(3)` names it.
+pub(crate) fn limit(what: &'static str, most: c_int) {
+    SHIM.with(|shim| shim.borrow_mut().limits.insert(what, most));
 }
 
 /// The request carried out after `after` others ends with `status`.
@@ -348,6 +369,49 @@ fn gone() {
     SHIM.with(|shim| shim.borrow_mut().live -= 1);
 }
 
+/// Made, and it stands on that object, which cannot go before it.
+fn made_on<T>(base: *mut T) {
+    made();
+    SHIM.with(|shim| *shim.borrow_mut().users.entry(base.addr()).or_default() += 1);
+}
+
+fn gone_from<T>(base: *mut T) {
+    gone();
+    SHIM.with(|shim| {
+        let shim = &mut *shim.borrow_mut();
+        let users = shim.users.get_mut(&base.addr()).expect("it stood on it");
+        *users -= 1;
+    });
+}
+
+fn is_busy<T>(base: *mut T) -> bool {
+    SHIM.with(|shim| {
+        shim.borrow()
+            .users
+            .get(&base.addr())
+            .is_some_and(|users| *users > 0)
+    })
+}
+
+/// The most that devices can do of it.
+fn limit_of(what: &'static str) -> c_int {
+    let usual = match what {
+        "max_cqe" => 1 << 22,
+        "max_qp_wr" => 1 << 14,
+        _ => 1 << 15,
+    };
+    SHIM.with(|shim| shim.borrow().limits.get(what).copied().unwrap_or(usual))
+}
+
+/// True, with the error of a device, if so many are more than it can do.
+fn is_beyond(what: &'static str, count: u32) -> bool {
+    let is_beyond = count > limit_of(what).cast_unsigned();
+    if is_beyond {
+        set_errno(libc::EINVAL);
+    }
+    is_beyond
+}
+
 fn keep<T>(list: &mut Vec<Option<T>>, item: T) -> u32 {
     list.push(Some(item));
     list.len() as u32 - 1
@@ -439,6 +503,9 @@ unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
 
 unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
     enter(context);
+    if is_busy(context) {
+        return libc::EBUSY;
+    }
     gone();
     // SAFETY: it came from `open_device`, and is closed once.
     let context = unsafe { Box::from_raw(context) };
@@ -463,9 +530,9 @@ unsafe extern "C" fn query_device(context: *mut ibv_context, attr: *mut ibv_devi
     }
     // SAFETY: the caller gave room for it.
     let attr = unsafe { &mut *attr };
-    attr.max_cqe = 1 << 22;
-    attr.max_qp_wr = 1 << 14;
-    attr.max_srq_wr = 1 << 15;
+    attr.max_cqe = limit_of("max_cqe");
+    attr.max_qp_wr = limit_of("max_qp_wr");
+    attr.max_srq_wr = limit_of("max_srq_wr");
     attr.max_qp_rd_atom = 16;
     attr.max_qp_init_rd_atom = 16;
     attr.max_pkeys = 4;
@@ -574,14 +641,18 @@ unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     if call("ibv_alloc_pd").is_some() {
         return ptr::null_mut();
     }
-    made();
+    made_on(context);
     Box::into_raw(Box::new(ibv_pd { context, handle: 0 }))
 }
 
 unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: an object of ours that is live.
-    enter(unsafe { (*pd).context });
-    gone();
+    let context = unsafe { (*pd).context };
+    enter(context);
+    if is_busy(pd) {
+        return libc::EBUSY;
+    }
+    gone_from(context);
     // SAFETY: it came from `alloc_pd`, and is freed once.
     drop(unsafe { Box::from_raw(pd) });
     0
@@ -600,14 +671,18 @@ unsafe extern "C" fn reg_mr(
         return ptr::null_mut();
     }
     assert_eq!(addr.expose_provenance() as u64, iova);
-    let by_peers = access & IBV_ACCESS_REMOTE_WRITE != 0;
+    if access & IBV_ACCESS_REMOTE_WRITE != 0 && access & IBV_ACCESS_LOCAL_WRITE == 0 {
+        set_errno(libc::EINVAL);
+        return ptr::null_mut();
+    }
     let memory = Memory {
         address: iova,
         len: length as u64,
-        by_peers,
+        access,
+        domain: pd.addr(),
     };
     let handle = SHIM.with(|shim| keep(&mut shim.borrow_mut().memory, memory));
-    made();
+    made_on(pd);
     // SAFETY: a live domain of ours.
     let context = unsafe { (*pd).context };
     Box::into_raw(Box::new(ibv_mr {
@@ -624,9 +699,9 @@ unsafe extern "C" fn reg_mr(
 unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: an object of ours that is live.
     enter(unsafe { (*mr).context });
-    gone();
     // SAFETY: it came from `reg_mr`, and is given back once.
     let mr = unsafe { Box::from_raw(mr) };
+    gone_from(mr.pd);
     SHIM.with(|shim| shim.borrow_mut().memory[mr.handle as usize] = None);
     0
 }
@@ -636,7 +711,7 @@ unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_
     if call("ibv_create_comp_channel").is_some() {
         return ptr::null_mut();
     }
-    made();
+    made_on(context);
     let fd = eventfd();
     let channel = ibv_comp_channel {
         context,
@@ -650,8 +725,12 @@ unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_
 
 unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     // SAFETY: an object of ours that is live.
-    enter(unsafe { (*channel).context });
-    gone();
+    let context = unsafe { (*channel).context };
+    enter(context);
+    if is_busy(channel) {
+        return libc::EBUSY;
+    }
+    gone_from(context);
     SHIM.with(|shim| shim.borrow_mut().channels.remove(&channel.addr()));
     // SAFETY: it came from `create_comp_channel`, and is destroyed once.
     let channel = unsafe { Box::from_raw(channel) };
@@ -667,16 +746,17 @@ unsafe extern "C" fn create_cq(
     _: c_int,
 ) -> *mut ibv_cq {
     enter(context);
-    if call("ibv_create_cq").is_some() {
+    if call("ibv_create_cq").is_some() || is_beyond("max_cqe", entries.cast_unsigned()) {
         return ptr::null_mut();
     }
-    made();
+    made_on(channel);
     let queue = Completions {
         queue: VecDeque::new(),
         depth: entries as usize,
         is_armed: false,
         channel: channel.addr(),
         pending: 0,
+        unacknowledged: 0,
     };
     let handle = SHIM.with(|shim| keep(&mut shim.borrow_mut().completions, queue));
     Box::into_raw(Box::new(ibv_cq {
@@ -691,9 +771,9 @@ unsafe extern "C" fn create_cq(
 unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: an object of ours that is live.
     enter(unsafe { (*cq).context });
-    gone();
     // SAFETY: it came from `create_cq`, and is destroyed once.
     let cq = unsafe { Box::from_raw(cq) };
+    gone_from(cq.channel);
     SHIM.with(|shim| {
         let shim = &mut *shim.borrow_mut();
         let users = shim
@@ -706,7 +786,14 @@ unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
             0,
             "a completion queue outlives its queue pairs"
         );
-        shim.completions[cq.handle as usize] = None;
+        let queue = shim.completions[cq.handle as usize].take();
+        let events = queue.map(|queue| queue.unacknowledged);
+        // A device would wait for them for ever.
+        assert_eq!(
+            events,
+            Some(0),
+            "events of a queue are acknowledged before it goes"
+        );
     });
     0
 }
@@ -730,6 +817,7 @@ unsafe extern "C" fn get_cq_event(
             return -1;
         };
         queue.pending -= 1;
+        queue.unacknowledged += 1;
         // SAFETY: the channel's descriptor is open as long as the channel.
         let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(shim.channels[&channel.addr()]) };
         let _ = rustix::io::read(fd, &mut [0; 8]);
@@ -737,7 +825,18 @@ unsafe extern "C" fn get_cq_event(
     })
 }
 
-unsafe extern "C" fn ack_cq_events(_: *mut ibv_cq, _: c_uint) {}
+unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
+    // SAFETY: an object of ours that is live.
+    enter(unsafe { (*cq).context });
+    // SAFETY: as its context.
+    let index = unsafe { (*cq).handle as usize };
+    SHIM.with(|shim| {
+        let queue = &mut shim.borrow_mut().completions[index];
+        let queue = queue.as_mut().expect("a live completion queue");
+        let left = queue.unacknowledged.checked_sub(count);
+        queue.unacknowledged = left.expect("an event is acknowledged once");
+    });
+}
 
 unsafe extern "C" fn create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
     // SAFETY: an object of ours that is live.
@@ -745,12 +844,20 @@ unsafe extern "C" fn create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -
     if call("ibv_create_srq").is_some() {
         return ptr::null_mut();
     }
-    made();
-    let handle = SHIM.with(|shim| keep(&mut shim.borrow_mut().receives, VecDeque::new()));
+    // SAFETY: the caller's attributes.
+    let ibv_srq_init_attr { srq_context, attr } = unsafe { *attr };
+    if is_beyond("max_srq_wr", attr.max_wr) {
+        return ptr::null_mut();
+    }
+    made_on(pd);
+    let receives = Receives {
+        queue: VecDeque::new(),
+        depth: attr.max_wr as usize,
+        domain: pd.addr(),
+    };
+    let handle = SHIM.with(|shim| keep(&mut shim.borrow_mut().receives, receives));
     // SAFETY: a live domain of ours.
     let context = unsafe { (*pd).context };
-    // SAFETY: the caller's attributes.
-    let srq_context = unsafe { (*attr).srq_context };
     Box::into_raw(Box::new(ibv_srq {
         context,
         srq_context,
@@ -762,9 +869,9 @@ unsafe extern "C" fn create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -
 unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     // SAFETY: an object of ours that is live.
     enter(unsafe { (*srq).context });
-    gone();
     // SAFETY: it came from `create_srq`, and is destroyed once.
     let srq = unsafe { Box::from_raw(srq) };
+    gone_from(srq.pd);
     SHIM.with(|shim| {
         let shim = &mut *shim.borrow_mut();
         let users = shim
@@ -792,10 +899,10 @@ unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> 
         shim.told.insert("inline", inline.into());
         shim.inline_most
     });
-    if most.is_some_and(|most| inline > most) {
+    if most.is_some_and(|most| inline > most) || is_beyond("max_qp_wr", attr.cap.max_send_wr) {
         return ptr::null_mut();
     }
-    made();
+    made_on(pd);
     attr.cap.max_inline_data = most.unwrap_or(INLINE_MAX);
     // SAFETY: a live domain of ours.
     let context = unsafe { (*pd).context };
@@ -834,7 +941,10 @@ unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> 
             state: 0,
             queue: queue as usize,
             receive: receive as usize,
+            domain: pd.addr(),
+            access: 0,
             capacity: attr.cap.max_send_wr,
+            inline: attr.cap.max_inline_data,
             sends: VecDeque::new(),
             used: 0,
             untold: 0,
@@ -925,6 +1035,7 @@ unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_
                 assert_eq!(attr.ah_attr.is_global, 1, "Ethernet routes by the address");
                 pair.peer = attr.dest_qp_num;
             }
+            IBV_QPS_INIT => pair.access = attr.qp_access_flags,
             IBV_QPS_ERR => shim.flush(index),
             _ => {}
         }
@@ -950,10 +1061,10 @@ unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     }) {
         std::thread::yield_now();
     }
-    gone();
     let index = index_of(qp);
     // SAFETY: it came from `create_qp`, and is destroyed once.
-    drop(unsafe { Box::from_raw(qp) });
+    let qp = unsafe { Box::from_raw(qp) };
+    gone_from(qp.pd);
     SHIM.with(|shim| {
         let shim = &mut *shim.borrow_mut();
         if let Some(pair) = shim.pairs[index].take() {
@@ -985,15 +1096,29 @@ unsafe extern "C" fn post_srq_recv(
         assert_eq!(request.num_sge, 1);
         // SAFETY: the request says that there is one.
         let piece = unsafe { *request.sg_list };
-        SHIM.with(|shim| {
+        let is_taken = SHIM.with(|shim| {
             let shim = &mut *shim.borrow_mut();
+            let receives = shim.receives[index].as_ref();
+            let domain = receives.expect("a live receive queue").domain;
+            let (at, len) = (piece.addr, piece.length.into());
+            let access = shim.access(at, len, piece.lkey.wrapping_sub(1000), domain);
             assert!(
-                shim.is_registered(piece.addr, piece.length.into(), piece.lkey - 1000),
-                "a receive entry is registered"
+                access.is_some_and(|access| access & IBV_ACCESS_LOCAL_WRITE != 0),
+                "a receive entry is registered, to be written to"
             );
-            let queue = shim.receives[index].as_mut().expect("a live receive queue");
-            queue.push_back((request.wr_id, piece));
+            let receives = shim.receives[index].as_mut();
+            let receives = receives.expect("a live receive queue");
+            let has_room = receives.queue.len() < receives.depth;
+            if has_room {
+                receives.queue.push_back((request.wr_id, piece));
+            }
+            has_room
         });
+        if !is_taken {
+            // SAFETY: the caller gave room for it.
+            unsafe { *bad = next };
+            return libc::ENOMEM;
+        }
         next = request.next;
     }
     0
@@ -1007,6 +1132,16 @@ unsafe extern "C" fn post_send(
     // SAFETY: an object of ours that is live.
     enter(unsafe { (*qp).context });
     let mut next = request;
+    let (state, inline_max) = SHIM.with(|shim| {
+        let pairs = &shim.borrow().pairs;
+        let pair = pairs[index_of(qp)].as_ref().expect("a live queue pair");
+        (pair.state, pair.inline)
+    });
+    if !matches!(state, IBV_QPS_RTS | IBV_QPS_ERR) {
+        // SAFETY: the caller gave room for it.
+        unsafe { *bad = next };
+        return libc::EINVAL;
+    }
     if let Some(errno) = call("ibv_post_send") {
         // SAFETY: the caller gave room for it.
         unsafe { *bad = next };
@@ -1023,7 +1158,7 @@ unsafe extern "C" fn post_send(
         };
         let is_inline = request.send_flags & IBV_SEND_INLINE != 0;
         let inline = is_inline.then(|| {
-            assert!(piece.length <= INLINE_MAX, "too long to be inline");
+            assert!(piece.length <= inline_max, "too long to be inline here");
             let from = ptr::with_exposed_provenance::<u8>(piece.addr as usize);
             // SAFETY: the caller's promise for what is inline: readable until this returns.
             let bytes = unsafe { std::slice::from_raw_parts(from, piece.length as usize) };
@@ -1187,7 +1322,8 @@ impl Shim {
             None if request.num_sge == 0 => ptr::dangling(),
             None => {
                 let key = send.piece.lkey.wrapping_sub(1000);
-                if !self.is_registered(send.piece.addr, len.into(), key) {
+                let access = self.access(send.piece.addr, len.into(), key, pair.domain);
+                if access.is_none() {
                     return IBV_WC_LOC_PROT_ERR;
                 }
                 ptr::with_exposed_provenance::<u8>(send.piece.addr as usize)
@@ -1210,10 +1346,8 @@ impl Shim {
         let mut to = request.rdma.remote_addr;
         if request.opcode != IBV_WR_SEND && len > 0 {
             let key = request.rdma.rkey.wrapping_sub(5000);
-            let allowed = self.memory.get(key as usize).and_then(Option::as_ref);
-            if !allowed.is_some_and(|memory| memory.by_peers)
-                || !self.is_registered(to, len.into(), key)
-            {
+            let access = self.access(to, len.into(), key, other.domain);
+            if access.unwrap_or(0) & other.access & IBV_ACCESS_REMOTE_WRITE == 0 {
                 return IBV_WC_REM_ACCESS_ERR;
             }
         }
@@ -1221,7 +1355,7 @@ impl Shim {
             let entries = self.receives[receive]
                 .as_mut()
                 .expect("a live receive queue");
-            let Some((id, piece)) = entries.pop_front() else {
+            let Some((id, piece)) = entries.queue.pop_front() else {
                 return IBV_WC_RNR_RETRY_EXC_ERR;
             };
             let is_send = request.opcode == IBV_WR_SEND;
@@ -1339,10 +1473,14 @@ impl Shim {
         }
     }
 
-    fn is_registered(&self, address: u64, len: u64, key: u32) -> bool {
+    /// What may be done to that memory by who is of that domain.
+    fn access(&self, address: u64, len: u64, key: u32, domain: usize) -> Option<c_uint> {
         let memory = self.memory.get(key as usize).and_then(Option::as_ref);
-        memory.is_some_and(|memory| {
-            address >= memory.address && address + len <= memory.address + memory.len
-        })
+        let memory = memory.filter(|memory| {
+            memory.domain == domain
+                && address >= memory.address
+                && address + len <= memory.address + memory.len
+        });
+        memory.map(|memory| memory.access)
     }
 }

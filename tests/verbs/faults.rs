@@ -240,6 +240,24 @@ fn a_device_that_takes_less_inline_is_asked_for_less() {
     }
 }
 
+/// Such a device is asked for nothing that it would refuse, and the error says what there is too little of.
+#[test]
+fn a_device_with_small_limits_is_named_with_the_limit() {
+    for (limit, what) in [
+        ("max_cqe", "entries of a completion queue"),
+        ("max_qp_wr", "entries of a queue pair's send queue"),
+        ("max_srq_wr", "entries of a shared receive queue"),
+    ] {
+        shim::reset();
+        shim::limit(limit, 7);
+        let error = net(1).err().expect("a device that is too small");
+        assert_eq!(error.reason(), catalogue::VERBS_LIMIT);
+        let text = error.to_string();
+        assert!(text.contains(&format!("at most 7 {what}")), "{text}");
+        assert_eq!(shim::live(), 0, "{limit}");
+    }
+}
+
 /// A device that is gone: once its links are over nothing more can come of it, and the shard may sleep.
 #[test]
 fn a_broken_port_without_links_keeps_no_shard_awake() {
