@@ -116,6 +116,7 @@ pub(super) fn judge(story: &Story, bounds: &Bounds) -> Verdict {
     };
     judge.lives();
     judge.values();
+    judge.leases();
     judge.ends();
     judge.failures();
     judge.detection();

@@ -76,7 +76,11 @@ impl Run {
                     let lane = format!("{step} {other} {kind} {at}");
                     lines.push(line(now, &format!("asked {lane} {}", 2_000 * MS)));
                     let claim = format!("right 0 0 {at} 1{other} a{at}");
-                    let way = if kind == "device" { kind } else { "inline" };
+                    let way = match kind {
+                        "device" => kind,
+                        "large" => "lease",
+                        _ => "inline",
+                    };
                     lines.push(line(now + 5, &format!("got {lane} {claim} {way}")));
                 }
             }
@@ -580,6 +584,28 @@ fn a_stopped_neighbour_that_is_given_up_is_found() {
     let told = || Run::watched(START, Some((START + 1_300, "PEER_LOST"))).and(&stop);
     told().finds_nothing();
     told().and(&[(500, "host 0 1")]).finds("its process lives");
+}
+
+#[test]
+fn neighbours_that_do_not_read_in_place_are_found() {
+    let copied = || {
+        let mut run = Run::good();
+        run.replace(
+            "a0 lease",
+            &run.histories[1]
+                .iter()
+                .find(|line| line.contains("a0 lease"))
+                .expect("a large value")
+                .replace("lease", "copy"),
+        );
+        run
+    };
+    copied().finds_nothing();
+    let near = [(500, "host 0 1")];
+    Run::good().and(&near).finds_nothing();
+    copied()
+        .and(&near)
+        .finds("life (1, 0) read no large value of its neighbour (0, 0)");
 }
 
 /// Task 0 is killed and begins again; its second life exchanges values with task 1 that soon after it began.

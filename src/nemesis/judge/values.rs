@@ -4,13 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::super::history::Claim;
-use super::super::scope::Scope;
+use super::super::scope::{Kind, Scope};
 use super::super::story::{Outcome, Receive, Story};
+use super::calm::calms_of;
 use super::{Judge, SCRIPT_NS, show};
 
 /// How long two tasks that have not given each other up must be whole for all that was sent to have come: connections
 /// are made again sooner than a peer is given up.
 const WHOLE_NS: u64 = 1_000_000_000;
+
+/// How long nothing may be broken between two neighbours before one must have read a value of the other in place.
+const LEASED_NS: u64 = 3_000_000_000;
 
 impl Judge<'_> {
     /// Right bytes, of the right life, once, in order, and all of them.
@@ -57,6 +61,38 @@ impl Judge<'_> {
             for what in wrong {
                 let what = format!("value: {what}: {}", show(receive));
                 self.verdict.findings.push(what);
+            }
+        }
+    }
+
+    /// Two lives that share a host read each other's large values in place, whatever became of those before them.
+    pub(super) fn leases(&mut self) {
+        let story = self.story;
+        let leased = story.receives.iter().filter_map(|receive| {
+            let (by, lane) = (receive.by, receive.lane);
+            let other = (lane.other, Scope::of(lane.step).life_of(lane.other));
+            let is_leased = lane.kind == Kind::Large
+                && matches!(&receive.end, Some((_, Outcome::Got(_, way))) if way == "lease");
+            is_leased.then_some((by, other))
+        });
+        let leased: BTreeSet<_> = leased.collect();
+        let lasts = |life: &(u32, u32)| story.death_ns(*life).unwrap_or(u64::MAX);
+        for (by, life) in &story.lives {
+            for (other, others_life) in &story.lives {
+                let is_near = by.0 != other.0 && story.are_near(by.0, other.0);
+                if !is_near || leased.contains(&(*by, *other)) {
+                    continue;
+                }
+                let from_ns = life.began_ns.max(others_life.began_ns);
+                let until_ns = lasts(by).min(lasts(other)).min(story.over_ns());
+                let calms = calms_of(story, self.bounds.settle_ns, vec![(by.0, other.0)]);
+                if let Some(calm_ns) = self.calm_among(&calms, from_ns, until_ns, LEASED_NS) {
+                    let what = format!(
+                        "way: life {by:?} read no large value of its neighbour {other:?} in place, and nothing was \
+                         broken between them at {calm_ns}"
+                    );
+                    self.verdict.findings.push(what);
+                }
             }
         }
     }
