@@ -1165,9 +1165,26 @@ fn a_run_that_shows_nothing_of_a_promise_is_found() {
         let unmeasured = unmeasured.filter(|found| found.starts_with("unmeasured"));
         unmeasured.collect::<Vec<_>>()
     };
-    // A loss that is told, a stop of a neighbour, and a restart.
-    for (at_ms, count) in [(30_900, 0), (31_100, 3), (300_900, 3), (301_100, 4)] {
+    // Three kinds of losses that are told, a stop of a neighbour, and a restart.
+    for (at_ms, count) in [(30_900, 0), (31_100, 5), (300_900, 5), (301_100, 6)] {
         let found = unmeasured(at_ms);
         assert_eq!(found.len(), count, "{found:#?}");
     }
+    // One of them does not stand for the others.
+    let cut = [
+        (START + 100, "fault cut 0"),
+        (START + 2_600, "healed cut 0"),
+        (199_000, "fault over 0 1"),
+    ];
+    let run = Run::watched(START, Some((START + 1_300, "PEER_LOST"))).and(&cut);
+    let found = run.findings();
+    let is_unmeasured = |what: &str| found.iter().any(|found| found.ends_with(what));
+    assert!(
+        is_unmeasured("how soon a death on the same machine is told"),
+        "{found:#?}"
+    );
+    assert!(
+        !is_unmeasured("how soon a link cut both ways is told"),
+        "{found:#?}"
+    );
 }

@@ -28,6 +28,12 @@ const SHORT_NS: u64 = 30_000_000_000;
 /// A run so long shows something of each promise, however busy the machine is.
 const LONG_NS: u64 = 300_000_000_000;
 
+/// Losses that the script's first faults are for.
+const FIRST: [&str; 3] = [NEAR_DEATH, FAR_DEATH, CUT];
+const NEAR_DEATH: &str = "a death on the same machine";
+const FAR_DEATH: &str = "a death on another machine";
+const CUT: &str = "a link cut both ways";
+
 /// A task and its life.
 type Life = (u32, u32);
 
@@ -82,8 +88,10 @@ impl Judge<'_> {
                 self.verdict.findings.push(what);
             }
         }
-        if worst.is_empty() {
-            self.unmeasured("how soon a loss is told");
+        for name in FIRST {
+            if !worst.contains_key(name) {
+                self.unmeasured(&format!("how soon {name} is told"));
+            }
         }
         let detection_ns = self.bounds.failure_detection_ns as f64;
         for (name, (took_ns, late_ns, bound_ns)) in worst {
@@ -121,9 +129,9 @@ impl Judge<'_> {
         let is_near = self.story.are_near(by, other);
         match fault.what.as_str() {
             "kill" if fault.tasks.contains(&by) => None,
-            "kill" if is_near => Some((NEAR_DEATH_NS, "a death on the same machine")),
-            "kill" => Some((far_ns, "a death on another machine")),
-            "cut" if lasts => Some((far_ns, "a link cut both ways")),
+            "kill" if is_near => Some((NEAR_DEATH_NS, NEAR_DEATH)),
+            "kill" => Some((far_ns, FAR_DEATH)),
+            "cut" if lasts => Some((far_ns, CUT)),
             "deaf" if lasts && fault.tasks.contains(&by) => {
                 Some((far_ns, "a deaf link, at the deaf"))
             }
