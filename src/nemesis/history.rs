@@ -4,7 +4,7 @@
 //! loses none but, at most, the one it was writing.
 //!
 //! ```text
-//! 12345678901 got 1152921504606846976 2 small 0 right 1 0 0 8adf… 51 inline
+//! 12345678901 got 1152921504606846976 2 small 0 right 0 51 inline
 //! ```
 
 use std::fs::File;
@@ -33,10 +33,7 @@ pub(super) struct Lane {
 pub(super) struct Claim {
     /// Its label is that of the key and step it came under, and its checksum is right.
     pub(super) is_right: bool,
-    pub(super) life: u32,
-    pub(super) meant_for: u32,
     pub(super) ordinal: u32,
-    pub(super) incarnation: u64,
     pub(super) sum: u64,
 }
 
@@ -169,18 +166,9 @@ impl Event {
                 way,
             } => {
                 let is_right = if claim.is_right { "right" } else { "wrong" };
-                let Claim {
-                    life,
-                    meant_for,
-                    ordinal,
-                    incarnation,
-                    sum,
-                    ..
-                } = claim;
+                let Claim { ordinal, sum, .. } = claim;
                 let of = lane(of);
-                format!(
-                    "got {of} {nth} {is_right} {life} {meant_for} {ordinal} {incarnation:x} {sum:x} {way}"
-                )
+                format!("got {of} {nth} {is_right} {ordinal} {sum:x} {way}")
             }
             Self::Failed {
                 lane: of,
@@ -283,7 +271,7 @@ impl Event {
                 nth: small(3)?,
                 patience_ns: number(4)?,
             },
-            ("got", 11) => Self::Got {
+            ("got", 8) => Self::Got {
                 lane: lane()?,
                 nth: small(3)?,
                 claim: Claim {
@@ -292,13 +280,10 @@ impl Event {
                         "wrong" => false,
                         _ => return None,
                     },
-                    life: small(5)?,
-                    meant_for: small(6)?,
-                    ordinal: small(7)?,
-                    incarnation: hex(8)?,
-                    sum: hex(9)?,
+                    ordinal: small(5)?,
+                    sum: hex(6)?,
                 },
-                way: word(10)?,
+                way: word(7)?,
             },
             ("failed", 5) => Self::Failed {
                 lane: lane()?,
@@ -415,11 +400,8 @@ mod tests {
         };
         let claim = Claim {
             is_right: true,
-            life: 1,
-            meant_for: 2,
             ordinal: 3,
-            incarnation: u64::MAX,
-            sum: 0xabc,
+            sum: u64::MAX,
         };
         let events = [
             Event::Begin {

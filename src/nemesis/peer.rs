@@ -218,9 +218,6 @@ impl Shared {
             to: other.index,
             kind,
             ordinal,
-            life: self.life,
-            meant_for: scope.life_of(other.index),
-            incarnation: self.engine.incarnation().0,
         };
         let words = kind.words(mixed(lane.step ^ (u64::from(ordinal) << 32)));
         let sent = Key::between(
@@ -465,10 +462,7 @@ impl Shared {
         let Some((label, sum)) = read else {
             return Claim {
                 is_right: false,
-                life: 0,
-                meant_for: 0,
                 ordinal: 0,
-                incarnation: 0,
                 sum: 0,
             };
         };
@@ -476,10 +470,7 @@ impl Shared {
             == (lane.step, lane.other, self.me, lane.kind);
         Claim {
             is_right,
-            life: label.life,
-            meant_for: label.meant_for,
             ordinal: label.ordinal,
-            incarnation: label.incarnation,
             sum,
         }
     }

@@ -1,30 +1,27 @@
 //! Value: what a tensor carries, so that one that is not what was meant is known by looking at it.
 //!
-//! Knows bytes and numbers; no engine. Eight words say what the value is, the last of them a checksum over those seven
+//! Knows bytes and numbers; no engine. Six words say what the value is, the last of them a checksum over the others
 //! and over everything that follows, which differs in every value.
 
 use super::scope::{Kind, mixed};
 
 const MAGIC: u64 = 0x6e65_6d65_7369_7331;
-const LABEL_WORDS: usize = 8;
+const LABEL_WORDS: usize = 6;
+/// The last of them.
+const CHECKSUM_WORD: usize = LABEL_WORDS - 1;
 
 /// What a value is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Label {
+    /// The step's number, which says the lives of both.
     pub(super) step: u64,
     pub(super) from: u32,
     pub(super) to: u32,
     pub(super) kind: Kind,
     pub(super) ordinal: u32,
-    /// The sender's life, as it counts.
-    pub(super) life: u32,
-    /// The receiver's life that it was made for.
-    pub(super) meant_for: u32,
-    /// The sender's life, as its engine says.
-    pub(super) incarnation: u64,
 }
 
-/// Writes the value of that label over `bytes`, which has whole words, at least eight. Returns the checksum.
+/// Writes the value of that label over `bytes`, which has whole words, at least six. Returns the checksum.
 pub(super) fn fill(bytes: &mut [u8], label: &Label) -> u64 {
     let words = bytes.len() / 8;
     let head = head(label, words);
@@ -32,14 +29,14 @@ pub(super) fn fill(bytes: &mut [u8], label: &Label) -> u64 {
     let mut sum = Sum::default();
     for (at, chunk) in bytes.chunks_exact_mut(8).enumerate() {
         let word = match at {
-            7 => continue,
+            CHECKSUM_WORD => continue,
             at if at < head.len() => head[at],
             at => mixed(seed.wrapping_add(at as u64)),
         };
         sum.add(word);
         chunk.copy_from_slice(&word.to_le_bytes());
     }
-    bytes[56..64].copy_from_slice(&sum.0.to_le_bytes());
+    bytes[CHECKSUM_WORD * 8..][..8].copy_from_slice(&sum.0.to_le_bytes());
     sum.0
 }
 
@@ -54,21 +51,12 @@ pub(super) fn read(bytes: &[u8]) -> Option<(Label, u64)> {
     let mut carried = [0; LABEL_WORDS];
     for (at, word) in carried.iter_mut().enumerate() {
         *word = words.next()?;
-        if at != 7 {
+        if at != CHECKSUM_WORD {
             sum.add(*word);
         }
     }
     words.for_each(|word| sum.add(word));
-    let [
-        magic,
-        step,
-        who,
-        ordinal,
-        lives,
-        incarnation,
-        len,
-        carried_sum,
-    ] = carried;
+    let [magic, step, who, ordinal, len, carried_sum] = carried;
     let kind = Kind::SENT
         .into_iter()
         .chain([Kind::Flood])
@@ -79,9 +67,6 @@ pub(super) fn read(bytes: &[u8]) -> Option<(Label, u64)> {
         to: ((who >> 8) & 0xffff_ffff) as u32,
         kind,
         ordinal: u32::try_from(ordinal).ok()?,
-        life: (lives >> 32) as u32,
-        meant_for: lives as u32,
-        incarnation,
     };
     let is_whole = magic == MAGIC && len * 8 == bytes.len() as u64 && carried_sum == sum.0;
     is_whole.then_some((label, sum.0))
@@ -93,8 +78,6 @@ fn head(label: &Label, words: usize) -> [u64; LABEL_WORDS - 1] {
         label.step,
         (u64::from(label.from) << 40) | (u64::from(label.to) << 8) | label.kind as u64,
         u64::from(label.ordinal),
-        (u64::from(label.life) << 32) | u64::from(label.meant_for),
-        label.incarnation,
         words as u64,
     ]
 }
@@ -121,9 +104,6 @@ mod tests {
         to: 2,
         kind: Kind::Middle,
         ordinal: 3,
-        life: 4,
-        meant_for: 5,
-        incarnation: 6,
     };
 
     #[test]

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::scope::Kind;
+use super::super::scope::{Kind, Scope};
 use super::super::story::{Fault, Outcome, Receive};
 use super::calm::calms_of;
 use super::{Judge, show, show_ns};
@@ -218,8 +218,9 @@ impl Judge<'_> {
         let mut firsts: BTreeMap<(Life, Life), u64> = BTreeMap::new();
         let mut knew: BTreeMap<(Life, u32), (u64, u32)> = BTreeMap::new();
         for receive in &self.story.receives {
-            if let Some((at_ns, Outcome::Got(claim, _))) = &receive.end {
-                let from = (receive.lane.other, claim.life);
+            if let Some((at_ns, Outcome::Got(..))) = &receive.end {
+                let other = receive.lane.other;
+                let from = (other, Scope::of(receive.lane.step).life_of(other));
                 let first = firsts.entry((from, receive.by)).or_insert(u64::MAX);
                 *first = (*first).min(*at_ns);
                 let known = knew.entry((receive.by, from.0)).or_insert((u64::MAX, 0));

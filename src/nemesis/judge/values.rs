@@ -168,21 +168,6 @@ impl Judge<'_> {
             wrong.push("its bytes are not those of a value of this key and step".to_owned());
             return wrong;
         }
-        let scope = Scope::of(receive.lane.step);
-        let expected = scope.life_of(receive.lane.other);
-        if claim.life != expected {
-            wrong.push(format!("it is from life {}, not {expected}", claim.life));
-        }
-        if claim.meant_for != receive.by.1 {
-            wrong.push(format!(
-                "it was meant for life {} of its receiver",
-                claim.meant_for
-            ));
-        }
-        let sender = self.story.lives.get(&(receive.lane.other, claim.life));
-        if sender.is_none_or(|sender| sender.incarnation != claim.incarnation) {
-            wrong.push("its sender's incarnation is not that of the life".to_owned());
-        }
         let lane = receive.lane;
         let value = (
             lane.step,
