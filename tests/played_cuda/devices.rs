@@ -111,12 +111,6 @@ extern "C" fn cuInit(flags: c_uint) -> u32 {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> u32 {
-    // SAFETY: valid for a write, as every caller of the driver vouches.
-    call("cuDriverGetVersion", |_| unsafe { put(version, 12_060) })
-}
-
-#[unsafe(no_mangle)]
 unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> u32 {
     call("cuDeviceGetCount", |state| {
         // SAFETY: as above.

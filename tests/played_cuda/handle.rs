@@ -1,6 +1,6 @@
 //! What a test holds to play the driver: the library as the engine loads it, and what it can be told.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_char};
 use std::path::PathBuf;
 use std::ptr;
 
@@ -45,13 +45,13 @@ pub fn path() -> String {
 }
 
 macro_rules! told {
-    ($($(#[$doc:meta])* $name:ident => $symbol:literal ($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+    ($($(#[$doc:meta])* $vis:vis $name:ident => $symbol:literal ($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         impl Played {$(
             $(#[$doc])*
             ///
             /// # Panics
             /// If the library is another.
-            pub fn $name(&self, $($argument: $type),*) -> $result {
+            $vis fn $name(&self, $($argument: $type),*) -> $result {
                 // SAFETY: the symbol is one of `control.rs`, of this signature.
                 let symbol = unsafe {
                     self.0.get::<unsafe extern "C" fn($($type),*) -> $result>(
@@ -59,7 +59,7 @@ macro_rules! told {
                     )
                 };
                 let call = symbol.expect("the library is the played one");
-                // SAFETY: it takes plain numbers.
+                // SAFETY: it takes plain numbers, or the pointers that the callers below vouch for.
                 unsafe { call($($argument),*) }
             }
         )*}
@@ -68,25 +68,35 @@ macro_rules! told {
 
 told! {
     /// No call fails or takes longer from now on; how many faults had not come to anything.
-    heal => "played_heal"() -> u64;
+    pub heal => "played_heal"() -> u64;
     /// The devices fail: no stream does anything any more, and every call but those for contexts fails with that code.
-    break_devices => "played_break"(code: u32) -> ();
+    pub break_devices => "played_break"(code: u32) -> ();
     /// True if a call has failed by [`Played::fail`] since it was healed.
-    has_failed => "played_failed"() -> bool;
+    pub has_failed => "played_failed"() -> bool;
     /// A stream does nothing more by itself, or all of it.
-    hold => "played_hold"(stream: usize, is_held: bool) -> bool;
+    pub hold => "played_hold"(stream: usize, is_held: bool) -> bool;
     /// Streams that are made from now on are held, or not.
-    hold_new => "played_hold_new"(is_held: bool) -> ();
+    pub hold_new => "played_hold_new"(is_held: bool) -> ();
     /// A held stream does so many pieces of its work.
-    step => "played_step"(stream: usize, count: u64) -> bool;
+    pub step => "played_step"(stream: usize, count: u64) -> bool;
     /// How many pieces of work wait in a stream.
-    pending => "played_pending"(stream: usize) -> usize;
+    pub pending => "played_pending"(stream: usize) -> usize;
     /// A stream of a context that is no device's primary one.
-    alien_stream => "played_alien_stream"() -> usize;
+    pub alien_stream => "played_alien_stream"() -> usize;
     /// At most so many bytes more can be held by handles; zero for no such bound.
-    limit => "played_limit"(bytes: usize) -> ();
+    pub limit => "played_limit"(bytes: usize) -> ();
     /// How often work met memory that it might not touch, or that was gone.
-    violations => "played_violations"() -> u64;
+    pub violations => "played_violations"() -> u64;
+    /// The name is null or a C string.
+    fail_call => "played_fail"(name: *const c_char, nth: u64, code: u32) -> ();
+    /// As above.
+    count_calls => "played_count"(name: *const c_char) -> u64;
+    /// As above.
+    stall_call => "played_stall"(name: *const c_char, millis: u64) -> ();
+    /// As above, and it is not null.
+    set_ability => "played_can"(what: *const c_char, can: bool) -> ();
+    /// There is room for them.
+    count_held => "played_held"(counts: *mut [u64; 7]) -> ();
 }
 
 impl Played {
@@ -100,26 +110,17 @@ impl Played {
         Self(unsafe { Library::new(path()) }.expect("the played library loads"))
     }
 
-    fn named<R>(&self, symbol: &str, call: impl FnOnce(*const std::ffi::c_void) -> R) -> R {
-        // SAFETY: the symbol is a function; the caller calls it as `control.rs` has it.
-        let found = unsafe { self.0.get::<*const std::ffi::c_void>(symbol.as_bytes()) };
-        call(*found.expect("the library is the played one"))
-    }
-
     /// The `nth` call from now on of that name, or of any if there is none, fails with `code`, once.
     ///
     /// # Panics
     /// If the library is another.
     pub fn fail(&self, name: Option<&str>, nth: u64, code: u32) {
-        let name = name.map(|name| CString::new(name).expect("a name"));
-        let name = name.as_ref().map_or(ptr::null(), |name| name.as_ptr());
-        self.named("played_fail\0", |call| {
-            type Call = unsafe extern "C" fn(*const std::ffi::c_char, u64, u32);
-            // SAFETY: the function of `control.rs` has this signature.
-            let call: Call = unsafe { std::mem::transmute(call) };
-            // SAFETY: the name is null or a C string.
-            unsafe { call(name, nth, code) };
-        });
+        let name = name.map(text);
+        self.fail_call(
+            name.as_ref().map_or(ptr::null(), |name| name.as_ptr()),
+            nth,
+            code,
+        );
     }
 
     /// How many calls there were, of that name or of all.
@@ -128,15 +129,8 @@ impl Played {
     /// If the library is another.
     #[must_use]
     pub fn count(&self, name: Option<&str>) -> u64 {
-        let name = name.map(|name| CString::new(name).expect("a name"));
-        let name = name.as_ref().map_or(ptr::null(), |name| name.as_ptr());
-        self.named("played_count\0", |call| {
-            type Call = unsafe extern "C" fn(*const std::ffi::c_char) -> u64;
-            // SAFETY: the function of `control.rs` has this signature.
-            let call: Call = unsafe { std::mem::transmute(call) };
-            // SAFETY: the name is null or a C string.
-            unsafe { call(name) }
-        })
+        let name = name.map(text);
+        self.count_calls(name.as_ref().map_or(ptr::null(), |name| name.as_ptr()))
     }
 
     /// Each call of that name takes so much longer until this is called again; none if there is none.
@@ -144,15 +138,11 @@ impl Played {
     /// # Panics
     /// If the library is another.
     pub fn stall(&self, name: Option<&str>, millis: u64) {
-        let name = name.map(|name| CString::new(name).expect("a name"));
-        let name = name.as_ref().map_or(ptr::null(), |name| name.as_ptr());
-        self.named("played_stall\0", |call| {
-            type Call = unsafe extern "C" fn(*const std::ffi::c_char, u64);
-            // SAFETY: the function of `control.rs` has this signature.
-            let call: Call = unsafe { std::mem::transmute(call) };
-            // SAFETY: the name is null or a C string.
-            unsafe { call(name, millis) };
-        });
+        let name = name.map(text);
+        self.stall_call(
+            name.as_ref().map_or(ptr::null(), |name| name.as_ptr()),
+            millis,
+        );
     }
 
     /// Gives the devices an ability, or takes it away: `words`, `descriptors`, `vmm`, `readonly`, `peers`, `copies`.
@@ -160,14 +150,7 @@ impl Played {
     /// # Panics
     /// If the library is another.
     pub fn can(&self, what: &str, can: bool) {
-        let what = CString::new(what).expect("a name");
-        self.named("played_can\0", |call| {
-            type Call = unsafe extern "C" fn(*const std::ffi::c_char, bool);
-            // SAFETY: the function of `control.rs` has this signature.
-            let call: Call = unsafe { std::mem::transmute(call) };
-            // SAFETY: a C string.
-            unsafe { call(what.as_ptr(), can) };
-        });
+        self.set_ability(text(what).as_ptr(), can);
     }
 
     /// What is held now.
@@ -177,13 +160,7 @@ impl Played {
     #[must_use]
     pub fn held(&self) -> Held {
         let mut counts = [0_u64; 7];
-        self.named("played_held\0", |call| {
-            type Call = unsafe extern "C" fn(*mut [u64; 7]);
-            // SAFETY: the function of `control.rs` has this signature.
-            let call: Call = unsafe { std::mem::transmute(call) };
-            // SAFETY: there is room for them.
-            unsafe { call(&raw mut counts) };
-        });
+        self.count_held(&raw mut counts);
         let [
             handles,
             reserved,
@@ -203,4 +180,8 @@ impl Played {
             contexts,
         }
     }
+}
+
+fn text(name: &str) -> CString {
+    CString::new(name).expect("a name")
 }

@@ -16,7 +16,6 @@
 //! |---|---|
 //! | `PLAYED_CUDA_DEVICES` | the visible devices in their order, each the byte its UUID is made of, in hex: `01,02` |
 //! | `PLAYED_CUDA_WITHOUT` | they lack, with commas: `words`, `descriptors`, `vmm`, `readonly`, `peers`, `copies` |
-//! | `PLAYED_CUDA_FAIL` | `NAME:NTH:CODE`: the call that fails; `*` for any |
 
 mod calls;
 mod control;
@@ -37,7 +36,6 @@ pub(crate) mod code {
     pub(crate) const INVALID_DEVICE: u32 = 101;
     pub(crate) const INVALID_CONTEXT: u32 = 201;
     pub(crate) const INVALID_HANDLE: u32 = 400;
-    pub(crate) const NOT_READY: u32 = 600;
     pub(crate) const ALREADY_REGISTERED: u32 = 712;
     pub(crate) const NOT_REGISTERED: u32 = 713;
     pub(crate) const NOT_SUPPORTED: u32 = 801;

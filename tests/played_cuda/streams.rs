@@ -6,7 +6,7 @@ use std::slice;
 
 use crate::Outcome;
 use crate::calls::{State, call, lock, put};
-use crate::code::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED};
+use crate::code::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED};
 use crate::devices::{alien_context_of, context_of};
 
 /// Handles up to this one are of no stream that was made: each context has its own of them.
@@ -324,14 +324,6 @@ extern "C" fn cuStreamDestroy_v2(stream: *mut c_void) -> u32 {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuStreamQuery(stream: *mut c_void) -> u32 {
-    call("cuStreamQuery", |state| {
-        let is_idle = found(state, stream)?.work.is_empty();
-        if is_idle { Ok(()) } else { Err(NOT_READY) }
-    })
-}
-
-#[unsafe(no_mangle)]
 extern "C" fn cuStreamSynchronize(stream: *mut c_void) -> u32 {
     let mut name = 0;
     let begun = call("cuStreamSynchronize", |state| {
@@ -416,14 +408,6 @@ unsafe extern "C" fn cuEventCreate(event: *mut *mut c_void, _: c_uint) -> u32 {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuEventDestroy_v2(event: *mut c_void) -> u32 {
-    call("cuEventDestroy_v2", |state| {
-        let gone = state.streams.events.remove(&event.addr());
-        gone.map(drop).ok_or(INVALID_HANDLE)
-    })
-}
-
-#[unsafe(no_mangle)]
 extern "C" fn cuEventRecord(event: *mut c_void, stream: *mut c_void) -> u32 {
     call("cuEventRecord", |state| {
         found(state, stream)?;
@@ -439,19 +423,6 @@ extern "C" fn cuEventRecord(event: *mut c_void, stream: *mut c_void) -> u32 {
                 ticket,
             },
         )
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuEventQuery(event: *mut c_void) -> u32 {
-    call("cuEventQuery", |state| {
-        let event = state
-            .streams
-            .events
-            .get(&event.addr())
-            .ok_or(INVALID_HANDLE)?;
-        let is_over = event.done >= event.recorded;
-        if is_over { Ok(()) } else { Err(NOT_READY) }
     })
 }
 
