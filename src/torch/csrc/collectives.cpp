@@ -160,7 +160,8 @@ void Collective::exchange(const std::vector<Piece> &out, const std::vector<Piece
     auto own = static_cast<size_t>(rank());
     check_own(out[own].size, in[own].size);
     copy(in[own], sent[own].data);
-    size_t ahead = turns_ahead(std::max(longest_of(out), longest_of(in)));
+    // Others have pieces of other sizes: all ranks have to be equally far ahead.
+    size_t ahead = turns_ahead(kChunk);
     by_turns({{0, chunks_in(out),
                [&](size_t at, int to) {
                    send(to, Lane::contribution, chunk_of(sent[static_cast<size_t>(to)], at));

@@ -182,7 +182,10 @@ void Group::send(int to, const rendez::Key &key, rendez_tensor *value, const Unt
     sent.fetch_add(1, std::memory_order_relaxed);
     auto *status = rendez::api().send(engine(), step_, key.get(), value, until.patience());
     // What is longer than may wait for receivers goes only when nothing else waits, and has no turn among what waits.
-    while (status != nullptr && again != nullptr && is_without_room(status) && Clock::now() < until.deadline) {
+    // To a rank that is lost it never goes, and the engine then speaks of room all the same.
+    const std::atomic<bool> &is_lost = peer(to).is_lost;
+    while (status != nullptr && again != nullptr && is_without_room(status) && !is_lost.load() &&
+           Clock::now() < until.deadline) {
         rendez::api().status_free(status);
         std::this_thread::sleep_for(kBetweenTries);
         status = rendez::api().send(engine(), step_, key.get(), again->share(), until.patience());
@@ -190,7 +193,11 @@ void Group::send(int to, const rendez::Key &key, rendez_tensor *value, const Unt
     if (status != nullptr) {
         // Or else the group would wait for its receipt when it ends.
         sent.fetch_sub(1, std::memory_order_relaxed);
-        std::rethrow_exception(failure(status, to, until));
+        auto error = failure(status, to, until);
+        if (again != nullptr) {
+            check_there(to, until);
+        }
+        std::rethrow_exception(error);
     }
 }
 

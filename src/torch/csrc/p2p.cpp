@@ -64,6 +64,7 @@ void Inbox::receive(const std::vector<int> &sources, int tag, at::Tensor into, c
         if (found != kept.end()) {
             Bytes bytes = std::move(found->second);
             kept.erase(found);
+            waiter->is_over = true;
             guard.unlock();
             return fill(waiter, source, std::move(bytes));
         }

@@ -101,6 +101,15 @@ def test_a_rank_may_begin_saves_in_another_order(world):
         again = here.plan("a")
         there.join(again, "a")
         assert list(there._saves) == [b.save, again.save]
+        # One whose writer begins another save, or is gone, has failed: nothing else tells.
+        class Writer: pass
+        one, other = Writer(), Writer()
+        for name, writer in (("d", one), ("e", other), ("f", one)):
+            there.join(here.plan(name, writer), name)
+        assert here.unfinished == ["a", "e", "f"] and there.unfinished == ["b", "a", "e", "f"], there.unfinished
+        del other, writer
+        there.join(here.plan("g", Writer()), "g")
+        assert here.unfinished == ["a", "f", "g"] and there.unfinished == ["b", "a", "f", "g"], there.unfinished
         # The coordinator has come again.
         first.close()
         with rendez.Engine("/job:first/task:0") as first:

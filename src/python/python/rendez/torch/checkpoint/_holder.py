@@ -50,6 +50,12 @@ class Save:
     metadata: object = None
     #: The `Round` of what this rank holds a part of; None where all of the save is kept here.
     round: object = None
+    #: Who writes it, weakly, where its coordinator is here.
+    writer: object = None
+
+    def is_left(self, writer):
+        """Whether its writer is gone, or begins another save: this one failed, which nothing else tells."""
+        return self.writer is not None and self.writer() in (None, writer)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,13 +161,18 @@ class Holder:
         checkpoint, a flat state dict. Gives its name."""
         return _files.pull(self, task, patience)
 
-    def plan(self, name):
+    def plan(self, name, writer=None):
         """A save begins whose ranks keep their parts themselves, and whose metadata will be here. Gives its `Round`."""
         with self._lock:
             save, task = secrets.token_hex(8), self.engine.task
-            self._drop(lambda number, other: other.name == name and other.round and other.round.coordinator == task)
+
+            def is_over(number, other):
+                is_own = other.round is not None and other.round.coordinator == task
+                return is_own and (other.name == name or other.is_left(writer))
+
+            self._drop(is_over)
             told = Round(save, task, self._life, next(self._turns), (*self._saves, save))
-            self._saves[save] = Save(name, {}, round=told)
+            self._saves[save] = Save(name, {}, round=told, writer=writer and weakref.ref(writer))
             return told
 
     def join(self, told, name):

@@ -72,7 +72,7 @@ class RendezWriter(StorageWriter, AsyncStager):
 
     def prepare_global_plan(self, plans):
         is_here = self._holder is not None
-        self._planned = told = self._holder.plan(self._name) if is_here else Round(secrets.token_hex(8))
+        self._planned = told = self._holder.plan(self._name, self) if is_here else Round(secrets.token_hex(8))
         return [dataclasses.replace(plan, storage_data=told) for plan in plans]
 
     def write_data(self, plan, planner):
