@@ -31,7 +31,7 @@ impl Shard {
 
     /// The shard has ended: what was left for its thread is answered.
     pub(super) fn refuse_for_home(&mut self, status: &Status) {
-        for call in std::mem::take(&mut self.for_home) {
+        while let Some(call) = self.for_home.pop() {
             refuse(call, status);
         }
     }

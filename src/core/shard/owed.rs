@@ -8,6 +8,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use super::panicking::quietly;
 use crate::ground::Status;
 use crate::mail::pending_send::SendCell;
 use crate::mail::wait::WaitCell;
@@ -91,6 +92,7 @@ impl<C: Owing + 'static> Drop for Owed<C> {
 /// Tells all that this thread has dropped so.
 pub(super) fn fail_dropped(status: &Status) {
     for owing in DROPPED.take() {
-        owing.fail(status);
+        // What it holds goes with it, and may panic.
+        let _ = quietly(move || owing.fail(status));
     }
 }

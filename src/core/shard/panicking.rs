@@ -109,9 +109,10 @@ impl Shard {
         let status = faults::shard_panicked(self.core.index, &words(panic));
         let observer = Arc::clone(&self.core.observer);
         let status = observer.shard_failed(&status);
-        self.mailbox.close(&status);
-        // Each by itself: what panicked once may do so again.
-        let _ = quietly(|| self.refuse_for_home(&status));
+        // Each by itself: what panicked once may do so again, and what is dropped here too. A pass takes one out at
+        // least.
+        while quietly(|| self.mailbox.close(&status)).is_err() {}
+        while quietly(|| self.refuse_for_home(&status)).is_err() {}
         let _ = quietly(|| self.core.end_everything(&status));
         let waits = &mut self.core.waits;
         for ticket in waits.outside() {
@@ -119,7 +120,7 @@ impl Shard {
                 let _ = quietly(|| drop(cell.complete(Err(status.clone()))));
             }
         }
-        let _ = quietly(|| self.core.send_queue.fail(&status, |_| true));
+        while quietly(|| self.core.send_queue.fail(&status, |_| true)).is_err() {}
         let _ = quietly(|| self.drop_tasks(&Err(status.clone())));
         fail_dropped(&status);
         self.stopping = Some(Nanos::ZERO);

@@ -10,9 +10,9 @@ use super::{ARENA, Deaf};
 use crate::drive::{Drive, Driver, PollPolicy, Running, finish_all, wait_aside};
 use crate::ground::device::TaskName;
 use crate::ground::{DType, Incarnation, Key, Nanos, Shape, StepId, TensorMeta};
-use crate::mail::ShardStats;
 use crate::mail::mailbox::Command;
 use crate::mail::wait::{Awaited, WaitCell};
+use crate::mail::{Handed, ShardStats};
 use crate::memory::Tensor;
 use crate::shard::{Call, Mailbox, Settings, Shard, Task, TaskContext, TaskEvent, TaskWaker};
 use crate::testing::solo::{Queues, Team};
@@ -262,6 +262,29 @@ impl Wake for Rung {
     }
 }
 
+/// Such a value that is refused, and dropped where it is: its key's source is another task.
+fn refused(answer: Option<Arc<WaitCell<()>>>) -> Command {
+    Command::Send {
+        key: Key::between("b", "a", "x").unwrap(),
+        step: StepId(1),
+        tensor: trap(),
+        is_dead: false,
+        answer,
+        queued_at: Nanos::ZERO,
+    }
+}
+
+/// A receive whose outcome comes to the cell.
+fn receive(cell: &Arc<WaitCell<Handed>>) -> Command {
+    Command::Recv {
+        key: Key::between("a", "a", "x").unwrap(),
+        step: StepId(1),
+        deadline: Nanos::NEVER,
+        cell: Arc::clone(cell),
+        stops: None,
+    }
+}
+
 /// What a shard has in its hands when it panics stands in no list of its. Who waits for that hears of the end as well,
 /// a future too, though none looks for it again.
 #[test]
@@ -272,15 +295,7 @@ fn who_waits_for_what_a_panicking_shard_has_in_hand_hears_of_it() {
         let rings = Arc::new(Rung(AtomicU32::new(0)));
         assert!(answer.poll(&Waker::from(Arc::clone(&rings))).is_pending());
         let (drive, mailbox) = (&world.drives[0], &world.mailboxes[0]);
-        // It is refused, and dropped where it is: the key's source is another task.
-        let command = Command::Send {
-            key: Key::between("b", "a", "x").unwrap(),
-            step: StepId(1),
-            tensor: trap(),
-            is_dead: false,
-            answer: Some(Arc::clone(&answer)),
-            queued_at: Nanos::ZERO,
-        };
+        let command = refused(Some(Arc::clone(&answer)));
         assert!(drive.command(command).is_ok());
         until("the future is woken", || {
             rings.0.load(Ordering::Acquire) == 1
@@ -290,4 +305,20 @@ fn who_waits_for_what_a_panicking_shard_has_in_hand_hears_of_it() {
         until("it takes nothing", || mailbox.is_closed());
         assert_eq!(mailbox.end(), status);
     }
+}
+
+/// What is dropped at that end may panic too.
+#[test]
+fn who_waits_for_a_shard_hears_of_its_end_though_that_panics_again() {
+    let world = World::new(Driver::Caller, 1);
+    let (drive, mailbox) = (&world.drives[0], &world.mailboxes[0]);
+    let cell = Arc::new(WaitCell::default());
+    // The first ends it. The others are dropped with its mailbox.
+    for _ in 0..3 {
+        assert!(mailbox.command(refused(None)).is_ok());
+    }
+    assert!(mailbox.command(receive(&cell)).is_ok());
+    drive.progress();
+    let status = cell.take().unwrap().unwrap_err();
+    assert_eq!(status.reason(), "SHARD_PANICKED");
 }
