@@ -238,7 +238,7 @@ impl Drive {
             if self.mailbox.is_closed() {
                 return Err(command);
             }
-            turn.command(command);
+            turn.command(command)?;
             turn.turn();
             return Ok(());
         }
@@ -476,9 +476,15 @@ impl Turn<'_> {
     }
 
     /// A command of this thread's, after all that it left in the mailbox.
+    ///
+    /// # Errors
+    /// The command, if the shard has ended before it came to it.
     #[inline]
-    pub fn command(&mut self, command: Command) {
-        self.with(|seat| seat.inside(|shard| shard.command(command)));
+    #[allow(clippy::result_large_err)] // As `Mailbox::command`.
+    pub fn command(&mut self, command: Command) -> Result<(), Command> {
+        let mut command = Some(command);
+        self.with(|seat| seat.inside(|shard| shard.command(&mut command)));
+        command.map_or(Ok(()), Err)
     }
 
     /// Sends a value, after all that this thread left in the mailbox, and says at once whether it was taken.

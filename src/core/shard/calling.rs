@@ -28,8 +28,12 @@ impl Shard {
         self.core.now = self.clock.stamp();
         let mut done = 0;
         while let Some(call) = self.mailbox.next_call() {
-            // Cancels made before the call count in what it asks for.
+            // Cancels made before the call count in what it asks for. It stands where it is refused if one panics.
+            self.for_home.push(call);
             done += 1 + self.take_cancels();
+            let Some(call) = self.for_home.pop() else {
+                break;
+            };
             self.handle_call(call);
         }
         done + self.take_cancels()

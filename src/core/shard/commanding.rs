@@ -24,11 +24,14 @@ const COMMANDS_PER_TURN: usize = 32;
 const SENDS_HEAR_EVERY: Duration = Duration::from_micros(10);
 
 impl Shard {
-    /// A command of the thread that turns the shard, after those that it left in the mailbox.
+    /// A command of the thread that turns the shard, after those that it left in the mailbox. It stays where it is if
+    /// one of those panics.
     #[inline]
-    pub(crate) fn command(&mut self, command: Command) {
+    pub(crate) fn command(&mut self, command: &mut Option<Command>) {
         self.take_earlier();
-        self.take_command(command);
+        if let Some(command) = command.take() {
+            self.take_command(command);
+        }
     }
 
     /// A value of the thread that turns the shard, as [`Shard::command`].

@@ -10,7 +10,8 @@ use super::{ARENA, Deaf};
 use crate::drive::{Drive, Driver, PollPolicy, Running, finish_all, wait_aside};
 use crate::ground::device::TaskName;
 use crate::ground::{DType, Incarnation, Key, Nanos, Shape, StepId, TensorMeta};
-use crate::mail::mailbox::Command;
+use crate::mail::mailbox::{Cancel, Command};
+use crate::mail::pending_send::SendCell;
 use crate::mail::wait::{Awaited, WaitCell};
 use crate::mail::{Handed, ShardStats};
 use crate::memory::Tensor;
@@ -320,5 +321,23 @@ fn who_waits_for_a_shard_hears_of_its_end_though_that_panics_again() {
     assert!(mailbox.command(receive(&cell)).is_ok());
     drive.progress();
     let status = cell.take().unwrap().unwrap_err();
+    assert_eq!(status.reason(), "SHARD_PANICKED");
+}
+
+/// A shard that panics at what came before a command, or a call, has not begun with that.
+#[test]
+fn what_comes_behind_a_panic_is_refused() {
+    let world = World::new(Driver::Caller, 2);
+    let cell = Arc::new(WaitCell::default());
+    assert!(world.mailboxes[0].command(refused(None)).is_ok());
+    assert!(world.drives[0].command(receive(&cell)).is_err());
+    let (drive, mailbox) = (&world.drives[1], &world.mailboxes[1]);
+    let answer = Arc::new(WaitCell::<ShardStats>::default());
+    mailbox.cancel(Cancel::Send(Arc::new(SendCell::new(trap(), None))));
+    mailbox.call(Call::Stats {
+        answer: Arc::clone(&answer),
+    });
+    drive.progress();
+    let status = answer.take().unwrap().unwrap_err();
     assert_eq!(status.reason(), "SHARD_PANICKED");
 }
