@@ -181,6 +181,8 @@ impl Shard {
                 Owed::new(answer).complete(Ok(self.stats()));
             }
             Call::Stop { deadline } => {
+                // What was taken before it leaves before the end.
+                self.take_commands_before();
                 self.stopping = Some(deadline);
                 for task in self.tasks.ids() {
                     self.call_task(task, TaskEvent::Stopping);

@@ -69,6 +69,23 @@ fn values_that_were_taken_and_found_no_room_are_not_lost_in_silence() {
     assert!(pair.solos[0].core_mut().table.has_ended(STEP));
 }
 
+/// What stands in the mailbox was taken for its senders, however much it is.
+#[test]
+fn values_that_were_taken_before_a_stop_leave_before_the_end() {
+    let mut pair = Pair::new(Settings::default());
+    let [own, key] = ["a", "b"].map(|to| Key::between("a", to, "x").unwrap());
+    // More than a turn takes.
+    for _ in 0..40 {
+        pair.solos[0].send_unheard(STEP, &own, values(8));
+    }
+    pair.solos[0].send_unheard(STEP, &key, values(8));
+    pair.solos[0].shut_down(Nanos(1 << 40));
+    pair.settle();
+    let waiting = pair.solos[1].recv(STEP, &key, Nanos::NEVER);
+    pair.settle();
+    assert!(waiting.take().is_some_and(|outcome| outcome.is_ok()));
+}
+
 /// It turns a while longer, to tell its peers. A value that it took then would go nowhere.
 #[test]
 fn a_shard_that_another_of_its_engine_fails_takes_nothing_from_its_callers() {
