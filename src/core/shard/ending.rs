@@ -135,13 +135,15 @@ impl Core {
         self.drop_unreceived();
     }
 
-    /// Peers' values that lie here go: they are received no more, and two that end at once would wait for each other.
+    /// Values that lie here for this task go: they are received no more. Two tasks that end at once would wait for each
+    /// other's, and own ones would hold the room that values for peers wait for.
     pub(crate) fn drop_unreceived(&mut self) {
         if mutant!("unreceived_values_hold_peers_up") {
             return;
         }
-        let is_in = |entry: &KeyEntry| matches!(entry.way.route, Route::In { .. });
-        self.fail_keys(&faults::shutdown(), is_in);
+        let ends_here =
+            |entry: &KeyEntry| matches!(entry.way.route, Route::In { .. } | Route::Local);
+        self.fail_keys(&faults::shutdown(), ends_here);
     }
 
     /// True when every peer that is there, or may soon be, has acknowledged all that it is owed and was given all that

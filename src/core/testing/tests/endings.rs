@@ -18,6 +18,13 @@ fn values(len: usize) -> Tensor {
 
 /// Two tasks, with room for two values of each step on their way out, and ten that were sent. No sender hears of them.
 fn crowded() -> (Pair, Key) {
+    let (pair, key) = crowded_by("b", 10);
+    assert_eq!(pair.solos[0].stats().waiting_sends, 8);
+    (pair, key)
+}
+
+/// The same with so many sent to one of them, and a key to the second.
+fn crowded_by(to: &str, sent: usize) -> (Pair, Key) {
     let mut pair = Pair::new(Settings {
         table: Limits {
             parked_bytes: 1 << 20,
@@ -26,13 +33,12 @@ fn crowded() -> (Pair, Key) {
         },
         ..Settings::default()
     });
-    let key = Key::between("a", "b", "x").unwrap();
+    let [crowding, key] = [to, "b"].map(|to| Key::between("a", to, "x").unwrap());
     pair.settle();
-    for _ in 0..10 {
-        pair.solos[0].send_unheard(STEP, &key, values(8_000));
+    for _ in 0..sent {
+        pair.solos[0].send_unheard(STEP, &crowding, values(8_000));
         pair.settle();
     }
-    assert_eq!(pair.solos[0].stats().waiting_sends, 8);
     (pair, key)
 }
 
@@ -67,6 +73,22 @@ fn values_that_were_taken_and_found_no_room_are_not_lost_in_silence() {
     assert_eq!(pair.solos[0].stats().waiting_sends, 0);
     assert!(pair.solos[0].stats().dropped >= 8);
     assert!(pair.solos[0].core_mut().table.has_ended(STEP));
+}
+
+/// The room of own values, which are received no more, is for those that are to leave.
+#[test]
+fn own_values_that_are_not_received_hold_up_no_value_for_a_peer() {
+    let (mut pair, key) = crowded_by("a", 2);
+    pair.solos[0].send_unheard(STEP, &key, values(8_000));
+    pair.settle();
+    assert_eq!(pair.solos[0].stats().waiting_sends, 1);
+    pair.solos[0].shut_down(Nanos(1 << 40));
+    pair.settle();
+    let waiting = pair.solos[1].recv(STEP, &key, Nanos::NEVER);
+    pair.pass(1_000_000_000);
+    pair.settle();
+    assert!(waiting.take().is_some_and(|outcome| outcome.is_ok()));
+    assert_eq!(pair.solos[0].turn(), Progress::Stopped);
 }
 
 /// What stands in the mailbox was taken for its senders, however much it is.
