@@ -162,12 +162,14 @@ impl Work {
             }
         };
         context.shared.async_calls.fetch_add(1, Ordering::Relaxed);
+        let mut is_first = true;
         let future = std::future::poll_fn(move |to_wake| {
             let context = &self.context;
             if let Some(gate) = &context.gate {
                 gate.watch(to_wake.waker());
             }
-            if context.is_cancelled() {
+            // What has run by now, as a function that returns what is ready, is not thrown away.
+            if !std::mem::take(&mut is_first) && context.is_cancelled() {
                 let fault = Fault::new(FaultKind::Cancelled, "its caller gave it up");
                 context
                     .shared
@@ -187,7 +189,13 @@ impl Work {
             let polled = catch_unwind(AssertUnwindSafe(poll));
             let polled = polled.unwrap_or_else(|panic| Some((Err(panicked(&*panic)), None)));
             match polled {
-                None => Poll::Pending,
+                None => {
+                    // It may have been given up before it was watched.
+                    if context.is_cancelled() {
+                        to_wake.waker().wake_by_ref();
+                    }
+                    Poll::Pending
+                }
                 Some((result, header)) => {
                     self.ends();
                     context

@@ -257,6 +257,30 @@ fn the_wait_for_a_value_has_a_time_of_its_own_and_so_has_its_creation() {
     assert!(is_empty(&agents[1]));
 }
 
+/// It began before its call was given up, and another has a share of what it makes.
+#[test]
+fn a_value_is_kept_that_is_made_after_its_call_was_given_up() {
+    let wait = || {
+        let call = Context::current().expect("in a call");
+        while !call.is_cancelled() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        7.0_f32
+    };
+    let functions = functions(&Arc::default())
+        .add("plain", wait)
+        .add_async("ready", move || std::future::ready(wait()));
+    let agents = group(3, "kept", &functions);
+    for function in ["plain", "ready"] {
+        let value: RRef<f32> = agents[0]
+            .remote_within("w1", function, (), Duration::from_secs(1))
+            .expect("a reference");
+        let look = agents[0].rpc_async::<f32>("w2", "look", (value,));
+        assert_eq!(look.expect("a call").wait(), Ok(7.0), "{function}");
+    }
+    assert!(agents.iter().all(is_empty));
+}
+
 #[test]
 fn a_reference_to_a_worker_that_left_names_nothing() {
     let mut agents = group(2, "leaves", &functions(&Arc::default()));
