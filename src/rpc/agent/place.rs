@@ -280,6 +280,10 @@ impl Keys {
         if before.is_some_and(|mut client| go(&mut client).is_ok()) {
             return Ok(());
         }
+        if self.size > 0 && Client::is_refused(&self.address) {
+            // The store has ended with its host: no worker meets there any more.
+            return Ok(());
+        }
         go(&mut Client::connect_within(
             &self.address,
             FAREWELL,
@@ -374,6 +378,17 @@ mod tests {
         let mut client = Client::connect(&address, REDIAL).expect("it is there");
         let log = client.find("rendez-rpc/rpc/log").expect("an answer");
         assert_eq!(log, Some(log::goes(keys.me().0).into_bytes()));
+    }
+
+    #[test]
+    fn the_store_of_a_static_group_may_have_ended_with_the_worker_that_had_it() {
+        let server = Server::start("127.0.0.1:0").expect("a store");
+        let keys = Keys::new(&server.address().to_string(), "rpc", Some(2));
+        let task = TaskName::parse("/job:keys/task:0").expect("a name");
+        let own = "127.0.0.1:4000".parse().expect("an address");
+        keys.join("w0", &task, &own, REDIAL).expect("it joins");
+        drop(server);
+        keys.leave().expect("no store is to hear it");
     }
 
     #[test]

@@ -52,6 +52,12 @@ impl Client {
         Self::connect_within(address, patience, ANSWER)
     }
 
+    /// True if nothing listens there.
+    pub(crate) fn is_refused(address: &str) -> bool {
+        let until = Instant::now().checked_add(ANSWER);
+        dial(address, until).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    }
+
     /// The same, to a store that may take so long for an answer.
     pub(crate) fn connect_within(
         address: &str,
