@@ -3,17 +3,20 @@
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use super::packed::Packed;
-use super::shared::{Command, Mode, Shared};
+use super::shared::{Command, Mode, QUEUED_MAX, Shared};
 use super::{Agent, Pending};
 use crate::error::Error;
-use crate::functions::{Stays, Travels};
+use crate::functions::{Kept, Stays, Travels};
 use crate::id::{ForkId, RRefId, WorkerId};
-use crate::message::Target;
-use crate::payload::digest_of;
+use crate::locks::lock;
+use crate::message::{Reference, Target};
+use crate::node::Ending;
+use crate::payload::{Payload, digest_of};
 use crate::value::{Args, Packer, Value};
 
 /// A share of a reference that this program holds; the last clone dropped ends it.
@@ -50,6 +53,101 @@ impl Drop for Held {
                 None => Command::DropOwned(self.rref),
             });
         }
+    }
+}
+
+impl Shared {
+    /// Asks for a value to be made at `owner`, and left there.
+    pub(crate) fn create(
+        self: &Arc<Self>,
+        owner: WorkerId,
+        function: &str,
+        packed: Packed,
+        timeout: Duration,
+    ) -> Handle {
+        let (rref, fork) = (self.fresh(), self.fresh());
+        if self.is_held_up() && !self.is_closed.load(Ordering::Acquire) {
+            return self.refused(rref, owner, fork);
+        }
+        let is_own = owner == self.me;
+        let handle = self.handle(rref, owner, (!is_own).then_some(fork));
+        if is_own {
+            self.push(Command::CreateOwned {
+                rref,
+                is_made: false,
+            });
+        }
+        let target = Target::Remote {
+            function: function.into(),
+            rref,
+            fork,
+        };
+        let pending: Pending<()> = self.start(owner, target, packed, timeout, Mode::Remote);
+        let held = Arc::downgrade(&handle.0);
+        pending.watch(move |outcome| {
+            if let Some(held) = held.upgrade() {
+                match outcome {
+                    Ok(()) => drop(held.is_confirmed.set(())),
+                    Err(error) => drop(held.failed.set(error)),
+                }
+            }
+        });
+        handle
+    }
+
+    /// A reference to what is not made, for the desk is held up: it is not told of it, neither now nor at its end.
+    fn refused(&self, rref: RRefId, owner: WorkerId, fork: ForkId) -> Handle {
+        self.figures.refused();
+        let ending = Ending::<Payload>::Unsent(crate::error::held_up(QUEUED_MAX));
+        let error = Error::ended(&ending, &self.name_of(owner), self.options.waiting);
+        Handle(Arc::new(Held {
+            shared: Weak::new(),
+            rref,
+            owner,
+            fork: (owner != self.me).then_some(fork),
+            failed: OnceLock::from(error),
+            is_confirmed: OnceLock::new(),
+        }))
+    }
+
+    /// Keeps a value of this worker's own.
+    pub(crate) fn keep(self: &Arc<Self>, value: Arc<dyn Kept>) -> Handle {
+        let rref = self.fresh();
+        let mut values = lock(&self.values);
+        values.insert(rref, Ok(value));
+        drop(values);
+        self.push(Command::CreateOwned {
+            rref,
+            is_made: true,
+        });
+        self.handle(rref, self.me, None)
+    }
+
+    pub(crate) fn handle(
+        self: &Arc<Self>,
+        rref: RRefId,
+        owner: WorkerId,
+        fork: Option<ForkId>,
+    ) -> Handle {
+        Handle(Arc::new(Held {
+            shared: Arc::downgrade(self),
+            rref,
+            owner,
+            fork,
+            failed: OnceLock::new(),
+            is_confirmed: OnceLock::new(),
+        }))
+    }
+
+    /// Handles of references that have come: all of them are confirmed.
+    pub(crate) fn handles(self: &Arc<Self>, references: &[Reference]) -> Vec<Handle> {
+        let handle = |reference: &Reference| {
+            let fork = (reference.owner != self.me).then_some(reference.fork);
+            let handle = self.handle(reference.rref, reference.owner, fork);
+            let _ = handle.0.is_confirmed.set(());
+            handle
+        };
+        references.iter().map(handle).collect()
     }
 }
 
@@ -131,7 +229,10 @@ impl<T: Any + Send + Sync> RRef<T> {
 
     pub(super) fn shared(&self) -> Result<Arc<Shared>, Error> {
         let shared = self.handle.0.shared.upgrade();
-        shared.ok_or_else(|| Error::local(crate::error::shut_down()))
+        shared.ok_or_else(|| {
+            let failed = self.usable().err();
+            failed.unwrap_or_else(|| Error::local(crate::error::shut_down()))
+        })
     }
 
     /// Calls a function at the owner, with this reference as its first argument, and waits for the result. No round

@@ -20,7 +20,7 @@ use super::packed::Packed;
 use super::place::Place;
 use super::pool::Pool;
 use super::promise::{Admission, Promise};
-use super::rref::{Handle, Held};
+use super::rref::Handle;
 use super::seat::Seat;
 use super::slot::Slot;
 use super::store::Member;
@@ -30,7 +30,7 @@ use crate::functions::{Ended, Functions, Kept};
 use crate::header::Header;
 use crate::id::{CallId, ForkId, GlobalId, RRefId, WorkerId, check_name};
 use crate::locks::{lock, read, write};
-use crate::message::{Fault, Outcome, Reference, Target};
+use crate::message::{Fault, Outcome, Target};
 use crate::node::Ending;
 use crate::payload::Payload;
 use crate::spans::{CallSpan, Home, Recording, Span};
@@ -491,13 +491,18 @@ impl Shared {
         };
         if self.is_closed.load(Ordering::Acquire) {
             call.refuse(Ending::Shutdown);
-        } else if self.queued.load(Ordering::Relaxed) >= QUEUED_MAX {
+        } else if self.is_held_up() {
             self.figures.refused();
             call.refuse(Ending::Unsent(crate::error::held_up(QUEUED_MAX)));
         } else {
             self.hand_in(call, to, &ticket);
         }
         ticket
+    }
+
+    /// True if the desk has as many calls to look at as may wait for it.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) >= QUEUED_MAX
     }
 
     /// Queues a call of a worker that was not closed when it was looked at.
@@ -515,80 +520,5 @@ impl Shared {
         // Pairs with the fence in `Desk::close`.
         fence(Ordering::SeqCst);
         self.is_closed.load(Ordering::Acquire)
-    }
-
-    /// Asks for a value to be made at `owner`, and left there.
-    pub(crate) fn create(
-        self: &Arc<Self>,
-        owner: WorkerId,
-        function: &str,
-        packed: Packed,
-        timeout: Duration,
-    ) -> Handle {
-        let (rref, fork) = (self.fresh(), self.fresh());
-        let is_own = owner == self.me;
-        let handle = self.handle(rref, owner, (!is_own).then_some(fork));
-        if is_own {
-            self.push(Command::CreateOwned {
-                rref,
-                is_made: false,
-            });
-        }
-        let target = Target::Remote {
-            function: function.into(),
-            rref,
-            fork,
-        };
-        let pending: Pending<()> = self.start(owner, target, packed, timeout, Mode::Remote);
-        let held = Arc::downgrade(&handle.0);
-        pending.watch(move |outcome| {
-            if let Some(held) = held.upgrade() {
-                match outcome {
-                    Ok(()) => drop(held.is_confirmed.set(())),
-                    Err(error) => drop(held.failed.set(error)),
-                }
-            }
-        });
-        handle
-    }
-
-    /// Keeps a value of this worker's own.
-    pub(crate) fn keep(self: &Arc<Self>, value: Arc<dyn Kept>) -> Handle {
-        let rref = self.fresh();
-        let mut values = lock(&self.values);
-        values.insert(rref, Ok(value));
-        drop(values);
-        self.push(Command::CreateOwned {
-            rref,
-            is_made: true,
-        });
-        self.handle(rref, self.me, None)
-    }
-
-    pub(crate) fn handle(
-        self: &Arc<Self>,
-        rref: RRefId,
-        owner: WorkerId,
-        fork: Option<ForkId>,
-    ) -> Handle {
-        Handle(Arc::new(Held {
-            shared: Arc::downgrade(self),
-            rref,
-            owner,
-            fork,
-            failed: OnceLock::new(),
-            is_confirmed: OnceLock::new(),
-        }))
-    }
-
-    /// Handles of references that have come: all of them are confirmed.
-    pub(crate) fn handles(self: &Arc<Self>, references: &[Reference]) -> Vec<Handle> {
-        let handle = |reference: &Reference| {
-            let fork = (reference.owner != self.me).then_some(reference.fork);
-            let handle = self.handle(reference.rref, reference.owner, fork);
-            let _ = handle.0.is_confirmed.set(());
-            handle
-        };
-        references.iter().map(handle).collect()
     }
 }

@@ -338,6 +338,19 @@ fn a_call_beyond_what_waits_for_its_own_shard_is_refused_by_name() {
     let (kept, one_more) = in_shard(agents[0].engine(), move |_| {
         let call = || caller.rpc_async::<u32>("w1", "add", (1_u32, 2_u32));
         let kept: Vec<_> = (0..QUEUED_MAX).map(|_| call()).collect();
+        let queued = caller.shared().queue.len();
+        for to in ["w0", "w1"] {
+            let made: RRef<u32> = caller
+                .remote(to, "add", (1_u32, 2_u32))
+                .expect("a reference");
+            let error = made.to_here().unwrap_err();
+            assert_eq!(error.reason(), catalogue::RPC_BUSY, "{error}");
+        }
+        assert_eq!(
+            caller.shared().queue.len(),
+            queued,
+            "nothing is left of them"
+        );
         (kept, call())
     });
     let error = one_more.expect("a call").wait().unwrap_err();
