@@ -222,7 +222,7 @@ impl Agent {
             async_calls: AtomicUsize::new(0),
             figures: Figures::new(engine.is_timed()),
             recordings: Mutex::default(),
-            span_ids: AtomicU64::new(1),
+            span_ids: AtomicU64::new(node.first_local() + 1),
             joined: Slot::default(),
             left: Slot::default(),
             guests: Mutex::default(),

@@ -324,8 +324,12 @@ impl Shared {
         let gone: Vec<WorkerId> = workers.keys().copied().filter(is_gone).collect();
         workers.retain(|id, _| !is_gone(id));
         for (id, (info, address)) in members {
-            if id != self.me && workers.get(&id) != Some(&info) {
-                self.engine.add_peer(info.task.clone(), address);
+            if id == self.me {
+                continue;
+            }
+            // One that has left and come again between two looks may listen elsewhere.
+            self.engine.add_peer(info.task.clone(), address);
+            if workers.get(&id) != Some(&info) {
                 workers.insert(id, info.clone());
                 found.push(info);
             }

@@ -7,7 +7,7 @@ use rendez::engine::OBSERVER_JOB;
 use super::*;
 use crate::{Packer, RRef, Signature, Type, Unpacker, ValueError};
 
-fn guest(number: u32) -> Engine {
+pub(super) fn guest(number: u32) -> Engine {
     let mut config = Config::new(format!(
         "/job:{OBSERVER_JOB}/task:{}",
         std::process::id() % 10_000 * 100 + number
@@ -34,7 +34,7 @@ fn functions() -> Functions {
         .add("keep", |number: u64| number)
 }
 
-fn visit(engine: &Engine, worker: &Agent) -> Agent {
+pub(super) fn visit(engine: &Engine, worker: &Agent) -> Agent {
     let info = worker.worker();
     engine.add_peer(
         info.task.clone(),
@@ -210,6 +210,7 @@ fn a_worker_that_has_left_comes_again_as_a_guest_and_as_a_worker() {
         std::thread::sleep(Duration::from_millis(1));
     }
     is_well(&leaver);
+    let spans = [(); 3].map(|()| leaver.shared().fresh_span());
     leaver.shutdown(LONG).expect("it leaves");
     while stays.workers().len() > 1 {
         std::thread::sleep(Duration::from_millis(1));
@@ -219,6 +220,8 @@ fn a_worker_that_has_left_comes_again_as_a_guest_and_as_a_worker() {
     guest.shutdown_local();
     let again = join(0);
     is_well(&again);
+    // Nor has a span the number of one of its life before.
+    assert!(!spans.contains(&again.shared().fresh_span()));
     for agent in [again, stays] {
         agent.shutdown(LONG).expect("it leaves");
     }
