@@ -331,7 +331,6 @@ impl<P, T> Node<P, T> {
         if self.rules.on(Rule::CancelTold) {
             self.control(to, Control::Cancel(id));
         }
-        self.advance(to);
     }
 
     /// Those of the calls to `to` whose time is over end. One timer stands for all of them, so that a call that is
