@@ -75,6 +75,9 @@ pub(crate) const OUT_OF_REACH: &str =
 
 /// What is said of a message whose tensor its sender had no more time to send.
 pub(crate) const LEFT_FIRST: &str = "its worker has left before all that it had sent could go";
+/// What is said of a tensor whose call was given up while it waited for room.
+pub(crate) const GIVEN_UP_FIRST: &str =
+    "its caller gave it up before all that it had sent could go";
 
 /// Tensors of at least so many bytes go their own way, so that small ones need not wait behind them.
 pub(crate) const LARGE: usize = 64 << 10;

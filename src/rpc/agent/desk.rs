@@ -271,7 +271,13 @@ impl Desk {
                     }
                 }
                 Output::Up(guest) if self.shared.is_guest(guest) => {}
-                Output::Down(guest, ..) if self.shared.unseat(guest) => self.lanes.forget(guest),
+                Output::Down(guest, status, _) if self.shared.unseat(guest) => {
+                    // It may live on, and wait for what was to come.
+                    if status.reason() != catalogue::PEER_LOST {
+                        self.lanes.give_up_to(guest, context);
+                    }
+                    self.lanes.forget(guest);
+                }
                 Output::Up(worker) => {
                     tracing::debug!(%worker, "a worker is there");
                     self.shared.notice(Notice::Found(worker));

@@ -325,11 +325,7 @@ impl Lanes {
     /// The worker of a lane cannot be heard any more: it may have said that it leaves, in the life that is lost.
     fn lost(&mut self, at: usize, status: Status, context: &mut TaskContext<'_>) -> Brought {
         let lane = &mut self.lanes[at];
-        if status.reason() != catalogue::PEER_LOST {
-            // It lives on.
-            lane.pay(self.step, None, context);
-            lane.outbox.clear();
-        }
+        lane.lose(self.step, &status, context);
         let leave = lane.leave.take();
         let has_left = leave.is_some_and(|leave| leave.from_life == lane.life);
         match has_left {

@@ -99,6 +99,7 @@ impl Desk {
     ) {
         if let Err(status) = self.lanes.send(to, message, context) {
             tracing::debug!(%to, %status, "a message could not be sent");
+            self.lanes.lose(to, &status, context);
             self.node.handle_lost(self.now, to, &status);
         }
         self.node.set_sending(self.lanes.has_waiting());

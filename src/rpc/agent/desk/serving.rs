@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rendez::ground::Nanos;
+use rendez::ground::{Nanos, catalogue};
 
 use super::{Desk, Running};
 use crate::agent::context::{Context, Gate, in_shard};
@@ -117,7 +117,11 @@ impl Desk {
             spans: None,
         };
         if let Some(why) = &payload.lacking {
-            let fault = Fault::new(FaultKind::Arguments, why.message());
+            let kind = match why.reason() {
+                catalogue::RPC_CANCELLED => FaultKind::Cancelled,
+                _ => FaultKind::Arguments,
+            };
+            let fault = Fault::new(kind, why.message());
             return self.done(done(Err(fault)), now);
         }
         let Some(entry) = self.shared.functions.find(&function) else {

@@ -14,11 +14,13 @@ use super::{Lane, Lanes, lives_of, payload_mut, payload_of};
 use crate::codec::{decode, encode_into};
 use crate::id::{CallId, WorkerId};
 use crate::message::{Body, Control, Message};
-use crate::payload::{LARGE, LEFT_FIRST, OUT_OF_REACH, Payload};
+use crate::payload::{GIVEN_UP_FIRST, LARGE, LEFT_FIRST, OUT_OF_REACH, Payload};
 
-/// What goes in place of a tensor is a number that says why: it cannot go, or its worker has left first.
+/// What goes in place of a tensor is a number that says why: it cannot go, its worker has left first, or its call was
+/// given up.
 const CANNOT_GO: u8 = 0;
 const HAS_LEFT: u8 = 1;
+const GIVEN_UP: u8 = 2;
 
 /// Tensors that heads on their way may have announced and that wait here: with those of one message more they are fewer
 /// than a receiver waits for.
@@ -224,14 +226,21 @@ impl Lanes {
     pub(crate) fn give_up(&mut self, context: &mut TaskContext<'_>) {
         self.has_waiting = false;
         for lane in &mut self.lanes {
-            lane.pay(self.step, None, context);
-            let mut heads = std::mem::take(&mut lane.outbox).heads;
-            let word = heads.pop_back().map(|head| head.bytes);
-            if let (Some(key), Some(word)) = (lane.out[0], word.filter(is_last_word))
-                && let Err(status) = context.send(self.step, key, word)
-            {
-                tracing::warn!(worker = %lane.worker, %status, "a worker does not hear that this one has left");
-            }
+            lane.give_up(self.step, context);
+        }
+    }
+
+    /// The same for one worker, which lives on without this one.
+    pub(crate) fn give_up_to(&mut self, to: WorkerId, context: &mut TaskContext<'_>) {
+        if let Some(at) = self.lane_of(to) {
+            self.lanes[at].give_up(self.step, context);
+        }
+    }
+
+    /// A message could not be sent: what waits before it does not go either.
+    pub(crate) fn lose(&mut self, to: WorkerId, status: &Status, context: &mut TaskContext<'_>) {
+        if let Some(at) = self.lane_of(to) {
+            self.lanes[at].lose(self.step, status, context);
         }
     }
 
@@ -256,9 +265,11 @@ impl Lanes {
 
     fn flush_lane(&mut self, at: usize, context: &mut TaskContext<'_>) -> Result<bool, Status> {
         let flushed = self.lanes[at].flush(self.step, context);
-        if flushed.is_err() {
+        if let Err(status) = &flushed {
+            let lane = &mut self.lanes[at];
+            lane.lose(self.step, status, context);
             // The step has ended, or the keys are gone.
-            self.lanes[at].outbox.clear();
+            lane.outbox.clear();
         }
         self.has_waiting |= !self.lanes[at].outbox.is_empty();
         flushed
@@ -266,6 +277,25 @@ impl Lanes {
 }
 
 impl Lane {
+    fn give_up(&mut self, step: StepId, context: &mut TaskContext<'_>) {
+        self.pay(step, None, context);
+        let mut heads = std::mem::take(&mut self.outbox).heads;
+        let word = heads.pop_back().map(|head| head.bytes);
+        if let (Some(key), Some(word)) = (self.out[0], word.filter(is_last_word))
+            && let Err(status) = context.send(step, key, word)
+        {
+            tracing::warn!(worker = %self.worker, %status, "a worker does not hear that this one has left");
+        }
+    }
+
+    /// The lane is lost. Its worker may live on, unless that is what was lost.
+    pub(super) fn lose(&mut self, step: StepId, status: &Status, context: &mut TaskContext<'_>) {
+        if status.reason() != catalogue::PEER_LOST {
+            self.pay(step, None, context);
+            self.outbox.clear();
+        }
+    }
+
     /// What waits for room does not go any more: something dead, which takes little room, goes in place of each tensor
     /// whose head has gone, and is of these lives. Else its receiver would wait for it, and for all that follows.
     pub(super) fn pay(&self, step: StepId, of: Option<FrameIter>, context: &mut TaskContext<'_>) {
@@ -334,7 +364,10 @@ fn goes(
         Err(status) if is_out_of_reach(tensor, &status) => None,
         sent => Some(sent),
     });
-    let sent = sent.unwrap_or_else(|| context.send_dead(step, key, Tensor::scalar(CANNOT_GO)));
+    let sent = sent.unwrap_or_else(|| {
+        let why = tensor.map_or(GIVEN_UP, |_| CANNOT_GO);
+        context.send_dead(step, key, Tensor::scalar(why))
+    });
     match sent {
         Err(status) if has_no_room(&status) => Ok(false),
         sent => sent.map(|()| true),
@@ -345,6 +378,7 @@ fn goes(
 pub(super) fn why_dead(dead: &Tensor) -> Status {
     match dead.as_slice::<u8>() {
         Ok([HAS_LEFT]) => Status::of(catalogue::PEER_LOST, LEFT_FIRST),
+        Ok([GIVEN_UP]) => Status::of(catalogue::RPC_CANCELLED, GIVEN_UP_FIRST),
         _ => Status::of(catalogue::TENSOR_DEVICE, OUT_OF_REACH),
     }
 }

@@ -181,8 +181,15 @@ fn what_a_call_carries_that_is_given_up_while_it_waits_for_room_is_let_go() {
             lanes.has_waiting()
         });
         assert!(is_waiting, "all found room");
-        let dead = [(); 6].map(|()| comes(&engines, &lanes, 2).is_dead);
-        assert_eq!(dead, [false, false, false, false, true, false]);
+        // Something dead says that it was given up.
+        let dead = [(); 6].map(|()| {
+            let came = comes(&engines, &lanes, 2);
+            let why = came
+                .is_dead
+                .then(|| came.tensor.as_slice::<u8>().map(<[u8]>::to_vec));
+            why.map(|why| why.expect("a number"))
+        });
+        assert_eq!(dead, [None, None, None, None, Some(vec![2]), None]);
         (0..7).for_each(|_| drop(comes(&engines, &lanes, 0)));
     }
 }

@@ -3,7 +3,7 @@
 use rendez::ground::{FrameIter, Status};
 use rendez::mail::Received;
 
-use super::devices::{alive, answer, on_host};
+use super::devices::{alive, answer, in_shard, on_host};
 use super::lanes::{hears, leave, narrow, tensor, with_lanes};
 use super::*;
 use crate::WorkerId;
@@ -139,6 +139,45 @@ fn an_answer_that_had_no_time_to_go_ends_its_call_as_lost() {
     }
 }
 
+/// A guest is told at once, and waits for nothing of what could not go.
+#[test]
+fn a_worker_that_leaves_its_guest_while_answers_wait_for_room_is_heard_to_leave() {
+    let engines = narrow("host", false);
+    let folder = tempfile::tempdir().expect("a folder");
+    let (held, functions) = Held::functions();
+    let host = join(&engines, 0, &folder, &functions);
+    let engine = super::guests::guest(77);
+    let visitor = super::guests::visit(&engine, &host);
+    let call = |_| visitor.rpc_async_within::<Tensor>("w0", "big", (), Duration::ZERO);
+    let calls: Vec<_> = (0..6).map(call).collect();
+    let serves = |count| host.debug_info()["agent.server_active_calls"] == count;
+    until(|| serves(6));
+    std::thread::scope(|scope| {
+        // The guest hears nothing meanwhile.
+        let (has_begun, may_end) = (Arc::clone(&held.0[0]), Arc::clone(&held.0[1]));
+        let guest = &engine;
+        scope.spawn(move || {
+            in_shard(guest, move |_| {
+                has_begun.store(true, Ordering::Release);
+                until(|| may_end.load(Ordering::Acquire));
+            });
+        });
+        until(|| held.0[0].load(Ordering::Acquire));
+        held.answer();
+        until(|| serves(0));
+        host.clone().shutdown_local();
+        held.end();
+    });
+    let mut whole = 0;
+    for call in calls {
+        match call.expect("a call").wait_for(LONG).expect("it ends") {
+            Ok(tensor) => whole += usize::from(tensor.size() == 3 << 20),
+            Err(error) => assert_eq!(error.reason(), catalogue::PEER_LOST, "{error}"),
+        }
+    }
+    assert!((1..6).contains(&whole), "{whole} answers were whole");
+}
+
 #[test]
 fn what_has_no_room_is_given_up_so_that_its_receiver_waits_for_nothing() {
     let large = || answer(vec![tensor(3 << 20)]);
@@ -196,7 +235,13 @@ fn large_ones(engines: &[Engine], count: usize) -> Vec<bool> {
 /// Its worker lives on, and may be called by the next life of this one.
 #[test]
 fn what_waits_when_a_life_ends_on_one_side_is_waited_for_by_nobody() {
-    for is_told in [false, true] {
+    #[derive(Clone, Copy)]
+    enum By {
+        Word,
+        Receive,
+        Send,
+    }
+    for by in [By::Word, By::Receive, By::Send] {
         let engines = narrow("one_side", false);
         with_lanes(&engines, move |lanes, context| {
             for _ in 0..6 {
@@ -210,10 +255,14 @@ fn what_waits_when_a_life_ends_on_one_side_is_waited_for_by_nobody() {
                 body: Body::Over("so".into()),
             };
             let full = Status::of(catalogue::ARENA_FULL, "no room for a head");
-            let outcomes = match is_told {
+            let outcomes = match by {
                 // The first is of a life before.
-                true => vec![head(&over(7)), head(&over(2))],
-                false => vec![Err(full)],
+                By::Word => vec![head(&over(7)), head(&over(2))],
+                By::Receive => vec![Err(full)],
+                By::Send => {
+                    lanes.lose(WorkerId(1), &full, context);
+                    Vec::new()
+                }
             };
             for outcome in outcomes {
                 lanes.brought(0, outcome, context);
@@ -236,13 +285,24 @@ fn head(message: &Message<Payload>) -> Result<Received, Status> {
 }
 
 #[test]
-fn a_message_whose_sender_has_left_before_its_tensor_says_so() {
+fn a_message_whose_tensor_does_not_come_says_why() {
+    let reasons = [
+        catalogue::TENSOR_DEVICE,
+        catalogue::PEER_LOST,
+        catalogue::RPC_CANCELLED,
+    ];
+    for (number, reason) in (0_u8..).zip(reasons) {
+        is_said(number, reason);
+    }
+}
+
+fn is_said(number: u8, reason: &'static str) {
     let engines = engines(2, "announced");
-    with_lanes(&engines, |lanes, context| {
+    with_lanes(&engines, move |lanes, context| {
         lanes.brought(0, head(&answer(vec![on_host(3)])), context);
         let dead = Received {
             is_dead: true,
-            ..alive(Tensor::scalar(1_u8)).expect("alive")
+            ..alive(Tensor::scalar(number)).expect("alive")
         };
         let brought = lanes.brought(token_of(0, 0), Ok(dead), context);
         let Brought::Message(_, message) = brought else {
@@ -256,6 +316,6 @@ fn a_message_whose_sender_has_left_before_its_tensor_says_so() {
             panic!("{message:?}");
         };
         let why = payload.lacking.as_ref().map(|why| why.reason());
-        assert_eq!(why, Some(catalogue::PEER_LOST));
+        assert_eq!(why, Some(reason));
     });
 }
