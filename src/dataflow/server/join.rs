@@ -75,7 +75,9 @@ pub(super) fn join(
         let step = engine.step(STEP);
         step.send(&between(&name(rank)?, &name(0)?, ADDRESS)?, tensor(&own)?)?;
         let key = between(&name(0)?, &name(rank)?, CLUSTER)?;
-        let got = step.recv(&key).deadline(left(deadline)).wait();
+        // Why it is not reached, if it is not, is said by that; a receive could only say that it was late.
+        let got = engine.reach(&name(0)?, left(deadline));
+        let got = got.and_then(|_| step.recv(&key).deadline(left(deadline)).wait());
         let got = got.map_err(|status| {
             let message = format!(
                 "rank 0 at {root} did not send the cluster: {}",

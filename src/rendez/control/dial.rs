@@ -3,7 +3,8 @@
 //! Knows addresses, refusals and wishes; what is said once there is a connection stands elsewhere.
 //!
 //! Another task that answers is no reason to give up: a name may still lead to where its task was before, and a former
-//! run of the job may not have ended. Neither is let in; the dial only goes on until its time is over.
+//! run of the job may not have ended. Neither is let in; the dial only goes on until its time is over, and then ends by
+//! what was answered.
 //!
 //! A dial of a TCP address whose task turns out to be on this machine is sent elsewhere, to the task's Unix address:
 //! reaching it there is the proof, and gives shared memory. A machine's name proves nothing, nor does its boot: two
@@ -175,6 +176,10 @@ impl Plane {
             if left.is_zero() {
                 // The last attempt may have had no time for more than to be late; the one before says why.
                 let refusal = before.unwrap_or(refusal);
+                if is_expected && refusal.is_of_another() {
+                    // The task itself has had its time.
+                    break (refusal.status.clone(), refusal.status);
+                }
                 let message = format!(
                     "no connection to task {task} at {} by the deadline; {}",
                     route.address,
