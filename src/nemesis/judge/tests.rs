@@ -90,7 +90,7 @@ impl Run {
             let lane = format!("{flood} {other} flood 0");
             lines.push(line(at_ms + 1, &format!("sent {lane} a0")));
             lines.push(line(at_ms + 2_300, &format!("asked {lane} {}", 500 * MS)));
-            let claim = format!("right 0 a0 lease");
+            let claim = "right 0 a0 lease";
             lines.push(line(at_ms + 2_301, &format!("got {lane} {claim}")));
             lines.extend(steps(1_500));
             lines.extend(remote::lines(me));
