@@ -104,7 +104,8 @@ def reasons():
     order = ["steps", "peers", "files", "graphs", "rpc", "autograd"]
     tables = [table for table in tables if table.stem in order]
     for table in sorted(tables, key=lambda table: order.index(table.stem)):
-        yield from row.finditer(table.read_text())
+        # A text may go on in the next line.
+        yield from row.finditer(re.sub(r"\\\n\s*", "", table.read_text()))
 
 
 def errors_page():
