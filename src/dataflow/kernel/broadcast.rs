@@ -4,6 +4,7 @@
 //! other in every operand are one, so that the usual cases (equal shapes, a scalar, a row for each line) are few long
 //! rows.
 
+use super::numbers::PIECE;
 use rendez::ground::Shape;
 use rendez::ground::shape::RANK_MAX;
 
@@ -194,43 +195,124 @@ impl<const N: usize> Rows<'_, N> {
     }
 }
 
+/// Rows shorter than this are gathered into pieces.
+const SHORT: usize = 64;
+/// Elements of a small outcome, which is gathered in little room.
+const FEW: usize = 16;
+
 impl Walk<2> {
-    /// Writes `f` of each pair of elements that meet.
-    #[inline]
-    pub(crate) fn zip<A: Copy, B: Copy, C>(
+    /// Gives `visit` the elements that meet, in order: those of the left and of the right, and where the outcome goes,
+    /// in pieces of at most `most`. Compiled once for each type, not for each operation: an operand that stays at one
+    /// element is repeated, and short rows are gathered, so that there is one loop for all.
+    pub(crate) fn zip<T: Copy + Default, U>(
         &self,
-        left: &[A],
-        right: &[B],
-        out: &mut [C],
-        f: impl Fn(A, B) -> C + Copy,
+        operands: [&[T]; 2],
+        out: &mut [U],
+        most: usize,
+        visit: &mut dyn FnMut([&[T]; 2], &mut [U]),
     ) {
+        let stays = self.row > 1 && self.step.contains(&0);
+        if (self.rank > 0 || stays) && self.row < SHORT.min(most) {
+            return match out.len() {
+                ..=FEW => self.gathered(operands, out, [[T::default(); FEW]; 2], most, visit),
+                _ => self.gathered(operands, out, [[T::default(); PIECE]; 2], most, visit),
+            };
+        }
+        if stays {
+            let mut rooms = [[T::default(); PIECE]; 2];
+            let most = most.min(PIECE).min(self.row);
+            let rooms = rooms.each_mut().map(|room| &mut room[..most]);
+            return self.pieces(operands, out, most, rooms, visit);
+        }
+        self.pieces(operands, out, most, [&mut [], &mut []], visit);
+    }
+
+    /// Each row by itself.
+    fn pieces<T: Copy, U>(
+        &self,
+        [left, right]: [&[T]; 2],
+        out: &mut [U],
+        most: usize,
+        [left_room, right_room]: [&mut [T]; 2],
+        visit: &mut dyn FnMut([&[T]; 2], &mut [U]),
+    ) {
+        let most = most.min(self.row).max(1);
         let mut rows = out.chunks_exact_mut(self.row.max(1));
+        let [left_step, right_step] = self.step;
         self.rows(|[left_at, right_at]| {
-            let (Some(row), Some(left), Some(right)) =
-                (rows.next(), left.get(left_at..), right.get(right_at..))
-            else {
+            let (Some(row), Some(left), Some(right)) = (
+                rows.next(),
+                side(left, left_at, left_step, &mut left_room[..]),
+                side(right, right_at, right_step, &mut right_room[..]),
+            ) else {
                 return;
             };
-            match (self.step, left, right) {
-                ([0, 0], [left, ..], [right, ..]) => row.fill_with(|| f(*left, *right)),
-                ([0, _], [left, ..], right) => {
-                    let left = *left;
-                    for (out, &right) in row.iter_mut().zip(right) {
-                        *out = f(left, right);
-                    }
-                }
-                ([_, 0], left, [right, ..]) => {
-                    let right = *right;
-                    for (out, &left) in row.iter_mut().zip(left) {
-                        *out = f(left, right);
-                    }
-                }
-                (_, left, right) => {
-                    for ((out, &left), &right) in row.iter_mut().zip(left).zip(right) {
-                        *out = f(left, right);
-                    }
+            for (out, at) in row.chunks_mut(most).zip((0..).step_by(most)) {
+                let len = out.len();
+                if let (Some(left), Some(right)) =
+                    (left.get(at * left_step..), right.get(at * right_step..))
+                    && let (Some(left), Some(right)) = (left.get(..len), right.get(..len))
+                {
+                    visit([left, right], out);
                 }
             }
         });
     }
+
+    /// Several rows together, of which at least one has room.
+    fn gathered<T: Copy, U, const N: usize>(
+        &self,
+        [left, right]: [&[T]; 2],
+        out: &mut [U],
+        [mut left_room, mut right_room]: [[T; N]; 2],
+        most: usize,
+        visit: &mut dyn FnMut([&[T]; 2], &mut [U]),
+    ) {
+        let row = self.row.max(1);
+        let mut pieces = out.chunks_mut(most.min(N) / row * row);
+        let mut piece = pieces.next();
+        let mut filled = 0;
+        let [left_step, right_step] = self.step;
+        self.rows(|[left_at, right_at]| {
+            if piece.is_none() {
+                return;
+            }
+            let end = filled + row;
+            gather(left, left_at, left_step, &mut left_room[filled..end]);
+            gather(right, right_at, right_step, &mut right_room[filled..end]);
+            filled = end;
+            if let Some(out) = piece.take_if(|piece| piece.len() <= end) {
+                visit([&left_room[..end], &right_room[..end]], out);
+                (piece, filled) = (pieces.next(), 0);
+            }
+        });
+    }
+}
+
+/// A row of an operand.
+fn gather<T: Copy>(operand: &[T], at: usize, step: usize, room: &mut [T]) {
+    match (step, operand.get(at..)) {
+        (0, Some([element, ..])) => room.fill(*element),
+        (_, Some(row)) => {
+            for (room, element) in room.iter_mut().zip(row) {
+                *room = *element;
+            }
+        }
+        (_, None) => {}
+    }
+}
+
+/// An operand from a place on: repeated in `room`, if it has any and the operand stays where it is.
+fn side<'a, T: Copy>(
+    operand: &'a [T],
+    at: usize,
+    step: usize,
+    room: &'a mut [T],
+) -> Option<&'a [T]> {
+    let operand = operand.get(at..)?;
+    if step != 0 || room.is_empty() {
+        return Some(operand);
+    }
+    room.fill(*operand.first()?);
+    Some(room)
 }

@@ -191,8 +191,21 @@ impl Call<'_> {
         shape: Shape,
         fill: impl FnOnce(&mut [T]) -> Done,
     ) -> Result<Tensor, Fault> {
-        let mut room = self.room(T::DTYPE, shape)?;
-        fill(elements_mut::<T>(&mut room)?)?;
+        let mut fill = Some(fill);
+        self.filled(T::DTYPE, shape, &mut |room| {
+            fill.take().map_or(Ok(()), |fill| fill(elements_mut(room)?))
+        })
+    }
+
+    /// What is the same for every type and kernel of [`Self::written`], compiled once.
+    fn filled(
+        &self,
+        dtype: DType,
+        shape: Shape,
+        fill: &mut dyn FnMut(&mut TensorBuilder) -> Done,
+    ) -> Result<Tensor, Fault> {
+        let mut room = self.room(dtype, shape)?;
+        fill(&mut room)?;
         Ok(room.finish())
     }
 

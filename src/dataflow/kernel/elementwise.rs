@@ -5,9 +5,10 @@
 use super::broadcast::{Walk, broadcast};
 use super::call::{Done, elements, elements_mut};
 use super::make::{Cost, Made, made};
+use super::numbers::Number;
 use super::{Call, Value};
 use rendez::ground::{DType, Shape};
-use rendez::memory::{Element, Tensor, TensorBuilder};
+use rendez::memory::{Bool8, Element, Tensor, TensorBuilder};
 
 /// Picoseconds for each byte of adding and its like, which wait for memory.
 pub(crate) const LIGHT: usize = 200;
@@ -15,35 +16,75 @@ pub(crate) const LIGHT: usize = 200;
 pub(crate) const DEEP: usize = 2500;
 
 /// `f` of each pair.
-pub(crate) fn pairs<T: Element, U: Element>(
+pub(crate) fn pairs<T: Number>(
     picoseconds: usize,
-    f: impl Fn(T, T) -> U + Copy + Send + Sync + 'static,
+    f: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy + Send + Sync + 'static,
 ) -> Made {
-    made(broadcast_cost(picoseconds), move |call| zip(call, f))
+    made(broadcast_cost(picoseconds), move |call| zip::<T>(call, f))
+}
+
+/// Whether each pair is what `f` says.
+pub(crate) fn comparisons<T: Number>(
+    picoseconds: usize,
+    f: impl Fn(T::Wide, T::Wide) -> bool + Copy + Send + Sync + 'static,
+) -> Made {
+    made(broadcast_cost(picoseconds), move |call| {
+        let mut row = loops(move |left, right| Bool8::from(f(left, right)));
+        zipped::<T, Bool8>(call, T::MOST, &mut |pair, out| {
+            T::widened(pair, &mut |pair| row(pair, out));
+        })
+    })
+}
+
+/// The same for truth values.
+pub(crate) fn truths(
+    picoseconds: usize,
+    f: impl Fn(bool, bool) -> bool + Copy + Send + Sync + 'static,
+) -> Made {
+    made(broadcast_cost(picoseconds), move |call| {
+        let row = move |left: Bool8, right: Bool8| f(left.is_true(), right.is_true()).into();
+        zipped::<Bool8, Bool8>(call, usize::MAX, &mut loops(row))
+    })
 }
 
 /// `f` of each element.
-pub(crate) fn each<T: Element>(
+pub(crate) fn each<T: Number>(
     picoseconds: usize,
-    f: impl Fn(T) -> T + Copy + Send + Sync + 'static,
+    f: impl Fn(T::Wide) -> T::Wide + Copy + Send + Sync + 'static,
 ) -> Made {
-    made(Cost::PerByte(picoseconds), move |call| map(call, f))
+    made(Cost::PerByte(picoseconds), move |call| {
+        map::<T>(call, &mut |elements, out| {
+            for (out, &element) in out.iter_mut().zip(elements) {
+                *out = f(element);
+            }
+        })
+    })
 }
 
-/// Writes `f` of each element of the input.
-pub(crate) fn map<T: Element, U: Element>(call: &mut Call<'_>, f: impl Fn(T) -> U) -> Done {
-    mapped(call, U::DTYPE, &mut |input, room| {
-        for (out, &element) in elements_mut::<U>(room)?
-            .iter_mut()
-            .zip(elements::<T>(input)?)
-        {
-            *out = f(element);
+/// One loop for each type and function.
+fn loops<T: Copy, U>(f: impl Fn(T, T) -> U) -> impl FnMut([&[T]; 2], &mut [U]) {
+    move |[left, right], out| {
+        for ((out, &left), &right) in out.iter_mut().zip(left).zip(right) {
+            *out = f(left, right);
+        }
+    }
+}
+
+/// Writes what `row` makes of the input's elements, a piece at a time.
+fn map<T: Number>(call: &mut Call<'_>, row: &mut dyn FnMut(&[T::Wide], &mut [T::Wide])) -> Done {
+    mapped(call, T::DTYPE, &mut |input, room| {
+        let (elements, out) = (elements::<T>(input)?, elements_mut::<T>(room)?);
+        let most = T::MOST.min(out.len()).max(1);
+        for (elements, out) in elements.chunks(most).zip(out.chunks_mut(most)) {
+            T::widened([elements, &[]], &mut |[elements, _]| {
+                T::narrowed(out, &mut |out| row(elements, out));
+            });
         }
         Ok(())
     })
 }
 
-/// What is the same for every type and function of [`map`], compiled once: `write` has the loop alone.
+/// An output of the input's shape, which `write` fills. Compiled once: `write` has the loop alone.
 pub(crate) fn mapped(
     call: &mut Call<'_>,
     out: DType,
@@ -72,36 +113,35 @@ pub(crate) fn same_shapes(call: &Call<'_>, name: &str, op: &str) -> Done {
     Ok(())
 }
 
-/// Two inputs, and how their elements meet.
-struct Pair {
-    left: Tensor,
-    right: Tensor,
-    walk: Walk<2>,
+/// Writes `f` of each pair of elements of the inputs, which are broadcast.
+pub(crate) fn zip<T: Number>(call: &mut Call<'_>, f: impl Fn(T::Wide, T::Wide) -> T::Wide) -> Done {
+    zip_by::<T>(call, &mut loops(f))
 }
 
-/// Writes `f` of each pair of elements of the inputs, which are broadcast.
-pub(crate) fn zip<T: Element, U: Element>(
+/// What is the same for every function of [`zip`], compiled once for each type: `row` has the loop alone.
+fn zip_by<T: Number>(
     call: &mut Call<'_>,
-    f: impl Fn(T, T) -> U + Copy,
+    row: &mut dyn FnMut([&[T::Wide]; 2], &mut [T::Wide]),
 ) -> Done {
-    zipped(call, U::DTYPE, &mut |pair, room| {
-        let (left, right) = (elements::<T>(&pair.left)?, elements::<T>(&pair.right)?);
-        pair.walk.zip(left, right, elements_mut::<U>(room)?, f);
-        Ok(())
+    zipped::<T, T>(call, T::MOST, &mut |pair, out| {
+        T::widened(pair, &mut |pair| {
+            T::narrowed(out, &mut |out| row(pair, out))
+        });
     })
 }
 
-/// What is the same for every type and function of [`zip`], compiled once: `write` has the loops alone.
-fn zipped(
+/// An output that `row` fills with what it makes of elements that meet, in pieces of at most `most`.
+fn zipped<T: Element + Default, U: Element>(
     call: &mut Call<'_>,
-    out: DType,
-    write: &mut dyn FnMut(&Pair, &mut TensorBuilder) -> Done,
+    most: usize,
+    row: &mut dyn FnMut([&[T]; 2], &mut [U]),
 ) -> Done {
     let (left, right) = (call.tensor(0)?, call.tensor(1)?);
     let shape = broadcast(left.shape(), right.shape())?;
     let walk = Walk::broadcast(shape, [left.shape(), right.shape()]);
-    let mut room = call.room(out, shape)?;
-    write(&Pair { left, right, walk }, &mut room)?;
+    let mut room = call.room(U::DTYPE, shape)?;
+    let operands = [elements::<T>(&left)?, elements::<T>(&right)?];
+    walk.zip(operands, elements_mut::<U>(&mut room)?, most, row);
     call.push(room.finish());
     Ok(())
 }

@@ -1,21 +1,32 @@
 //! Numbers: the arithmetic of each element type, as TensorFlow's on a processor. Knows no tensors.
 //!
-//! Integers wrap; halves compute in 32 bits and round once. What can fail (division by zero) is looked for before.
+//! Integers wrap; halves compute in 32 bits and round once. They are widened in pieces: the processor's own conversion
+//! is looked for once for many, and the loop of an operation is compiled for 32 bits alone. What can fail (division by
+//! zero) is looked for before.
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-
 use rendez::memory::{Bool8, Element};
+
+/// Elements that are widened at once, on the stack.
+pub(crate) const PIECE: usize = 512;
 
 /// An element that can be reckoned with.
 pub(crate) trait Number: Element + Default + PartialOrd + std::fmt::Debug {
-    /// What many of them are added up in.
-    type Wide: Number;
+    /// What they are reckoned in, and many of them added up.
+    type Wide: Number<Wide = Self::Wide>;
+    /// Elements of a piece of work: as many as there are, or those that are widened at once.
+    const MOST: usize = usize::MAX;
     const ONE: Self;
     const LOWEST: Self;
     const HIGHEST: Self;
     const IS_INTEGER: bool;
     fn wide(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
+    /// Gives `then` the elements of two slices of at most [`MOST`](Self::MOST), widened.
+    fn widened(elements: [&[Self]; 2], then: &mut dyn FnMut([&[Self::Wide]; 2]));
+    /// Fills a slice of at most [`MOST`](Self::MOST) with what `write` gives, narrowed.
+    fn narrowed(out: &mut [Self], write: &mut dyn FnMut(&mut [Self::Wide]));
     fn plus(self, other: Self) -> Self;
     fn minus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
@@ -60,16 +71,13 @@ pub(crate) trait Number: Element + Default + PartialOrd + std::fmt::Debug {
     }
 }
 
-/// A number with a fraction.
-pub(crate) trait Real: Number {
-    /// What functions of it are computed in: 32 or 64 bits.
-    type Exact: Float;
-    fn exact(self) -> Self::Exact;
-    fn round(exact: Self::Exact) -> Self;
-}
+/// A number with a fraction, whose functions are computed in 32 or 64 bits.
+pub(crate) trait Real: Number<Wide: Float> {}
+
+impl<T: Number<Wide: Float>> Real for T {}
 
 /// Functions of a real number.
-pub(crate) trait Float: Real<Exact = Self> {
+pub(crate) trait Float: Number<Wide = Self> {
     fn exp(self) -> Self;
     fn ln(self) -> Self;
     fn ln_1p(self) -> Self;
@@ -103,6 +111,10 @@ macro_rules! integers {
             fn wide(self) -> Self { self }
             #[inline]
             fn narrow(wide: Self) -> Self { wide }
+            #[inline]
+            fn widened(elements: [&[Self]; 2], then: &mut dyn FnMut([&[Self]; 2])) { then(elements); }
+            #[inline]
+            fn narrowed(out: &mut [Self], write: &mut dyn FnMut(&mut [Self])) { write(out); }
             #[inline]
             fn plus(self, other: Self) -> Self { self.wrapping_add(other) }
             #[inline]
@@ -177,6 +189,10 @@ macro_rules! floats {
             #[inline]
             fn narrow(wide: Self) -> Self { wide }
             #[inline]
+            fn widened(elements: [&[Self]; 2], then: &mut dyn FnMut([&[Self]; 2])) { then(elements); }
+            #[inline]
+            fn narrowed(out: &mut [Self], write: &mut dyn FnMut(&mut [Self])) { write(out); }
+            #[inline]
             fn plus(self, other: Self) -> Self { self + other }
             #[inline]
             fn minus(self, other: Self) -> Self { self - other }
@@ -217,14 +233,6 @@ macro_rules! floats {
             }
             #[inline]
             fn to_i128(self) -> Option<i128> { None }
-        }
-
-        impl Real for $type {
-            type Exact = Self;
-            #[inline]
-            fn exact(self) -> Self { self }
-            #[inline]
-            fn round(exact: Self) -> Self { exact }
         }
 
         impl Float for $type {
@@ -273,6 +281,16 @@ pub(crate) fn odd_double(number: u64) -> f64 {
     }) as f64
 }
 
+/// The halves of a piece, in 32 bits.
+fn widen<'a, H>(halves: &[H], room: &'a mut [f32; PIECE]) -> &'a [f32]
+where
+    [H]: HalfFloatSliceExt,
+{
+    let len = halves.len().min(PIECE);
+    halves[..len].convert_to_f32_slice(&mut room[..len]);
+    &room[..len]
+}
+
 macro_rules! halves {
     ($($type:ident)*) => {$(
         impl Number for $type {
@@ -281,10 +299,22 @@ macro_rules! halves {
             const LOWEST: Self = $type::NEG_INFINITY;
             const HIGHEST: Self = $type::INFINITY;
             const IS_INTEGER: bool = false;
+            const MOST: usize = PIECE;
             #[inline]
             fn wide(self) -> f32 { self.to_f32() }
             #[inline]
             fn narrow(wide: f32) -> Self { Self::from_f32(wide) }
+            fn widened(elements: [&[Self]; 2], then: &mut dyn FnMut([&[f32]; 2])) {
+                let mut rooms = [[0f32; PIECE]; 2];
+                let [left, right] = &mut rooms;
+                then([widen(elements[0], left), widen(elements[1], right)]);
+            }
+            fn narrowed(out: &mut [Self], write: &mut dyn FnMut(&mut [f32])) {
+                let mut room = [0f32; PIECE];
+                let (wide, _) = room.split_at_mut(out.len().min(PIECE));
+                write(wide);
+                out[..wide.len()].convert_from_f32_slice(wide);
+            }
             #[inline]
             fn plus(self, other: Self) -> Self { Self::narrow(self.wide() + other.wide()) }
             #[inline]
@@ -324,14 +354,6 @@ macro_rules! halves {
             }
             #[inline]
             fn to_i128(self) -> Option<i128> { None }
-        }
-
-        impl Real for $type {
-            type Exact = f32;
-            #[inline]
-            fn exact(self) -> f32 { self.to_f32() }
-            #[inline]
-            fn round(exact: f32) -> Self { Self::from_f32(exact) }
         }
     )*};
 }

@@ -28,7 +28,7 @@ pub(super) const ROWS: &[Row] = &[
             let right = at.op("Neg", &[g])?;
             pair(at, Some(g), Some(right))
         })
-        .kernel(|node| typed!(node, T: numbers => pairs::<T, T>(LIGHT, T::minus))),
+        .kernel(|node| typed!(node, T: numbers => pairs::<T>(LIGHT, Number::minus))),
     binary("Mul", NUM)
         .gradient(|at| {
             let (g, x, y) = operands(at)?;
@@ -36,16 +36,16 @@ pub(super) const ROWS: &[Row] = &[
             let right = at.op("Mul", &[g, x])?;
             pair(at, Some(left), Some(right))
         })
-        .kernel(|node| typed!(node, T: numbers => pairs::<T, T>(LIGHT, T::times))),
+        .kernel(|node| typed!(node, T: numbers => pairs::<T>(LIGHT, Number::times))),
     binary("Div", NUM)
         .gradient(quotient_gradient)
-        .kernel(|node| typed!(node, T: numbers => quotients::<T>(T::over))),
+        .kernel(|node| typed!(node, T: numbers => quotients::<T>(Number::over))),
     binary("RealDiv", NUM)
         .gradient(quotient_gradient)
-        .kernel(|node| typed!(node, T: reals => quotients::<T>(T::over))),
+        .kernel(|node| typed!(node, T: reals => quotients::<T>(Number::over))),
     binary("FloorDiv", NUM)
         .gradient(none)
-        .kernel(|node| typed!(node, T: numbers => quotients::<T>(T::floor_over))),
+        .kernel(|node| typed!(node, T: numbers => quotients::<T>(Number::floor_over))),
     binary("FloorMod", REAL)
         .gradient(|at| {
             let (g, x, y) = operands(at)?;
@@ -54,14 +54,15 @@ pub(super) const ROWS: &[Row] = &[
             let right = at.op("Neg", &[change])?;
             pair(at, Some(g), Some(right))
         })
-        .kernel(|node| typed!(node, T: numbers => quotients::<T>(T::modulo))),
-    binary("Mod", REAL).kernel(|node| typed!(node, T: numbers => quotients::<T>(T::remainder))),
+        .kernel(|node| typed!(node, T: numbers => quotients::<T>(Number::modulo))),
+    binary("Mod", REAL)
+        .kernel(|node| typed!(node, T: numbers => quotients::<T>(Number::remainder))),
     binary("Maximum", REAL)
         .gradient(|at| chosen(at, "GreaterEqual"))
-        .kernel(|node| typed!(node, T: numbers => pairs::<T, T>(LIGHT, Number::max))),
+        .kernel(|node| typed!(node, T: numbers => pairs::<T>(LIGHT, Number::max))),
     binary("Minimum", REAL)
         .gradient(|at| chosen(at, "LessEqual"))
-        .kernel(|node| typed!(node, T: numbers => pairs::<T, T>(LIGHT, Number::min))),
+        .kernel(|node| typed!(node, T: numbers => pairs::<T>(LIGHT, Number::min))),
     binary("Pow", NUM)
         .gradient(power_gradient)
         .kernel(|node| typed!(node, T: numbers => powers::<T>())),
@@ -76,7 +77,7 @@ pub(super) const ROWS: &[Row] = &[
             pair(at, Some(left), Some(right))
         })
         .kernel(|node| {
-            typed!(node, T: numbers => pairs::<T, T>(LIGHT, |left, right| {
+            typed!(node, T: numbers => pairs::<T>(LIGHT, |left, right| {
                 let difference = left.minus(right);
                 difference.times(difference)
             }))
@@ -105,7 +106,7 @@ fn add_gradient(at: &mut Back<'_>) -> Flows {
 }
 
 fn add(node: &Node) -> Made {
-    typed!(node, T: numbers => pairs::<T, T>(LIGHT, T::plus))
+    typed!(node, T: numbers => pairs::<T>(LIGHT, Number::plus))
 }
 
 fn quotient_gradient(at: &mut Back<'_>) -> Flows {
@@ -120,12 +121,14 @@ fn quotient_gradient(at: &mut Back<'_>) -> Flows {
 }
 
 /// `f` of each pair, which must not be divided by zero if they are integers.
-fn quotients<T: Number>(f: impl Fn(T, T) -> T + Copy + Send + Sync + 'static) -> Made {
+fn quotients<T: Number>(
+    f: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy + Send + Sync + 'static,
+) -> Made {
     made(broadcast_cost(4 * LIGHT), move |call| {
         if T::IS_INTEGER && has_elements(call)? {
             refuse_divisors(call, T::default())?;
         }
-        zip(call, f)
+        zip::<T>(call, f)
     })
 }
 
@@ -189,7 +192,7 @@ fn powers<T: Number>() -> Made {
         {
             return Err("Integers to negative integer powers are not allowed".into());
         }
-        zip(call, T::power)
+        zip::<T>(call, Number::power)
     })
 }
 

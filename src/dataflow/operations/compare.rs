@@ -11,8 +11,8 @@ use crate::graph::{Node, Output, PartialShape, attr};
 use crate::kernel::Call;
 use crate::kernel::arrange::{Arrange, arranged};
 use crate::kernel::broadcast::{Walk, broadcast};
-use crate::kernel::call::Done;
-use crate::kernel::elementwise::{broadcast_cost, each, pairs};
+use crate::kernel::call::{Done, elements, elements_mut};
+use crate::kernel::elementwise::{broadcast_cost, comparisons, mapped, truths};
 use crate::kernel::make::{Cost, Made, dtype, made, typed};
 use crate::kernel::numbers::truth;
 use rendez::ground::{DType, Shape, Status};
@@ -30,19 +30,16 @@ pub(super) const ROWS: &[Row] = &[
     comparison("Equal", EQUALITY, equality_shape).kernel(|node| equal(node, true)),
     comparison("NotEqual", EQUALITY, equality_shape).kernel(|node| equal(node, false)),
     comparison("Less", REAL, broadcast_shape)
-        .kernel(|node| typed!(node, T: numbers => pairs::<T, Bool8>(EACH, |x, y| truth(x < y)))),
+        .kernel(|node| typed!(node, T: numbers => comparisons::<T>(EACH, |x, y| x < y))),
     comparison("LessEqual", REAL, broadcast_shape)
-        .kernel(|node| typed!(node, T: numbers => pairs::<T, Bool8>(EACH, |x, y| truth(x <= y)))),
+        .kernel(|node| typed!(node, T: numbers => comparisons::<T>(EACH, |x, y| x <= y))),
     comparison("Greater", REAL, broadcast_shape)
-        .kernel(|node| typed!(node, T: numbers => pairs::<T, Bool8>(EACH, |x, y| truth(x > y)))),
+        .kernel(|node| typed!(node, T: numbers => comparisons::<T>(EACH, |x, y| x > y))),
     comparison("GreaterEqual", REAL, broadcast_shape)
-        .kernel(|node| typed!(node, T: numbers => pairs::<T, Bool8>(EACH, |x, y| truth(x >= y)))),
-    row("LogicalAnd", BOTH, "", broadcast_shape)
-        .kernel(|_| pairs::<Bool8, Bool8>(EACH, |x, y| truth(x.is_true() && y.is_true()))),
-    row("LogicalOr", BOTH, "", broadcast_shape)
-        .kernel(|_| pairs::<Bool8, Bool8>(EACH, |x, y| truth(x.is_true() || y.is_true()))),
-    row("LogicalNot", "x: bool -> y: bool", "", same)
-        .kernel(|_| each::<Bool8>(EACH, |x| truth(!x.is_true()))),
+        .kernel(|node| typed!(node, T: numbers => comparisons::<T>(EACH, |x, y| x >= y))),
+    row("LogicalAnd", BOTH, "", broadcast_shape).kernel(|_| truths(EACH, |x, y| x && y)),
+    row("LogicalOr", BOTH, "", broadcast_shape).kernel(|_| truths(EACH, |x, y| x || y)),
+    row("LogicalNot", "x: bool -> y: bool", "", same).kernel(|_| made(Cost::PerByte(EACH), not)),
     row("Select", CHOICE, "T: type", select_shape)
         .gradient(|at| {
             let [yes, no] = chosen(at, "Select")?;
@@ -119,12 +116,12 @@ fn equal(node: &Node, is_equal: bool) -> Made {
         return Ok(None);
     };
     let kernel = match dtype {
-        DType::Bool => pairs::<Bool8, Bool8>(EACH, move |x, y| truth((x == y) == is_equal)),
+        DType::Bool => truths(EACH, move |x, y| (x == y) == is_equal),
         DType::String => made(broadcast_cost(EACH), move |call| {
             equal_strings(call, is_equal)
         }),
         _ => typed!(node, T: numbers => {
-            pairs::<T, Bool8>(EACH, move |x, y| truth((x == y) == is_equal))
+            comparisons::<T>(EACH, move |x, y| (x == y) == is_equal)
         }),
     };
     if is_error {
@@ -142,6 +139,16 @@ fn equal(node: &Node, is_equal: bool) -> Made {
     }))
 }
 
+fn not(call: &mut Call<'_>) -> Done {
+    mapped(call, DType::Bool, &mut |input, room| {
+        let each = elements_mut::<Bool8>(room)?
+            .iter_mut()
+            .zip(elements::<Bool8>(input)?);
+        each.for_each(|(out, x)| *out = truth(!x.is_true()));
+        Ok(())
+    })
+}
+
 fn equal_strings(call: &mut Call<'_>, is_equal: bool) -> Done {
     let (left, right) = (call.tensor(0)?, call.tensor(1)?);
     let shape = broadcast(left.shape(), right.shape())?;
@@ -149,7 +156,16 @@ fn equal_strings(call: &mut Call<'_>, is_equal: bool) -> Done {
     let rights: Vec<_> = right.strings()?.iter().collect();
     let walk = Walk::broadcast(shape, [left.shape(), right.shape()]);
     call.output::<Bool8>(shape, |out| {
-        walk.zip(&lefts, &rights, out, |x, y| truth((x == y) == is_equal));
+        walk.zip(
+            [&lefts, &rights],
+            out,
+            usize::MAX,
+            &mut |[left, right], out| {
+                for ((out, left), right) in out.iter_mut().zip(left).zip(right) {
+                    *out = truth((left == right) == is_equal);
+                }
+            },
+        );
     })
 }
 

@@ -26,14 +26,14 @@ pub(super) const ROWS: &[Row] = &[
             let g = at.grad(0)?;
             one(at.op("Neg", &[g]))
         })
-        .kernel(|node| typed!(node, T: numbers => each::<T>(LIGHT, T::negative))),
+        .kernel(|node| typed!(node, T: numbers => each::<T>(LIGHT, Number::negative))),
     unary("Abs", "T: real")
         .gradient(|at| {
             let (g, x) = (at.grad(0)?, at.input(0)?);
             let sign = at.op("Sign", &[x])?;
             one(at.op("Mul", &[g, sign]))
         })
-        .kernel(|node| typed!(node, T: numbers => each::<T>(LIGHT, T::absolute))),
+        .kernel(|node| typed!(node, T: numbers => each::<T>(LIGHT, Number::absolute))),
     unary("Sign", NUM)
         .gradient(|at| {
             let x = at.input(0)?;
@@ -133,8 +133,8 @@ fn reciprocal(node: &Node) -> Made {
     typed!(node, T: reals => exact::<T>(|x| unit::<T>().over(x)))
 }
 
-fn unit<T: Real>() -> T::Exact {
-    T::Exact::ONE
+fn unit<T: Real>() -> T::Wide {
+    T::Wide::ONE
 }
 
 /// A gradient that is computed from the result.
@@ -143,8 +143,8 @@ fn from_result(at: &mut Back<'_>, op: &str) -> Flows {
     one(at.op(op, &[y, g]))
 }
 
-fn half<T: Real>() -> T::Exact {
-    T::Exact::from_f64(0.5)
+fn half<T: Real>() -> T::Wide {
+    T::Wide::from_f64(0.5)
 }
 
 /// 1 / (1 + e⁻ˣ), without overflow on either side.
@@ -155,14 +155,12 @@ fn sigmoid<F: Float>(x: F) -> F {
     if x < F::default() { below } else { above }
 }
 
-fn exact<T: Real>(f: impl Fn(T::Exact) -> T::Exact + Copy + Send + Sync + 'static) -> Made {
-    each::<T>(DEEP, move |x| T::round(f(x.exact())))
+fn exact<T: Real>(f: impl Fn(T::Wide) -> T::Wide + Copy + Send + Sync + 'static) -> Made {
+    each::<T>(DEEP, f)
 }
 
 fn exact_pairs<T: Real>(
-    f: impl Fn(T::Exact, T::Exact) -> T::Exact + Copy + Send + Sync + 'static,
+    f: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy + Send + Sync + 'static,
 ) -> Made {
-    made(broadcast_cost(2 * LIGHT), move |call| {
-        zip::<T, T>(call, move |y, dy| T::round(f(y.exact(), dy.exact())))
-    })
+    made(broadcast_cost(2 * LIGHT), move |call| zip::<T>(call, f))
 }

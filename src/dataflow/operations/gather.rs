@@ -8,7 +8,7 @@ use crate::graph::infer::{Inferred, Known, unknown};
 use crate::graph::{Output, PartialShape, attr};
 use crate::kernel::arrange::{Arrange, arranged, strides};
 use crate::kernel::broadcast::{count, count_of};
-use crate::kernel::call::{Done, axis_of, integers};
+use crate::kernel::call::{Done, Fault, axis_of, elements, integers};
 use crate::kernel::make::{Cost, made, product, typed};
 use crate::kernel::numbers::Number;
 use crate::kernel::{Call, Value};
@@ -287,7 +287,49 @@ fn segment_cost() -> Cost {
 }
 
 fn segment_sum<T: Number>(call: &mut Call<'_>) -> Done {
-    let (data, ids): (Tensor, Tensor) = (call.tensor(0)?, call.tensor(1)?);
+    let Segments {
+        data,
+        places,
+        inner,
+        shape,
+    } = segments(call)?;
+    let (places, slices) = (elements::<u64>(&places)?, elements::<T>(&data)?);
+    // Halves are added up in more bits, as Sum does: in their own a sum of many stands still.
+    let sums = call.written::<T::Wide>(shape, |out| {
+        out.fill(T::Wide::default());
+        for (&place, slice) in places.iter().zip(slices.chunks_exact(inner.max(1))) {
+            let place = out.get_mut(place as usize * inner..).unwrap_or_default();
+            for (sum, &element) in place.iter_mut().zip(slice) {
+                *sum = sum.plus(element.wide());
+            }
+        }
+        Ok(())
+    })?;
+    if T::DTYPE == T::Wide::DTYPE {
+        call.push(sums);
+        return Ok(());
+    }
+    let sums = elements::<T::Wide>(&sums)?;
+    call.output::<T>(shape, |out| {
+        for (out, &sum) in out.iter_mut().zip(sums) {
+            *out = T::narrow(sum);
+        }
+    })
+}
+
+/// Slices, and the segment that each is added to.
+struct Segments {
+    data: Tensor,
+    /// Beyond all segments for a slice that goes nowhere.
+    places: Tensor,
+    /// Elements of a slice.
+    inner: usize,
+    /// The output's.
+    shape: Shape,
+}
+
+fn segments(call: &Call<'_>) -> Result<Segments, Fault> {
+    let (data, ids) = (call.tensor(0)?, call.tensor(1)?);
     let count = call.integer(2)?;
     let Ok(count) = u64::try_from(count) else {
         return Err(format!("Input num_segments == {count} must not be negative.").into());
@@ -300,37 +342,17 @@ fn segment_sum<T: Number>(call: &mut Call<'_>) -> Done {
         );
     }
     let rest = &dims[by.rank()..];
-    let inner = count_of(rest);
-    // What is below zero goes nowhere: beyond all segments.
-    let ids = call.places(&ids, |at, id| match u64::try_from(id) {
+    let places = call.places(&ids, |at, id| match u64::try_from(id) {
         Ok(id) if id >= count => {
             let at = position(by, at);
             Err(format!("segment_ids{at} = {id} is out of range [0, {count})").into())
         }
         id => Ok(id.unwrap_or(count)),
     })?;
-    let ids = ids.as_slice::<u64>()?;
-    let elements = data.as_slice::<T>()?;
-    let out_shape = Shape::new(&[&[count], rest].concat())?;
-    // Halves are added up in more bits, as Sum does: in their own a sum of many stands still.
-    let sums = call.written::<T::Wide>(out_shape, |out| {
-        out.fill(T::Wide::default());
-        for (&id, slice) in ids.iter().zip(elements.chunks_exact(inner.max(1))) {
-            let place = out.get_mut(id as usize * inner..).unwrap_or_default();
-            for (sum, &element) in place.iter_mut().zip(slice) {
-                *sum = sum.plus(element.wide());
-            }
-        }
-        Ok(())
-    })?;
-    if T::DTYPE == T::Wide::DTYPE {
-        call.push(sums);
-        return Ok(());
-    }
-    let sums = sums.as_slice::<T::Wide>()?;
-    call.output::<T>(out_shape, |out| {
-        for (out, &sum) in out.iter_mut().zip(sums) {
-            *out = T::narrow(sum);
-        }
+    Ok(Segments {
+        data,
+        places,
+        inner: count_of(rest),
+        shape: Shape::new(&[&[count], rest].concat())?,
     })
 }

@@ -10,12 +10,12 @@ use crate::graph::{Output, PartialShape};
 use crate::kernel::Call;
 use crate::kernel::arrange::{Strided, arranged};
 use crate::kernel::broadcast::{Walk, broadcast, count};
-use crate::kernel::call::{Done, Fault, elements_mut};
+use crate::kernel::call::{Done, Fault, elements, elements_mut, integers};
 use crate::kernel::elementwise::broadcast_cost;
-use crate::kernel::make::{Cost, dtype, made, typed};
+use crate::kernel::make::{Cost, made, typed};
 use crate::kernel::numbers::{Float, Number, Real};
-use rendez::ground::{DType, Shape, Status};
-use rendez::memory::{Element, Tensor, TensorBuilder};
+use rendez::ground::{Shape, Status};
+use rendez::memory::{Tensor, TensorBuilder};
 
 /// Picoseconds for each byte of a row's exponentials and sums.
 const SOFTMAX: usize = 3500;
@@ -66,13 +66,7 @@ pub(super) const ROWS: &[Row] = &[
         let logits = at.input(0)?;
         Ok(vec![Some(loss(at, logits)?), None])
     })
-    .kernel(|node| {
-        let labels = dtype(node, "Tlabels");
-        typed!(node, T: reals => made(Cost::PerByte(SOFTMAX), move |call| match labels {
-            Some(DType::I32) => sparse_loss::<T, i32>(call),
-            _ => sparse_loss::<T, i64>(call),
-        }))
-    }),
+    .kernel(|node| typed!(node, T: reals => made(Cost::PerByte(SOFTMAX), sparse_loss::<T>))),
     row("L2Loss", "t: T -> output: T", FP, scalar)
         .gradient(|at| {
             let (g, x) = (at.grad(0)?, at.input(0)?);
@@ -91,8 +85,8 @@ fn softmax<T: Real>(call: &mut Call<'_>, is_log: bool) -> Done {
             let (largest, sum) = largest_and_sum(row);
             let log = sum.ln();
             for (out, &element) in out.iter_mut().zip(row) {
-                let shifted = element.exact().minus(largest);
-                *out = T::round(match is_log {
+                let shifted = element.wide().minus(largest);
+                *out = T::narrow(match is_log {
                     true => shifted.minus(log),
                     false => shifted.exp().over(sum),
                 });
@@ -126,13 +120,13 @@ fn rows_of(shape: Shape) -> Result<(usize, usize), Fault> {
 }
 
 /// The largest of a row, and the sum of the exponentials of what each is below it.
-fn largest_and_sum<T: Real>(row: &[T]) -> (T::Exact, T::Exact) {
-    let lowest = T::Exact::LOWEST;
+fn largest_and_sum<T: Real>(row: &[T]) -> (T::Wide, T::Wide) {
+    let lowest = T::Wide::LOWEST;
     let largest = row
         .iter()
-        .fold(lowest, |largest, x| Number::max(largest, x.exact()));
-    let exp = |x: T| x.exact().minus(largest).exp();
-    let exps = Fold::new(T::Exact::default(), exp, Number::plus);
+        .fold(lowest, |largest, x| Number::max(largest, x.wide()));
+    let exp = |x: T| x.wide().minus(largest).exp();
+    let exps = Fold::new(T::Wide::default(), exp, Number::plus);
     (largest, exps.row(row))
 }
 
@@ -170,6 +164,44 @@ fn dense_loss_gradient(at: &mut Back<'_>) -> Flows {
 
 /// The loss of each row, and its gradient: softmax less labels.
 fn dense_loss<T: Real>(call: &mut Call<'_>) -> Done {
+    let (logits, labels) = dense_inputs(call)?;
+    let shape = logits.shape();
+    let (rows, columns) = rows_of(shape)?;
+    let (logits, labels) = (elements::<T>(&logits)?, elements::<T>(&labels)?);
+    let mut losses = losses_of::<T>(call, rows)?;
+    let each_loss = elements_mut::<T>(&mut losses)?;
+    let gradient = call.written::<T>(shape, |out| {
+        let each = logits
+            .chunks_exact(columns.max(1))
+            .zip(labels.chunks_exact(columns.max(1)));
+        let each = each
+            .zip(out.chunks_exact_mut(columns.max(1)))
+            .zip(each_loss);
+        for (((logits, labels), out), loss) in each {
+            let (largest, sum) = largest_and_sum(logits);
+            let log = sum.ln();
+            // In 64 bits: a running sum of many in 32 is off by per cents.
+            let mut total = 0f64;
+            for ((out, &logit), &label) in out.iter_mut().zip(logits).zip(labels) {
+                let shifted = logit.wide().minus(largest);
+                let label = label.wide();
+                // A label of zero has no part in it, also where the logit is minus infinity.
+                if label != T::Wide::default() {
+                    total += label.times(log.minus(shifted)).to_f64();
+                }
+                *out = T::narrow(shifted.exp().over(sum).minus(label));
+            }
+            *loss = T::from_f64(total);
+        }
+        Ok(())
+    })?;
+    call.push(losses.finish());
+    call.push(gradient);
+    Ok(())
+}
+
+/// Logits and labels, both broadcast to what they make together.
+fn dense_inputs(call: &Call<'_>) -> Result<(Tensor, Tensor), Fault> {
     let (logits, labels) = (call.tensor(0)?, call.tensor(1)?);
     let wrong = || {
         format!(
@@ -186,42 +218,10 @@ fn dense_loss<T: Real>(call: &mut Call<'_>) -> Done {
         )
         .into());
     }
-    let (logits, labels) = (
+    Ok((
         widened(call, &logits, shape)?,
         widened(call, &labels, shape)?,
-    );
-    let (rows, columns) = rows_of(shape)?;
-    let (logits, labels) = (logits.as_slice::<T>()?, labels.as_slice::<T>()?);
-    let mut losses = losses_of::<T>(call, rows)?;
-    let each_loss = elements_mut::<T>(&mut losses)?;
-    let gradient = call.written::<T>(shape, |out| {
-        let each = logits
-            .chunks_exact(columns.max(1))
-            .zip(labels.chunks_exact(columns.max(1)));
-        let each = each
-            .zip(out.chunks_exact_mut(columns.max(1)))
-            .zip(each_loss);
-        for (((logits, labels), out), loss) in each {
-            let (largest, sum) = largest_and_sum(logits);
-            let log = sum.ln();
-            // In 64 bits: a running sum of many in 32 is off by per cents.
-            let mut total = 0f64;
-            for ((out, &logit), &label) in out.iter_mut().zip(logits).zip(labels) {
-                let shifted = logit.exact().minus(largest);
-                let label = label.exact();
-                // A label of zero has no part in it, also where the logit is minus infinity.
-                if label != T::Exact::default() {
-                    total += label.times(log.minus(shifted)).to_f64();
-                }
-                *out = T::round(shifted.exp().over(sum).minus(label));
-            }
-            *loss = T::from_f64(total);
-        }
-        Ok(())
-    })?;
-    call.push(losses.finish());
-    call.push(gradient);
-    Ok(())
+    ))
 }
 
 /// Room for the loss of each row: zero, which is that of a row without columns.
@@ -249,7 +249,40 @@ fn sparse_loss_shape(known: Known<'_>) -> Inferred {
 }
 
 /// The loss of each row, and its gradient: softmax, less one at the label.
-fn sparse_loss<T: Real, L: Element + Into<i64>>(call: &mut Call<'_>) -> Done {
+fn sparse_loss<T: Real>(call: &mut Call<'_>) -> Done {
+    let (logits, labels, columns) = sparse_inputs(call)?;
+    let (rows, elements) = (labels.len(), elements::<T>(&logits)?);
+    let mut losses = losses_of::<T>(call, rows)?;
+    let each_loss = elements_mut::<T>(&mut losses)?;
+    let gradient = call.written::<T>(logits.shape(), |out| {
+        let each = elements
+            .chunks_exact(columns)
+            .zip(out.chunks_exact_mut(columns));
+        for (((logits, out), loss), &label) in each.zip(each_loss).zip(&labels) {
+            let (largest, sum) = largest_and_sum(logits);
+            for ((at, out), &logit) in (0..).zip(out.iter_mut()).zip(logits) {
+                let shifted = logit.wide().minus(largest);
+                let part = shifted.exp().over(sum);
+                let part = if at == label {
+                    part.minus(T::Wide::ONE)
+                } else {
+                    part
+                };
+                *out = T::narrow(part);
+                if at == label {
+                    *loss = T::narrow(sum.ln().minus(shifted));
+                }
+            }
+        }
+        Ok(())
+    })?;
+    call.push(losses.finish());
+    call.push(gradient);
+    Ok(())
+}
+
+/// Logits, the label of each of their rows, and how many columns those have.
+fn sparse_inputs(call: &Call<'_>) -> Result<(Tensor, Vec<i64>, usize), Fault> {
     let (logits, labels) = (call.tensor(0)?, call.tensor(1)?);
     if logits.shape().rank() != 2 {
         return Err(format!("logits must be 2-D, but got shape {}", logits.shape()).into());
@@ -257,7 +290,7 @@ fn sparse_loss<T: Real, L: Element + Into<i64>>(call: &mut Call<'_>) -> Done {
     if labels.shape().rank() != 1 {
         return Err(format!("labels must be 1-D, but got shape {}", labels.shape()).into());
     }
-    let (rows, columns) = rows_of(logits.shape())?;
+    let (_, columns) = rows_of(logits.shape())?;
     if logits.shape().dim(0) != labels.shape().dim(0) {
         return Err(format!(
             "logits and labels must have the same first dimension, got logits shape {} and labels shape {}",
@@ -273,11 +306,7 @@ fn sparse_loss<T: Real, L: Element + Into<i64>>(call: &mut Call<'_>) -> Done {
         )
         .into());
     }
-    let labels: Vec<i64> = labels
-        .as_slice::<L>()?
-        .iter()
-        .map(|&label| label.into())
-        .collect();
+    let labels = integers(&labels)?;
     if let Some(wrong) = labels
         .iter()
         .find(|&&label| !(0..columns as i64).contains(&label))
@@ -289,34 +318,7 @@ fn sparse_loss<T: Real, L: Element + Into<i64>>(call: &mut Call<'_>) -> Done {
         )
         .into());
     }
-    let elements = logits.as_slice::<T>()?;
-    let mut losses = losses_of::<T>(call, rows)?;
-    let each_loss = elements_mut::<T>(&mut losses)?;
-    let gradient = call.written::<T>(logits.shape(), |out| {
-        let each = elements
-            .chunks_exact(columns)
-            .zip(out.chunks_exact_mut(columns));
-        for (((logits, out), loss), &label) in each.zip(each_loss).zip(&labels) {
-            let (largest, sum) = largest_and_sum(logits);
-            for ((at, out), &logit) in (0..).zip(out.iter_mut()).zip(logits) {
-                let shifted = logit.exact().minus(largest);
-                let part = shifted.exp().over(sum);
-                let part = if at == label {
-                    part.minus(T::Exact::ONE)
-                } else {
-                    part
-                };
-                *out = T::round(part);
-                if at == label {
-                    *loss = T::round(sum.ln().minus(shifted));
-                }
-            }
-        }
-        Ok(())
-    })?;
-    call.push(losses.finish());
-    call.push(gradient);
-    Ok(())
+    Ok((logits, labels, columns))
 }
 
 /// The gradient of the logits of a loss, which have its shape: what its second output is, times the gradient of each
@@ -347,10 +349,10 @@ fn column(at: &mut Back<'_>, values: Output) -> Result<Output, Status> {
 /// Half the sum of squares.
 fn half_square<T: Real>(call: &mut Call<'_>) -> Done {
     let input = call.tensor(0)?;
-    let square = |x: T| x.exact().times(x.exact());
-    let squares = Fold::new(T::Exact::default(), square, Number::plus);
+    let square = |x: T| x.wide().times(x.wide());
+    let squares = Fold::new(T::Wide::default(), square, Number::plus);
     let sum = squares.row(input.as_slice::<T>()?);
-    let half = T::round(sum.over(T::Exact::from_i64(2)));
+    let half = T::narrow(sum.over(T::Wide::from_i64(2)));
     call.push(Tensor::scalar(half));
     Ok(())
 }

@@ -13,7 +13,8 @@
 //! | `sources.rs` | constants, placeholders, identities |
 //! | `state.rs`, `optimizers.rs`, `checkpoint.rs` | variables, their updates by gradients, and their files |
 //! | `arithmetic.rs`, `functions.rs`, `compare.rs`, `cast.rs` | element by element |
-//! | `reduce.rs`, `linear.rs`, `network.rs`, `losses.rs` | sums, products of matrices, layers, losses |
+//! | `reduce.rs`, `places.rs` | sums, and where extremes stand |
+//! | `linear.rs`, `network.rs`, `losses.rs` | products of matrices, layers, losses |
 //! | `shapes.rs`, `join.rs`, `cut.rs`, `strided.rs`, `gather.rs`, `fills.rs` | elements that only move |
 //! | `random.rs`, `assertion.rs` | random tensors, and conditions that must hold |
 //! | `flow.rs`, `crossings.rs` | the flow of control, and what cutting a graph makes: without kernels |
@@ -46,6 +47,7 @@ mod losses;
 mod network;
 mod optimizers;
 mod page;
+mod places;
 mod random;
 mod reduce;
 mod row;
@@ -74,6 +76,7 @@ const FAMILIES: &[&[Row]] = &[
     compare::ROWS,
     cast::ROWS,
     reduce::ROWS,
+    places::ROWS,
     linear::ROWS,
     network::ROWS,
     losses::ROWS,

@@ -59,13 +59,13 @@ pub(super) const ROWS: &[Row] = &[
             one(at.op("ReluGrad", &[g, y]))
         })
         .kernel(
-            |node| typed!(node, T: numbers => each::<T>(PASS, |x| Number::max(x, T::default()))),
+            |node| typed!(node, T: numbers => each::<T>(PASS, |x| Number::max(x, Default::default()))),
         ),
     row("Relu6", RECTIFIER, REAL, same)
         .gradient(relu6_gradient)
         .kernel(|node| {
             typed!(node, T: numbers => each::<T>(PASS, |x| {
-                Number::min(Number::max(x, T::default()), T::from_i64(6))
+                Number::min(Number::max(x, Default::default()), Number::from_i64(6))
             }))
         }),
     // The gradient where the feature is above zero.
@@ -83,8 +83,8 @@ pub(super) const ROWS: &[Row] = &[
     .kernel(|node| {
         of_same_shapes(
             node,
-            typed!(node, T: numbers => pairs::<T, T>(PASS, |gradient, feature| {
-                if feature > T::default() { gradient } else { T::default() }
+            typed!(node, T: numbers => pairs::<T>(PASS, |gradient, feature| {
+                if feature > Default::default() { gradient } else { Default::default() }
             })),
         )
     }),

@@ -9,12 +9,12 @@ use super::row::{Row, row};
 use super::state::{found, missing};
 use crate::graph::infer::{Inferred, Known, nothing};
 use crate::graph::{Node, attr};
-use crate::kernel::call::{Done, Fault};
+use crate::kernel::call::{Done, Fault, elements, elements_mut};
 use crate::kernel::make::{Cost, Made, made, typed};
 use crate::kernel::numbers::{Float, Number, Real};
 use crate::kernel::variables::hold_all;
 use crate::kernel::{Call, Value};
-use rendez::memory::Tensor;
+use rendez::memory::{Tensor, TensorBuilder};
 
 #[cfg(test)]
 mod tests;
@@ -119,7 +119,7 @@ fn update_momentum<T: Real>(call: &mut Call<'_>, is_ref: bool, nesterov: bool) -
 }
 
 fn update_adam<T: Real>(call: &mut Call<'_>, is_ref: bool, nesterov: bool) -> Done {
-    let one = T::Exact::ONE;
+    let one = T::Wide::ONE;
     let scalars = [
         "beta1_power",
         "beta2_power",
@@ -162,34 +162,85 @@ fn update<T: Real, const N: usize, const S: usize>(
     names: [&str; N],
     others: &[&str],
     gradient: &str,
-    next: impl Fn([T::Exact; N], [T::Exact; S], T::Exact) -> [T::Exact; N],
+    next: impl Fn([T::Wide; N], [T::Wide; S], T::Wide) -> [T::Wide; N],
 ) -> Done {
+    replaced(
+        call,
+        is_ref,
+        &names,
+        others,
+        gradient,
+        &mut |read, rooms| {
+            let mut scalars = [T::Wide::default(); S];
+            for (scalar, tensor) in scalars.iter_mut().zip(&read.scalars) {
+                for element in elements::<T>(tensor)? {
+                    *scalar = element.wide();
+                }
+            }
+            let mut slices: [&[T]; N] = [&[]; N];
+            for (slice, content) in slices.iter_mut().zip(&read.contents) {
+                *slice = elements(content)?;
+            }
+            let mut outs: [&mut [T]; N] = [(); N].map(|()| Default::default());
+            for (out, room) in outs.iter_mut().zip(rooms) {
+                *out = elements_mut(room)?;
+            }
+            let changes = elements::<T>(&read.change)?;
+            // Slices of one length, which the compiler is told: it leaves the bounds out of the loop.
+            let len = changes.len();
+            let slices = slices.map(|slice| &slice[..len.min(slice.len())]);
+            for (at, change) in changes.iter().enumerate() {
+                let new = next(slices.map(|slice| slice[at].wide()), scalars, change.wide());
+                for (out, new) in outs.iter_mut().zip(new) {
+                    out[at] = T::narrow(new);
+                }
+            }
+            Ok(())
+        },
+    )
+}
+
+/// What an update computes from: contents and change are of one shape.
+struct Read {
+    contents: Vec<Tensor>,
+    scalars: Vec<Tensor>,
+    change: Tensor,
+}
+
+/// What is the same for every type and formula of [`update`], compiled once: `write` has the loop alone.
+fn replaced(
+    call: &mut Call<'_>,
+    is_ref: bool,
+    names: &[&str],
+    others: &[&str],
+    gradient: &str,
+    write: &mut dyn FnMut(&Read, &mut [TensorBuilder]) -> Done,
+) -> Done {
+    let count = names.len();
     let gradient_at = others
         .iter()
         .position(|&name| name == gradient)
         .unwrap_or(others.len());
-    let mut scalars = [T::Exact::default(); S];
-    let named = others
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| *at != gradient_at);
-    for (scalar, (at, name)) in scalars.iter_mut().zip(named) {
-        let tensor = call.tensor(N + at)?;
-        let elements = tensor.as_slice::<T>()?;
-        match elements {
-            [element] if tensor.shape().rank() == 0 => *scalar = element.exact(),
-            _ => return Err(format!("{name} is not a scalar: {}", tensor.shape()).into()),
+    let mut scalars = Vec::with_capacity(others.len());
+    for (at, name) in others.iter().enumerate() {
+        if at == gradient_at {
+            continue;
         }
+        let tensor = call.tensor(count + at)?;
+        if tensor.shape().rank() != 0 {
+            return Err(format!("{name} is not a scalar: {}", tensor.shape()).into());
+        }
+        scalars.push(tensor);
     }
-    let change = call.tensor(N + gradient_at)?;
-    let mut variables = Vec::with_capacity(N);
-    for index in 0..N {
+    let change = call.tensor(count + gradient_at)?;
+    let mut variables = Vec::with_capacity(count);
+    for index in 0..count {
         variables.push(found(call, index, is_ref)?);
     }
     let all: Vec<_> = variables.iter().collect();
     let held = hold_all(&all, |variable| call.hold(variable))?;
     let held = held.ok_or("one variable stands in two places of an update")?;
-    let mut old = Vec::with_capacity(N);
+    let mut contents = Vec::with_capacity(count);
     for (variable, name) in variables.iter().zip(names) {
         let content = variable.read();
         let content = if is_ref {
@@ -197,51 +248,28 @@ fn update<T: Real, const N: usize, const S: usize>(
         } else {
             content.map_err(|_| missing(variable))?
         };
-        let first: &Tensor = old.first().unwrap_or(&content);
+        let first: &Tensor = contents.first().unwrap_or(&content);
         if content.shape() != first.shape() {
             return Err(different("var", name, first, &content));
         }
-        old.push(content);
+        contents.push(content);
     }
-    let Some(first) = old.first() else {
+    let Some(first) = contents.first() else {
         return Err("there is no variable".into());
     };
     if change.shape() != first.shape() {
         return Err(different("var", gradient, first, &change));
     }
-    let shape = first.shape();
-    let mut rooms = Vec::with_capacity(N);
-    let mut slices = Vec::with_capacity(N);
-    for content in &old {
+    let mut rooms = Vec::with_capacity(count);
+    for content in &contents {
         rooms.push(call.home.allocate(content.meta())?);
-        slices.push(content.as_slice::<T>()?);
     }
-    {
-        let mut outs = Vec::with_capacity(N);
-        for room in &mut rooms {
-            outs.push(room.as_mut_slice::<T>()?);
-        }
-        let (Ok(slices), Ok(mut outs)) = (
-            <[&[T]; N]>::try_from(slices),
-            <[&mut [T]; N]>::try_from(outs),
-        ) else {
-            return Err("there are not as many variables as there should be".into());
-        };
-        let changes = change.as_slice::<T>()?;
-        // Slices of one length, which the compiler is told: it leaves the bounds out of the loop.
-        let len = shape.elements() as usize;
-        let slices = slices.map(|slice| &slice[..len.min(slice.len())]);
-        for (at, change) in changes.iter().enumerate().take(len) {
-            let new = next(
-                slices.map(|slice| slice[at].exact()),
-                scalars,
-                change.exact(),
-            );
-            for (out, new) in outs.iter_mut().zip(new) {
-                out[at] = T::round(new);
-            }
-        }
-    }
+    let read = Read {
+        contents,
+        scalars,
+        change,
+    };
+    write(&read, &mut rooms)?;
     for (held, room) in held.iter().zip(rooms) {
         held.replace(room.finish());
     }

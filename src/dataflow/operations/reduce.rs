@@ -1,20 +1,20 @@
-//! Reductions: many elements to one, over some dimensions or to the place of the largest.
+//! Reductions: many elements to one, over some dimensions.
 //!
 //! Knows folds. The input is read once, in order; each of its rows goes to one element, or to as many as it has. What
 //! became one element gets its gradient back, whole or in parts.
 
 use super::row::{Row, row};
-use crate::graph::gradients::{Back, Flows, all_axes, none};
+use crate::graph::gradients::{Back, Flows, all_axes};
 use crate::graph::infer::{self, Inferred, Known};
 use crate::graph::{Node, Output, PartialShape, attr};
-use crate::kernel::broadcast::{Walk, count, count_of};
-use crate::kernel::call::{Done, Fault, axis_of, elements, elements_mut, heap};
-use crate::kernel::make::{Cost, Made, dtype, made, typed};
-use crate::kernel::numbers::{Number, by_type};
+use crate::kernel::broadcast::{Walk, count};
+use crate::kernel::call::{Done, Fault, axis_of, elements, elements_mut};
+use crate::kernel::make::{Cost, Made, made, typed};
+use crate::kernel::numbers::Number;
 use crate::kernel::{Call, Value};
 use rendez::ground::shape::RANK_MAX;
 use rendez::ground::{DType, Shape, Status};
-use rendez::memory::{Bool8, Element, Tensor, TensorBuilder};
+use rendez::memory::{Bool8, Tensor, TensorBuilder};
 use rendez_proto::tensorflow::DataType;
 
 #[cfg(test)]
@@ -31,12 +31,6 @@ const EACH: usize = 64;
 
 const TRUTHS: &str = "input: bool, reduction_indices: Tidx -> output: bool";
 const OF_TRUTHS: &str = "keep_dims: bool = false; Tidx: index = int32";
-const PLACE: &str = "input: T, dimension: Tidx -> output: output_type";
-
-const OF_LARGEST: &str = "T: {float, double, half, bfloat16, int8, int16, int32, int64, uint8, uint16, uint32, uint64, \
-                          bool}; Tidx: index = int32; output_type: {int16, uint16, int32, int64} = int64";
-const OF_SMALLEST: &str = "T: {float, double, half, bfloat16, int8, int16, int32, int64, uint8, uint16, uint32, \
-                           uint64, bool}; Tidx: index = int32; output_type: index = int64";
 
 pub(super) const ROWS: &[Row] = &[
     reduction("Sum")
@@ -60,12 +54,6 @@ pub(super) const ROWS: &[Row] = &[
         let keep = keeps(node);
         made(fold_cost(), move |call| truths(call, keep, false))
     }),
-    row("ArgMax", PLACE, OF_LARGEST, place_shape)
-        .gradient(none)
-        .kernel(|node| arg(node, true)),
-    row("ArgMin", PLACE, OF_SMALLEST, place_shape)
-        .gradient(none)
-        .kernel(|node| arg(node, false)),
 ];
 
 /// A reduction over some dimensions.
@@ -501,97 +489,4 @@ fn truths(call: &mut Call<'_>, keep: bool, is_all: bool) -> Done {
         let fold = Fold::new(is_all.into(), |truth: Bool8| truth, both);
         gather(plan.walk, elements, out, fold);
     })
-}
-
-/// The input without one dimension.
-fn place_shape(known: Known<'_>) -> Inferred {
-    let input = known.shape(0);
-    let Some(dims) = input.dims() else {
-        return Ok(vec![PartialShape::UNKNOWN]);
-    };
-    if dims.is_empty() {
-        return Err("Shape must be at least rank 1 but is rank 0".to_owned());
-    }
-    let Some(axis) = known.axis(1, dims.len())? else {
-        return Ok(vec![PartialShape::of_rank(dims.len() - 1)]);
-    };
-    let mut dims = dims.to_vec();
-    dims.remove(axis);
-    Ok(vec![PartialShape::of(dims)])
-}
-
-fn arg(node: &Node, is_largest: bool) -> Made {
-    let (Some(dtype), Some(output)) = (dtype(node, "T"), dtype(node, "output_type")) else {
-        return Ok(None);
-    };
-    if dtype == DType::Bool {
-        let rank = |truth: Bool8| u8::from(truth.is_true());
-        return made(Cost::PerByte(FOLD), move |call| {
-            place::<Bool8, u8>(call, output, is_largest, rank)
-        });
-    }
-    by_type!(dtype, T: numbers => made(Cost::PerByte(FOLD), move |call| {
-        place::<T, T>(call, output, is_largest, |element| element)
-    }))
-    .unwrap_or(Ok(None))
-}
-
-/// Where along a dimension the largest or smallest stands; the first of equals. What is not a number is neither.
-fn place<T: Element, K: Number>(
-    call: &mut Call<'_>,
-    output: DType,
-    is_largest: bool,
-    key: impl Fn(T) -> K,
-) -> Done {
-    let input = call.tensor(0)?;
-    let shape = input.shape();
-    let axis = call.integer(1)?;
-    let Some(axis) = axis_of(axis, shape.rank()) else {
-        let rank = shape.rank();
-        return Err(format!(
-            "Expected dimension in the range [{}, {rank}), but got {axis}",
-            -(rank as i64)
-        )
-        .into());
-    };
-    let dims: Vec<_> = shape.dims().collect();
-    let (outer, along, inner) = (&dims[..axis], dims[axis] as usize, &dims[axis + 1..]);
-    if along == 0 {
-        return Err(format!("Reduction axis {axis} is empty in shape {shape}").into());
-    }
-    let width = count_of(inner);
-    let elements = input.as_slice::<T>()?;
-    let mut best = heap(elements.len() / along)?;
-    for block in elements.chunks_exact(along.saturating_mul(width).max(1)) {
-        for column in 0..width {
-            let keys = block
-                .iter()
-                .skip(column)
-                .step_by(width)
-                .map(|&element| key(element));
-            let mut found: Option<(i64, K)> = None;
-            for (at, key) in (0i64..).zip(keys) {
-                let wins = found.is_none_or(|(_, best)| {
-                    best.is_nan() && !key.is_nan()
-                        || if is_largest { key > best } else { key < best }
-                });
-                if wins {
-                    found = Some((at, key));
-                }
-            }
-            best.push(found.map_or(0, |(at, _)| at));
-        }
-    }
-    let shape = Shape::new(&[outer, inner].concat())?;
-    match output {
-        DType::I16 => call.output::<i16>(shape, |out| narrow(out, &best, |at| at as i16)),
-        DType::U16 => call.output::<u16>(shape, |out| narrow(out, &best, |at| at as u16)),
-        wide => call.output_ints(wide, shape, &best),
-    }
-}
-
-fn narrow<T>(out: &mut [T], places: &[i64], f: impl Fn(i64) -> T) {
-    for (out, &place) in out.iter_mut().zip(places) {
-        *out = f(place);
-    }
 }

@@ -9,13 +9,13 @@ use super::row::{Row, row};
 use crate::graph::gradients::{none, passed};
 use crate::graph::infer::{Inferred, Known, all_same, declared, nothing, scalar, unknown, vector};
 use crate::graph::{Node, PartialShape, Role, attr};
-use crate::kernel::call::{Done, Fault};
+use crate::kernel::call::{Done, Fault, elements, elements_mut};
 use crate::kernel::make::{Cost, Made, dtype, made, typed};
 use crate::kernel::numbers::Number;
 use crate::kernel::variables::Variable;
 use crate::kernel::{Call, Value};
 use rendez::ground::{DType, Shape, Status, catalogue};
-use rendez::memory::{Bool8, Tensor};
+use rendez::memory::{Bool8, Tensor, TensorBuilder};
 
 #[cfg(test)]
 mod tests;
@@ -316,6 +316,21 @@ pub(super) fn missing(variable: &Variable) -> Status {
 }
 
 fn add<T: Number>(call: &mut Call<'_>, is_sum: bool, is_ref: bool) -> Done {
+    added(call, is_ref, &mut |[old, by], room| {
+        let (old, by) = (elements::<T>(old)?, elements::<T>(by)?);
+        for ((out, &old), &by) in elements_mut::<T>(room)?.iter_mut().zip(old).zip(by) {
+            *out = if is_sum { old.plus(by) } else { old.minus(by) };
+        }
+        Ok(())
+    })
+}
+
+/// What is the same for every type, compiled once: `write` has the loop alone.
+fn added(
+    call: &mut Call<'_>,
+    is_ref: bool,
+    write: &mut dyn FnMut([&Tensor; 2], &mut TensorBuilder) -> Done,
+) -> Done {
     let (variable, by) = (found(call, 0, is_ref)?, call.tensor(1)?);
     let held = call.hold(&variable)?;
     let old = match is_ref {
@@ -333,14 +348,9 @@ fn add<T: Number>(call: &mut Call<'_>, is_sum: bool, is_ref: bool) -> Done {
             .into(),
         });
     }
-    let (elements, by) = (old.as_slice::<T>()?, by.as_slice::<T>()?);
-    let new = call.written::<T>(old.shape(), |out| {
-        for ((out, &old), &by) in out.iter_mut().zip(elements).zip(by) {
-            *out = if is_sum { old.plus(by) } else { old.minus(by) };
-        }
-        Ok(())
-    })?;
-    held.replace(new);
+    let mut room = call.home.allocate(old.meta())?;
+    write([&old, &by], &mut room)?;
+    held.replace(room.finish());
     drop(held);
     if is_ref {
         call.outputs.push(Value::Variable(variable));

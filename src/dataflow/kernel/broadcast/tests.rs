@@ -60,10 +60,41 @@ fn check(left: &[u64], right: &[u64]) {
     let numbers = |dims: &[u64]| (0..dims.iter().product::<u64>() as usize).collect::<Vec<_>>();
     let mut met = vec![[usize::MAX; 2]; places.len()];
     let walk = Walk::broadcast(out, [shape(left), shape(right)]);
-    walk.zip(&numbers(left), &numbers(right), &mut met, |left, right| {
-        [left, right]
-    });
-    assert_eq!(met, places, "{left:?} with {right:?}: {walk:?}");
+    let (lefts, rights) = (numbers(left), numbers(right));
+    for most in [1, 2, 70, usize::MAX] {
+        met.fill([usize::MAX; 2]);
+        walk.zip(
+            [&lefts, &rights],
+            &mut met,
+            most,
+            &mut |[left, right], out| {
+                assert!(out.len() <= most && left.len() == out.len() && right.len() == out.len());
+                for ((out, &left), &right) in out.iter_mut().zip(left).zip(right) {
+                    *out = [left, right];
+                }
+            },
+        );
+        assert_eq!(met, places, "{left:?} with {right:?} by {most}: {walk:?}");
+    }
+}
+
+#[test]
+fn rows_longer_than_a_piece_meet() {
+    let long = 2 * PIECE as u64 + 3;
+    for (left, right) in [
+        (&[long][..], &[1][..]),
+        (&[2, 1], &[2, long]),
+        (&[2, 1, long], &[2, 2, 1]),
+        // Rows of one, three and sixty that are gathered, more than fit into a piece.
+        (&[long, 1], &[1, 1]),
+        (&[long, 3], &[long, 1]),
+        (&[long, 3], &[3]),
+        (&[40, 1, 60], &[40, 2, 1]),
+        (&[long], &[long]),
+    ] {
+        check(left, right);
+        check(right, left);
+    }
 }
 
 #[test]
