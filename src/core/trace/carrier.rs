@@ -10,7 +10,8 @@ pub enum Path {
     Local,
     /// In a frame.
     Inline,
-    /// Read in place: in the sender's memory, or in ours if the sender had it from here.
+    /// Read in place: in the memory of the sender's engine, or in ours if the sender had it from here. What lay
+    /// elsewhere the sender has copied into its engine's memory, once, and its `ShardStats` count that.
     Lease,
     /// Written into memory of ours.
     Copy,
