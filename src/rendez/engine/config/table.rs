@@ -220,7 +220,7 @@ settings! {
     failure_detection: Time failure_detection, Engine,
         "Bounds how long receives wait for a lost peer. Over TCP, a peer that has not answered for 5/8 of this time is \
          reconnected; after 5/4 it is given up; receives that wait for it fail within 1.5 times this time. The death \
-         of a process on this machine is noticed at once.";
+         of a process that is reached by shared memory is noticed at once.";
     drain_timeout: Time drain_timeout, Engine,
         "How long a stop waits for what is on its way. To an engine of Rust or C the program says it at the stop.";
     tcp_user_timeout: Time tcp_user_timeout, Engine,
