@@ -183,15 +183,24 @@ pub(crate) fn step_unclaimed() -> Status {
     )
 }
 
-pub(crate) fn deadline(key: Option<&Key>, step: StepId) -> Status {
+/// `absence` says why its peer is not there, if it is not.
+pub(crate) fn deadline(key: Option<&Key>, step: StepId, absence: Option<String>) -> Status {
     let of = key.map_or_else(String::new, |key| {
         format!(": {} in step {step}", key.text())
     });
     Status::new(
         Code::DeadlineExceeded,
         reason::DEADLINE,
-        format!("Timed out waiting for notification{of}"),
+        format!(
+            "Timed out waiting for notification{of}{}",
+            clause(absence.as_deref())
+        ),
     )
+}
+
+/// `; {text}`, if there is one.
+fn clause(text: Option<&str>) -> String {
+    text.map_or_else(String::new, |text| format!("; {text}"))
 }
 
 /// The receive was cancelled.
@@ -356,14 +365,15 @@ pub(crate) fn landing_unopened(len: u64) -> Status {
     )
 }
 
-pub(crate) fn connect_deadline(task: &TaskName, timeout_ns: u64) -> Status {
+pub(crate) fn connect_deadline(task: &TaskName, timeout_ns: u64, why: Option<&str>) -> Status {
     Status::new(
         Code::Unavailable,
         reason::CONNECT_DEADLINE,
         format!(
-            "No worker known as {task}: it was not there within {} ms. Start it, check its address, or raise \
+            "No worker known as {task}: it was not there within {} ms{}. Start it, check its address, or raise \
              `connect_timeout`",
-            timeout_ns / 1_000_000
+            timeout_ns / 1_000_000,
+            clause(why)
         ),
     )
 }

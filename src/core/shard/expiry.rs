@@ -4,6 +4,7 @@
 //! step's in `deadlines.rs`.
 
 use super::core::Core;
+use super::keys::Route;
 use super::peers::PeerState;
 use super::value::Waiter;
 use crate::ground::{FrameIter, Nanos, Status, StepId, faults};
@@ -35,10 +36,9 @@ impl Core {
                     if !matches!(waiter, Waiter::Asked(_)) {
                         self.missed(slot);
                     }
-                    self.complete(
-                        waiter,
-                        Err(faults::deadline(self.key_of(slot).as_ref(), slot.step)),
-                    );
+                    let key = self.key_of(slot);
+                    let status = faults::deadline(key.as_ref(), slot.step, self.absence(slot));
+                    self.complete(waiter, Err(status));
                     self.settle_demands(slot);
                 }
                 rendezvous::Expired::Unclaimed(end) => {
@@ -58,12 +58,26 @@ impl Core {
         while let Some(blocked) = self.send_queue.expire_one(self.now) {
             let status = match self.key_of(blocked.slot) {
                 Some(key) => faults::send_deadline(&key, blocked.slot.step),
-                None => faults::deadline(None, blocked.slot.step),
+                None => faults::deadline(None, blocked.slot.step, None),
             };
             blocked.fail(&status);
             count += 1;
         }
         count
+    }
+
+    /// Where the value was to come from a peer that is not there: that it is not, and why.
+    fn absence(&self, slot: Slot) -> Option<String> {
+        let Route::In { peer } = self.keys.at(slot.key)?.way.route else {
+            return None;
+        };
+        let peer = self.peers.at(peer)?;
+        let is_up = matches!(peer.state(), PeerState::Up { .. });
+        (!is_up).then(|| {
+            let why = self.observer.why_absent(&peer.task);
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            format!("{} is not connected{why}", peer.task)
+        })
     }
 
     /// Peers that were not there in time: what waits for them fails `Unavailable`.
@@ -72,9 +86,10 @@ impl Core {
             let peer = &self.peers[at];
             match peer.state() {
                 PeerState::Awaited { until } if until <= self.now => {
-                    let status =
-                        faults::connect_deadline(&peer.task, self.settings.connect_timeout_ns);
-                    self.give_up(at, &status);
+                    let why = self.observer.why_absent(&peer.task);
+                    let timeout_ns = self.settings.connect_timeout_ns;
+                    let status = faults::connect_deadline(&peer.task, timeout_ns, why.as_deref());
+                    self.give_up(at, &status, true);
                 }
                 PeerState::Away { until } if until <= self.now => {
                     let status = peer.away.clone().unwrap_or_else(faults::shutdown);

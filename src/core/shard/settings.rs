@@ -84,6 +84,10 @@ impl Default for Settings {
 pub trait Observer: Send + Sync {
     /// A key names a task that is not connected: dial it.
     fn peer_wanted(&self, task: &TaskName);
+    /// Why a task that is wanted is not connected, as far as is known.
+    fn why_absent(&self, _task: &TaskName) -> Option<String> {
+        None
+    }
     /// A step ended here, by a peer's word or a failure.
     fn step_ended(&self, step: StepId, status: &Status);
     /// A queue pair of that connection went down, and no other is there to take its place.

@@ -188,6 +188,7 @@ impl Plane {
                 let status = Status::new(Code::Unavailable, catalogue::CONNECT_DEADLINE, message);
                 break (status, refusal.status);
             }
+            self.handler.dial_goes_on(&task, &refusal.status);
             self.runtime.sleep(self.jitter(pause).min(left)).await;
             pause = (pause * 2).min(self.config.backoff_max);
             reach = (reach * 2).min(REACH_MAX);

@@ -307,6 +307,9 @@ pub trait Handler: Send + Sync + 'static {
     /// No second call of `peer_gone` will come for `peer`: too many others went after it.
     fn peer_forgotten(&self, _peer: PeerId) {}
 
+    /// An attempt of a dial came to nothing, by `last`, and another follows.
+    fn dial_goes_on(&self, _task: &str, _last: &Status) {}
+
     /// A dial is over without a connection. `status` says so; `last` is what befell its last attempt, by its own
     /// reason, and the same where that was a no for good.
     fn dial_failed(&self, task: &str, status: Status, last: Status);

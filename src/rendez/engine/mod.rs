@@ -279,7 +279,9 @@ impl Engine {
         links::connect_local(&self.inner, &other.inner)
     }
 
-    /// Tells where a task listens, so that keys that name it can be dialled.
+    /// Tells where a task listens, so that keys that name it can be dialled. With [`Config::require`] of TCP or RDMA on
+    /// either side that is its [`Engine::tcp_address`]: what waits for a task whose address is none of TCP ends with
+    /// `PATH_REFUSED`.
     pub fn add_peer(&self, task: TaskName, address: Address) {
         if forks::is_child() {
             return;
@@ -332,13 +334,15 @@ impl Engine {
         &self.inner.clock
     }
 
-    /// Where this task can be dialled; `None` for an engine without a control plane.
+    /// Where this task can be dialled on its machine, for the best path there is: its Unix address, which it has
+    /// whatever [`Config::listen`] is. `None` for an engine without a control plane.
     #[must_use]
     pub fn address(&self) -> Option<&Address> {
         self.inner.control.get().map(Control::address)
     }
 
-    /// Where this task can be dialled from other machines, with the port it got; `None` if it listens for none.
+    /// Where this task can be dialled over TCP, from this machine and others, with the port it got; `None` if
+    /// [`Config::listen`] names no TCP address.
     #[must_use]
     pub fn tcp_address(&self) -> Option<&Address> {
         self.inner.control.get().and_then(Control::tcp_address)

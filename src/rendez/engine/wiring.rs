@@ -80,6 +80,8 @@ struct Book {
     links: BTreeMap<String, LinkMapping>,
     /// Why the last dial of a task came to nothing: bounded by the addresses there are.
     unreached: BTreeMap<TaskName, Status>,
+    /// What befell the last attempt of each dial that goes on.
+    tried: BTreeMap<TaskName, Status>,
     /// The peer of each connection.
     connected: BTreeMap<PeerId, Connected>,
     /// Peers to which the way was not the best one of this machine, by name: bounded by the peers there may be. Those
@@ -159,19 +161,6 @@ impl Wiring {
 
     pub(crate) fn bind(&self, engine: &Arc<Inner>) {
         let _ = self.engine.set(Arc::downgrade(engine));
-    }
-
-    pub(crate) fn add_peer(&self, task: TaskName, address: Address) {
-        let is_due = {
-            let mut book = self.book();
-            let before = book.addresses.insert(task.to_string(), address.clone());
-            // A dial that is under way goes on there.
-            let has_moved = before.is_some_and(|before| before != address);
-            book.wanted.remove(&task) || has_moved && book.awaited.contains_key(&task)
-        };
-        if is_due {
-            self.want(&task);
-        }
     }
 
     /// Dials a task before a key names it.
@@ -445,6 +434,10 @@ impl Handler for Wiring {
         }
     }
 
+    fn dial_goes_on(&self, task: &str, last: &Status) {
+        self.tried(task, last);
+    }
+
     fn dial_failed(&self, task: &str, status: Status, last: Status) {
         self.given_up(task, &status, &last);
     }
@@ -497,6 +490,7 @@ impl Wiring {
         let mut book = self.book();
         book.connected.insert(peer, connected.clone());
         book.unreached.remove(&task);
+        book.tried.remove(&task);
         self.settled.notify_all();
         book.awaited.remove(&task);
         book.wanted.remove(&task);
@@ -545,6 +539,10 @@ impl Observer for ShardObserver {
         if let Some(wiring) = self.wiring.upgrade() {
             wiring.want(task);
         }
+    }
+
+    fn why_absent(&self, task: &TaskName) -> Option<String> {
+        self.wiring.upgrade()?.why_absent(task)
     }
 
     fn step_ended(&self, step: StepId, status: &Status) {

@@ -46,7 +46,8 @@ catalogue! {
         "Read the message, and the log of the peer it names.";
     CONNECT_DEADLINE: Unavailable,
         "The peer could not be reached in time.",
-        "Check that it runs and that its address is right; raise the connect deadline if it starts slowly.";
+        "Check that it runs and that its address is right, and raise `connect_timeout` if it starts slowly. If this \
+         task does not know its address, see there why it does not connect.";
     CONNECTION_REFUSED: Unavailable,
         "No process listens at the peer's address.",
         "Start the task, or correct its address.";

@@ -40,6 +40,19 @@ impl Wiring {
         }
     }
 
+    pub(crate) fn add_peer(&self, task: TaskName, address: Address) {
+        let is_due = {
+            let mut book = self.book();
+            let before = book.addresses.insert(task.to_string(), address.clone());
+            // A dial that is under way goes on there.
+            let has_moved = before.is_some_and(|before| before != address);
+            book.wanted.remove(&task) || has_moved && book.awaited.contains_key(&task)
+        };
+        if is_due {
+            self.want(&task);
+        }
+    }
+
     /// Dials `task` unless it is connected, and waits until it is, or until that has failed.
     pub(crate) fn reach(&self, task: &TaskName, patience: Duration) -> Result<Connected, Status> {
         let until = until(patience.saturating_add(GRACE));
@@ -120,6 +133,25 @@ impl Wiring {
         }
     }
 
+    /// Why a task is not connected, as far as is known.
+    pub(super) fn why_absent(&self, task: &TaskName) -> Option<String> {
+        let book = self.book();
+        if !book.addresses.contains_key(&task.to_string()) {
+            let message = "this task does not know where it listens, and it has not connected by itself: see what it \
+                 says of this task";
+            return Some(message.into());
+        }
+        let last = book.tried.get(task).or_else(|| book.unreached.get(task))?;
+        Some(format!("{} [{}]", last.message(), last.reason()))
+    }
+
+    /// A dial that came to nothing is repeated.
+    pub(super) fn tried(&self, task: &str, last: &Status) {
+        if let Ok(task) = TaskName::parse(task) {
+            self.book().tried.insert(task, last.clone());
+        }
+    }
+
     #[cfg(test)]
     pub(in crate::engine) fn held(&self) -> impl Sized + '_ {
         self.book()
@@ -155,12 +187,25 @@ impl Wiring {
         // Of a greeting that came to nothing.
         book.links.remove(task);
         let task = TaskName::parse(task);
+        let mut is_news = false;
+        if let Ok(task) = &task {
+            book.tried.remove(task);
+            let former = book.unreached.get(task).map(Status::reason);
+            is_news =
+                status.reason() != catalogue::CONNECT_DEADLINE && former != Some(last.reason());
+        }
         // Who asks who listens at an address has had the answer by it.
         if !task.as_ref().is_ok_and(|task| task.job() == OBSERVER_JOB) {
             *book.counts.dials_failed.entry(last.reason()).or_default() += 1;
         }
         drop(book);
         if let (Some(engine), Ok(task)) = (self.engine(), task) {
+            // Who only sent hears of it in no other way. Observers say it themselves.
+            let observes = |task: &TaskName| task.job() == OBSERVER_JOB;
+            if is_news && !observes(&task) && !observes(&engine.task) {
+                tracing::warn!(own = %engine.task, %task, %status, "a peer cannot be reached: what waits for it ends, \
+                    and what was sent to it stays until it comes by itself");
+            }
             self.not_reached(&task, last);
             engine.call_all(|| Call::PeerUnreachable {
                 task: task.clone(),
@@ -176,6 +221,8 @@ impl Wiring {
         let is_kept = book.addresses.contains_key(&task.to_string())
             || book.awaited.contains_key(task)
             || book.unreached.len() < limits::PEERS_MAX;
+        // It is the newer one.
+        book.tried.remove(task);
         if is_kept {
             book.unreached.insert(task.clone(), why.clone());
         }

@@ -335,3 +335,86 @@ fn a_connection_within_the_process_that_fails_leaves_nothing() {
     a.connect_local(&b).unwrap();
     hands_over(&a, &b);
 }
+
+/// No task listens at the address of one, and that of the other is not known.
+#[test]
+fn who_waits_in_vain_hears_why_the_peer_is_not_there() {
+    let mut settings = config("/job:b/task:0");
+    settings.connect_timeout = Duration::from_millis(50);
+    let engine = Engine::start(settings).unwrap();
+    let named: TaskName = TaskName::parse("/job:c/task:0").unwrap();
+    engine.add_peer(
+        named.clone(),
+        "unix:@rendez-nobody-listens-here".parse().unwrap(),
+    );
+    // Its dial was given up.
+    engine.reach(&named, Duration::ZERO).unwrap_err();
+    let from = |job: &str| {
+        let key = Key::between(job, "b", "never").unwrap();
+        engine.step(StepId(1)).recv(&key)
+    };
+    for (job, why) in [
+        ("a", "this task does not know where it listens"),
+        ("c", "[CONNECTION_REFUSED]"),
+    ] {
+        let late = from(job).deadline(Duration::from_millis(1)).wait();
+        let late = late.unwrap_err();
+        assert_eq!(late.reason(), catalogue::DEADLINE);
+        let absent = format!("/job:{job}/replica:0/task:0 is not connected: ");
+        let said = late.message();
+        assert!(said.contains(&absent) && said.contains(why), "{late}");
+    }
+    let given_up = from("a").wait().unwrap_err();
+    assert_eq!(given_up.reason(), catalogue::CONNECT_DEADLINE);
+    let why = "this task does not know where it listens";
+    assert!(given_up.message().contains(why), "{given_up}");
+}
+
+/// Long before it is given up.
+#[test]
+fn a_dial_that_goes_on_says_what_its_last_attempt_came_to() {
+    let mut settings = config("/job:b/task:0");
+    settings.connect_timeout = 100 * PATIENCE;
+    let engine = Engine::start(settings).unwrap();
+    let named: TaskName = TaskName::parse("/job:c/task:0").unwrap();
+    engine.add_peer(
+        named.clone(),
+        "unix:@rendez-nobody-listens-here".parse().unwrap(),
+    );
+    engine.connect(&named);
+    until("no attempt is told", || {
+        let why = engine.inner.wiring.why_absent(&named);
+        why.is_some_and(|why| why.contains("[CONNECTION_REFUSED]"))
+    });
+}
+
+/// Another attempt was greeted, and its wiring has failed.
+#[test]
+fn the_newest_reason_why_a_peer_is_absent_is_told() {
+    let engine = Engine::start(config("/job:b/task:0")).unwrap();
+    let wiring = &engine.inner.wiring;
+    let named: TaskName = TaskName::parse("/job:c/task:0").unwrap();
+    let address = "unix:@rendez-nobody-listens-here".parse().unwrap();
+    engine.add_peer(named.clone(), address);
+    let of = |reason| Status::of(reason, "why");
+    wiring.tried(&named.to_string(), &of(catalogue::CONNECTION_REFUSED));
+    wiring.not_reached(&named, &of(catalogue::PEER_LOST));
+    assert_eq!(wiring.why_absent(&named).unwrap(), "why [PEER_LOST]");
+}
+
+/// That cannot change by waiting.
+#[test]
+fn who_demands_tcp_waits_for_no_task_that_is_known_by_a_unix_address() {
+    let mut settings = config("/job:a/task:0");
+    settings.require = crate::engine::Require::Tcp;
+    let engine = Engine::start(settings).unwrap();
+    let named: TaskName = TaskName::parse("/job:b/task:0").unwrap();
+    engine.add_peer(
+        named.clone(),
+        "unix:@rendez-nobody-listens-here".parse().unwrap(),
+    );
+    let key = Key::between("b", "a", "never").unwrap();
+    let recv = engine.step(StepId(1)).recv(&key).deadline(PATIENCE);
+    let status = recv.wait().unwrap_err();
+    assert_eq!(status.reason(), catalogue::PATH_REFUSED, "{status}");
+}
