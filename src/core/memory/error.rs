@@ -87,7 +87,8 @@ pub enum MemoryError {
     },
     /// Huge pages are required, and the machine has none to give.
     #[error(
-        "huge pages are required (huge_pages) and the system has none to give: errno {errno} from {call}"
+        "huge pages are required (huge_pages) and the system has none to give (errno {errno} from {call}): reserve \
+         enough for all arenas (sysctl vm.nr_hugepages), or set huge_pages = \"auto\""
     )]
     HugePages {
         /// The call that refused.

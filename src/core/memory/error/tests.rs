@@ -104,3 +104,16 @@ const _: () = assert!(
     size_of::<MemoryError>() <= 40,
     "errors on the hot path are small"
 );
+
+#[test]
+fn huge_pages_that_lack_are_told_with_what_to_do() {
+    let error = MemoryError::HugePages {
+        call: "mmap",
+        errno: 12,
+    };
+    let said = error.to_string();
+    assert!(
+        said.contains("vm.nr_hugepages") && said.contains("huge_pages = \"auto\""),
+        "{said}"
+    );
+}
