@@ -12,7 +12,7 @@ use clap::Args;
 use super::at_once::at_once;
 use super::error::CliError;
 use super::report::wrapped;
-use super::settings::{SettingArgs, of_settings};
+use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units;
 use super::weights::printable;
@@ -337,7 +337,7 @@ fn all_tasks(loaded: &Loaded) -> Result<Vec<(TaskName, Address)>, CliError> {
         {
             Vec::new()
         }
-        Err(status) => return Err(of_settings(status)),
+        Err(status) => return Err(status.into()),
     };
     for (name, address) in &loaded.config.peers {
         let task = TaskName::parse(name).map_err(Status::from)?;

@@ -38,7 +38,7 @@ impl SettingArgs {
             flags: self.flags.clone(),
             ..Sources::of_process()
         };
-        Ok(sources.load()?)
+        sources.load().map_err(of_settings)
     }
 }
 
@@ -69,19 +69,19 @@ impl SettingArgs {
 /// The cluster that settings and surroundings describe, and this process's place in it.
 ///
 /// # Errors
-/// What is wrong with what says so: a `task` that names none is a setting that cannot work.
+/// What is wrong with what says so.
 pub(super) fn resolved(loaded: &Loaded) -> Result<Resolved, CliError> {
-    let resolved = loaded.surroundings().and_then(|around| resolve(&around));
-    resolved.map_err(of_settings)
+    Ok(loaded.surroundings().and_then(|around| resolve(&around))?)
 }
 
-/// The same of a status that says what is wrong with the cluster or this task.
-pub(super) fn of_settings(status: Status) -> CliError {
+/// What is wrong with settings: a task's name that is none cannot work either.
+fn of_settings(status: Status) -> CliError {
+    let message = status.message();
     match status.reason() {
-        catalogue::DEVICE_MALFORMED => {
-            let message = format!("task: {} {TASK_FORMS}", status.message());
-            Status::of(catalogue::CONFIG, message).into()
+        catalogue::DEVICE_MALFORMED if message.starts_with("task = ") => {
+            Status::of(catalogue::CONFIG, format!("{message}; {TASK_FORMS}")).into()
         }
+        catalogue::DEVICE_MALFORMED => Status::of(catalogue::CONFIG, message).into(),
         _ => status.into(),
     }
 }

@@ -158,7 +158,7 @@ pub(super) fn run(args: &CheckArgs, terminal: &mut Terminal) -> Result<(), CliEr
         setting,
         problem: status.message().to_owned(),
     }));
-    let (places, own) = places(&loaded.config, &mut problems);
+    let (places, own) = places(&loaded.config);
     let find: &Find<'_> = &look_up;
     let hosts = Hosts::of(&places, Some(find).filter(|_| !args.offline));
     twice(&places, &hosts, &mut problems);
@@ -206,9 +206,7 @@ fn of_server(loaded: &Loaded, hosts: &Hosts<'_>, problems: &mut Vec<Problem>) {
     }
     let resolved = loaded.surroundings().and_then(|around| resolve(&around));
     let setting = match resolved.as_ref().map_err(Status::reason) {
-        // What the task's name has wrong was said already.
-        Ok(_) | Err(catalogue::DEVICE_MALFORMED) => None,
-        Err(catalogue::CLUSTER_UNRESOLVED | catalogue::CLUSTER_SPEC) => None,
+        Ok(_) | Err(catalogue::CLUSTER_UNRESOLVED | catalogue::CLUSTER_SPEC) => None,
         Err(catalogue::CLUSTER_TASK_UNDEFINED) => Some("task"),
         Err(_) => Some("cluster"),
     };
@@ -249,16 +247,9 @@ fn of_server(loaded: &Loaded, hosts: &Hosts<'_>, problems: &mut Vec<Problem>) {
     }));
 }
 
-/// Every address that is given, and this task.
-fn places(config: &Config, problems: &mut Vec<Problem>) -> (Vec<Place>, Option<TaskName>) {
-    let own = TaskName::parse(&config.task)
-        .map_err(|status| {
-            problems.push(Problem {
-                setting: "task",
-                problem: status.to_string(),
-            });
-        })
-        .ok();
+/// Every address that is given, and this task. The settings were checked: all tasks have names.
+fn places(config: &Config) -> (Vec<Place>, Option<TaskName>) {
+    let own = TaskName::parse(&config.task).ok();
     let mut places = Vec::new();
     if let Some(address) = &config.listen {
         places.push(Place {
@@ -267,19 +258,13 @@ fn places(config: &Config, problems: &mut Vec<Problem>) -> (Vec<Place>, Option<T
             address: address.clone(),
         });
     }
-    for (task, address) in &config.peers {
-        match TaskName::parse(task) {
-            Ok(task) => places.push(Place {
-                setting: "peers",
-                task: Some(task),
-                address: address.clone(),
-            }),
-            Err(status) => problems.push(Problem {
-                setting: "peers",
-                problem: status.to_string(),
-            }),
-        }
-    }
+    let peers = config.peers.iter();
+    let peers = peers.filter_map(|(task, address)| Some((TaskName::parse(task).ok()?, address)));
+    places.extend(peers.map(|(task, address)| Place {
+        setting: "peers",
+        task: Some(task),
+        address: address.clone(),
+    }));
     let of_cluster = config.cluster.iter().flat_map(|spec| spec.tasks());
     let of_cluster = of_cluster.map(|(task, at)| ("cluster", Some(task), at));
     let root = config.root.iter().map(|at| ("root", None, at));
@@ -422,7 +407,7 @@ mod tests {
         let mut config = Config::default();
         let cluster = "a=h1:1,h1:2,h2:1;b=h2:2,127.0.0.1:3;c=none:1,none:2";
         config.cluster = Some(ClusterSpec::parse(cluster).expect("a cluster"));
-        let places = places(&config, &mut Vec::new()).0;
+        let places = places(&config).0;
         let asked = AtomicUsize::new(0);
         let find = |host: &str| {
             asked.fetch_add(1, Ordering::Relaxed);

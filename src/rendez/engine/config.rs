@@ -25,7 +25,7 @@ use crate::cluster::{ClusterSpec, HostPort};
 use crate::control::{Address, RuntimeKind};
 use crate::drive::{Driver, PollPolicy};
 use crate::engine::{DeviceSettings, DeviceUse};
-use crate::ground::{Code, Status, catalogue, limits};
+use crate::ground::{Code, Status, TaskName, catalogue, limits};
 use crate::memory::{ArenaConfig, HugePages};
 use crate::shard::Settings;
 
@@ -42,7 +42,7 @@ pub struct Config {
     pub task: String,
     /// Where to be dialled; `None` makes up an abstract socket name.
     pub listen: Option<Address>,
-    /// Where other tasks listen, by task name.
+    /// Where other tasks listen, by task name. This task's own may be among them, as in a list that all share.
     pub peers: BTreeMap<String, Address>,
     /// Shards; zero for one on each core of the affinity mask.
     pub shards: usize,
@@ -100,7 +100,8 @@ pub struct Config {
     pub epoch: Option<String>,
     /// The cluster, if it is given here; see [`cluster`](crate::cluster) for other sources.
     pub cluster: Option<ClusterSpec>,
-    /// Where rank 0 listens, for clusters whose tasks find one another at a root.
+    /// Where rank 0 listens, for clusters whose tasks find one another at a root. An engine alone takes neither this
+    /// nor what else says which cluster there is.
     pub root: Option<HostPort>,
     /// This task's rank, with `root`.
     pub rank: Option<u32>,
@@ -292,12 +293,14 @@ impl Config {
         lines.clamp(limits::LINE_WINDOW_MIN, limits::LINE_WINDOW)
     }
 
-    /// Checks what can be checked without the machine: every value against its range, and what must go together.
+    /// Checks what can be checked without the machine: every number against its range, names of tasks, and what must
+    /// go together.
     ///
     /// # Errors
     /// `InvalidArgument` names the setting, its value, what it may be, and what to do.
     pub fn check(&self) -> Result<(), Status> {
         ranges::check(self)?;
+        self.check_tasks()?;
         let mut cores = self.cores.clone();
         cores.sort_unstable();
         if let Some(twice) = cores.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -307,6 +310,23 @@ impl Config {
             )));
         }
         self.verbs.check()
+    }
+
+    /// That names of tasks are such: all that are not are told at once.
+    fn check_tasks(&self) -> Result<(), Status> {
+        let peers = self.peers.keys().map(|peer| ("peers", peer));
+        let malformed = |(setting, name): (&str, &String)| {
+            let error = TaskName::parse(name).err()?;
+            Some(format!("{setting} = \"{name}\": {error}"))
+        };
+        let wrong: Vec<_> = std::iter::once(("task", &self.task))
+            .chain(peers)
+            .filter_map(malformed)
+            .collect();
+        match wrong.is_empty() {
+            true => Ok(()),
+            false => Err(Status::of(catalogue::DEVICE_MALFORMED, wrong.join("; "))),
+        }
     }
 }
 

@@ -50,10 +50,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Users>, St
         )));
     }
     forks::watch().map_err(|error| missing(format!("a handler for forks: {error}")))?;
-    let task = TaskName::parse(&config.task).map_err(|error| {
-        let message = format!("task = \"{}\": {error}", config.task);
-        Status::of(catalogue::DEVICE_MALFORMED, message)
-    })?;
+    let task = TaskName::parse(&config.task)?;
     let incarnation =
         Incarnation(draw().ok_or_else(|| missing("the system gives no random numbers"))?);
     let (cores, is_shared) = place(&config)?;

@@ -143,7 +143,8 @@ settings! {
     listen: Itself listen, Engine,
         "Where to be dialled: `host:port`, `unix:@name` or `unix:/absolute/path`. Without it a Unix name is made up at \
          start, and only this machine can dial.";
-    peers: Peers peers, Engine, "Where other tasks listen, by task name.";
+    peers: Peers peers, Engine,
+        "Where other tasks listen, by task name. This task's own may be among them, as in a list that all share.";
     shards: Count shards, Engine, "Shards; 0 is one for each core of the affinity mask, 64 at most.";
     cores: Cores cores, Engine, "The cores to use; none named means those of the affinity mask, in order.";
     share_cores: Switch share_cores, Engine,
@@ -156,8 +157,8 @@ settings! {
          thread too, 0.1 ms at most.";
     drive: Choice drive, Engine,
         "Who turns a shard: whichever thread sends or waits, and the shard's own when none does; its own alone; or \
-         callers alone, without a thread. A shard that has in-shard tasks is turned by its own thread, and so is one \
-         with `poll = \"busy\"`.";
+         callers alone, without a thread. A shard that has in-shard tasks is turned by its own thread, if it has one, \
+         and so is one with `poll = \"busy\"`; if it has none, a caller that waits spins.";
     runtime: Choice runtime, Engine, "What drives the control plane; `auto` takes glommio where the machine allows it.";
     huge_pages: Choice arena.huge_pages, Engine, "Whether arenas use reserved huge pages.";
     arena_segment_bytes: Size arena.segment_bytes, Engine,

@@ -514,6 +514,31 @@ fn a_task_that_names_none_is_told_with_its_setting() {
     );
 }
 
+#[test]
+fn a_check_judges_the_names_of_tasks() {
+    for (line, said) in [
+        ("task = \"worker\"", "task = \"worker\": "),
+        ("peers = { server = \"unix:@s\" }", "peers = \"server\": "),
+    ] {
+        let mut config = default_config();
+        config.apply_toml(line, "f.toml").unwrap();
+        let status = config.check().unwrap_err();
+        assert_eq!(status.reason(), catalogue::DEVICE_MALFORMED, "{line}");
+        assert!(status.message().starts_with(said), "{status}");
+    }
+    let mut wrong = default_config();
+    let line = "peers = { server = \"unix:@s\", other = \"unix:@o\" }";
+    wrong.apply_toml(line, "f.toml").unwrap();
+    let status = wrong.check().unwrap_err();
+    for said in ["peers = \"server\": ", "peers = \"other\": "] {
+        assert!(status.message().contains(said), "{status}");
+    }
+    let mut shared = default_config();
+    let own = (shared.task.clone(), "unix:@own".parse().unwrap());
+    shared.peers.extend([own]);
+    shared.check().expect("a list that all tasks share");
+}
+
 /// Left out, a secret's file would leave the task open.
 #[test]
 fn a_variable_of_ours_that_is_no_text_is_an_error() {
