@@ -447,7 +447,8 @@ pub(crate) fn is_row_major(dims: &[i64], strides: &[i64]) -> bool {
 
 pub(crate) fn not_contiguous() -> super::errors::Failure {
     argument(
-        "the elements do not follow each other in memory: pass `numpy.ascontiguousarray(x)`, or `x.contiguous()`",
+        "the elements do not follow each other in memory: to send them, pass `numpy.ascontiguousarray(x)` or \
+         `x.contiguous()`; to fill them, receive without `out`, and assign: `x[...] = got.numpy()`",
     )
 }
 

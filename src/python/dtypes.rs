@@ -63,7 +63,7 @@ pub(crate) fn of_format(format: &CStr, size: usize) -> Outcome<DType> {
     let refused = |why: &str| {
         let format = format.to_string_lossy();
         argument(format!(
-            "elements of format `{format}` and {size} bytes cannot be sent: {why}"
+            "elements of format `{format}` and {size} bytes are not taken: {why}"
         ))
     };
     let bytes = format.to_bytes();
@@ -73,7 +73,7 @@ pub(crate) fn of_format(format: &CStr, size: usize) -> Outcome<DType> {
     };
     if matches!(order, b'>' | b'!') && size > 1 {
         return Err(refused(
-            "they are big-endian; convert them to the machine's order",
+            "they are big-endian; send a copy in the machine's order, or receive without `out`, and assign",
         ));
     }
     let dtype = match (code, size) {

@@ -6,7 +6,7 @@ use rendez::ground::catalogue;
 use rendez::{DType, Engine, Filled, Received, Status};
 
 use super::errors::argument;
-use super::source::Source;
+use super::source::{Lent, Source};
 use super::tensor::dims_of;
 
 /// Memory to receive into.
@@ -23,9 +23,18 @@ pub(crate) struct Into {
 impl Into {
     /// Of an engine's receive.
     pub(crate) fn of(given: &Bound<'_, PyAny>, engine: Engine) -> PyResult<Self> {
-        let source = Source::of(given)?.ok_or_else(|| {
-            argument("`out` should have the buffer protocol or DLPack, and be writable")
-        })?;
+        let source = match Lent::of(given)? {
+            Some(Lent::Here(source)) => source,
+            Some(Lent::OnDevice(_)) => {
+                let message =
+                    "`out` lies in the memory of a device: receive into the processor's, and copy";
+                return Err(argument(message).into());
+            }
+            None => {
+                let message = "`out` should have the buffer protocol or DLPack, and be writable";
+                return Err(argument(message).into());
+            }
+        };
         if source.is_read_only {
             return Err(argument("`out` is read only").into());
         }

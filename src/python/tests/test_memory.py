@@ -542,6 +542,15 @@ def test_receive_into_what_does_not_fit(engine, own, wrong):
     assert engine.recv(own("x")).wait(10).tolist() == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("out", [np.zeros(8)[::2], np.zeros(4, ">f8")], ids=["strided", "big-endian"])
+def test_what_cannot_be_filled_in_place_loses_no_value(engine, own, out):
+    engine.send(own("x"), np.arange(4.0))
+    with pytest.raises(rendez.InvalidArgument, match="receive without `out`, and assign"):
+        engine.recv_into(own("x"), out)
+    out[...] = engine.recv(own("x")).wait(10).numpy()
+    assert out.tolist() == [0, 1, 2, 3]
+
+
 def test_recast_and_reshape(engine, own):
     got = over(engine, own("x"), np.arange(6, dtype="f4"))
     assert got.reshape((2, 3)).tolist() == [[0, 1, 2], [3, 4, 5]]

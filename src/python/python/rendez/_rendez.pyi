@@ -207,7 +207,11 @@ class Step:
     def recv(self, key: KeyLike, *, timeout: float | None = None) -> Recv[Tensor]:
         """The next value of a key: await it, or call `wait`. It begins then, or by `start`."""
     def recv_into(self, key: KeyLike, out: TensorLike, *, timeout: float | None = None) -> Recv[Filled]:
-        """The same, copied to `out`: of its type and shape, or plain bytes in a row that are enough."""
+        """The same, copied to `out`: of its type and shape, or plain bytes in a row that are enough.
+
+        An `out` whose elements do not follow each other in memory, or are big-endian, is refused at once, and nothing
+        is received: a copy of it would be filled in its place.
+        """
     def abort(self, reason: str = ...) -> None:
         """Ends it with an error: all that waits in it, on every task, fails."""
     def finish(self) -> None:
