@@ -5,7 +5,8 @@ use std::cell::RefCell;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt};
-use rendez::{Bool8, DType, Engine, Shape, Tensor, TensorMeta};
+use rendez::ground::catalogue;
+use rendez::{Bool8, DType, Engine, Shape, Status, Tensor, TensorBuilder, TensorMeta};
 
 use super::device;
 use super::ending;
@@ -51,24 +52,48 @@ impl Drop for Taking {
     }
 }
 
+/// What Python passed.
+pub(crate) enum ToSend {
+    Tensor(Tensor),
+    /// It is to be copied, and the engine's memory is full: with why.
+    NoRoom(Source, Status),
+}
+
 /// The tensor of what Python passed.
 pub(crate) fn tensor_of(
     engine: &Engine,
     given: &Bound<'_, PyAny>,
     taking: &Taking,
 ) -> PyResult<Tensor> {
+    match to_send(engine, given, taking)? {
+        ToSend::Tensor(tensor) => Ok(tensor),
+        ToSend::NoRoom(source, status) => {
+            source.release(given.py());
+            Err(Failure(status).into())
+        }
+    }
+}
+
+/// As [`tensor_of`], of a sender that waits for room.
+pub(crate) fn to_send(
+    engine: &Engine,
+    given: &Bound<'_, PyAny>,
+    taking: &Taking,
+) -> PyResult<ToSend> {
     if let Ok(tensor) = given.cast::<PyTensor>() {
-        return Ok(tensor.get().inner()?);
+        return Ok(ToSend::Tensor(tensor.get().inner()?));
     }
     if let Ok(tensor) = given.cast::<TensorMut>() {
-        return Ok(tensor.get().finish()?);
+        return Ok(ToSend::Tensor(tensor.get().finish()?));
     }
     if let Some(number) = number_of(given)? {
-        return Ok(number);
+        return Ok(ToSend::Tensor(number));
     }
     match Lent::of(given)? {
         Some(Lent::Here(source)) => Ok(take(engine, given.py(), source, taking)?),
-        Some(Lent::OnDevice(offer)) => device::take(engine, given.py(), offer, taking),
+        Some(Lent::OnDevice(offer)) => {
+            device::take(engine, given.py(), offer, taking).map(ToSend::Tensor)
+        }
         None => Err(PyTypeError::new_err(format!(
             "{} cannot be sent: pass a number, a tensor, or what has the buffer protocol, DLPack or the CUDA array \
              interface",
@@ -108,7 +133,7 @@ fn number_of(given: &Bound<'_, PyAny>) -> PyResult<Option<Tensor>> {
     Ok(None)
 }
 
-fn take(engine: &Engine, py: Python<'_>, source: Source, taking: &Taking) -> Outcome<Tensor> {
+fn take(engine: &Engine, py: Python<'_>, source: Source, taking: &Taking) -> Outcome<ToSend> {
     let in_place = match taking.copy {
         Some(copies) => !copies,
         None => source.is_immutable,
@@ -117,37 +142,46 @@ fn take(engine: &Engine, py: Python<'_>, source: Source, taking: &Taking) -> Out
     if in_place && !is_small {
         let meta = source.meta;
         let hook = taking.on_release();
-        return Ok(Tensor::from_foreign(meta, source, move |source| {
-            let Some(hook) = hook else {
-                return drop(source);
-            };
-            errands::tell(move |py| {
-                source.release(py);
-                errands::call_of(py, &hook)
-            });
-        })?);
+        let tensor = Tensor::from_foreign(meta, source, move |source| give_back(source, hook))?;
+        return Ok(ToSend::Tensor(tensor));
     }
     // A copy makes bytes of other values than 0 and 1 true.
     let tensor = match is_small && (in_place || source.meta.dtype != DType::Bool) {
         true => Tensor::from_inline(source.meta, source.bytes()).map_err(Failure::from),
-        false => copied(engine, py, &source),
+        false => match room_for(engine, &source) {
+            Err(status) if status.reason() == catalogue::ARENA_FULL => {
+                return Ok(ToSend::NoRoom(source, status));
+            }
+            Err(status) => Err(Failure(status)),
+            Ok(room) if source.bytes().len() < LONG => Ok(filled(room, &source)),
+            Ok(room) => Ok(ending::detach_briefly(py, || filled(room, &source))),
+        },
     };
     source.release(py);
-    tensor
+    Ok(ToSend::Tensor(tensor?))
 }
 
-/// A copy in the engine's memory.
-fn copied(engine: &Engine, py: Python<'_>, source: &Source) -> Outcome<Tensor> {
+/// Room in the engine's memory for a copy.
+pub(crate) fn room_for(engine: &Engine, source: &Source) -> Result<TensorBuilder, Status> {
     let dims: Vec<u64> = source.meta.shape.dims().collect();
-    let mut builder = engine.tensor(source.meta.dtype, &dims)?;
-    let copy = || {
-        builder.bytes_mut().copy_from_slice(source.bytes());
-        builder.finish()
+    engine.tensor(source.meta.dtype, &dims)
+}
+
+/// The copy.
+pub(crate) fn filled(mut room: TensorBuilder, source: &Source) -> Tensor {
+    room.bytes_mut().copy_from_slice(source.bytes());
+    room.finish()
+}
+
+/// Its lender has the memory back, and then `hook` is called.
+pub(crate) fn give_back(source: Source, hook: Option<Py<PyAny>>) {
+    let Some(hook) = hook else {
+        return drop(source);
     };
-    Ok(match source.bytes().len() < LONG {
-        true => copy(),
-        false => ending::detach_briefly(py, copy),
-    })
+    errands::tell(move |py| {
+        source.release(py);
+        errands::call_of(py, &hook)
+    });
 }
 
 /// What is written for a type that is none.

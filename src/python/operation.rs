@@ -19,8 +19,9 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rendez::ground::{catalogue, faults};
 use rendez::mail::forks;
-use rendez::{Driver, Engine, Recv as Receive, SendAsync, Status};
+use rendez::{Driver, Engine, Recv as Receive, Status};
 
+pub(crate) use self::copying::Copying;
 pub(crate) use self::work::{ByHost, Sender, Work};
 use self::work::{Done, Fate, Slice, given_up};
 use super::ending;
@@ -29,11 +30,12 @@ use super::room::Into;
 use super::wakes::{Bell, Wakes};
 use super::{arguments, errands};
 
+mod copying;
 mod work;
 
 /// So long a thread waits before it looks at signals, and whether the operation was given up.
 const SLICE: Duration = Duration::from_millis(50);
-/// The same where no thread of the engine's goes on meanwhile.
+/// The same where no thread of the engine's goes on meanwhile, or tells when there is room.
 const SHORT_SLICE: Duration = Duration::from_millis(1);
 
 #[expect(
@@ -80,12 +82,12 @@ pub(crate) struct Sending;
 
 impl Operation {
     pub(crate) fn new(engine: &Engine, work: Work) -> Self {
-        let is_alone = engine.driver() == Driver::Caller;
+        let is_alone = engine.driver() == Driver::Caller || matches!(work, Work::Copy(_));
         Self {
             bell: Arc::default(),
             cancelled: match work {
                 Work::Receive(_) | Work::ReceiveInto(..) => catalogue::RECV_CANCELLED,
-                Work::Send(..) => catalogue::SEND_CANCELLED,
+                Work::Send(..) | Work::Copy(_) => catalogue::SEND_CANCELLED,
                 Work::Call(_) => catalogue::RPC_CANCELLED,
             },
             state: Mutex::new(State::Idle(work)),
@@ -362,7 +364,7 @@ impl Operation {
         self.poll(py)
     }
 
-    /// Whether no thread of its engine's goes on meanwhile: it is to be polled each millisecond.
+    /// Whether nothing wakes who waits for it: it is to be polled each millisecond.
     fn _is_alone(&self) -> bool {
         self.slice == SHORT_SLICE
     }
@@ -371,7 +373,7 @@ impl Operation {
     /// polled again.
     fn _linger(&self, py: Python<'_>, wakes: &Wakes, nanos: u64) -> PyResult<bool> {
         let work = match self.take() {
-            Some(work) if matches!(work, Work::Send(..)) || ending::is_over() => {
+            Some(work) if self.is_send() || ending::is_over() => {
                 self.lay_down(py, work);
                 return Ok(false);
             }
@@ -447,12 +449,7 @@ pub(crate) fn receive(
 }
 
 /// A send of Python's.
-pub(crate) fn sending(
-    py: Python<'_>,
-    engine: &Engine,
-    send: SendAsync,
-    sender: Sender,
-) -> PyResult<Py<Sending>> {
-    let base = PyClassInitializer::from(Operation::new(engine, Work::Send(send, sender)));
+pub(crate) fn sending(py: Python<'_>, engine: &Engine, work: Work) -> PyResult<Py<Sending>> {
+    let base = PyClassInitializer::from(Operation::new(engine, work));
     Py::new(py, base.add_subclass(Sending))
 }

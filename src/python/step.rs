@@ -7,11 +7,11 @@ use rendez::ground::{catalogue, faults};
 use rendez::mail::forks;
 use rendez::{Engine, Shape, Status, Step as Inner, Tensor as Value};
 
-use super::convert::{Taking, tensor_of};
+use super::convert::{Taking, ToSend, tensor_of, to_send};
 use super::ending;
 use super::errors::{Failure, Outcome, status_of};
 use super::key::key_of;
-use super::operation::{ByHost, Recv, Sender, Sending, receive, sending};
+use super::operation::{ByHost, Copying, Recv, Sender, Sending, Work, receive, sending};
 use super::room::Into;
 use super::writable::{TensorMut, handed_over};
 use super::{arguments, errands};
@@ -60,14 +60,22 @@ impl Step {
         errands::run(py);
         let key = key_of(key)?;
         let patience = arguments::patience(timeout, "timeout")?;
-        let tensor = tensor_of(&self.engine, value, &taking)?;
+        let until = patience.map(|patience| Instant::now() + patience);
+        let tensor = match to_send(&self.engine, value, &taking)? {
+            ToSend::Tensor(tensor) => tensor,
+            ToSend::NoRoom(source, _) => {
+                let (engine, step) = (self.engine.clone(), self.inner.clone());
+                let copying = Copying::new(engine, step, key, until, (source, taking));
+                return sending(py, &self.engine, Work::Copy(Box::new(copying)));
+            }
+        };
         let room = value.cast::<TensorMut>().ok();
         let by_host = tensor.is_device().then(|| {
             Box::new(ByHost {
                 engine: self.engine.clone(),
                 step: self.inner.clone(),
                 key: key.clone(),
-                until: patience.map(|patience| Instant::now() + patience),
+                until,
             })
         });
         let sender = Sender::new(room.map(|room| room.clone().unbind()), by_host);
@@ -76,7 +84,7 @@ impl Step {
             send = send.deadline(patience);
         }
         // Its place among the values of its key is taken now.
-        sending(py, &self.engine, send.start(), sender)
+        sending(py, &self.engine, Work::Send(send.start(), sender))
     }
 
     /// Tells the receiver that no value will come; `why` is what it gets in its place.

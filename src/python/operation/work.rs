@@ -13,6 +13,7 @@ use rendez::{
     Engine, Filled, Key, Received, Recv as Receive, SendAsync, Status, Step, Tensor, Unsent,
 };
 
+use super::copying::Copying;
 use crate::calls::call::{Answered, Underway};
 use crate::convert::LONG;
 use crate::room::{Into, object_of};
@@ -24,6 +25,8 @@ pub(crate) enum Work {
     Receive(Receive),
     ReceiveInto(Receive, Into),
     Send(SendAsync, Sender),
+    /// A send that begins once its value is copied.
+    Copy(Box<Copying>),
     Call(Box<Underway>),
 }
 
@@ -176,6 +179,7 @@ impl Work {
         match self {
             Self::ReceiveInto(_, into) => into.len() >= LONG || into.may_wait,
             Self::Send(_, sender) => sender.by_host.is_some(),
+            Self::Copy(_) => true,
             _ => false,
         }
     }
@@ -197,6 +201,14 @@ impl Work {
                     Ok(()) => return Poll::Ready(Ok(Done::Sent)),
                     Err(Ok(again)) => *send = again,
                     Err(Err(status)) => return Poll::Ready(Err(status)),
+                }
+            },
+            Self::Copy(copying) => match copying.poll() {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(Err(status)) => Poll::Ready(Err(status)),
+                Poll::Ready(Ok(send)) => {
+                    *self = Self::Send(send, Sender::new(None, None));
+                    self.poll(waker, fate)
                 }
             },
             Self::Call(call) => {
@@ -221,7 +233,7 @@ impl Work {
             Self::ReceiveInto(receive, into) => receive
                 .wait_at_most_and(patience, |it| fate.taken(|| into.fill(it)))
                 .map(|outcome| outcome.map(Done::Filled)),
-            Self::Send(..) | Self::Call(_) => {
+            Self::Send(..) | Self::Copy(_) | Self::Call(_) => {
                 let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
                 match self.poll(&waker, fate) {
                     Poll::Ready(done) => Some(done),

@@ -360,6 +360,96 @@ def test_send_wait_waits_for_room():
         assert waiting.wait(10) is None
 
 
+MIB = 1 << 20
+
+
+@pytest.fixture
+def crowded():
+    """An engine whose memory is full, and the key of the values there, in step 1."""
+    with rendez.Engine(named("crowded"), arena_segment_bytes="4MiB", arena_bytes="4MiB", stage_sampling=0) as engine:
+        key, step = key_of(engine, engine, "x"), engine.step(1)
+        with pytest.raises(rendez.ResourceExhausted) as caught:
+            while True:
+                step.send(key, bytearray(MIB))
+        assert caught.value.reason == "ARENA_FULL"
+        yield engine, key
+
+
+def waited_for(sending, way, make_room):
+    """How a send ends that is waited for in this way, where there is room from some moment on."""
+    if way == "a thread":
+        outcomes = []
+        thread = threading.Thread(target=lambda: outcomes.append(sending.wait(10)))
+        thread.start()
+        make_room()
+        thread.join(20)
+        return outcomes[0]
+    if way == "a callback":
+        ended = threading.Event()
+        sending.add_done_callback(lambda _: ended.set())
+        make_room()
+        assert ended.wait(10)
+        return sending.result()
+
+    async def awaited():
+        return await sending
+
+    async def both():
+        task = asyncio.create_task(awaited())
+        await asyncio.sleep(0)
+        make_room()
+        return await asyncio.wait_for(task, 10)
+
+    return asyncio.run(both())
+
+
+@pytest.mark.parametrize("way", ["a thread", "a loop", "a callback"])
+def test_send_wait_waits_for_memory(crowded, way):
+    engine, key = crowded
+    step = engine.step(1)
+    value, released = bytearray(b"w" * MIB), threading.Event()
+    sending = step.send_wait(key, value, on_release=released.set)
+    with pytest.raises(rendez.DeadlineExceeded):
+        sending.wait(0.01)
+    assert not sending.done() and not released.is_set()
+    assert waited_for(sending, way, lambda: step.recv(key).wait(10).release()) is None
+    assert released.wait(10)
+    # The memory is its owner's again.
+    value.append(1)
+    got = b""
+    while not got or got[0] == 0:
+        with step.recv(key).wait(10) as tensor:
+            got = tensor.tobytes()
+    assert got == b"w" * MIB
+
+
+@pytest.mark.parametrize("way", ["its time is over", "cancelled", "held no more", "its step has ended"])
+def test_what_waited_for_memory_in_vain_is_its_owners_again(crowded, way):
+    engine, key = crowded
+    # The end of a step gives back what is kept in it.
+    step = engine.step(2 if way == "its step has ended" else 1)
+    value, released = bytearray(MIB), threading.Event()
+    sending = step.send_wait(key, value, timeout=0.01 if way == "its time is over" else None, on_release=released.set)
+    if way == "its time is over":
+        with pytest.raises(rendez.DeadlineExceeded, match="waiting for room.* in step 1: .* arena"):
+            sending.wait(10)
+    elif way == "cancelled":
+        assert not sending.done() and sending.cancel() and sending.cancelled()
+    elif way == "its step has ended":
+        assert not sending.done()
+        step.abort()
+        with pytest.raises(rendez.Aborted):
+            sending.wait(10)
+    else:
+        del sending
+    assert released.wait(10)
+    value.append(1)
+    # What can never have room does not wait for it.
+    with pytest.raises(rendez.ResourceExhausted) as caught:
+        engine.step(1).send_wait(key, bytearray(8 * MIB))
+    assert caught.value.reason == "ARENA_UNFIT"
+
+
 @pytest.fixture
 def full():
     """A step without room, the key of its values, and how many there are."""

@@ -266,6 +266,13 @@ impl Step {
             .unwrap_or_else(|| Err(faults::shutdown()))
     }
 
+    /// How it has ended, if it has.
+    #[doc(hidden)] // For Python.
+    #[must_use]
+    pub fn ended(&self) -> Option<Status> {
+        self.state.ended.get().cloned()
+    }
+
     pub(super) fn engine(&self) -> &Inner {
         &self.engine
     }

@@ -92,7 +92,8 @@ catalogue! {
         "Raise the limit of locked memory, or have fewer large values under way at once.";
     ARENA_FULL: ResourceExhausted,
         "The arena has no free stretch as long as the tensor and may not grow by one.",
-        "Drop tensors that are no longer needed, or raise the arena's limit: to twice the largest tensor at least.";
+        "Drop tensors that are no longer needed, send arrays of Python's by `send_wait`, which waits until others do, \
+         or raise the arena's limit: to twice the largest tensor at least.";
     ARENA_UNFIT: ResourceExhausted,
         "The tensor is larger than the arena may become.",
         "Raise the arena's limit above the largest tensor.";

@@ -198,6 +198,11 @@ class Step:
     ) -> Sending:
         """The same, and waits for room where `send` is refused: await it, or call `wait`.
 
+        It waits for room in the shard's mailbox, among what is parked, and in the engine's memory (`MAILBOX_FULL`,
+        `PARKED_BYTES`, `ARENA_FULL` and others). What waits for memory is copied, and has its place among the values of
+        its key, once there is some: leave it as it is until this has ended. `empty` and devices' memory are not waited
+        for.
+
         A value on a device that cannot be read in place where it goes is copied to the processor's memory when this is
         awaited or waited for; its place among the values of its key is taken then.
         Where one of the two fails, a `TensorMut` can be sent again; so it can if a call does not begin.
