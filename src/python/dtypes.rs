@@ -92,7 +92,10 @@ pub(crate) fn of_format(format: &CStr, size: usize) -> Outcome<DType> {
         (b"Zf", 8) => DType::C64,
         (b"Zd", 16) => DType::C128,
         (b"O", _) => return Err(refused("they are Python objects")),
-        _ => return Err(refused("rendez has no such type")),
+        _ => {
+            let why = "rendez has no such type; send their bytes, `x.view(numpy.uint8)`";
+            return Err(refused(why));
+        }
     };
     Ok(dtype)
 }
@@ -147,7 +150,8 @@ pub(crate) fn of_dlpack(kind: u8, bits: u8, lanes: u16) -> Outcome<DType> {
         .find(|dtype| dlpack_of(**dtype) == Some((kind, bits)));
     known.copied().filter(|_| lanes == 1).ok_or_else(|| {
         argument(format!(
-            "elements of DLPack's type {kind}, {bits} bits and {lanes} lanes cannot be sent: rendez has no such type"
+            "elements of DLPack's type {kind}, {bits} bits and {lanes} lanes are not taken: rendez has no such type; \
+             send their bytes, `x.view(torch.uint8)`"
         ))
     })
 }

@@ -4,6 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyInt, PyList};
 use rendez::ground::{catalogue, faults};
@@ -198,6 +199,7 @@ impl Engine {
     #[pyo3(signature = (shape, dtype = None, *, paged = false, device = "cpu"))]
     fn empty(
         &self,
+        py: Python<'_>,
         shape: &Bound<'_, PyAny>,
         dtype: Option<&Bound<'_, PyAny>>,
         paged: bool,
@@ -209,7 +211,12 @@ impl Engine {
                 let message = format!("{shape} is no number of elements");
                 return Err(super::errors::argument(message).into());
             }
-            Err(_) => shape.extract::<Vec<u64>>()?,
+            Err(_) => shape.extract::<Vec<u64>>().map_err(|error| {
+                match error.is_instance_of::<PyOverflowError>(py) {
+                    true => super::errors::argument(format!("{shape} is no shape")).into(),
+                    false => error,
+                }
+            })?,
         };
         let dtype = dtype.map_or(Ok(DType::F32), dtype_of)?;
         let engine = self.running()?;

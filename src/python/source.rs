@@ -6,6 +6,7 @@
 
 use std::ffi::CStr;
 
+use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -57,7 +58,7 @@ impl<'py> Lent<'py> {
                 Ok(source) => Ok(Some(Self::Here(source))),
                 Err(error) => match Self::without_buffer(object)? {
                     Some(lent) => Ok(Some(lent)),
-                    None => Err(error),
+                    None => Err(untyped(object, &error).unwrap_or(error)),
                 },
             };
         }
@@ -274,6 +275,28 @@ fn is_of_time(object: &Bound<'_, PyAny>) -> bool {
         .getattr("dtype")
         .and_then(|dtype| dtype.getattr("kind")?.extract::<char>());
     matches!(kind, Ok('m' | 'M'))
+}
+
+/// Why an array is not taken that lends no buffer because its elements have no type here: it says only that such
+/// buffers have no format.
+fn untyped(object: &Bound<'_, PyAny>, error: &PyErr) -> Option<PyErr> {
+    let py = object.py();
+    if !error.is_instance_of::<PyValueError>(py) && !error.is_instance_of::<PyBufferError>(py) {
+        return None;
+    }
+    let dtype = object.getattr("dtype").ok()?;
+    if error.value(py).hasattr("reason").ok()? || dtypes::dtype_of(&dtype).is_ok() {
+        return None;
+    }
+    let bits = match dtype.getattr("itemsize").ok()?.extract().ok()? {
+        size @ (1_usize | 2 | 4 | 8) => 8 * size,
+        _ => 8,
+    };
+    let message = format!(
+        "elements of dtype `{dtype}` are not taken: rendez has no such type; send their bits, \
+         `x.view(numpy.uint{bits})`"
+    );
+    Some(argument(message).into())
 }
 
 /// An array of NumPy's of `bfloat16`, as one of plain 16-bit numbers.

@@ -4,11 +4,13 @@ import gc
 import math
 import os
 import queue
+import re
 import subprocess
 import sys
 import textwrap
 import threading
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -39,6 +41,18 @@ def test_what_cannot_be_sent(engine, own, wrong, how):
     engine.send(own("x"), 1)
     assert engine.recv(own("x")).wait(10).item() == 1
     assert engine.pending() == []
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "int4", "M8[s]", "m8[ms]", "S3", "U3", "g"])
+def test_arrays_without_a_type_here(engine, own, dtype):
+    dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    array = np.zeros(4, dtype)
+    with pytest.raises(rendez.InvalidArgument, match="rendez has no such type; send their") as caught:
+        engine.send(own("x"), array)
+    # It works as told.
+    view = re.search(r"x\.view\(numpy\.(\w+)\)", str(caught.value))[1]
+    engine.send(own("x"), array.view(view))
+    assert engine.recv(own("x")).wait(10).numpy().view(dtype).tolist() == array.tolist()
 
 
 @pytest.mark.parametrize("wrong", [None, 1, b"a->b;x", "", ";", "->", "a->b", "a->;x", "->b;x", ("a", "b"), (1, 2, 3), "a" * 100_000,
@@ -77,6 +91,8 @@ def test_what_is_no_dtype(engine, dtype):
 def test_a_shape_that_is_no_number_of_elements(engine, number):
     with pytest.raises(rendez.InvalidArgument, match=f"{number} is no number of elements"):
         engine.empty(number)
+    with pytest.raises(rendez.InvalidArgument, match=f"{number},.* is no shape"):
+        engine.empty((number, 2))
 
 
 def test_integers_by_their_names_in_c(engine):
