@@ -10,6 +10,7 @@
 //! back to the front of its key; and who gives it up waits until that thread has left the line of its key, so that no
 //! value that is sent afterwards goes to it.
 
+use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -19,11 +20,11 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rendez::ground::{catalogue, faults};
 use rendez::mail::forks;
-use rendez::{Driver, Engine, Recv as Receive, Status};
+use rendez::{Driver, Engine, Key, Recv as Receive, Status, StepId};
 
 pub(crate) use self::copying::Copying;
 pub(crate) use self::work::{ByHost, Sender, Work};
-use self::work::{Done, Fate, Slice, given_up};
+use self::work::{Done, Fate, Slice};
 use super::ending;
 use super::errors::raise;
 use super::room::Into;
@@ -56,6 +57,21 @@ enum Failed {
     Raised(Py<PyBaseException>),
 }
 
+/// What an operation is of, as it says.
+pub(crate) enum Subject {
+    Value(Key, StepId),
+    Worker(Arc<str>),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(key, step) => write!(f, "{} in step {step}", key.text()),
+            Self::Worker(name) => write!(f, "worker `{name}`"),
+        }
+    }
+}
+
 /// A receive, a send that waits for room, or a call.
 #[pyclass(frozen, subclass, weakref, module = "rendez")]
 pub(crate) struct Operation {
@@ -67,6 +83,7 @@ pub(crate) struct Operation {
     fate: Fate,
     /// All that wait in event loops.
     bell: Arc<Bell>,
+    about: Subject,
     /// How it ends if it is given up.
     cancelled: &'static str,
     slice: Duration,
@@ -81,10 +98,11 @@ pub(crate) struct Recv;
 pub(crate) struct Sending;
 
 impl Operation {
-    pub(crate) fn new(engine: &Engine, work: Work) -> Self {
+    pub(crate) fn new(engine: &Engine, about: Subject, work: Work) -> Self {
         let is_alone = engine.driver() == Driver::Caller || matches!(work, Work::Copy(_));
         Self {
             bell: Arc::default(),
+            about,
             cancelled: match work {
                 Work::Receive(_) | Work::ReceiveInto(..) => catalogue::RECV_CANCELLED,
                 Work::Send(..) | Work::Copy(_) => catalogue::SEND_CANCELLED,
@@ -119,7 +137,18 @@ impl Operation {
     }
 
     fn given_up(&self) -> Failed {
-        Failed::Status(given_up(self.cancelled))
+        let message = format!("the {} was cancelled", self.name());
+        Failed::Status(Status::of(self.cancelled, message))
+    }
+
+    /// What it is.
+    fn name(&self) -> String {
+        let kind = match self.cancelled {
+            catalogue::RPC_CANCELLED => "call",
+            catalogue::SEND_CANCELLED => "send",
+            _ => "receive",
+        };
+        format!("{kind} of {}", self.about)
     }
 
     /// The work, for this thread to do. `None` if another does it, or it is done.
@@ -248,7 +277,10 @@ impl Operation {
                 {
                     return outcome;
                 }
-                let message = "it has not ended in time; it goes on while it is held";
+                let message = format!(
+                    "the {} has not ended in time; it goes on while it is held",
+                    self.name()
+                );
                 return Err(raise(py, &Status::of(catalogue::DEADLINE, message)));
             }
         }
@@ -338,7 +370,7 @@ impl Operation {
     /// Its outcome, if it has ended.
     fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.outcome(py).unwrap_or_else(|| {
-            let message = "it has not ended yet";
+            let message = format!("the {} has not ended yet", self.name());
             Err(raise(py, &Status::of(catalogue::PYTHON_PENDING, message)))
         })
     }
@@ -429,7 +461,7 @@ impl Operation {
             Some(Err(_)) => "failed",
             None => "pending",
         };
-        Ok(format!("<rendez.{class} {state}>"))
+        Ok(format!("<rendez.{class} of {}: {state}>", slf.get().about))
     }
 }
 
@@ -437,6 +469,7 @@ impl Operation {
 pub(crate) fn receive(
     py: Python<'_>,
     engine: &Engine,
+    about: Subject,
     receive: Receive,
     into: Option<Into>,
 ) -> PyResult<Py<Recv>> {
@@ -444,12 +477,17 @@ pub(crate) fn receive(
         None => Work::Receive(receive),
         Some(into) => Work::ReceiveInto(receive, into),
     };
-    let base = PyClassInitializer::from(Operation::new(engine, work));
+    let base = PyClassInitializer::from(Operation::new(engine, about, work));
     Py::new(py, base.add_subclass(Recv))
 }
 
 /// A send of Python's.
-pub(crate) fn sending(py: Python<'_>, engine: &Engine, work: Work) -> PyResult<Py<Sending>> {
-    let base = PyClassInitializer::from(Operation::new(engine, work));
+pub(crate) fn sending(
+    py: Python<'_>,
+    engine: &Engine,
+    about: Subject,
+    work: Work,
+) -> PyResult<Py<Sending>> {
+    let base = PyClassInitializer::from(Operation::new(engine, about, work));
     Py::new(py, base.add_subclass(Sending))
 }

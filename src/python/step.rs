@@ -11,7 +11,7 @@ use super::convert::{Taking, ToSend, tensor_of, to_send};
 use super::ending;
 use super::errors::{Failure, Outcome, status_of};
 use super::key::key_of;
-use super::operation::{ByHost, Copying, Recv, Sender, Sending, Work, receive, sending};
+use super::operation::{ByHost, Copying, Recv, Sender, Sending, Subject, Work, receive, sending};
 use super::room::Into;
 use super::writable::{TensorMut, handed_over};
 use super::{arguments, errands};
@@ -61,12 +61,13 @@ impl Step {
         let key = key_of(key)?;
         let patience = arguments::patience(timeout, "timeout")?;
         let until = patience.map(|patience| Instant::now() + patience);
+        let about = Subject::Value(key.clone(), self.inner.id());
         let tensor = match to_send(&self.engine, value, &taking)? {
             ToSend::Tensor(tensor) => tensor,
             ToSend::NoRoom(source, _) => {
                 let (engine, step) = (self.engine.clone(), self.inner.clone());
                 let copying = Copying::new(engine, step, key, until, (source, taking));
-                return sending(py, &self.engine, Work::Copy(Box::new(copying)));
+                return sending(py, &self.engine, about, Work::Copy(Box::new(copying)));
             }
         };
         let room = value.cast::<TensorMut>().ok();
@@ -84,7 +85,7 @@ impl Step {
             send = send.deadline(patience);
         }
         // Its place among the values of its key is taken now.
-        sending(py, &self.engine, Work::Send(send.start(), sender))
+        sending(py, &self.engine, about, Work::Send(send.start(), sender))
     }
 
     /// Tells the receiver that no value will come; `why` is what it gets in its place.
@@ -215,11 +216,13 @@ impl Step {
         into: Option<Into>,
     ) -> PyResult<Py<Recv>> {
         errands::run(py);
-        let mut begins = self.inner.recv(&key_of(key)?);
+        let key = key_of(key)?;
+        let mut begins = self.inner.recv(&key);
         if let Some(patience) = arguments::patience(timeout, "timeout")? {
             begins = begins.deadline(patience);
         }
-        receive(py, &self.engine, begins, into)
+        let about = Subject::Value(key, self.inner.id());
+        receive(py, &self.engine, about, begins, into)
     }
 
     /// The step that is to end in time.

@@ -17,7 +17,7 @@ use super::body::Body;
 use super::core::Core;
 use super::typed;
 use crate::ending;
-use crate::operation::{Operation, Work};
+use crate::operation::{self, Operation, Work};
 use crate::{arguments, errands, errors};
 
 /// So long a thread waits before it looks at signals, or whether it is to wait on.
@@ -69,8 +69,9 @@ impl Call {
             core: Arc::clone(core),
             worker: worker.into(),
         };
+        let worker = operation::Subject::Worker(Arc::clone(&about.worker));
         let work = Work::Call(Box::new(Underway { pending, about }));
-        let base = PyClassInitializer::from(Operation::new(&core.engine, work));
+        let base = PyClassInitializer::from(Operation::new(&core.engine, worker, work));
         Py::new(py, base.add_subclass(Self))
     }
 }

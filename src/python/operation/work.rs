@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use rendez::ground::catalogue;
+use rendez::ground::{catalogue, faults};
 use rendez::{
     Engine, Filled, Key, Received, Recv as Receive, SendAsync, Status, Step, Tensor, Unsent,
 };
@@ -94,7 +94,7 @@ impl Sender {
             self.by_host.is_some() && unsent.status().reason() == catalogue::TENSOR_DEVICE;
         let status = self.put_back(unsent);
         match goes_on {
-            true => given_up(catalogue::SEND_CANCELLED),
+            true => faults::send_cancelled(),
             false => status,
         }
     }
@@ -133,13 +133,9 @@ impl Fate {
     fn taken<T>(&self, take: impl FnOnce() -> Result<T, Status>) -> Result<T, Status> {
         match self.keep() {
             true => take(),
-            false => Err(given_up(catalogue::RECV_CANCELLED)),
+            false => Err(faults::cancelled()),
         }
     }
-}
-
-pub(super) fn given_up(reason: &'static str) -> Status {
-    Status::of(reason, "it was cancelled")
 }
 
 /// How a wait of one slice ended.

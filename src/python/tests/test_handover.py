@@ -3,6 +3,7 @@
 import asyncio
 import math
 import pickle
+import re
 import signal
 import socket
 import threading
@@ -136,6 +137,22 @@ def test_wait_gives_up_and_the_receive_goes_on(engine, own):
     engine.send(own("x"), 4)
     assert receive.wait(10).item() == 4
     assert receive.wait(10) is receive.result()
+
+
+def test_operations_say_what_they_are(engine, own):
+    step, key = engine.step(7), own("x")
+    receive, sending = step.recv(key), step.send_wait(key, 1)
+    assert repr(sending) == f"<rendez.Sending of {key} in step 7: pending>" and sending.wait(10) is None
+    assert repr(sending) == f"<rendez.Sending of {key} in step 7: done>"
+    assert receive.wait(10).item() == 1
+    late, it = step.recv(key), re.escape(f"receive of {key} in step 7")
+    with pytest.raises(rendez.FailedPrecondition, match=f"the {it} has not ended yet"):
+        late.result()
+    with pytest.raises(rendez.DeadlineExceeded, match=f"the {it} has not ended in time"):
+        late.wait(0)
+    assert late.cancel() and repr(late) == f"<rendez.Recv of {key} in step 7: failed>"
+    with pytest.raises(rendez.Cancelled, match=f"the {it} was cancelled"):
+        late.wait()
 
 
 def test_a_deadline_leaves_the_value(engine, own):
