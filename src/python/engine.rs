@@ -26,7 +26,7 @@ use super::services::Table;
 use super::settings::config_of;
 use super::step::Step;
 use super::writable::{Room, TensorMut};
-use super::{arguments, capsule, errands};
+use super::{arguments, capsule, errands, errors};
 
 /// The engines of this process that may have to be ended at the interpreter's exit.
 static RUNNING: Mutex<Vec<WeakEngine>> = Mutex::new(Vec::new());
@@ -78,6 +78,7 @@ impl Engine {
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         errands::run(py);
+        errors::prepare(py)?;
         if !forks::is_child() {
             py.import("rendez._waits")?.getattr("begin")?.call0()?;
         }
@@ -141,7 +142,7 @@ impl Engine {
         let engine = self.running()?;
         let task = TaskName::parse(task)?;
         let address: Address = (address.parse())
-            .map_err(|error| super::errors::argument(format!("address `{address}`: {error}")))?;
+            .map_err(|error| errors::argument(format!("address `{address}`: {error}")))?;
         ending::detach(py, || engine.add_peer(task, address));
         Ok(())
     }
@@ -209,11 +210,11 @@ impl Engine {
             Ok(only) => vec![only],
             Err(_) if shape.is_instance_of::<PyInt>() => {
                 let message = format!("{shape} is no number of elements");
-                return Err(super::errors::argument(message).into());
+                return Err(errors::argument(message).into());
             }
             Err(_) => shape.extract::<Vec<u64>>().map_err(|error| {
                 match error.is_instance_of::<PyOverflowError>(py) {
-                    true => super::errors::argument(format!("{shape} is no shape")).into(),
+                    true => errors::argument(format!("{shape} is no shape")).into(),
                     false => error,
                 }
             })?,
@@ -223,10 +224,9 @@ impl Engine {
         if device != "cpu" {
             let device = DeviceId::parse(device)?;
             if paged {
-                return Err(super::errors::argument("memory of a device has no pages").into());
+                return Err(errors::argument("memory of a device has no pages").into());
             }
-            let shape =
-                Shape::new(&dims).map_err(|error| super::errors::argument(error.to_string()))?;
+            let shape = Shape::new(&dims).map_err(|error| errors::argument(error.to_string()))?;
             let meta = TensorMeta { dtype, shape };
             let devices = engine.devices().map_err(Failure::from)?;
             let number = device.number_in(&devices)?;

@@ -26,9 +26,8 @@ impl From<Failure> for PyErr {
 /// What most calls return.
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
-/// The exception of a status. No code of Python's runs for it: that might be where the thread loses the interpreter's
-/// lock, within a call of ours, and at the interpreter's end it would not come back.
-pub(crate) fn raise(py: Python<'_>, status: &Status) -> PyErr {
+/// The classes of exceptions, by their codes.
+fn classes(py: Python<'_>) -> PyResult<&'static [(u8, Py<PyType>)]> {
     static CLASSES: PyOnceLock<Vec<(u8, Py<PyType>)>> = PyOnceLock::new();
     let classes = CLASSES.get_or_try_init(py, || {
         let classes = py.import("rendez._errors")?.getattr("_classes")?;
@@ -39,7 +38,19 @@ pub(crate) fn raise(py: Python<'_>, status: &Status) -> PyErr {
         });
         classes.collect::<PyResult<_>>()
     });
-    let made = classes.and_then(|classes| {
+    Ok(classes?)
+}
+
+/// Finds the classes of exceptions: at the interpreter's end, when they may be wanted for the first time, nothing can
+/// be imported.
+pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
+    classes(py).map(|_| ())
+}
+
+/// The exception of a status. No code of Python's runs for it: that might be where the thread loses the interpreter's
+/// lock, within a call of ours, and at the interpreter's end it would not come back.
+pub(crate) fn raise(py: Python<'_>, status: &Status) -> PyErr {
+    let made = classes(py).and_then(|classes| {
         let of = |code: Code| classes.iter().find(|(its, _)| *its == code as u8);
         let class = of(status.code()).or_else(|| of(Code::Unknown));
         let (_, class) = class.ok_or_else(|| PyLookupError::new_err("it has no class"))?;

@@ -320,6 +320,9 @@ EXITS = {
                    "def late():\n    try: e.send('e->e;x', 1)\n    except rendez.RendezError: pass\natexit.register(late)",
     "in __del__": "class D:\n    def __del__(self):\n        try: e.send('e->e;x', 1)\n        except BaseException: pass\n"
                   "e = rendez.Engine('/job:e/task:0', **small); d = D(); sys.d = d",
+    "with a failure in __del__": "e = rendez.Engine('/job:e/task:0', **small)\n"
+                                 "class D:\n    def __del__(self):\n        try: e.recv('e->e;x').wait()\n"
+                                 "        except BaseException as error: assert error.reason == 'SHUTDOWN'\nd = D()",
     "with a loop": "import asyncio\ne = rendez.Engine('/job:e/task:0', **small)\nl = asyncio.new_event_loop()\n"
                    "async def f(): await e.recv('e->e;x')\nt = l.create_task(f()); l.run_until_complete(asyncio.sleep(.05)); t.cancel()\n"
                    "l.run_until_complete(asyncio.gather(t, return_exceptions=True)); l.close()",
