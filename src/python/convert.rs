@@ -32,9 +32,14 @@ pub(crate) struct Taking {
 }
 
 impl Taking {
-    pub(crate) fn new(copy: Option<bool>, on_release: Option<Py<PyAny>>) -> Self {
-        let on_release = RefCell::new(on_release);
-        Self { copy, on_release }
+    pub(crate) fn new(copy: Option<bool>, on_release: Option<Bound<'_, PyAny>>) -> PyResult<Self> {
+        if let Some(hook) = on_release.as_ref().filter(|hook| !hook.is_callable()) {
+            let class = hook.get_type();
+            let message = format!("on_release: {} cannot be called", class.name()?);
+            return Err(PyTypeError::new_err(message));
+        }
+        let on_release = RefCell::new(on_release.map(Bound::unbind));
+        Ok(Self { copy, on_release })
     }
 
     /// For what is lent, which calls it from now on.

@@ -289,10 +289,10 @@ impl Engine {
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
         copy: Option<bool>,
-        on_release: Option<Py<PyAny>>,
+        on_release: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         // The hook is called also if the engine is closed.
-        let taking = Taking::new(copy, on_release);
+        let taking = Taking::new(copy, on_release)?;
         self.common()?.send_taking(py, key, value, &taking)
     }
 

@@ -40,9 +40,9 @@ impl Step {
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
         copy: Option<bool>,
-        on_release: Option<Py<PyAny>>,
+        on_release: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        self.send_taking(py, key, value, &Taking::new(copy, on_release))
+        self.send_taking(py, key, value, &Taking::new(copy, on_release)?)
     }
 
     /// As `send`, and waits for room where that is refused: await it, or call `wait`.
@@ -54,9 +54,9 @@ impl Step {
         value: &Bound<'_, PyAny>,
         timeout: Option<f64>,
         copy: Option<bool>,
-        on_release: Option<Py<PyAny>>,
+        on_release: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Py<Sending>> {
-        let taking = Taking::new(copy, on_release);
+        let taking = Taking::new(copy, on_release)?;
         errands::run(py);
         let key = key_of(key)?;
         let patience = arguments::patience(timeout, "timeout")?;

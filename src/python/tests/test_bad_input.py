@@ -160,6 +160,13 @@ def test_hooks_that_fail(engine, own, monkeypatch):
     assert engine.recv(own("x")).wait(10).nbytes == 1000
 
 
+@pytest.mark.parametrize("way", ["send", "send_wait"])
+def test_a_hook_that_cannot_be_called(engine, own, way):
+    with pytest.raises(TypeError, match="on_release: int cannot be called"):
+        getattr(engine.step(1), way)(own("x"), np.ones(1000), on_release=5)
+    assert engine.pending() == []
+
+
 def test_producers_that_lie(engine, own):
     class Lies:
         def __init__(self, capsule, device=(1, 0)):
