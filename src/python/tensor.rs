@@ -325,6 +325,13 @@ impl Tensor {
         self.release();
     }
 
+    /// Pickle and `copy` ask for it.
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "a Tensor cannot be pickled or copied: take `tensor.numpy().copy()` or `tensor.tobytes()`",
+        ))
+    }
+
     fn __repr__(&self) -> String {
         let dead = if self.is_dead { ", dead" } else { "" };
         format!(

@@ -1,8 +1,10 @@
 """Whatever Python passes: it raises, or it works. It never takes the process down."""
 
+import copy
 import gc
 import math
 import os
+import pickle
 import queue
 import re
 import subprocess
@@ -158,6 +160,14 @@ def test_hooks_that_fail(engine, own, monkeypatch):
     engine.send(own("x"), engine.empty(1000, "u8"), on_release=lambda: [][0])
     assert seen.get(timeout=10) == ("rendez-hooks", IndexError)
     assert engine.recv(own("x")).wait(10).nbytes == 1000
+
+
+@pytest.mark.parametrize("how", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_tensor_that_is_pickled_says_what_to_take(engine, own, how):
+    engine.send(own("x"), np.ones(3))
+    tensor = engine.recv(own("x")).wait(10)
+    with pytest.raises(TypeError, match="take `tensor.numpy"):
+        how(tensor)
 
 
 @pytest.mark.parametrize("way", ["send", "send_wait"])
