@@ -177,6 +177,9 @@ class Step:
     ) -> None:
         """Hands a value over, and never waits for its receiver. Of a masked array the mask is not sent.
 
+        Where there is no room for it this raises `ResourceExhausted`, also in a loop that is faster than the engine;
+        `send_wait` waits.
+
         Python's memory is copied to the engine's once, so it may be changed at once; `bytes`, which nothing can
         change, are read where they lie. `copy=False` has all memory read where it lies: it must not change until
         `on_release` is called, on a thread of rendez's that calls one such function after the other and logs the
