@@ -24,7 +24,7 @@ const AT_ONCE: Timespec = Timespec {
 impl TcpPort {
     /// True if epoll is to be asked in this look.
     pub(super) fn is_epoll_due(&mut self) -> bool {
-        self.unasked += 1;
+        self.unasked = self.unasked.saturating_add(1);
         let has_cold = self.open > self.hot_count || self.stalled > 0;
         // Looks that are rare are each worth the question.
         let is_slow = self.hot_count == 0 || self.idle >= BUSY_LOOKS;

@@ -178,6 +178,17 @@ fn a_peer_that_does_not_read_fills_a_bounded_buffer_and_then_posts_are_refused()
     drop(reader.join().expect("all of it"));
 }
 
+/// A port whose every socket is hot never asks epoll, and may be polled without an end.
+#[test]
+fn looks_without_a_question_to_epoll_may_be_any_number() {
+    let (mut port, _, _far) = port();
+    port.unasked = u32::MAX - 1;
+    for _ in 0..4 {
+        port.poll(Nanos(0), 16, &mut |arrival| panic!("{arrival:?}"));
+    }
+    assert_eq!(port.unasked, u32::MAX, "there was nothing to ask");
+}
+
 #[test]
 fn closing_while_the_peer_does_not_read_ends_within_the_bound() {
     let (mut port, qp, _far) = port();
