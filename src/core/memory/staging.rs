@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::device_value::{DeviceBuffer, await_bytes, check_bytes};
-use super::keeper::Keeper;
+use super::keeper::{Held, Keeper};
 use super::pinned::Pinned;
 use super::stream::Stream;
 use super::times::{Mark, Times};
@@ -102,6 +102,10 @@ impl Staging {
         let done = self.read_all(place, out);
         if done.is_err() {
             self.settle();
+            if self.is_broken {
+                // The device may still read it.
+                keeper.quarantine(Held::Tensor(tensor.clone()));
+            }
         }
         done.and_then(|()| check_bytes(tensor, keeper))
     }

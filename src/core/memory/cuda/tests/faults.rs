@@ -150,6 +150,24 @@ fn every_call_fails_once_at_every_place() {
     }
 }
 
+/// A copy to the host fails when a chunk of it is queued, and so does the wait for those before: the device may still
+/// read the tensor, so its memory goes to no other.
+#[test]
+fn what_a_copy_that_failed_may_still_read_is_kept_and_counted() {
+    let alone = alone();
+    let mut side = Side::new(alone.open()).unwrap();
+    let tensor = side.tensor(&pattern(1, 3 << 16)).unwrap();
+    side.staging.stream().synchronize().unwrap();
+    alone.played.fail(Some("cuMemcpyDtoHAsync_v2"), 2, 999);
+    alone.played.fail(Some("cuStreamSynchronize"), 1, 999);
+    let error = side.read(&tensor).unwrap_err();
+    assert_eq!(Status::from(error).reason(), catalogue::DEVICE_CALL);
+    assert!(!side.staging.is_usable());
+    drop(tensor);
+    assert_eq!((side.keeper.quarantined(), side.pool.reclaim()), (1, 0));
+    assert_eq!(alone.played.violations(), alone.violations);
+}
+
 /// Two failures at once: a mark is refused, and so is the wait in its place. The memory is kept for ever, and counted.
 #[test]
 fn what_nothing_is_known_of_is_kept_and_counted() {
