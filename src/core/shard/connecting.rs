@@ -86,7 +86,7 @@ impl Core {
         peer.bound = Some(up.incarnation);
         peer.read_domain = up.read_domain;
         peer.devices = up.devices;
-        peer.segments = up.segments;
+        peer.set_segments(up.segments);
         if peer.links.len() != usize::from(up.shards) {
             let none = vec![NO_LINK; usize::from(up.shards)];
             let former = std::mem::replace(&mut peer.links, none);
@@ -267,7 +267,7 @@ impl Core {
         peer.parked.clear();
         peer.expecting.clear();
         // The mappings stay with the leases that need them; nothing new is leased.
-        peer.segments.clear();
+        peer.set_segments(Vec::new());
         let links = peer.links.clone();
         let holds_values = self.hold_values(&links);
         let dropped = self.stats.dropped;
@@ -354,7 +354,7 @@ impl Core {
         if !peer.is_of_life(incarnation) && !mutant!("segments_of_any_life") {
             return;
         }
-        peer.segments.push(segment);
+        peer.add_segment(segment);
         for link in peer.links.clone() {
             let unmapped = |of: &Incoming| of.link == link && of.region.is_some();
             for id in self.transfers.pick(unmapped) {

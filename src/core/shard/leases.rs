@@ -41,7 +41,6 @@ use crate::channel::ReturnedLease;
 #[cfg(test)]
 use crate::ground::TensorMeta;
 use crate::ground::{MemoryKind, Region};
-use crate::mail::call::PeerSegment;
 use crate::memory::{LeaseToken, Tensor, TensorBytes, Times};
 use crate::wire::Ticket;
 
@@ -90,11 +89,10 @@ impl Core {
         offer: &Accepted,
     ) -> Result<Tensor, NoLease> {
         let entry = self.links.at_mut(link).ok_or(NoLease::Never)?;
-        let segments = &self.peers[entry.peer].segments;
+        let peer = &self.peers[entry.peer];
         let find = |arena| {
-            let is_it = |of: &&PeerSegment| of.arena == arena && of.index == region.segment;
-            let found = segments.iter().find(is_it).ok_or(NoLease::Unmapped)?;
-            Ok(Arc::clone(&found.mapped))
+            let found = peer.segment(arena, region.segment);
+            found.map(Arc::clone).ok_or(NoLease::Unmapped)
         };
         let segment = find(region.arena)?;
         // An offer's ticket means nothing to the peer's next life.

@@ -5,12 +5,14 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::{Index, IndexMut};
+use std::sync::Arc;
 
 use super::ids::{LinkId, NO_LINK, PeerId, Rows};
 use super::parked::ParkedQueue;
 use crate::ground::device::TaskName;
 use crate::ground::{Incarnation, Nanos, Status, StepId, faults, limits};
 use crate::mail::call::PeerSegment;
+use crate::memory::MappedSegment;
 use crate::rendezvous::WaiterId;
 
 /// A task we share keys with.
@@ -25,7 +27,8 @@ pub(crate) struct Peer {
     pub(crate) read_domain: bool,
     /// Which of our devices it can import memory of: a bit for each.
     pub(crate) devices: u64,
-    pub(crate) segments: Vec<PeerSegment>,
+    /// Its memory as this process maps it, in the order of arenas and segments.
+    segments: Vec<PeerSegment>,
     /// Values that wait for the peer to be there at all.
     pub(crate) parked: ParkedQueue,
     /// Steps that ended here while it was not there, oldest first, and whether by an abort: a waiter there in one of
@@ -82,6 +85,30 @@ impl Peer {
         self.links[(hash % self.links.len() as u64) as usize]
     }
 
+    /// All of its memory that is mapped by now.
+    pub(super) fn set_segments(&mut self, mut segments: Vec<PeerSegment>) {
+        segments.sort_by_key(place_of);
+        segments.dedup_by_key(|segment| place_of(segment));
+        self.segments = segments;
+    }
+
+    /// More of its memory is mapped.
+    pub(super) fn add_segment(&mut self, segment: PeerSegment) {
+        if let Err(at) = self.position_of(place_of(&segment)) {
+            self.segments.insert(at, segment);
+        }
+    }
+
+    /// One of its segments, by its arena and number. A lease looks for one, and there may be thousands.
+    pub(super) fn segment(&self, arena: u16, index: u16) -> Option<&Arc<MappedSegment>> {
+        let at = self.position_of((arena, index)).ok()?;
+        Some(&self.segments[at].mapped)
+    }
+
+    fn position_of(&self, place: (u16, u16)) -> Result<usize, usize> {
+        self.segments.binary_search_by_key(&place, place_of)
+    }
+
     /// True if it is there, or away, in that life.
     pub(super) fn is_of_life(&self, incarnation: Incarnation) -> bool {
         match self.state {
@@ -90,6 +117,10 @@ impl Peer {
             PeerState::Awaited { .. } | PeerState::Gone => false,
         }
     }
+}
+
+const fn place_of(segment: &PeerSegment) -> (u16, u16) {
+    (segment.arena, segment.index)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -206,3 +237,6 @@ impl IndexMut<PeerId> for Peers {
         &mut self.rows[peer]
     }
 }
+
+#[cfg(test)]
+mod tests;
