@@ -205,8 +205,8 @@ impl MappedSegment {
         }
         // SAFETY: the word lies in the mapping, as was just seen.
         let word = unsafe { host.base.as_ptr().cast::<AtomicU64>().add(number) };
-        // SAFETY: pages are aligned for it; the mapping is readable as long as `self` lives, initialised, and only
-        // loaded from. No code of this process makes a slice of these bytes: words are read where the owner keeps some.
+        // SAFETY: pages are aligned for it; the mapping is readable as long as `self` lives, and initialised. This
+        // process only loads from it, also where a peer claims that a value lies among these words (`slice`).
         Some(unsafe { &*word })
     }
 

@@ -109,8 +109,8 @@ impl Pinned {
         let base = self.segment.base().cast::<AtomicU64>();
         // SAFETY: the word lies in the segment's mapping, as was just seen.
         let word = unsafe { base.add(number) };
-        // SAFETY: the word lies in the mapping, which lives as long as `self`; pages are aligned for it, the bytes are
-        // initialised, and everything that touches them while `self` lives does so as whole words.
+        // SAFETY: the word lies in the mapping, which lives as long as `self`; pages are aligned for it, and the bytes
+        // are initialised. Memory whose words are used (`times.rs`) is touched as whole words by everything.
         Some(unsafe { &*word })
     }
 

@@ -144,7 +144,8 @@ impl Times {
             {
                 return Ok(Some(mark));
             }
-            // It is not known whether the word will still be written: the slot is used no more.
+            // It is not known whether the word will still be written: behind the wait it will not, and the slot is
+            // free again. Where the wait fails too the slot is used no more.
             stream.synchronize()?;
             mark.open();
             return Ok(None);

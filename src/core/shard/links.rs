@@ -302,7 +302,8 @@ impl Links {
         found.unwrap_or(NO_LINK)
     }
 
-    /// Closes what the ports hold, when the shard stops.
+    /// Closes what the ports hold, when the shard stops. That leaves a goodbye in each ring of memory. No port is
+    /// polled or flushed any more: it wakes no peer that sleeps, and sockets and RDMA end without one, with the shard.
     pub(super) fn close_all(&self, ports: &mut [AnyPort]) {
         for link in &self.rows {
             if let Some((port, qp)) = link.qp

@@ -4,8 +4,8 @@
 //! drives two of them through any fragmentation.
 //!
 //! The stream is the frames of `queue_pair.rs`, one behind the other, each followed by its body unless that lies in the
-//! tail; `WIRE.md` has the page. A write goes out in chunks of a megabyte, whose bytes are sent straight
-//! from the tensor and received straight into the landing; between two chunks everything else has its turn.
+//! tail; `WIRE.md` has the page. A write goes out in chunks (at most `limits::STREAM_CHUNK_MAX`), whose bytes are sent
+//! straight from the tensor and received straight into the landing; between two chunks everything else has its turn.
 //!
 //! The side that closes says so by BYE, behind all that was posted. That cannot stand in the middle of a chunk, so a
 //! connection that is closed *leaves*: it sends what it promised and BYE, for a bounded time, and then gives back what

@@ -43,8 +43,7 @@ impl TlsRecords {
             incoming: vec![0; TLS_RECEIVE_BYTES].into_boxed_slice(),
             start: 0,
             end: 0,
-            // The handshake may have brought more than it needed.
-            has_unread: true,
+            has_unread: false,
             is_over: false,
         }
     }
