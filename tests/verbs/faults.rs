@@ -267,6 +267,18 @@ fn a_broken_port_without_links_keeps_no_shard_awake() {
     shim::fail_calls("ibv_req_notify_cq", libc::EIO);
     assert!(!net.ports[1].arm(), "its link is to be told");
     net.until_down(1);
+/// A completion queue that fails in the look behind the arming has nothing more to wake a shard with.
+#[test]
+fn a_shard_does_not_sleep_over_a_completion_queue_that_fails() {
+    shim::reset();
+    let mut net = net(1).expect("a net");
+    net.rest();
+    shim::fail_call("ibv_poll_cq", libc::EIO, 0);
+    assert!(!net.ports[1].arm(), "its link is to be told");
+    net.until_down(1);
+    assert_eq!(net.logs[1].down[0].1, DownReason::Reset);
+}
+
     net.rest();
     assert!(net.ports[1].arm(), "nothing is left to wait for");
 }

@@ -508,8 +508,7 @@ impl Port for VerbsPort {
                 self.is_broken = true;
             }
             // What came before the arming is not told of: look once more.
-            self.inbox_at = 0;
-            self.inbox_len = self.completions.poll(&mut self.inbox).unwrap_or(0);
+            self.take_completions();
         }
         // A broken port still has to tell its links; without any it has nothing to do.
         let must_tell = self.is_broken && self.places.iter().any(|place| place.link.is_some());

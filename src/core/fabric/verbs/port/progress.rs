@@ -40,6 +40,16 @@ impl VerbsPort {
             }
         }
     }
+    /// Takes what is in the completion queue, when all that was taken before was looked at.
+    #[inline]
+    pub(super) fn take_completions(&mut self) {
+        self.inbox_at = 0;
+        self.inbox_len = self.completions.poll(&mut self.inbox).unwrap_or_else(|_| {
+            self.is_broken = true;
+            0
+        });
+    }
+
 
     /// Looks at completions until something else must be done; true if there are no more.
     pub(super) fn look<S: FnMut(Arrival<'_>)>(
@@ -60,14 +70,7 @@ impl VerbsPort {
                 continue;
             }
             if self.inbox_at == self.inbox_len {
-                self.inbox_at = 0;
-                self.inbox_len = match self.completions.poll(&mut self.inbox) {
-                    Ok(count) => count,
-                    Err(_) => {
-                        self.is_broken = true;
-                        0
-                    }
-                };
+                self.take_completions();
                 if self.inbox_len == 0 {
                     return true;
                 }
