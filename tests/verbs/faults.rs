@@ -936,6 +936,26 @@ fn a_peer_that_sends_more_than_it_was_granted_goes_down_alone() {
         let (mut raw, far) = Raw::new(&mut net.ports[1]);
         // What the port says of credit stays on its way.
         shim::delay(Some(1));
+/// A shard that has slept hears of a queue pair that its device broke before it polls again. The time of its sleep is
+/// none of that which the queue pair has to become quiet.
+#[test]
+fn a_sleep_is_no_part_of_the_time_that_a_queue_pair_has_to_end() {
+    shim::reset();
+    let mut net = net(1).expect("a net");
+    net.rest();
+    shim::silence();
+    net.now += 2 * VERBS_DRAIN_NS;
+    shim::event_of_pairs(1, sys::IBV_EVENT_QP_FATAL);
+    net.ports[1].look_at_events();
+    net.rest();
+    assert_eq!(net.logs[1].down, [], "it has not said that it is done");
+    shim::event_of_pairs(1, sys::IBV_EVENT_QP_LAST_WQE_REACHED);
+    net.turn();
+    net.turn();
+    assert_eq!(net.logs[1].down.len(), 1);
+    assert_eq!(net.ports[1].stats().undrained, 0);
+}
+
         for number in 0..u64::from(VERBS_WINDOW) + over {
             raw.send(number);
         }

@@ -22,6 +22,7 @@ mod sending;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::error::VerbsError;
 use super::incoming::{ClosedLanding, IncomingWrites};
@@ -45,7 +46,7 @@ const HELD_MAX: u32 = VERBS_SEND_SLOTS as u32 / 4;
 const SEND_SLOTS: std::ops::Range<u16> =
     RECEIVE_SLOTS as u16..(RECEIVE_SLOTS + VERBS_SEND_SLOTS) as u16;
 
-/// Entries of the send queue that only the goodbye may use.
+/// Entries of the send queue that no message takes: one marks the end of all (`mark_end`).
 const SENDS_RESERVE: usize = 2;
 
 /// Something that goes back to its giver.
@@ -121,6 +122,8 @@ pub(super) struct VerbsLink {
     fault: Option<VerbsError>,
     /// What the port had counted of completions when this one was first seen drained.
     pub(super) drained_at: Option<u64>,
+    /// When it may take no longer to leave, or to be quiet; none before a poll has seen that it is to.
+    until: Option<Nanos>,
     pub(super) is_active: bool,
 }
 
@@ -132,13 +135,10 @@ enum State {
     Proving,
     Open,
     /// Saying goodbye.
-    Leaving {
-        until: Nanos,
-    },
+    Leaving,
     /// In error, until it is quiet.
     Down {
         reason: DownReason,
-        until: Nanos,
     },
 }
 
@@ -198,6 +198,7 @@ impl VerbsLink {
             proof: None,
             fault: None,
             drained_at: None,
+            until: None,
             is_active: false,
         }
     }
@@ -259,7 +260,7 @@ impl VerbsLink {
 
     /// True while time alone may move it on.
     pub(super) const fn is_ending(&self) -> bool {
-        matches!(self.state, State::Down { .. } | State::Leaving { .. })
+        matches!(self.state, State::Down { .. } | State::Leaving)
     }
 
     pub(super) const fn caps(&self) -> Caps {
@@ -362,18 +363,18 @@ impl VerbsLink {
         }
     }
 
-    pub(super) fn leave(&mut self, until: Nanos) {
-        self.state = State::Leaving { until };
+    pub(super) const fn leave(&mut self) {
+        self.state = State::Leaving;
     }
 
     /// Puts it into error. From here on it only gives back what it holds.
-    pub(super) fn go_down(&mut self, reason: DownReason, now: Nanos, fault: Option<VerbsError>) {
+    pub(super) fn go_down(&mut self, reason: DownReason, fault: Option<VerbsError>) {
         if self.is_down() {
             return;
         }
         // Of a queue pair that we closed, how it ends is no news.
         let reason = match self.state {
-            State::Leaving { .. } => DownReason::Closed,
+            State::Leaving => DownReason::Closed,
             _ => reason,
         };
         let untold = self.posted.len() - self.batch.len();
@@ -382,7 +383,7 @@ impl VerbsLink {
         self.words.clear();
         let failed = self.qp.fail();
         // A queue pair that cannot be put into error flushes nothing: only its destruction makes it quiet.
-        let wait = if failed.is_ok() { VERBS_DRAIN_NS } else { 0 };
+        self.until = failed.is_err().then_some(Nanos::ZERO);
         if failed.is_ok() {
             self.mark_end();
         }
@@ -390,10 +391,7 @@ impl VerbsLink {
         if let Some(proof) = &self.proof {
             proof.note(Proof::FAILED);
         }
-        self.state = State::Down {
-            reason,
-            until: now.after(std::time::Duration::from_nanos(wait)),
-        };
+        self.state = State::Down { reason };
     }
 
     // ───────────────────────────────────────────────── outputs ─────────────────────────────────────────────────
@@ -410,7 +408,7 @@ impl VerbsLink {
                 self.advance(slots, tools);
                 self.say_credit(slots, tools.stats);
             }
-            State::Leaving { .. } => self.say_bye(slots, tools.stats),
+            State::Leaving => self.say_bye(slots, tools.stats),
             State::Proving => self.say(slots, tools.stats),
             State::Made | State::Down { .. } => return,
         }
@@ -418,17 +416,22 @@ impl VerbsLink {
     }
 
     /// True when a goodbye has arrived, or may take no longer.
-    pub(super) fn has_left(&self, now: Nanos) -> bool {
-        matches!(self.state, State::Leaving { until } if self.has_said_bye || now >= until)
+    pub(super) fn has_left(&mut self, now: Nanos) -> bool {
+        self.state == State::Leaving && (self.has_said_bye || self.is_over(now))
+    }
+
+    /// True when it may take no longer to leave, or to be quiet. The time begins with the first poll that asks: the
+    /// shard may have slept before it, and what comes between two polls does not know how long.
+    fn is_over(&mut self, now: Nanos) -> bool {
+        let end = now.after(Duration::from_nanos(VERBS_DRAIN_NS));
+        now >= *self.until.get_or_insert(end)
     }
 
     /// True when only its own destruction can still touch what it was lent, once the caller has seen all completions of
     /// before.
-    pub(super) fn is_drained(&self, now: Nanos) -> bool {
-        let State::Down { until, .. } = self.state else {
-            return false;
-        };
-        now >= until || (self.posted.is_empty() && self.has_used_last_entry())
+    pub(super) fn is_drained(&mut self, now: Nanos) -> bool {
+        self.is_down()
+            && (self.is_over(now) || self.posted.is_empty() && self.has_used_last_entry())
     }
 
     /// True if the device takes no entry of the shared receive queue for it any more.

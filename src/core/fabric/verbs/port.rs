@@ -29,8 +29,8 @@ use crate::fabric::{
     Write,
 };
 use crate::ground::limits::{
-    VERBS_DRAIN_NS, VERBS_INLINE_BYTES, VERBS_QUEUE_PAIRS, VERBS_REFILL, VERBS_SEND_SLOTS,
-    VERBS_SENDS, VERBS_SLOT_BYTES, VERBS_WINDOW, VERBS_WINDOW_MIN,
+    VERBS_INLINE_BYTES, VERBS_QUEUE_PAIRS, VERBS_REFILL, VERBS_SEND_SLOTS, VERBS_SENDS,
+    VERBS_SLOT_BYTES, VERBS_WINDOW, VERBS_WINDOW_MIN,
 };
 use crate::ground::{Nanos, Region};
 use crate::memory::{ArenaSegment as _, Buffer, Segment};
@@ -471,9 +471,6 @@ impl Port for VerbsPort {
 
     fn close(&mut self, qp: QpId) {
         let index = (qp.0 & 0xffff) as u16;
-        let until = self
-            .now
-            .after(std::time::Duration::from_nanos(VERBS_DRAIN_NS));
         let place = self.places.get_mut(usize::from(index));
         let place = place.filter(|place| u32::from(place.generation) == qp.0 >> 16);
         let Some(link) = place.and_then(|place| place.link.as_mut()) else {
@@ -487,7 +484,7 @@ impl Port for VerbsPort {
             self.go_down(index, DownReason::Closed, None);
             return;
         }
-        link.leave(until);
+        link.leave();
         self.ending.push(index);
         self.activate(index);
     }

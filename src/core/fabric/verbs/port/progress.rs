@@ -32,14 +32,14 @@ impl VerbsPort {
     }
 
     pub(super) fn go_down(&mut self, index: u16, reason: DownReason, fault: Option<VerbsError>) {
-        let now = self.now;
         if let Some(link) = &mut self.places[usize::from(index)].link {
-            link.go_down(reason, now, fault);
+            link.go_down(reason, fault);
             if !self.ending.contains(&index) {
                 self.ending.push(index);
             }
         }
     }
+
     /// Takes what is in the completion queue, when all that was taken before was looked at.
     #[inline]
     pub(super) fn take_completions(&mut self) {
@@ -49,7 +49,6 @@ impl VerbsPort {
             0
         });
     }
-
 
     /// Looks at completions until something else must be done; true if there are no more.
     pub(super) fn look<S: FnMut(Arrival<'_>)>(
@@ -281,7 +280,7 @@ impl VerbsPort {
                 continue;
             };
             if link.has_left(now) {
-                link.go_down(DownReason::Closed, now, None);
+                link.go_down(DownReason::Closed, None);
             }
             if !link.is_drained(now) {
                 continue;
