@@ -4,18 +4,14 @@
 //! that was lent comes back once, and the failure names call, number and device.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::Arc;
-
 use rendez::fabric::verbs::{
-    Access, CompletionQueue, Domain, PathConfig, QpEndpoint, QueuePair, RetryPolicy, SharedReceive,
+    CompletionQueue, Domain, PathConfig, QpEndpoint, QueuePair, RetryPolicy, SharedReceive,
     VerbsConfig, VerbsError, VerbsPort, WorkKind, WorkRequest, sys,
 };
 use rendez::fabric::{Arrival, DownReason, Landing, Outcome, Port, QpId, Token, Write};
 use rendez::ground::limits::{VERBS_DRAIN_NS, VERBS_SIGNAL_EVERY, VERBS_WINDOW};
-use rendez::ground::{Code, DType, MemoryKind, Nanos, Region, Shape, TensorMeta, catalogue};
-use rendez::memory::arena::Registrable;
-use rendez::memory::{ArenaConfig, ArenaId, ArenaSegment, Export, HugePages, Pool, Tensor};
+use rendez::ground::{Code, DType, Nanos, Region, Shape, TensorMeta, catalogue};
+use rendez::memory::{ArenaConfig, ArenaId, HugePages, Pool, Tensor};
 use rendez::wire::Frame;
 
 use crate::shim;
@@ -267,6 +263,10 @@ fn a_broken_port_without_links_keeps_no_shard_awake() {
     shim::fail_calls("ibv_req_notify_cq", libc::EIO);
     assert!(!net.ports[1].arm(), "its link is to be told");
     net.until_down(1);
+    net.rest();
+    assert!(net.ports[1].arm(), "nothing is left to wait for");
+}
+
 /// A completion queue that fails in the look behind the arming has nothing more to wake a shard with.
 #[test]
 fn a_shard_does_not_sleep_over_a_completion_queue_that_fails() {
@@ -277,10 +277,6 @@ fn a_shard_does_not_sleep_over_a_completion_queue_that_fails() {
     assert!(!net.ports[1].arm(), "its link is to be told");
     net.until_down(1);
     assert_eq!(net.logs[1].down[0].1, DownReason::Reset);
-}
-
-    net.rest();
-    assert!(net.ports[1].arm(), "nothing is left to wait for");
 }
 
 #[test]
@@ -619,54 +615,6 @@ fn a_peers_region_is_judged_before_it_is_written() {
     net.works(0);
 }
 
-/// Memory of a device, whose driver exports it as a dma-buf.
-#[derive(Debug)]
-struct OnDevice(Arc<OwnedFd>);
-
-// SAFETY: nothing touches a byte of it: it is never given to a pool.
-unsafe impl ArenaSegment for OnDevice {
-    fn kind(&self) -> MemoryKind {
-        MemoryKind::Cuda
-    }
-
-    fn base(&self) -> *mut u8 {
-        std::ptr::without_provenance_mut(0x7000_0000_0000)
-    }
-
-    fn size(&self) -> usize {
-        1 << 20
-    }
-
-    fn export(&self) -> Export {
-        Export {
-            kind: MemoryKind::Cuda,
-            fd: Arc::clone(&self.0),
-            len: 1 << 20,
-        }
-    }
-
-    fn registrable(&self) -> Registrable<'_> {
-        Registrable::DmaBuf {
-            fd: self.0.as_fd(),
-            offset: 0,
-        }
-    }
-}
-
-#[test]
-fn memory_that_is_a_dma_buf_is_not_registered_by_its_address() {
-    shim::reset();
-    let domain = Domain::open(shim::table(), &PathConfig::default()).expect("a device");
-    let file = OwnedFd::from(std::fs::File::open("/dev/null").expect("a descriptor"));
-    let segment = Arc::new(OnDevice(Arc::new(file)));
-    let error = domain.register(&segment, Access::Peers);
-    let error = error.map(drop).expect_err("refused");
-    assert!(
-        error.to_string().starts_with("ibv_reg_dmabuf_mr on shim"),
-        "{error}"
-    );
-}
-
 #[test]
 fn settings_are_judged_and_a_missing_device_is_named() {
     shim::reset();
@@ -936,26 +884,6 @@ fn a_peer_that_sends_more_than_it_was_granted_goes_down_alone() {
         let (mut raw, far) = Raw::new(&mut net.ports[1]);
         // What the port says of credit stays on its way.
         shim::delay(Some(1));
-/// A shard that has slept hears of a queue pair that its device broke before it polls again. The time of its sleep is
-/// none of that which the queue pair has to become quiet.
-#[test]
-fn a_sleep_is_no_part_of_the_time_that_a_queue_pair_has_to_end() {
-    shim::reset();
-    let mut net = net(1).expect("a net");
-    net.rest();
-    shim::silence();
-    net.now += 2 * VERBS_DRAIN_NS;
-    shim::event_of_pairs(1, sys::IBV_EVENT_QP_FATAL);
-    net.ports[1].look_at_events();
-    net.rest();
-    assert_eq!(net.logs[1].down, [], "it has not said that it is done");
-    shim::event_of_pairs(1, sys::IBV_EVENT_QP_LAST_WQE_REACHED);
-    net.turn();
-    net.turn();
-    assert_eq!(net.logs[1].down.len(), 1);
-    assert_eq!(net.ports[1].stats().undrained, 0);
-}
-
         for number in 0..u64::from(VERBS_WINDOW) + over {
             raw.send(number);
         }
@@ -1006,6 +934,26 @@ fn queue_pairs_that_time_ends_are_counted() {
         net.until_down(1);
         assert_eq!(net.ports[1].stats().undrained, u64::from(is_silent));
     }
+}
+
+/// A shard that has slept hears of a queue pair that its device broke before it polls again. The time of its sleep is
+/// none of that which the queue pair has to become quiet.
+#[test]
+fn a_sleep_is_no_part_of_the_time_that_a_queue_pair_has_to_end() {
+    shim::reset();
+    let mut net = net(1).expect("a net");
+    net.rest();
+    shim::silence();
+    net.now += 2 * VERBS_DRAIN_NS;
+    shim::event_of_pairs(1, sys::IBV_EVENT_QP_FATAL);
+    net.ports[1].look_at_events();
+    net.rest();
+    assert_eq!(net.logs[1].down, [], "it has not said that it is done");
+    shim::event_of_pairs(1, sys::IBV_EVENT_QP_LAST_WQE_REACHED);
+    net.turn();
+    net.turn();
+    assert_eq!(net.logs[1].down.len(), 1);
+    assert_eq!(net.ports[1].stats().undrained, 0);
 }
 
 /// A card gives the number of a queue pair that is gone to the next one. What came for the former before it was adopted

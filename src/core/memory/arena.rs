@@ -1,13 +1,13 @@
 //! Arenas: where a pool's memory comes from, and how peers and devices reach it.
 //!
 //! Knows no blocks and no kind of memory in particular: the host's is `memfd.rs`. Only what differs by the kind is
-//! named here: how a segment is allocated ([`Arena::allocate`]), shown to peers ([`ArenaSegment::export`]), taken from
-//! them ([`Arena::import`]) and made known to a network card ([`ArenaSegment::registrable`]). A pool, its pages and its
-//! blocks are the same for all. It is compiled for each arena: no block costs a call through a table.
+//! named here: how a segment is allocated ([`Arena::allocate`]), shown to peers ([`ArenaSegment::export`]) and taken
+//! from them ([`Arena::import`]). A pool, its pages and its blocks are the same for all. It is compiled for each arena:
+//! no block costs a call through a table.
 #![allow(unsafe_code)]
 
 use std::fmt::Debug;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::{HugePagesReport, MemoryError};
@@ -70,9 +70,8 @@ pub trait Arena: Debug + Send {
 ///
 /// # Safety
 /// As long as it lives, `size` bytes at `base` are memory of its kind and its device, and its own: they are touched
-/// only through the blocks that a pool gives out. What [`registrable`](Self::registrable) gives is that memory. A file
-/// that [`paged`](Self::paged) gives holds these bytes from its start on, in pages of that size, and cannot get
-/// shorter; it is always the same, and lives as long as the segment.
+/// only through the blocks that a pool gives out. A file that [`paged`](Self::paged) gives holds these bytes from its
+/// start on, in pages of that size, and cannot get shorter; it is always the same, and lives as long as the segment.
 pub unsafe trait ArenaSegment: Debug + Send + Sync + 'static {
     /// What kind of memory it is.
     fn kind(&self) -> MemoryKind;
@@ -91,9 +90,6 @@ pub unsafe trait ArenaSegment: Debug + Send + Sync + 'static {
 
     /// What peers are given to import it.
     fn export(&self) -> Export;
-
-    /// How a network card is told of it.
-    fn registrable(&self) -> Registrable<'_>;
 
     /// Its file and pages, if it can be mapped privately.
     fn paged(&self) -> Option<&PagedFile> {
@@ -121,20 +117,6 @@ pub struct Export {
     pub fd: Arc<OwnedFd>,
     /// Its length in bytes.
     pub len: u64,
-}
-
-/// How memory is registered with a network card.
-#[derive(Clone, Copy, Debug)]
-pub enum Registrable<'a> {
-    /// By its address in this process, where it is mapped.
-    Address,
-    /// By a dma-buf that the device's driver exports, from `offset` on; peers and queues call it by its address still.
-    DmaBuf {
-        /// The dma-buf.
-        fd: BorrowedFd<'a>,
-        /// Where in it the segment starts.
-        offset: u64,
-    },
 }
 
 /// A file whose pages can be mapped, and their size: what a private mapping needs.

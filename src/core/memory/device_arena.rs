@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
 
-use super::arena::{Arena, ArenaSegment, Export, Registrable};
+use super::arena::{Arena, ArenaSegment, Export};
 use super::{Accelerator, DevicePtr, DeviceRange, MemoryError, Times};
 use crate::ground::{MemoryKind, Region};
 
@@ -151,13 +151,6 @@ unsafe impl ArenaSegment for DeviceSegment {
             kind: self.kind(),
             fd: Arc::clone(&self.fd),
             len: self.len as u64,
-        }
-    }
-
-    fn registrable(&self) -> Registrable<'_> {
-        Registrable::DmaBuf {
-            fd: self.fd.as_fd(),
-            offset: 0,
         }
     }
 }

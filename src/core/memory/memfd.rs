@@ -18,7 +18,7 @@ use std::sync::Arc;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use super::arena::{Arena, ArenaSegment, Export, HostSegment, PagedFile, Registrable};
+use super::arena::{Arena, ArenaSegment, Export, HostSegment, PagedFile};
 use super::{ArenaId, House, MappedSegment, MemoryError, Pool, files};
 use crate::ground::MemoryKind;
 
@@ -280,10 +280,6 @@ unsafe impl ArenaSegment for Segment {
             fd: Arc::clone(&self.file.fd),
             len: self.len as u64,
         }
-    }
-
-    fn registrable(&self) -> Registrable<'_> {
-        Registrable::Address
     }
 
     fn paged(&self) -> Option<&PagedFile> {

@@ -20,7 +20,7 @@ use super::device::{DevicePath, PathConfig, VerbsDevice, last_errno};
 use super::error::VerbsError;
 use super::sys::{self, VerbsTable};
 use crate::memory::ArenaSegment;
-use crate::memory::arena::Registrable;
+use crate::memory::arena::HostSegment;
 use crate::sync::{AtomicU32, Ordering};
 
 /// Events read at a time: there are few, and the rest is there the next time.
@@ -143,17 +143,12 @@ impl Domain {
     /// Registers a segment, whole: for writes by peers if they may, and for reading what is sent either way.
     ///
     /// # Errors
-    /// [`VerbsError::Call`]: most often locked memory is limited; or it is of a device that exports it as a dma-buf,
-    /// which is not registered by this version.
-    pub fn register<S: ArenaSegment>(
+    /// [`VerbsError::Call`]: most often locked memory is limited.
+    pub fn register<S: HostSegment>(
         self: &Arc<Self>,
         segment: &Arc<S>,
         access: Access,
     ) -> Result<Registration, VerbsError> {
-        if let Registrable::DmaBuf { .. } = segment.registrable() {
-            let unsupported = rustix::io::Errno::NOSYS.raw_os_error();
-            return Err(self.device.failed("ibv_reg_dmabuf_mr", unsupported));
-        }
         let base = segment.base();
         let flags = match access {
             Access::Local => sys::IBV_ACCESS_LOCAL_WRITE,

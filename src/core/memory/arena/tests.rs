@@ -102,14 +102,6 @@ unsafe impl ArenaSegment for DeviceSegment {
             len: self.size as u64,
         }
     }
-
-    fn registrable(&self) -> Registrable<'_> {
-        use std::os::fd::AsFd as _;
-        Registrable::DmaBuf {
-            fd: self.fd.as_fd(),
-            offset: 0,
-        }
-    }
 }
 
 fn meta(len: usize) -> TensorMeta {
@@ -215,20 +207,6 @@ fn each_kind_imports_its_own_and_refuses_the_other() {
     assert_eq!(mapped.len(), 1 << 20);
 }
 
-#[test]
-fn a_network_card_is_told_of_each_in_its_way() {
-    let (pool, _) = device();
-    assert!(matches!(
-        pool.segments()[0].registrable(),
-        Registrable::DmaBuf { offset: 0, .. }
-    ));
-    let host = Pool::new(ArenaId(0), CONFIG).expect("a pool");
-    assert!(matches!(
-        host.segments()[0].registrable(),
-        Registrable::Address
-    ));
-}
-
 /// The host's memory, by an arena that shows no file.
 #[derive(Debug)]
 struct Plain(Memfd);
@@ -265,10 +243,6 @@ unsafe impl ArenaSegment for PlainSegment {
 
     fn export(&self) -> Export {
         self.0.export()
-    }
-
-    fn registrable(&self) -> Registrable<'_> {
-        self.0.registrable()
     }
 }
 
