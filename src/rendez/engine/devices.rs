@@ -330,7 +330,7 @@ impl Devices {
         let mut builder = inner.builder(meta.dtype, &dims, Pool::builder)?;
         let out = builder.bytes_mut();
         let arena = self.arena(inner, place.device)?;
-        let copied = match self.pinned(inner, &arena, place.device, out) {
+        let copied = match self.pinned(inner, &arena, place.device, out, inner.clock.stamp()) {
             Some(pinned) => {
                 let lane = arena.lanes.take()?;
                 lane.to_host(tensor, &pinned, builder, &arena.times, &self.keeper)?
@@ -509,7 +509,8 @@ impl EngineDevices {
         let buffer = self.buffer(device, meta)?;
         let all = self.all();
         let arena = all.arena(&self.inner, device)?;
-        let copied = match all.pinned(&self.inner, &arena, device, bytes) {
+        let copied = match all.pinned(&self.inner, &arena, device, bytes, self.inner.clock.stamp())
+        {
             Some(pinned) => {
                 let (lane, source) = (arena.lanes.take()?, tensor.clone());
                 lane.to_device(source, pinned, buffer, &arena.times, &all.keeper)?

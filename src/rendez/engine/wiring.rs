@@ -243,12 +243,17 @@ impl Wiring {
         self.book().segments.clone()
     }
 
-    /// The same, as peers are offered it.
+    /// The first segment of it that is so.
+    pub(super) fn segment_that(&self, is_it: impl Fn(&Segment) -> bool) -> Option<Arc<Segment>> {
+        let book = self.book();
+        let found = book.segments.iter().find(|(_, segment)| is_it(segment));
+        found.map(|(_, segment)| Arc::clone(segment))
+    }
+
+    /// All of it, as peers are offered it.
     fn host_offers(&self) -> Vec<SegmentOffer> {
-        let segments = self.segments();
-        let offers = segments
-            .iter()
-            .map(|(arena, segment)| host_offer(*arena, segment));
+        let segments = self.segments().into_iter();
+        let offers = segments.map(|(arena, segment)| host_offer(arena, &segment));
         offers.collect()
     }
 

@@ -1,13 +1,16 @@
 //! Pinning: segments of our host arenas that devices reach, whose tensors are copied to and from devices as they lie.
 //!
 //! A segment is pinned with the first large copy from or to it, and stays so until the engine ends: that takes the
-//! driver as long as a copy of it. What does not lie in one, or has no room within the bounds, goes by way of chunks.
+//! driver as long as a copy of it, and other large copies wait for that. What is short, does not lie in a segment, or
+//! has no room within the bounds, goes by way of chunks.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::{Arena, Devices, lock};
 use crate::engine::Inner;
+use crate::ground::Nanos;
 use crate::memory::{ArenaSegment as _, Pinned, Segment};
 
 /// Chunks take no more than this of the pinned memory; segments may have the rest.
@@ -15,31 +18,36 @@ pub(super) const CHUNKS_BYTES_MAX: usize = 12 << 20;
 /// A shorter copy pins no segment: by way of a chunk it is as soon there.
 const PIN_MIN: usize = 1 << 20;
 
+/// How long a segment that the control group had no room for goes by way of chunks before room is looked for again.
+pub(super) const ROOM_RETRY: Duration = Duration::from_secs(1);
+
 /// Segments that were pinned, by whatever device: all reach them then.
 #[derive(Debug, Default)]
 pub(super) struct Pinning {
-    segments: Mutex<Vec<Tried>>,
+    tried: Mutex<Vec<Tried>>,
+    /// Held by the thread that pins a segment.
+    pub(super) turn: Mutex<()>,
 }
 
 #[derive(Debug)]
 enum Tried {
     Pinned(Arc<Pinned>),
-    /// The driver would not.
-    Refused(Arc<Segment>),
+    /// Not before that time: never, if the driver would not.
+    Refused(Arc<Segment>, Nanos),
 }
 
 impl Tried {
     fn covers(&self, bytes: &[u8]) -> bool {
         match self {
             Self::Pinned(pinned) => pinned.covers(bytes),
-            Self::Refused(segment) => holds(segment, bytes),
+            Self::Refused(segment, _) => holds(segment, bytes),
         }
     }
 
     fn pinned(&self) -> Option<Arc<Pinned>> {
         match self {
             Self::Pinned(pinned) => Some(Arc::clone(pinned)),
-            Self::Refused(_) => None,
+            Self::Refused(..) => None,
         }
     }
 }
@@ -50,6 +58,16 @@ fn holds(segment: &Segment, bytes: &[u8]) -> bool {
     end.is_some_and(|end| end <= segment.len())
 }
 
+impl Pinning {
+    /// What came of pinning the segment that these bytes lie in, if that counts still.
+    fn known(&self, bytes: &[u8], now: Nanos) -> Option<Option<Arc<Pinned>>> {
+        match lock(&self.tried).iter().find(|known| known.covers(bytes))? {
+            Tried::Pinned(pinned) => Some(Some(Arc::clone(pinned))),
+            Tried::Refused(_, until) => (now < *until).then_some(None),
+        }
+    }
+}
+
 impl Devices {
     /// The segment that these bytes lie in, as devices reach it; `None` if they go by way of chunks.
     pub(super) fn pinned(
@@ -58,40 +76,49 @@ impl Devices {
         arena: &Arena,
         device: u32,
         bytes: &[u8],
+        now: Nanos,
     ) -> Option<Arc<Pinned>> {
-        let mut tried = lock(&self.pinning.segments);
-        if let Some(known) = tried.iter().find(|known| known.covers(bytes)) {
-            return known.pinned();
+        if let Some(known) = self.pinning.known(bytes, now) {
+            return known;
         }
         if bytes.len() < PIN_MIN {
             return None;
         }
-        let mut segments = inner.wiring.segments().into_iter();
-        let (_, segment) = segments.find(|(_, segment)| holds(segment, bytes))?;
-        let len = segment.len() as u64;
+        let _turn = lock(&self.pinning.turn);
+        // Another thread may have pinned it meanwhile.
+        if let Some(known) = self.pinning.known(bytes, now) {
+            return known;
+        }
+        let segment = inner.wiring.segment_that(|segment| holds(segment, bytes))?;
+        let len = segment.len();
         let room = self.segments_limit().checked_sub(arena.segments_pinned())?;
-        if len > room || self.check_room(device, len).is_err() {
+        if len as u64 > room {
             return None;
         }
-        let whole = segment.len();
-        let now = match Pinned::of(
-            self.accelerator().ok()?,
-            device,
-            Arc::clone(&segment),
-            whole,
-        ) {
+        let outcome = self.pin(arena, device, segment, now)?;
+        let pinned = outcome.pinned();
+        let mut tried = lock(&self.pinning.tried);
+        tried.retain(|former| !former.covers(bytes));
+        tried.push(outcome);
+        pinned
+    }
+
+    fn pin(&self, arena: &Arena, device: u32, segment: Arc<Segment>, now: Nanos) -> Option<Tried> {
+        let accelerator = self.accelerator().ok()?;
+        let len = segment.len();
+        if self.check_room(device, len as u64).is_err() {
+            return Some(Tried::Refused(segment, now.after(ROOM_RETRY)));
+        }
+        match Pinned::of(accelerator, device, Arc::clone(&segment), len) {
             Ok(pinned) => {
-                arena.segments.fetch_add(len, Ordering::Relaxed);
-                Tried::Pinned(Arc::new(pinned))
+                arena.segments.fetch_add(len as u64, Ordering::Relaxed);
+                Some(Tried::Pinned(Arc::new(pinned)))
             }
             Err(error) => {
                 tracing::info!(%error, device, bytes = len, "a segment is not pinned: copies go by way of chunks");
-                Tried::Refused(segment)
+                Some(Tried::Refused(segment, Nanos::NEVER))
             }
-        };
-        let pinned = now.pinned();
-        tried.push(now);
-        pinned
+        }
     }
 
     /// Bytes of the chunks of each device.

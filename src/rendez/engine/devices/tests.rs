@@ -16,7 +16,7 @@ use rendez_played_cuda::{Played, path};
 
 use super::super::Require;
 use super::*;
-use crate::ground::{DType, Key, Shape, StepId};
+use crate::ground::{DType, Key, Nanos, Shape, StepId};
 use crate::mail::Received;
 use crate::memory::Readiness;
 

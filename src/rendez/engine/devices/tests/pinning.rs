@@ -1,5 +1,6 @@
 //! Tests of pinned segments: large tensors of the engine's are copied as they lie, within the bound.
 
+use super::super::pinning::ROOM_RETRY;
 use super::*;
 
 const LARGE: usize = 2 << 20;
@@ -111,6 +112,66 @@ fn a_driver_that_pins_no_segment_costs_chunks_alone() {
     assert_eq!(after - before, 1, "it is asked once");
     assert_eq!(devices.stats()[0].pinned_bytes, 12 << 20);
     to_and_fro(&devices, &sent, 1);
+    until("the memory comes home", || blocks(&engine) == 0);
+}
+
+#[test]
+fn a_segment_without_room_is_not_asked_for_with_each_copy() {
+    let _alone = alone();
+    let root = tempfile::tempdir().unwrap();
+    let group = root.path().join("sys/fs/cgroup/box");
+    let leaves = |bytes: u64| {
+        std::fs::create_dir_all(&group).unwrap();
+        std::fs::write(group.join("memory.max"), bytes.to_string()).unwrap();
+        std::fs::write(group.join("memory.current"), "0").unwrap();
+    };
+    std::fs::create_dir_all(root.path().join("proc/self")).unwrap();
+    std::fs::write(root.path().join("proc/self/cgroup"), "0::/box\n").unwrap();
+    // Of the chunks there is room, and of no segment beside them.
+    leaves(13 << 20);
+    let engine = engine(8);
+    *lock(&engine.inner.wiring.devices().root) = root.path().into();
+    let devices = engine.devices().unwrap();
+    to_and_fro(&devices, &host(100, 1), 0);
+    leaves(1 << 20);
+    let sent = near(&engine, LARGE, 1);
+    let all = engine.inner.wiring.devices();
+    let arena = all.arena(&engine.inner, 0).unwrap();
+    let at = |now| {
+        let bytes = sent.host().unwrap();
+        all.pinned(&engine.inner, &arena, 0, bytes, now).is_some()
+    };
+    let began = Nanos(7);
+    assert!(!at(began));
+    leaves(1 << 30);
+    assert!(!at(began), "the group is not asked again at once");
+    assert!(at(began.after(ROOM_RETRY)), "and it is, later");
+    to_and_fro(&devices, &sent, 0);
+    until("the memory comes home", || blocks(&engine) == 0);
+}
+
+#[test]
+fn no_short_copy_waits_while_a_segment_is_pinned() {
+    let alone = alone();
+    let engine = engine(8);
+    let devices = engine.devices().unwrap();
+    // The chunks are there already, and the device's memory, with room for all that follows.
+    to_and_fro(&devices, &host(100, 1), 0);
+    until("the memory comes home", || blocks(&engine) == 0);
+    let (pinned, short) = (near(&engine, 1 << 20, 2), near(&engine, 4096, 3));
+    let turn = &engine.inner.wiring.devices().pinning.turn;
+    let patience = PATIENCE.as_millis() as u64;
+    alone.played.stall(Some("cuMemHostRegister_v2"), patience);
+    let copy = {
+        let (devices, pinned) = (devices.clone(), pinned.clone());
+        std::thread::spawn(move || devices.to_device(&pinned, 0).map(drop))
+    };
+    until("it is being pinned", || turn.try_lock().is_err());
+    to_and_fro(&devices, &short, 0);
+    assert!(!copy.is_finished(), "it came before that");
+    alone.played.stall(None, 0);
+    copy.join().unwrap().unwrap();
+    assert!(devices.stats()[0].pinned_bytes > 12 << 20);
     until("the memory comes home", || blocks(&engine) == 0);
 }
 
