@@ -31,7 +31,9 @@ fn a_million_messages_cross_threads_in_order_and_whole() {
     let (maker, opener) = LoopbackPort::endpoints(geometry()).expect("valid");
     let sender = std::thread::spawn(move || {
         let mut port = LoopbackPort::new();
-        let qp = port.attach(maker, PeerWake::NEVER_SLEEPS).expect("room");
+        let qp = port
+            .attach_local(maker, PeerWake::NEVER_SLEEPS)
+            .expect("room");
         for number in 0..MESSAGES {
             let (len, fill) = message(number);
             let body = [fill; 600];
@@ -44,7 +46,8 @@ fn a_million_messages_cross_threads_in_order_and_whole() {
         port
     });
     let mut port = LoopbackPort::new();
-    port.attach(opener, PeerWake::NEVER_SLEEPS).expect("room");
+    port.attach_local(opener, PeerWake::NEVER_SLEEPS)
+        .expect("room");
     let mut next = 0;
     while next < MESSAGES {
         let done = port.poll(Nanos(0), 64, &mut |arrival| {
@@ -75,7 +78,7 @@ fn no_wake_is_lost() {
     let ports = [(); 2].map(|()| {
         let mut port = LoopbackPort::new();
         let (endpoint, wake) = ends.next().expect("two");
-        let qp = port.attach(endpoint, wake).expect("room");
+        let qp = port.attach_local(endpoint, wake).expect("room");
         (AnyPort::Loopback(port), qp)
     });
     pass_a_token(20_000, bells, ports);

@@ -20,7 +20,7 @@
 //! | `ring.rs`, `lane.rs` | the frame ring: algorithm, and memory |
 //! | `link.rs` | shared memory for channels between two processes |
 //! | `ring_port.rs`, `queue_pair.rs`, `landings.rs`, `writes.rs` | a port over rings: loopback and shm in common |
-//! | `loopback.rs`, `shm.rs` | the two of them |
+//! | `loopback.rs`, `shm.rs` | its names for rings within a process, and between two |
 //! | `tcp.rs`, `tcp/` | a port over sockets, and the frames as a byte stream |
 //! | `verbs/` | a port over RDMA queue pairs |
 //! | `faulty.rs` | a port that misbehaves, by seed, for simulations |
@@ -61,8 +61,7 @@ pub use faulty::FaultyPort;
 pub use lane::Geometry;
 pub use link::{Endpoint, Side};
 pub use loopback::LoopbackPort;
-pub use ring_port::PortStats;
-use ring_port::RingPort;
+pub use ring_port::{PortStats, RingPort};
 pub use shm::ShmPort;
 pub use tcp::{KernelTlsMissing, Protection, Secured, TcpConfig, TcpError, TcpPort, kernel_tls};
 pub use verbs::VerbsPort;
@@ -347,9 +346,9 @@ pub trait Port {
 #[allow(clippy::large_enum_variant)] // A shard has a handful of ports, made once.
 pub enum AnyPort {
     /// Within a process.
-    Loopback(LoopbackPort),
+    Loopback(RingPort),
     /// Between processes of a machine.
-    Shm(ShmPort),
+    Shm(RingPort),
     /// Between machines, or wherever a socket goes.
     Tcp(TcpPort),
     /// Between machines with RDMA.
@@ -388,8 +387,7 @@ impl AnyPort {
     #[inline(always)]
     const fn as_rings(&mut self) -> Option<&mut RingPort> {
         match self {
-            Self::Loopback(port) => Some(port.rings()),
-            Self::Shm(port) => Some(port.rings()),
+            Self::Loopback(port) | Self::Shm(port) => Some(port),
             _ => None,
         }
     }
@@ -415,8 +413,7 @@ impl AnyPort {
     /// no peer waits for another's.
     pub(crate) const fn has_few_rings(&self) -> bool {
         match self {
-            Self::Loopback(port) => port.has_few_rings(),
-            Self::Shm(port) => port.has_few_rings(),
+            Self::Loopback(port) | Self::Shm(port) => port.has_few_rings(),
             #[cfg(any(test, feature = "testing"))]
             Self::Faulty(port) => port.inner().has_few_rings(),
             Self::Tcp(_) | Self::Verbs(_) => false,

@@ -12,7 +12,6 @@
 //! So a poll looks at five rings, however many peers there are, and a peer that talks is looked at each time. A burst
 //! is bounded and the first ring changes with each poll, so that a greedy peer starves no other.
 
-pub(super) mod forward;
 mod hot;
 
 use super::doorbell::PeerWake;
@@ -55,9 +54,10 @@ pub struct PortStats {
     pub ungranted_writes: u64,
 }
 
-/// The port.
+/// A shard's end of shared memory ([`ShmPort`](super::ShmPort)), or of loopback
+/// ([`LoopbackPort`](super::LoopbackPort)).
 #[derive(Debug)]
-pub(super) struct RingPort {
+pub struct RingPort {
     places: Vec<Place>,
     /// Places not in use.
     free: Vec<u32>,
@@ -95,7 +95,9 @@ struct Hot {
 }
 
 impl RingPort {
-    pub(super) fn new() -> Self {
+    /// A port without peers.
+    #[must_use]
+    pub fn new() -> Self {
         Self {
             places: Vec::new(),
             free: Vec::new(),
@@ -111,13 +113,17 @@ impl RingPort {
         }
     }
 
-    /// Makes a queue pair of an endpoint. The only call that allocates. Hands the endpoint back when the port is full.
-    pub(super) fn attach(
+    /// Makes a queue pair of an endpoint. `wake` is the peer's doorbell, or [`PeerWake::NEVER_SLEEPS`] by its poll
+    /// policy; of `caps` the port takes `read_domain` as it is and lowers `body_max` to what the ring holds. The memory
+    /// lives as long as any queue pair in it. The only call that allocates.
+    ///
+    /// # Errors
+    /// The endpoint, when the port has [`QUEUE_PAIRS_MAX`] already.
+    pub fn attach(
         &mut self,
         endpoint: Endpoint,
         wake: PeerWake,
-        body_max: usize,
-        reads: bool,
+        caps: Caps,
     ) -> Result<QpId, Endpoint> {
         let place = match self.free.pop() {
             Some(place) => place,
@@ -127,8 +133,12 @@ impl RingPort {
             }
             None => return Err(endpoint),
         };
-        self.places[place as usize].queue_pair =
-            Some(RingQueuePair::new(endpoint, wake, body_max, reads));
+        self.places[place as usize].queue_pair = Some(RingQueuePair::new(
+            endpoint,
+            wake,
+            caps.body_max,
+            caps.read_domain,
+        ));
         self.open.push(place);
         // Everything that can grow later grows now.
         for list in [&mut self.free, &mut self.active, &mut self.due] {
@@ -142,7 +152,9 @@ impl RingPort {
         self.open.len() == self.hot_count
     }
 
-    pub(super) fn stats(&self) -> PortStats {
+    /// What it counted.
+    #[must_use]
+    pub fn stats(&self) -> PortStats {
         let open = self
             .places
             .iter()
@@ -372,6 +384,12 @@ impl RingPort {
             taken += self.poll_cold(budget - given - taken, sink);
         }
         done + taken
+    }
+}
+
+impl Default for RingPort {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -130,7 +130,7 @@ impl Joining {
         let joining = Arc::clone(self);
         Box::new(move |ports| {
             let (at, port) = port_of!(ports, Loopback)?;
-            match port.attach(endpoint, wake) {
+            match port.attach_local(endpoint, wake) {
                 Ok(qp) => Some((at, qp)),
                 Err(_) => {
                     joining.note(|progress| progress.has_failed = true);

@@ -19,13 +19,10 @@ fn star(count: usize) -> (RingPort, Vec<QpId>, Vec<(RingPort, QpId)>) {
     let mut peers = Vec::new();
     for _ in 0..count {
         let (one, other) = Endpoint::heap_pair(GEOMETRY);
-        qps.push(
-            hub.attach(one, PeerWake::NEVER_SLEEPS, usize::MAX, true)
-                .expect("room"),
-        );
+        qps.push(hub.attach_local(one, PeerWake::NEVER_SLEEPS).expect("room"));
         let mut peer = RingPort::new();
         let qp = peer
-            .attach(other, PeerWake::NEVER_SLEEPS, usize::MAX, true)
+            .attach_local(other, PeerWake::NEVER_SLEEPS)
             .expect("room");
         peers.push((peer, qp));
     }
@@ -197,9 +194,7 @@ fn a_place_is_used_again_under_another_name() {
     poll(peer, 16);
     assert_eq!(poll(peer, 16).1, [(*qp, DownReason::PeerClosed)]);
     let (one, _other) = Endpoint::heap_pair(GEOMETRY);
-    let again = hub
-        .attach(one, PeerWake::NEVER_SLEEPS, usize::MAX, true)
-        .expect("room");
+    let again = hub.attach_local(one, PeerWake::NEVER_SLEEPS).expect("room");
     assert_ne!(again, qps[0]);
     assert_eq!(
         hub.post_send(qps[0], &Frame::default(), [&[], &[]]),

@@ -23,7 +23,7 @@ pub(super) fn attach(end: End) -> Attach {
                         _ => None,
                     })
                     .next()?;
-                let qp = port.attach(endpoint, PeerWake::NEVER_SLEEPS).ok()?;
+                let qp = port.attach_local(endpoint, PeerWake::NEVER_SLEEPS).ok()?;
                 Some((at, qp))
             }
             End::Stream(socket) => {

@@ -159,7 +159,7 @@ fn a_full_port_for_loopback_is_told_to_both_engines() {
             };
             let attach = |_| {
                 let (end, _) = LoopbackPort::endpoints(geometry).expect("within bounds");
-                port.attach(end, PeerWake::NEVER_SLEEPS).ok()
+                port.attach_local(end, PeerWake::NEVER_SLEEPS).ok()
             };
             (0..QUEUE_PAIRS_MAX).map_while(attach).collect::<Vec<_>>()
         });
