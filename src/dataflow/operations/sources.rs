@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::row::{Row, row};
+use crate::graph::attr::Attrs;
 use crate::graph::gradients::{none, passed};
 use crate::graph::infer::{Inferred, Known, declared, nothing, same, same_integers};
 use crate::graph::{Node, PartialShape, Role, attr, integers, types};
@@ -140,17 +141,20 @@ fn pass(call: &mut Call<'_>, handles: &[bool]) -> Done {
     Ok(())
 }
 
-/// A constant: its message until it is first wanted, and from then on a tensor in the engine's memory.
+/// A constant: its node's attributes until it is first wanted, and from then on a tensor in the engine's memory.
 ///
 /// A message of a few bytes can stand for gigabytes; they are taken where memory has a bound, and only if needed.
 #[derive(Debug)]
 struct Constant {
-    message: Mutex<Option<TensorProto>>,
+    attrs: Mutex<Option<Arc<Attrs>>>,
     tensor: OnceLock<Tensor>,
 }
 
+/// The attribute that holds a constant's value.
+const VALUE: &str = "value";
+
 fn constant(node: &Node) -> Made {
-    let message = attr::tensor(&node.attrs, "value").ok_or("there is no value")?;
+    let message = attr::tensor(&node.attrs, VALUE).ok_or("there is no value")?;
     let declared = attr::data_type(&node.attrs, "dtype").unwrap_or(DataType::DtInvalid);
     if declared as i32 != message.dtype {
         let actual = DataType::try_from(message.dtype).unwrap_or(DataType::DtInvalid);
@@ -163,7 +167,7 @@ fn constant(node: &Node) -> Made {
     }
     let first = first_cost(message, protos::meta(message)?);
     let constant = Arc::new(Constant {
-        message: Mutex::new(Some(message.clone())),
+        attrs: Mutex::new(Some(Arc::clone(&node.attrs))),
         tensor: OnceLock::new(),
     });
     let known = Arc::clone(&constant);
@@ -197,14 +201,15 @@ impl Constant {
         if let Some(tensor) = self.tensor.get() {
             return Ok(tensor.clone());
         }
-        let mut message = self.message.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut attrs = self.attrs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tensor) = self.tensor.get() {
             return Ok(tensor.clone());
         }
-        let source = message.as_ref().ok_or("its value is gone")?;
+        let source = attrs.as_ref().and_then(|attrs| attr::tensor(attrs, VALUE));
+        let source = source.ok_or("its value is gone")?;
         let made = protos::read(source, |meta| call.home.allocate(meta))?;
         let tensor = self.tensor.get_or_init(|| made).clone();
-        *message = None;
+        *attrs = None;
         Ok(tensor)
     }
 }

@@ -1,7 +1,10 @@
 //! Constants are made once, placeholders ask to be fed, identities hand on what came.
 
-use crate::graph::floats;
+use std::sync::Arc;
+
+use crate::graph::{Builder, floats};
 use crate::kernel::Value;
+use crate::operations::Operations;
 use crate::operations::testing::{call, home, kernel, one, run, tensor};
 use rendez::ground::catalogue;
 use rendez::memory::Tensor;
@@ -23,6 +26,18 @@ fn a_constant_is_made_once_in_the_engines_memory() {
     assert_eq!(tensors[0].as_slice::<f32>().expect("floats"), [2.5; 64]);
     assert!(tensors[0].region().is_some(), "it lies in the arena");
     assert_eq!(tensors[0].region(), tensors[1].region());
+}
+
+#[test]
+fn a_constants_value_is_shared_with_its_node_and_let_go_of_once_it_is_made() {
+    let standard = Operations::standard();
+    let mut graph = Builder::new(standard.ops());
+    let constant = graph.constant("c", floats(&[64], &[2.5])).expect("a node");
+    let node = graph.graph().node(constant.node);
+    let kernel = standard.kernel(node).expect("a kernel");
+    assert_eq!(Arc::strong_count(&node.attrs), 2);
+    call(&*kernel, &home(), &[]).expect("a value");
+    assert_eq!(Arc::strong_count(&node.attrs), 1);
 }
 
 #[test]
