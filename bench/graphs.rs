@@ -115,7 +115,7 @@ fn take_in(sites: &[Site; 2], def: &GraphDef) -> Result<Took, Status> {
     };
     let device = devices.device(own).ok_or_else(missing)?;
     let pruned = prune(
-        whole,
+        &whole,
         &ops,
         &endpoints,
         (own, device),

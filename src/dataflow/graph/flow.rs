@@ -193,15 +193,6 @@ impl Graph {
         }
     }
 
-    /// Lets `node` no longer wait for `control`.
-    pub(super) fn remove_control(&mut self, node: NodeId, control: NodeId) {
-        let controls = &mut self.nodes[node.index()].controls;
-        if let Ok(at) = controls.binary_search(&control) {
-            controls.remove(at);
-            self.edges -= 1;
-        }
-    }
-
     /// Sets where `node` stands.
     pub fn assign(&mut self, node: NodeId, device: DeviceIndex) {
         self.nodes[node.index()].assigned = Some(device);
@@ -285,38 +276,39 @@ impl Graph {
         }
     }
 
-    /// The same graph with only the nodes `keep` says, which read from and wait for none but each other; control
-    /// inputs from others are left out.
-    #[must_use]
-    pub(super) fn retain(self, keep: &[bool]) -> Self {
-        let mut new_ids = vec![None; self.nodes.len()];
-        let kept = keep.iter().enumerate().filter(|(_, keep)| **keep);
-        for ((index, _), next) in kept.zip(0u32..) {
-            new_ids[index] = Some(NodeId(next));
-        }
-        let mut kept = Self {
-            versions: self.versions,
+    /// The nodes of these numbers, in a graph of their own where nothing connects them yet.
+    pub(super) fn unconnected(&self, ids: &[NodeId]) -> Result<Self, Status> {
+        let mut graph = Self {
+            versions: self.versions.clone(),
             next_name: self.next_name,
             ..Self::default()
         };
-        for (index, mut node) in self.nodes.into_iter().enumerate() {
-            let Some(id) = new_ids[index] else {
-                continue;
-            };
-            for input in &mut node.inputs {
-                input.node = new_ids[input.node.index()].unwrap_or(input.node);
-            }
-            let controls = node
-                .controls
-                .iter()
-                .filter_map(|control| new_ids[control.index()]);
-            node.controls = controls.collect();
-            kept.ports += node.in_ports.len() + node.out_ports.len();
-            kept.edges += node.inputs.len() + node.controls.len();
-            kept.names.insert(node.name.clone(), id);
-            kept.nodes.push(node);
+        for &id in ids {
+            let mut node = self.node(id).clone();
+            node.inputs.clear();
+            node.controls.clear();
+            graph.insert(node)?;
         }
-        kept
+        Ok(graph)
+    }
+
+    /// Connects a node that reads from no other and waits for none: of inputs it is given as many as its operation has.
+    pub(super) fn connect(
+        &mut self,
+        id: NodeId,
+        inputs: Vec<Output>,
+        mut controls: Vec<NodeId>,
+    ) -> Result<(), Status> {
+        for (index, &input) in inputs.iter().enumerate() {
+            self.check_input(self.node(id), index, input)?;
+        }
+        controls.sort_unstable();
+        controls.dedup();
+        self.count_edges(inputs.len() + controls.len())?;
+        let node = self.node_mut(id);
+        node.inputs = inputs;
+        node.controls = controls;
+        Ok(())
     }
 
     fn node_def(&self, node: &Node) -> NodeDef {

@@ -3,11 +3,11 @@
 //! Knows the two ways in which values come and go: by a rendezvous with the client, or as arguments of a call. The
 //! rules and texts are those of TensorFlow's `subgraph.cc`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::attr::{Attrs, IntoAttr};
 use super::devices::Device;
-use super::flow::{Consumers, DeviceIndex, Graph, NodeId, Output, parse_input};
+use super::flow::{DeviceIndex, Graph, NodeId, Output, parse_input};
 use super::ops::{Ops, Role};
 use rendez::ground::{Status, catalogue};
 use rendez_proto::tensorflow::DataType;
@@ -45,13 +45,14 @@ pub struct Pruned {
     pub feed_types: Vec<DataType>,
 }
 
-/// Reduces `graph` to what the endpoints need. Values come and go at the device `client`, which has that number.
+/// What the endpoints need of `graph`: nothing else is copied. Values come and go at the device `client`, which has
+/// that number.
 ///
 /// # Errors
 /// `GRAPH_ENDPOINT_UNKNOWN` for nodes that are not there; `GRAPH_ENDPOINT` if nothing is wanted, an endpoint is fed
-/// twice, fetched twice, or both, or an output is not there; `GRAPH_TYPE` if a variable itself is fed.
+/// twice, fetched twice, or both, or an output is not there; `GRAPH_TYPE` if a variable is fed to what reads it as one.
 pub fn prune(
-    mut graph: Graph,
+    graph: &Graph,
     ops: &Ops,
     endpoints: &Endpoints,
     client: (DeviceIndex, &Device),
@@ -68,120 +69,208 @@ pub fn prune(
         ));
     }
     check_distinct(feeds, fetches)?;
+    let fed = fed(graph, feeds)?;
+    let fetched = fetched(graph, fetches)?;
+    let mut roots = targeted(graph, targets)?;
+    roots.extend(fetched.iter().map(|fetched| fetched.0.node));
+    let needed = Needed::of(graph, &fed, roots);
     let mut rewriter = Rewriter {
         ops,
         client,
         convention,
-        feed_types: vec![],
-        roots: vec![],
+        whole: graph,
+        pruned: graph.unconnected(&needed.nodes)?,
     };
-    rewriter.feed(&mut graph, feeds)?;
-    rewriter.fetch(&mut graph, fetches)?;
+    rewriter.connect(&needed, (feeds, &fed), (fetches, &fetched))?;
+    Ok(Pruned {
+        graph: rewriter.pruned,
+        feed_types: fed.iter().map(|fed| fed.1).collect(),
+    })
+}
+
+/// An output, and the type of its elements.
+type Typed = (Output, DataType);
+
+/// What is fed.
+fn fed(graph: &Graph, feeds: &[String]) -> Result<Vec<Typed>, Status> {
+    let of = |feed: &String| {
+        let Some(fed) = endpoint(graph, feed) else {
+            let message = format!(
+                "FeedInputs: unable to find feed output {}",
+                super::errors::shown(feed)
+            );
+            return Err(Status::of(catalogue::GRAPH_ENDPOINT_UNKNOWN, message));
+        };
+        let Some(port) = graph.port(fed) else {
+            let count = graph.node(fed.node).out_ports().len();
+            return Err(refuse(format!(
+                "FeedInputs: {feed} should have output index < {count}"
+            )));
+        };
+        Ok((fed, port.what.base()))
+    };
+    feeds.iter().map(of).collect()
+}
+
+/// What is fetched.
+fn fetched(graph: &Graph, fetches: &[String]) -> Result<Vec<Typed>, Status> {
+    let of = |fetch: &String| {
+        let Some(fetched) = endpoint(graph, fetch) else {
+            let message = format!(
+                "FetchOutputs node {}: not found",
+                super::errors::shown(fetch)
+            );
+            return Err(Status::of(catalogue::GRAPH_ENDPOINT_UNKNOWN, message));
+        };
+        let count = graph.node(fetched.node).out_ports().len();
+        if count == 0 {
+            return Err(refuse(format!(
+                "Tried to fetch data for '{fetch}', which produces no output.  To run to a node but not fetch any \
+                 data, pass '{fetch}' as an argument to the 'target_node_names' argument of the Session::Run API."
+            )));
+        }
+        let Some(port) = graph.port(fetched) else {
+            return Err(refuse(format!(
+                "FetchOutputs {fetch}: output index too large, must be < {count}"
+            )));
+        };
+        Ok((fetched, port.what.base()))
+    };
+    fetches.iter().map(of).collect()
+}
+
+/// The nodes that are run for what they do.
+fn targeted(graph: &Graph, targets: &[String]) -> Result<Vec<NodeId>, Status> {
+    let mut found = vec![];
     let mut missing = String::new();
     for target in targets {
         let name = parse_input(target).map_or(target.as_str(), |(name, _)| name);
         match graph.find(name) {
-            Some(node) => rewriter.roots.push(node),
+            Some(node) => found.push(node),
             None => missing.extend([super::errors::shown(target), " "]),
         }
     }
-    if !missing.is_empty() {
-        let message = format!("PruneForTargets: Some target nodes not found: {missing}");
-        return Err(Status::of(catalogue::GRAPH_ENDPOINT_UNKNOWN, message));
+    if missing.is_empty() {
+        return Ok(found);
     }
-    let keep = reachable(&graph, rewriter.roots);
-    Ok(Pruned {
-        graph: graph.retain(&keep),
-        feed_types: rewriter.feed_types,
-    })
+    let message = format!("PruneForTargets: Some target nodes not found: {missing}");
+    Err(Status::of(catalogue::GRAPH_ENDPOINT_UNKNOWN, message))
+}
+
+/// What a step runs of a graph.
+struct Needed {
+    /// In the order of their numbers.
+    nodes: Vec<NodeId>,
+    /// Those of the feeds that are read or waited for.
+    feeds: BTreeSet<usize>,
+    /// Which feed stands for an output.
+    by_output: BTreeMap<Output, usize>,
+    /// Which feed stands for a node that is waited for. A placeholder that is fed has nothing to run: a node that waits
+    /// for it waits for its value.
+    by_node: BTreeMap<NodeId, usize>,
+}
+
+impl Needed {
+    /// What `roots` wait for, directly or not, as far as it is not fed, and themselves.
+    fn of(graph: &Graph, fed: &[Typed], mut roots: Vec<NodeId>) -> Self {
+        let outputs = fed.iter().zip(0..);
+        let by_output: BTreeMap<_, _> = outputs.map(|(fed, index)| (fed.0, index)).collect();
+        let nodes = by_output
+            .iter()
+            .map(|(output, &index)| (output.node, index));
+        let placeholders = nodes.filter(|(id, _)| graph.node(*id).role() == Role::Placeholder);
+        let mut needed = Self {
+            nodes: vec![],
+            feeds: BTreeSet::new(),
+            by_node: placeholders.collect(),
+            by_output,
+        };
+        let mut seen = vec![false; graph.len()];
+        while let Some(id) = roots.pop() {
+            if std::mem::replace(&mut seen[id.index()], true) {
+                continue;
+            }
+            needed.nodes.push(id);
+            let node = graph.node(id);
+            let data = node.inputs().iter();
+            let data = data.map(|input| (input.node, needed.by_output.get(input)));
+            let controls = node.controls().iter();
+            let controls = controls.map(|control| (*control, needed.by_node.get(control)));
+            for (from, feed) in data.chain(controls) {
+                match feed {
+                    Some(&feed) => {
+                        needed.feeds.insert(feed);
+                    }
+                    None => roots.push(from),
+                }
+            }
+        }
+        needed.nodes.sort_unstable();
+        needed
+    }
 }
 
 struct Rewriter<'a> {
     ops: &'a Ops,
     client: (DeviceIndex, &'a Device),
     convention: Convention,
-    feed_types: Vec<DataType>,
-    roots: Vec<NodeId>,
+    whole: &'a Graph,
+    pruned: Graph,
 }
 
 impl Rewriter<'_> {
-    fn feed(&mut self, graph: &mut Graph, feeds: &[String]) -> Result<(), Status> {
-        let consumers = Consumers::of(graph);
-        for (index, feed) in feeds.iter().enumerate() {
-            let Some(fed) = endpoint(graph, feed) else {
-                let message = format!(
-                    "FeedInputs: unable to find feed output {}",
-                    super::errors::shown(feed)
-                );
-                return Err(Status::of(catalogue::GRAPH_ENDPOINT_UNKNOWN, message));
-            };
-            let node = graph.node(fed.node);
-            let Some(port) = node.out_ports().get(fed.port as usize) else {
-                let count = node.out_ports().len();
-                return Err(refuse(format!(
-                    "FeedInputs: {feed} should have output index < {count}"
-                )));
-            };
-            let base = port.what.base();
-            let is_placeholder = node.role() == Role::Placeholder;
-            self.feed_types.push(base);
-            let source = self.source(graph, feed, fed, index, base)?;
-            for &(reader, input) in consumers.of_node(fed.node) {
-                match input {
-                    Some(input) if graph.node(reader).inputs()[input as usize] == fed => {
-                        graph.set_input(reader, input as usize, source)?;
-                    }
-                    // A placeholder that is fed has nothing to run: a node that waits for it waits for its value.
-                    None if is_placeholder => {
-                        graph.remove_control(reader, fed.node);
-                        graph.add_control(reader, source.node);
-                    }
-                    _ => {}
-                }
-            }
+    /// Adds where values come and go, and connects all.
+    fn connect(
+        &mut self,
+        needed: &Needed,
+        (feeds, fed): (&[String], &[Typed]),
+        (fetches, fetched): (&[String], &[Typed]),
+    ) -> Result<(), Status> {
+        let nodes: Vec<_> = needed
+            .nodes
+            .iter()
+            .copied()
+            .zip(self.pruned.ids())
+            .collect();
+        let mut new_ids = vec![NodeId(0); self.whole.len()];
+        for (old, new) in &nodes {
+            new_ids[old.index()] = *new;
         }
-        Ok(())
-    }
-
-    fn fetch(&mut self, graph: &mut Graph, fetches: &[String]) -> Result<(), Status> {
-        for (index, fetch) in fetches.iter().enumerate() {
-            let Some(fetched) = endpoint(graph, fetch) else {
-                let message = format!(
-                    "FetchOutputs node {}: not found",
-                    super::errors::shown(fetch)
-                );
-                return Err(Status::of(catalogue::GRAPH_ENDPOINT_UNKNOWN, message));
+        let mut sources = BTreeMap::new();
+        for &index in &needed.feeds {
+            let source = self.source(&feeds[index], fed[index], index)?;
+            sources.insert(index, source);
+        }
+        for (old, new) in nodes {
+            let node = self.whole.node(old);
+            let input = |input: &Output| match needed.by_output.get(input) {
+                Some(feed) => sources[feed],
+                None => Output {
+                    node: new_ids[input.node.index()],
+                    port: input.port,
+                },
             };
-            let count = graph.node(fetched.node).out_ports().len();
-            if count == 0 {
-                return Err(refuse(format!(
-                    "Tried to fetch data for '{fetch}', which produces no output.  To run to a node but not fetch \
-                     any data, pass '{fetch}' as an argument to the 'target_node_names' argument of the Session::Run \
-                     API."
-                )));
-            }
-            let Some(port) = graph.port(fetched) else {
-                return Err(refuse(format!(
-                    "FetchOutputs {fetch}: output index too large, must be < {count}"
-                )));
+            let control = |control: &NodeId| match needed.by_node.get(control) {
+                Some(feed) => sources[feed].node,
+                None => new_ids[control.index()],
             };
-            let base = port.what.base();
-            let sink = self.sink(graph, fetch, fetched, index, base)?;
-            self.roots.push(sink);
+            let inputs = node.inputs().iter().map(input).collect();
+            let controls = node.controls().iter().map(control).collect();
+            self.pruned.connect(new, inputs, controls)?;
+        }
+        for (index, (fetch, (output, base))) in fetches.iter().zip(fetched).enumerate() {
+            let from = Output {
+                node: new_ids[output.node.index()],
+                port: output.port,
+            };
+            self.sink(fetch, from, index, *base)?;
         }
         Ok(())
     }
 
     /// The node that gives what is fed.
-    fn source(
-        &self,
-        graph: &mut Graph,
-        feed: &str,
-        fed: Output,
-        index: usize,
-        base: DataType,
-    ) -> Result<Output, Status> {
-        let name = &graph.node(fed.node).name;
+    fn source(&mut self, feed: &str, (fed, base): Typed, index: usize) -> Result<Output, Status> {
+        let name = &self.whole.node(fed.node).name;
         let (name, op, attrs) = match self.convention {
             Convention::Rendezvous => {
                 let name = format!("_recv_{name}_{}", fed.port);
@@ -192,20 +281,19 @@ impl Rewriter<'_> {
                 (name, "_Arg", argument(base, index))
             }
         };
-        let node = self.add(graph, name, op, attrs, vec![])?;
+        let node = self.add(name, op, attrs, vec![])?;
         Ok(Output { node, port: 0 })
     }
 
     /// The node that takes what is fetched.
     fn sink(
-        &self,
-        graph: &mut Graph,
+        &mut self,
         fetch: &str,
         fetched: Output,
         index: usize,
         base: DataType,
     ) -> Result<NodeId, Status> {
-        let name = &graph.node(fetched.node).name;
+        let name = &self.pruned.node(fetched.node).name;
         let (name, op, attrs) = match self.convention {
             Convention::Rendezvous => {
                 let name = format!("_send_{name}_{}", fetched.port);
@@ -216,21 +304,21 @@ impl Rewriter<'_> {
                 (name, "_Retval", argument(base, index))
             }
         };
-        self.add(graph, name, op, attrs, vec![fetched])
+        self.add(name, op, attrs, vec![fetched])
     }
 
     fn add(
-        &self,
-        graph: &mut Graph,
+        &mut self,
         name: String,
         op: &str,
         attrs: Attrs,
         inputs: Vec<Output>,
     ) -> Result<NodeId, Status> {
         let op = self.ops.find(op, &name)?.clone();
-        let node = graph.add(name, &op, attrs, inputs, vec![])?;
-        graph.node_mut(node).device.clone_from(&self.client.1.text);
-        graph.assign(node, self.client.0);
+        let node = self.pruned.add(name, &op, attrs, inputs, vec![])?;
+        let (number, device) = self.client;
+        self.pruned.node_mut(node).device.clone_from(&device.text);
+        self.pruned.assign(node, number);
         Ok(node)
     }
 
@@ -291,22 +379,4 @@ fn check_distinct(feeds: &[String], fetches: &[String]) -> Result<(), Status> {
         }
     }
     Ok(())
-}
-
-/// The nodes that `roots` wait for, directly or not, and themselves.
-fn reachable(graph: &Graph, mut roots: Vec<NodeId>) -> Vec<bool> {
-    let mut seen = vec![false; graph.len()];
-    for root in &roots {
-        seen[root.index()] = true;
-    }
-    while let Some(id) = roots.pop() {
-        let node = graph.node(id);
-        let data = node.inputs().iter().map(|input| input.node);
-        for from in data.chain(node.controls().iter().copied()) {
-            if !std::mem::replace(&mut seen[from.index()], true) {
-                roots.push(from);
-            }
-        }
-    }
-    seen
 }

@@ -73,14 +73,14 @@ impl Graph {
             texts.push(node.input);
         }
         for (id, inputs) in graph.ids().zip(texts) {
-            graph.connect(id, &inputs)?;
+            graph.connect_by_names(id, &inputs)?;
         }
         graph.order()?;
         Ok(graph)
     }
 
     /// Resolves the inputs of one node.
-    fn connect(&mut self, id: NodeId, texts: &[String]) -> Result<(), Status> {
+    fn connect_by_names(&mut self, id: NodeId, texts: &[String]) -> Result<(), Status> {
         let node = self.node(id);
         let refuse = |what: String| {
             let message = format!("Node '{}': {what}", node.name);
@@ -110,16 +110,7 @@ impl Graph {
         if inputs.len() != node.in_ports.len() {
             return refuse(count_mismatch(node, inputs.len()));
         }
-        for (index, &input) in inputs.iter().enumerate() {
-            self.check_input(node, index, input)?;
-        }
-        controls.sort_unstable();
-        controls.dedup();
-        self.count_edges(inputs.len() + controls.len())?;
-        let node = self.node_mut(id);
-        node.inputs = inputs;
-        node.controls = controls;
-        Ok(())
+        self.connect(id, inputs, controls)
     }
 }
 

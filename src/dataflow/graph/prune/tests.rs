@@ -51,7 +51,7 @@ fn run(
         targets: texts(targets),
     };
     prune(
-        graph(),
+        &graph(),
         Operations::standard().ops(),
         &endpoints,
         (DeviceIndex(0), device),
@@ -189,10 +189,36 @@ fn what_is_kept_shares_its_attributes_with_the_whole() {
     };
     let ops = Operations::standard();
     let convention = Convention::Arguments;
-    let pruned = prune(whole.clone(), ops.ops(), &endpoints, client, convention);
+    let pruned = prune(&whole, ops.ops(), &endpoints, client, convention);
     let [of_whole, of_kept] = [&whole, &pruned.expect("a graph").graph].map(|graph| {
         let constant = graph.find("c").expect("c");
         std::sync::Arc::clone(&graph.node(constant).attrs)
     });
     assert!(std::sync::Arc::ptr_eq(&of_whole, &of_kept));
+}
+
+#[test]
+fn a_variable_may_be_fed_to_what_reads_its_value_only() {
+    let operations = Operations::standard();
+    let mut graph = Builder::new(operations.ops());
+    let variable = graph.node("VariableV2").attr("dtype", DataType::DtInt32);
+    let shape = crate::graph::PartialShape::scalar().to_proto();
+    let v = variable.attr("shape", shape).name("v").build().expect("v");
+    graph.named("Neg", "y", &[v]);
+    graph.named("Assign", "w", &[v, v]);
+    let graph = graph.finish().expect("a graph");
+    let devices = Devices::new([(CLIENT, Incarnation(77))]).expect("devices");
+    let client = (DeviceIndex(0), devices.device(DeviceIndex(0)).expect("one"));
+    let fed = |fetch: &str| {
+        let endpoints = Endpoints {
+            feeds: vec!["v".to_owned()],
+            fetches: vec![fetch.to_owned()],
+            ..Endpoints::default()
+        };
+        let convention = Convention::Arguments;
+        prune(&graph, operations.ops(), &endpoints, client, convention)
+    };
+    let pruned = fed("y").expect("what assigns does not run");
+    assert_eq!(names(&pruned), ["y", "_arg_v_0_0", "_retval_y_0_0"]);
+    assert_eq!(fed("w").expect_err("a value").reason(), "GRAPH_TYPE");
 }

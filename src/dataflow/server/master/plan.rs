@@ -104,7 +104,7 @@ impl StepPlan {
         };
         let whole = material.graph;
         let pruned = prune(
-            whole.clone(),
+            whole,
             material.ops,
             &endpoints,
             (material.own, own),
