@@ -5,7 +5,6 @@
 //! Only then it is made. Text becomes such bytes first, of which no more are made than a graph may have. The reader of
 //! the format itself bounds how deep messages lie in each other.
 
-use std::collections::BTreeSet;
 use std::mem::size_of;
 
 use prost::Message;
@@ -34,83 +33,48 @@ const LEAF: usize = 11 * (size_of::<String>() + size_of::<AttrValue>());
 /// `GRAPH_LIMIT` if it is, or would become, larger than a graph may be; `GRAPH_MALFORMED` if it is none, for text with
 /// line, column and field.
 pub fn decode(bytes: &[u8]) -> Result<GraphDef, Status> {
-    check_size(bytes.len())?;
-    if text::is_text(bytes) {
-        let binary = text::to_binary(bytes, GRAPH_BYTES_MAX)?;
-        return decode_binary(&binary);
+    Counted::decode(bytes).map(|counted| counted.def)
+}
+
+/// A graph's message, and what it leaves of what a graph may take.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    pub(crate) def: GraphDef,
+    pub(crate) left: Room,
+}
+
+impl Counted {
+    /// Reads a graph's message, as [`decode`] does.
+    ///
+    /// # Errors
+    /// As [`decode`].
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Status> {
+        check_size(bytes.len())?;
+        if text::is_text(bytes) {
+            let binary = text::to_binary(bytes, GRAPH_BYTES_MAX)?;
+            return Self::decode_binary(&binary);
+        }
+        Self::decode_binary(bytes)
     }
-    decode_binary(bytes)
-}
 
-fn decode_binary(bytes: &[u8]) -> Result<GraphDef, Status> {
-    count(bytes, What::Graph, DEPTH_MAX, &mut { ROOM })?;
-    GraphDef::decode(bytes).map_err(|error| {
-        let message = format!("the bytes are not a GraphDef: {error}");
-        Status::of(catalogue::GRAPH_MALFORMED, message)
-    })
-}
+    fn decode_binary(bytes: &[u8]) -> Result<Self, Status> {
+        let mut left = Room::of_size(bytes.len())?;
+        count(bytes, What::Graph, DEPTH_MAX, &mut left)?;
+        let def = GraphDef::decode(bytes).map_err(|error| {
+            let message = format!("the bytes are not a GraphDef: {error}");
+            Status::of(catalogue::GRAPH_MALFORMED, message)
+        })?;
+        Ok(Self { def, left })
+    }
 
-/// A graph that grows, and what it may still take: what is there already is not counted again.
-#[derive(Clone, Debug)]
-pub struct Growing {
-    def: GraphDef,
-    room: Room,
-}
-
-impl Growing {
-    /// As it begins.
+    /// Counts a graph that this process has made.
     ///
     /// # Errors
     /// `GRAPH_LIMIT` if it is larger than a graph may be.
-    pub fn new(def: GraphDef) -> Result<Self, Status> {
-        Self::within(def, ROOM)
-    }
-
-    fn within(def: GraphDef, mut room: Room) -> Result<Self, Status> {
-        check_size(def.encoded_len())?;
-        room.take_graph(&def)?;
-        Ok(Self { def, room })
-    }
-
-    /// As it is now.
-    #[must_use]
-    pub const fn def(&self) -> &GraphDef {
-        &self.def
-    }
-
-    /// Joins what is there with what is added.
-    ///
-    /// # Errors
-    /// `GRAPH_NODE_EXISTS` names a node that comes again, `GRAPH_LIMIT` if both are too large together. The graph is
-    /// then as it was.
-    pub fn extend(&mut self, more: GraphDef) -> Result<(), Status> {
-        let Self { def, room } = self;
-        check_size(def.encoded_len().saturating_add(more.encoded_len()))?;
-        let mut left = *room;
-        left.take_graph(&more)?;
-        let known: BTreeSet<_> = def.node.iter().map(|node| node.name.as_str()).collect();
-        if let Some(again) = more
-            .node
-            .iter()
-            .find(|node| known.contains(node.name.as_str()))
-        {
-            let message = format!(
-                "GraphDef argument to Extend includes node '{}', which was created by a previous call to Create or \
-             Extend in this session.",
-                super::errors::shown(&again.name)
-            );
-            return Err(Status::of(catalogue::GRAPH_NODE_EXISTS, message));
-        }
-        def.node.extend(more.node);
-        if let Some(more) = more.library {
-            let library = def.library.get_or_insert_default();
-            library.function.extend(more.function);
-        }
-        if def.versions.is_none() {
-            def.versions = more.versions;
-        }
-        *room = left;
-        Ok(())
+    pub(crate) fn new(def: GraphDef) -> Result<Self, Status> {
+        let mut left = Room::of_size(def.encoded_len())?;
+        left.take_graph(&def)?;
+        Ok(Self { def, left })
     }
 }
 
@@ -168,15 +132,17 @@ fn field(of: What, number: u64) -> (What, usize) {
     }
 }
 
-/// What a graph may ask for.
+/// What a graph may take.
 const ROOM: Room = Room {
+    encoded: GRAPH_BYTES_MAX,
     bytes: GRAPH_MEMORY_MAX,
     nodes: GRAPH_NODES_MAX,
 };
 
-/// What may still be asked for.
-#[derive(Clone, Copy, Debug)]
-struct Room {
+/// What a graph may still take: of bytes as a message, of memory, and of nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Room {
+    encoded: usize,
     bytes: usize,
     nodes: usize,
 }
@@ -218,6 +184,31 @@ fn count(mut bytes: &[u8], of: What, depth: usize, room: &mut Room) -> Result<()
 }
 
 impl Room {
+    /// What a message of so many bytes leaves, before it is looked at.
+    fn of_size(encoded: usize) -> Result<Self, Status> {
+        check_size(encoded)?;
+        Ok(Self {
+            encoded: ROOM.encoded - encoded,
+            ..ROOM
+        })
+    }
+
+    /// What two graphs leave together, each of which leaves so much.
+    ///
+    /// # Errors
+    /// `GRAPH_LIMIT` if both are too large together.
+    pub(crate) fn beside(self, other: Self) -> Result<Self, Status> {
+        let taken = ROOM.encoded - other.encoded;
+        check_size((ROOM.encoded - self.encoded).saturating_add(taken))?;
+        let bytes = self.bytes.checked_sub(ROOM.bytes - other.bytes);
+        let nodes = self.nodes.checked_sub(ROOM.nodes - other.nodes);
+        Ok(Self {
+            encoded: self.encoded - taken,
+            bytes: bytes.ok_or(Refused::Bytes)?,
+            nodes: nodes.ok_or(Refused::Nodes)?,
+        })
+    }
+
     /// Takes what a graph needs that is made already. Only one node of it at a time becomes bytes.
     fn take_graph(&mut self, def: &GraphDef) -> Result<(), Refused> {
         for node in &def.node {

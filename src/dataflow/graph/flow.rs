@@ -3,7 +3,7 @@
 //! Knows the message it comes from and goes to, and no devices but by number. Every node that is in a graph has a known
 //! operation, all its attributes, and inputs of the right types: that is checked once, when it is read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::attr::Attrs;
@@ -63,6 +63,8 @@ pub struct Node {
 pub struct Graph {
     nodes: Vec<Node>,
     names: BTreeMap<String, NodeId>,
+    /// The functions of its library, which no node may call.
+    functions: BTreeSet<String>,
     versions: VersionDef,
     edges: usize,
     /// Inputs and outputs that nodes have by their attributes, connected or not.

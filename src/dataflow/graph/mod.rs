@@ -30,7 +30,8 @@ pub mod types;
 #[cfg(test)]
 pub(crate) use builder::empty;
 pub use builder::{Builder, NodeBuilder, floats, ints};
-pub use decode::{Growing, decode};
+pub use decode::decode;
+pub(crate) use decode::{Counted, Room};
 pub use devices::{Device, Devices};
 pub use flow::{
     Consumers, DeviceIndex, Graph, Import, Node, NodeId, Output, output_name, parse_input,

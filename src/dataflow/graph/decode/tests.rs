@@ -36,6 +36,7 @@ fn two_bytes_that_ask_for_hundreds_are_counted() {
 fn fixed_numbers_and_truths_take_no_more_than_their_bytes() {
     let taken = |of: What, number: u8, body: &[u8]| {
         let mut room = Room {
+            encoded: 0,
             bytes: GRAPH_MEMORY_MAX,
             nodes: 0,
         };
@@ -140,55 +141,45 @@ fn a_function_is_read_as_far_as_its_name() {
 }
 
 #[test]
-fn a_graph_is_extended_by_new_nodes_only() {
-    let def = |names: &[&str]| GraphDef {
-        node: names
-            .iter()
-            .map(|&name| NodeDef {
-                name: name.to_owned(),
-                ..NodeDef::default()
-            })
-            .collect(),
-        ..GraphDef::default()
-    };
-    let mut whole = Growing::new(def(&["a"])).expect("one node");
-    whole.extend(def(&["b"])).expect("new");
-    let status = whole.extend(def(&["c", "b"])).expect_err("again");
-    assert_eq!(status.reason(), "GRAPH_NODE_EXISTS");
-    assert!(
-        status
-            .message()
-            .starts_with("GraphDef argument to Extend includes node 'b', which was created by")
-    );
-    assert_eq!(*whole.def(), def(&["a", "b"]));
-}
-
-#[test]
 fn halves_that_are_fine_apart_are_too_large_together() {
-    let def = |name: &str| GraphDef {
-        node: vec![NodeDef {
-            name: name.to_owned(),
-            ..NodeDef::default()
-        }],
-        ..GraphDef::default()
+    let half = Room {
+        encoded: ROOM.encoded / 2,
+        bytes: ROOM.bytes / 2,
+        nodes: ROOM.nodes / 2,
     };
-    let taken = size_of::<NodeDef>() + LEAF + size_of::<String>() + 1;
-    for (bytes, nodes, fits) in [
-        (2 * taken, 2, true),
-        (2 * taken - 1, 2, false),
-        (2 * taken, 1, false),
+    let none = Room {
+        encoded: 0,
+        bytes: 0,
+        nodes: 0,
+    };
+    assert_eq!(half.beside(half).expect("all that there is"), none);
+    assert_eq!(half.beside(ROOM).expect("nothing more"), half);
+    for (larger, what) in [
+        (
+            Room {
+                encoded: half.encoded - 1,
+                ..half
+            },
+            "GRAPH_BYTES_MAX",
+        ),
+        (
+            Room {
+                bytes: half.bytes - 1,
+                ..half
+            },
+            "GRAPH_MEMORY_MAX",
+        ),
+        (
+            Room {
+                nodes: half.nodes - 1,
+                ..half
+            },
+            "GRAPH_NODES_MAX",
+        ),
     ] {
-        let room = Room { bytes, nodes };
-        let mut whole = Growing::within(def("a"), room).expect("the first");
-        let extended = whole.extend(def("b"));
-        assert_eq!(
-            extended.is_ok(),
-            fits,
-            "{bytes} bytes, {nodes} nodes: {extended:?}"
-        );
-        if let Err(status) = extended {
-            assert_eq!((status.reason(), whole.def()), ("GRAPH_LIMIT", &def("a")));
-        }
+        let status = half.beside(larger).expect_err(what);
+        assert_eq!(status.reason(), "GRAPH_LIMIT");
+        assert!(status.message().contains(what), "{status}");
     }
 }
 
@@ -224,27 +215,6 @@ fn a_graph_that_is_made_already_is_counted_as_its_bytes_are() {
         versions: Some(VersionDef::default()),
         ..GraphDef::default()
     };
-    let mut of_bytes = ROOM;
-    count(&def.encode_to_vec(), What::Graph, DEPTH_MAX, &mut of_bytes)
-        .map_err(Status::from)
-        .expect("counted");
-    let Growing { room, .. } = Growing::new(def).expect("counted");
-    assert_eq!((room.bytes, room.nodes), (of_bytes.bytes, of_bytes.nodes));
-}
-
-#[test]
-fn a_graph_begins_no_larger_than_it_may_grow() {
-    let def = GraphDef {
-        node: vec![NodeDef {
-            name: "a".to_owned(),
-            ..NodeDef::default()
-        }],
-        ..GraphDef::default()
-    };
-    let room = Room {
-        bytes: ROOM.bytes,
-        nodes: 0,
-    };
-    let status = Growing::within(def, room).expect_err("no room");
-    assert_eq!(status.reason(), "GRAPH_LIMIT");
+    let of_bytes = Counted::decode(&def.encode_to_vec()).expect("counted").left;
+    assert_eq!(Counted::new(def).expect("counted").left, of_bytes);
 }

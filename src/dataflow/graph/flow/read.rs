@@ -2,8 +2,6 @@
 //!
 //! Knows the rules that the original's importer has, and their texts.
 
-use std::collections::BTreeSet;
-
 use super::{Graph, Node, NodeId, Output};
 use crate::graph::errors::shown;
 use crate::graph::ops::Ops;
@@ -34,24 +32,47 @@ impl Graph {
     /// node or output, or are too many or too few; `GRAPH_OP_UNKNOWN`, `GRAPH_FUNCTION`, `GRAPH_ATTR`, `GRAPH_TYPE`;
     /// `GRAPH_CYCLE` for a cycle that is not a loop.
     pub fn from_def(def: GraphDef, ops: &Ops, import: Import) -> Result<Self, Status> {
-        let mut graph = Self {
-            versions: def.versions.unwrap_or_else(|| VersionDef {
-                producer: def.version,
+        Self::default().extended(def, ops, import)
+    }
+
+    /// The same graph with what is added, whose nodes may name those that are there.
+    ///
+    /// # Errors
+    /// `GRAPH_NODE_EXISTS` names a node that is there already; as [`Graph::from_def`].
+    pub(crate) fn extended(
+        &self,
+        more: GraphDef,
+        ops: &Ops,
+        import: Import,
+    ) -> Result<Self, Status> {
+        let mut graph = self.clone();
+        if graph.versions == VersionDef::default() {
+            graph.versions = more.versions.unwrap_or_else(|| VersionDef {
+                producer: more.version,
                 ..VersionDef::default()
-            }),
-            ..Self::default()
-        };
-        check_versions(&graph.versions)?;
-        if def.node.len() > GRAPH_NODES_MAX {
+            });
+            check_versions(&graph.versions)?;
+        }
+        if more.node.len() > GRAPH_NODES_MAX - graph.len() {
             let message =
                 format!("the graph has more than {GRAPH_NODES_MAX} nodes (GRAPH_NODES_MAX)");
             return Err(Status::of(catalogue::GRAPH_LIMIT, message));
         }
-        let functions = function_names(def.library.unwrap_or_default().function);
-        let mut texts = Vec::with_capacity(def.node.len());
-        for node in def.node {
+        let mut again = more.node.iter().map(|node| node.name.as_str());
+        if let Some(again) = again.find(|name| self.find(name).is_some()) {
+            let message = format!(
+                "GraphDef argument to Extend includes node '{}', which was created by a previous call to Create or \
+                 Extend in this session.",
+                shown(again)
+            );
+            return Err(Status::of(catalogue::GRAPH_NODE_EXISTS, message));
+        }
+        let functions = more.library.unwrap_or_default().function;
+        graph.functions.extend(function_names(functions));
+        let mut texts = Vec::with_capacity(more.node.len());
+        for node in more.node {
             check_name(&node.name, import)?;
-            if functions.contains(&node.op) {
+            if graph.functions.contains(&node.op) {
                 let message = format!(
                     "node '{}' calls '{}', a function of the graph's library, and functions are not built",
                     node.name,
@@ -72,7 +93,7 @@ impl Graph {
             graph.insert(declared)?;
             texts.push(node.input);
         }
-        for (id, inputs) in graph.ids().zip(texts) {
+        for (id, inputs) in graph.ids().skip(self.len()).zip(texts) {
             graph.connect_by_names(id, &inputs)?;
         }
         graph.order()?;
@@ -212,9 +233,7 @@ fn check_versions(versions: &VersionDef) -> Result<(), Status> {
 }
 
 /// The names of functions.
-fn function_names(functions: Vec<FunctionDef>) -> BTreeSet<String> {
-    functions
-        .into_iter()
-        .filter_map(|function| Some(function.signature?.name))
-        .collect()
+fn function_names(functions: Vec<FunctionDef>) -> impl Iterator<Item = String> {
+    let functions = functions.into_iter();
+    functions.filter_map(|function| Some(function.signature?.name))
 }

@@ -215,6 +215,32 @@ fn cycles_go_through_a_next_iteration_or_not_at_all() {
 }
 
 #[test]
+fn what_a_graph_is_extended_by_may_name_what_is_there_which_is_not_read_again() {
+    let operations = Operations::standard();
+    let ops = operations.ops();
+    let def = |nodes| GraphDef {
+        node: nodes,
+        ..GraphDef::default()
+    };
+    let graph = read(vec![node("x", "Placeholder", &[], SOURCE)]).expect("a graph");
+    let more = def(vec![node("y", "Neg", &["x"], FLOAT)]);
+    let whole = graph.extended(more, ops, Import::Client).expect("more");
+    assert_eq!((graph.len(), whole.len(), whole.edges()), (1, 2, 1));
+    let x = NodeId(0);
+    assert!(Arc::ptr_eq(&graph.node(x).attrs, &whole.node(x).attrs));
+    let again = def(vec![
+        node("z", "NoOp", &[], &[]),
+        node("y", "NoOp", &[], &[]),
+    ]);
+    let status = whole
+        .extended(again, ops, Import::Client)
+        .expect_err("again");
+    assert_eq!(status.reason(), "GRAPH_NODE_EXISTS");
+    let wanted = "GraphDef argument to Extend includes node 'y', which was created by";
+    assert!(status.message().starts_with(wanted), "{status}");
+}
+
+#[test]
 fn a_function_is_refused_by_name_where_it_is_called_only() {
     let named = FunctionDef {
         signature: Some(OpDef {

@@ -38,7 +38,7 @@ pub(crate) use step::{RunningStep, StepDone};
 use super::errands::Errands;
 use super::wait::Waiter;
 use super::worker::Worker;
-use crate::graph::{Growing, Ops};
+use crate::graph::{Counted, Ops};
 use link::{DELETE, Link};
 use plan::{PlanWait, Then, Wanted};
 use rendez::cluster::ClusterSpec;
@@ -48,9 +48,7 @@ use rendez::ground::rng::Rng;
 use rendez::ground::{Code, Status, StepId, TaskName, Traceparent, catalogue};
 use rendez::memory::Tensor;
 use rendez_proto::methods::worker_service::CleanupAll;
-use rendez_proto::tensorflow::{
-    CleanupAllRequest, ConfigProto, DeviceAttributes, GraphDef, RunOptions,
-};
+use rendez_proto::tensorflow::{CleanupAllRequest, ConfigProto, DeviceAttributes, RunOptions};
 use session::{CLOSING, Ground};
 
 /// Of a step's number the top bits are zero.
@@ -111,7 +109,7 @@ impl Master {
     /// that has another life by now; what is wrong with the graph.
     pub(crate) fn create_session(
         &self,
-        def: GraphDef,
+        graph: Counted,
         config: ConfigProto,
     ) -> Result<Created, Status> {
         check_config(&config)?;
@@ -119,7 +117,7 @@ impl Master {
             let message = format!("{SESSIONS_MAX} sessions are alive here, the limit SESSIONS_MAX");
             return Err(Status::of(catalogue::SESSION_LIMIT, message));
         }
-        let def = Growing::new(def)?;
+        let Counted { def, left } = graph;
         let attributes = self.discover(&config.device_filters)?;
         let (devices, own) = discovery::named(self.worker.task(), &attributes)?;
         let ground = Ground {
@@ -130,9 +128,9 @@ impl Master {
             own,
             config,
         };
-        let placed = ground.place(def.def(), None)?;
+        let placed = ground.place(def)?;
         let links = self.open_links(&ground)?;
-        let session = MasterSession::new(&self.engine, ground, links, def, placed);
+        let session = MasterSession::new(&self.engine, ground, links, (placed, left));
         let session = Arc::new(session);
         self.sessions()
             .insert(session.handle().to_owned(), Arc::clone(&session));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::plan::{PlanWait, StepPlan};
 use super::{Master, MasterSession, RunningStep};
-use crate::graph::decode;
+use crate::graph::Counted;
 use crate::kernel::Value;
 use crate::server::errands::Errands;
 use crate::server::rpc_stream::{Question, Responder, ServerEnd, Service, check_count};
@@ -192,7 +192,7 @@ impl Client {
             CreateSession::NUMBER => question
                 .serve::<CreateSession>(|asked, tensors| self.create(master, asked, tensors)),
             ExtendSession::NUMBER => question.serve::<ExtendSession>(|asked, tensors| {
-                let more = decode(graph(tensors)?)?;
+                let more = Counted::decode(graph(tensors)?)?;
                 let session = master.session(&asked.session_handle)?;
                 let new_graph_version = session.extend(more, asked.current_graph_version)?;
                 Ok(ExtendSessionResponse { new_graph_version })
@@ -250,9 +250,9 @@ impl Client {
         asked: CreateSessionRequest,
         tensors: &[Tensor],
     ) -> Result<CreateSessionResponse, Status> {
-        let def = decode(graph(tensors)?)?;
+        let graph = Counted::decode(graph(tensors)?)?;
         let (session, graph_version) =
-            master.create_session(def, asked.config.unwrap_or_default())?;
+            master.create_session(graph, asked.config.unwrap_or_default())?;
         let handle = session.handle().to_owned();
         let mut state = self.state();
         let is_gone = state.is_gone;

@@ -12,7 +12,7 @@ use super::partial::PartialRuns;
 use super::plan::{Making, Material, Plans, Register, StepPlan, StepSignature, Wanted};
 use super::step::RunningStep;
 use super::stragglers::Stragglers;
-use crate::graph::{DeviceIndex, Devices, Graph, Growing, Import, Ops, Placing, place};
+use crate::graph::{Counted, DeviceIndex, Devices, Graph, Import, Ops, Placing, Room, place};
 use rendez::engine::Engine;
 use rendez::ground::limits::{SESSION_CALLABLES_MAX, SESSION_STEPS_MAX};
 use rendez::ground::{Status, StepId, catalogue};
@@ -36,7 +36,8 @@ pub(crate) struct MasterSession {
 /// The graph, and how often it was extended.
 struct Versioned {
     version: i64,
-    def: Growing,
+    /// What it may still take.
+    left: Room,
     placed: Arc<Graph>,
 }
 
@@ -63,17 +64,17 @@ pub(super) struct Ground {
 }
 
 impl Ground {
-    /// Reads and places a graph. What `former` has placed stays where it is.
+    /// Reads and places a graph.
     ///
     /// # Errors
     /// What is wrong with the graph, naming the node.
-    pub(super) fn place(&self, def: &GraphDef, former: Option<&Graph>) -> Result<Graph, Status> {
-        let mut graph = Graph::from_def(def.clone(), &self.ops, Import::Client)?;
-        for (_, node) in former.into_iter().flat_map(Graph::nodes) {
-            if let (Some(id), Some(device)) = (graph.find(&node.name), node.assigned) {
-                graph.assign(id, device);
-            }
-        }
+    pub(super) fn place(&self, def: GraphDef) -> Result<Graph, Status> {
+        self.place_beside(def, &Graph::new())
+    }
+
+    /// The same for what is added to a graph, of which nothing moves.
+    fn place_beside(&self, more: GraphDef, placed: &Graph) -> Result<Graph, Status> {
+        let mut graph = placed.extended(more, &self.ops, Import::Client)?;
         let placing = Placing {
             soft: self.config.allow_soft_placement,
             kinds: &KINDS,
@@ -90,15 +91,14 @@ impl MasterSession {
         engine: &Engine,
         ground: Ground,
         links: BTreeMap<String, Arc<Link>>,
-        def: Growing,
-        placed: Graph,
+        (placed, left): (Graph, Room),
     ) -> Self {
         Self {
             ground,
             links,
             graph: Mutex::new(Versioned {
                 version: 0,
-                def,
+                left,
                 placed: Arc::new(placed),
             }),
             plans: Plans::default(),
@@ -128,7 +128,7 @@ impl MasterSession {
     ///
     /// # Errors
     /// `SESSION_VERSION`; what is wrong with the graph, which is then as it was.
-    pub(crate) fn extend(&self, more: GraphDef, expected: i64) -> Result<i64, Status> {
+    pub(crate) fn extend(&self, more: Counted, expected: i64) -> Result<i64, Status> {
         self.check_open()?;
         let mut graph = self.graph();
         if graph.version != expected {
@@ -138,10 +138,9 @@ impl MasterSession {
             );
             return Err(Status::of(catalogue::SESSION_VERSION, message));
         }
-        let mut def = graph.def.clone();
-        def.extend(more)?;
-        let placed = self.ground.place(def.def(), Some(&graph.placed))?;
-        graph.def = def;
+        let left = graph.left.beside(more.left)?;
+        let placed = self.ground.place_beside(more.def, &graph.placed)?;
+        graph.left = left;
         graph.placed = Arc::new(placed);
         graph.version += 1;
         let version = graph.version;

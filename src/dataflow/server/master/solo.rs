@@ -13,7 +13,7 @@ use super::link::{Link, ThenRun, open_line_by};
 use super::plan::{StepPlan, StepSignature, from_worker};
 use super::session::Ground;
 use super::step::RunningStep;
-use crate::graph::{Growing, Ops};
+use crate::graph::{Counted, Ops};
 use crate::kernel::Value;
 use crate::operations::Operations;
 use crate::server::errands::Errands;
@@ -93,8 +93,8 @@ impl Site {
             devices,
             own,
         };
-        let def = Growing::new(def)?;
-        let placed = ground.place(def.def(), None)?;
+        let Counted { def, left } = Counted::new(def)?;
+        let placed = ground.place(def)?;
         let task = self.worker.task();
         let master = worker::MasterLife {
             task: task.to_string(),
@@ -114,7 +114,7 @@ impl Site {
             let link = Link::over(&self.engine, &self.errands, task, handle, line);
             links.insert(task.to_string(), Arc::new(link));
         }
-        let session = MasterSession::new(&self.engine, ground, links, def, placed);
+        let session = MasterSession::new(&self.engine, ground, links, (placed, left));
         Ok(SoloSession {
             engine: self.engine.clone(),
             session: Arc::new(session),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Backend, RunContext, late};
+use crate::graph::Counted;
 use crate::kernel::Value;
 use crate::operations::Operations;
 use crate::server::master::{Master, MasterSession, StepPlan, StepSignature};
@@ -106,6 +107,7 @@ impl Backend for Local {
         config: &ConfigProto,
         _: Option<Instant>,
     ) -> Result<(String, i64), Status> {
+        let graph = Counted::new(graph)?;
         let (session, version) = self.master().create_session(graph, config.clone())?;
         Ok((session.handle().to_owned(), version))
     }
@@ -117,7 +119,8 @@ impl Backend for Local {
         version: &mut i64,
         _: Option<Instant>,
     ) -> Result<(), Status> {
-        *version = self.session(session)?.extend(graph, *version)?;
+        let more = Counted::new(graph)?;
+        *version = self.session(session)?.extend(more, *version)?;
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::graph::Builder;
+use crate::graph::{Builder, Counted};
 use crate::kernel::kept::KeptKernels;
 use crate::kernel::{Home, Value};
 use crate::operations::Operations;
@@ -76,7 +76,7 @@ impl Scene {
         let cluster = ClusterSpec::new();
         let master = Master::new(&engine, &worker, &errands, ops, cluster, Duration::ZERO).unwrap();
         let (session, _) = master
-            .create_session(graph, ConfigProto::default())
+            .create_session(Counted::new(graph).unwrap(), ConfigProto::default())
             .unwrap();
         let signature = StepSignature {
             feeds: vec!["x".into()],
