@@ -10,13 +10,12 @@
 //! | `plan.rs` | what a kind of step runs where |
 //! | `link.rs` | a worker, here or elsewhere |
 //! | `step.rs`, `stragglers.rs` | a step that runs, and one that is over and whose parts are not |
-//! | `partial.rs`, `merge.rs` | steps that are fed and fetched from piece by piece |
+//! | `partial.rs` | steps that are fed and fetched from piece by piece |
 //! | `service.rs` | clients in other processes |
 //! | `solo.rs` | masters and workers that a simulation turns |
 
 mod discovery;
 mod link;
-mod merge;
 mod partial;
 mod plan;
 mod service;

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use super::merge::Merge;
 use super::plan::StepPlan;
 use super::session::MasterSession;
 use super::step::{RunningStep, dead};
@@ -23,10 +22,7 @@ mod tests;
 
 /// The partial runs of a session, by handle.
 #[derive(Default)]
-pub(crate) struct PartialRuns {
-    runs: Mutex<BTreeMap<String, Arc<PartialRun>>>,
-    merge: Arc<Merge>,
-}
+pub(crate) struct PartialRuns(Mutex<BTreeMap<String, Arc<PartialRun>>>);
 
 /// A partial run.
 struct PartialRun {
@@ -42,9 +38,16 @@ struct State {
     fetched: BTreeSet<usize>,
     /// Pieces that were claimed and have not left.
     under_way: usize,
+    /// What its executors ended with.
+    executors: Option<Result<(), Status>>,
+    /// Those who wait for that.
+    waiting: Vec<Ended>,
     ended: Option<Result<(), Status>>,
     is_clean: bool,
 }
+
+/// Hears what the executors of a run ended with.
+type Ended = Box<dyn FnOnce(Result<(), Status>) + Send>;
 
 /// What one part of a run feeds and fetches.
 struct Piece<'a> {
@@ -79,8 +82,8 @@ impl PartialRuns {
         }
         runs.insert(handle.clone(), Arc::clone(&run));
         drop(runs);
-        self.merge.find_or_create(id);
-        let (merge, failed) = (Arc::clone(&self.merge), Arc::downgrade(&run));
+        // Who waits for its end holds the run.
+        let waited_for = Arc::downgrade(&run);
         let (tell, refused) = Waiter::pair();
         let step = RunningStep::start(
             session,
@@ -89,14 +92,17 @@ impl PartialRuns {
             vec![],
             Box::new(move |outcome| {
                 let outcome = outcome.map(drop);
+                let run = waited_for.upgrade();
                 if let Err(status) = &outcome {
                     tell(status.clone());
-                    if let Some(run) = failed.upgrade() {
+                    if let Some(run) = &run {
                         run.end(outcome.clone());
                         run.clean();
                     }
                 }
-                merge.executors_done(id, outcome);
+                if let Some(run) = run {
+                    run.executors_ended(outcome);
+                }
             }),
         );
         run.has(step);
@@ -105,7 +111,6 @@ impl PartialRuns {
             run.cancel(&status);
             run.clean();
             self.runs().remove(&handle);
-            self.merge.part_done(id, Box::new(drop), Ok(()));
             return Err(refused.wait(Some(Instant::now())).unwrap_or(status));
         }
         Ok(handle)
@@ -144,7 +149,6 @@ impl PartialRuns {
             if run.is_over() {
                 // Its client knows now.
                 self.runs().remove(&run.handle());
-                self.merge.part_done(run.id, Box::new(drop), Ok(()));
             }
         })?;
         let outcome = self.carry_out(run, piece, engine, deadline);
@@ -168,10 +172,9 @@ impl PartialRuns {
             run.cancel(status);
         }
         let (tell, ended) = Waiter::pair();
-        let part = outcome.as_ref().map(drop).map_err(Clone::clone);
-        self.merge.part_done(run.id, Box::new(tell), part);
+        run.await_executors(Box::new(tell));
         // Nothing else is told: what failed is known, and the executors end by themselves.
-        let merged = ended.wait(deadline).unwrap_or_else(|| {
+        let executors = ended.wait(deadline).unwrap_or_else(|| {
             let status = Status::of(
                 catalogue::STEP_DEADLINE,
                 "the partial run was not over by its deadline",
@@ -180,7 +183,8 @@ impl PartialRuns {
             Err(status)
         });
         self.runs().remove(&run.handle());
-        let merged = merged.and(outcome);
+        // What failed in them counts more than what a piece of the run heard of it.
+        let merged = executors.and(outcome);
         let failure = run.end(merged.as_ref().map(drop).map_err(Clone::clone));
         if failure.is_some() {
             run.clean();
@@ -196,7 +200,7 @@ impl PartialRuns {
             let why = Status::of(catalogue::STEP_CANCELLED, "the partial run was given up");
             run.end(Err(why.clone()));
             run.cancel(&why);
-            self.merge.part_done(run.id, Box::new(drop), Ok(()));
+            run.executors_ended(Err(why));
             run.clean();
         }
     }
@@ -208,15 +212,13 @@ impl PartialRuns {
         for (_, run) in runs {
             run.end(Err(closed.clone()));
             run.cancel(&closed);
+            run.executors_ended(Err(closed.clone()));
             run.clean();
-        }
-        for (_, ended) in self.merge.clear() {
-            ended(Err(closed.clone()));
         }
     }
 
     fn runs(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<PartialRun>>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -301,6 +303,25 @@ impl PartialRun {
     /// It is over. What was said of that first counts; gives why it failed.
     fn end(&self, outcome: Result<(), Status>) -> Option<Status> {
         self.state().ended.get_or_insert(outcome).clone().err()
+    }
+
+    /// Its executors have ended, or are waited for no longer. What was said of that first counts.
+    fn executors_ended(&self, outcome: Result<(), Status>) {
+        let mut state = self.state();
+        let outcome = state.executors.get_or_insert(outcome).clone();
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(|tell| tell(outcome.clone()));
+    }
+
+    /// Tells what its executors end with, or have ended with.
+    fn await_executors(&self, tell: Ended) {
+        let mut state = self.state();
+        let Some(outcome) = state.executors.clone() else {
+            return state.waiting.push(tell);
+        };
+        drop(state);
+        tell(outcome);
     }
 
     fn is_over(&self) -> bool {

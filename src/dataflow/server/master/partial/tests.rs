@@ -160,7 +160,7 @@ fn a_run_whose_plan_is_made_after_its_session_was_closed_leaves_nothing() {
     let late = runs.begin(&scene.session, &plan, StepId(8)).unwrap_err();
     assert_eq!(late.reason(), catalogue::SESSION_CLOSED, "{late}");
     assert!(runs.runs().is_empty());
-    assert_eq!((runs.merge.len(), scene.worker.load().1), (0, 0));
+    assert_eq!(scene.worker.load().1, 0);
     assert!(scene.engine.pending().is_empty());
 }
 
@@ -192,4 +192,29 @@ fn a_piece_gets_its_values_when_another_one_ends_the_run() {
     );
     let late = scene.go_on(&run, "y").unwrap_err();
     assert_eq!(late.reason(), catalogue::PARTIAL_RUN_NONE);
+}
+
+#[test]
+fn all_who_wait_for_the_executors_hear_what_they_ended_with_first() {
+    let scene = Scene::new(false);
+    let run = PartialRun {
+        id: StepId(8),
+        plan: Arc::clone(&scene.found().plan),
+        step: OnceLock::new(),
+        state: Mutex::default(),
+    };
+    let heard = [(); 3].map(|()| {
+        let (tell, heard) = Waiter::<Result<(), Status>>::pair();
+        (Box::new(tell) as Ended, heard)
+    });
+    let [(first, one), (second, two), (late, three)] = heard;
+    run.await_executors(first);
+    run.await_executors(second);
+    run.executors_ended(Err(Status::of(catalogue::STEP_ABORTED, "an executor")));
+    run.executors_ended(Ok(()));
+    run.await_executors(late);
+    for heard in [one, two, three] {
+        let outcome = heard.wait(Some(Instant::now())).expect("it was told");
+        assert_eq!(outcome.unwrap_err().message(), "an executor");
+    }
 }
