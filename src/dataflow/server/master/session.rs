@@ -4,7 +4,7 @@
 //! is there, and a variable never moves.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::link::{DELETE, Link, end_all};
@@ -31,6 +31,8 @@ pub(crate) struct MasterSession {
     pub(super) stragglers: Stragglers,
     callables: Mutex<Callables>,
     steps: Mutex<Steps>,
+    /// No step runs any longer.
+    rested: Condvar,
 }
 
 /// The graph, and how often it was extended.
@@ -106,6 +108,7 @@ impl MasterSession {
             stragglers: Stragglers::new(engine),
             callables: Mutex::default(),
             steps: Mutex::default(),
+            rested: Condvar::new(),
         }
     }
 
@@ -272,7 +275,12 @@ impl MasterSession {
 
     /// A step is over.
     pub(super) fn leave(&self, step: StepId) {
-        let former = self.steps().running.remove(&step);
+        let mut steps = self.steps();
+        let former = steps.running.remove(&step);
+        if steps.closed.is_some() && steps.running.is_empty() {
+            self.rested.notify_all();
+        }
+        drop(steps);
         drop(former);
     }
 
@@ -301,9 +309,9 @@ impl MasterSession {
 
     /// Waits until all steps have ended, or until then.
     fn await_steps(&self, until: Instant) {
-        while !self.steps().running.is_empty() && Instant::now() < until {
-            std::thread::sleep(CLOSING_LOOK);
-        }
+        let left = until.saturating_duration_since(Instant::now());
+        let run = |steps: &mut Steps| !steps.running.is_empty();
+        let _ = self.rested.wait_timeout_while(self.steps(), left, run);
     }
 
     /// Forgets all plans. Gives the workers, to be told.
@@ -373,9 +381,8 @@ pub(super) fn close_all(
     end_all(links.collect(), until);
 }
 
-/// How long the end of a session waits for its steps, and how often it looks.
+/// How long the end of a session waits for its steps.
 pub(super) const CLOSING: Duration = Duration::from_secs(5);
-const CLOSING_LOOK: Duration = Duration::from_millis(1);
 
 pub(crate) fn closed() -> Status {
     Status::of(catalogue::SESSION_CLOSED, "Session is closed.")
