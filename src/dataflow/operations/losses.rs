@@ -150,16 +150,19 @@ fn dense_loss_gradient(at: &mut Back<'_>) -> Flows {
     let whole = at.shape(whole)?;
     let spread = at.op("BroadcastTo", &[logits, whole])?;
     let by_logits = loss(at, spread)?;
-    let log = at.op("LogSoftmax", &[spread])?;
-    let log = at.op("Neg", &[log])?;
-    let by_labels = match at.given(0) {
-        Some(g) => {
-            let column = column(at, g)?;
-            Some(at.op("Mul", &[column, log])?)
-        }
-        None => None,
-    };
-    at.unbroadcast([logits, labels], [Some(by_logits), by_labels])
+    let mut by_labels = vec![];
+    if let Some(g) = at.given(0) {
+        let log = at.op("LogSoftmax", &[spread])?;
+        let log = at.op("Neg", &[log])?;
+        let column = column(at, g)?;
+        by_labels.push(at.op("Mul", &[column, log])?);
+    }
+    // The other output is the softmax less the labels.
+    if let Some(g) = at.given(1) {
+        by_labels.push(at.op("Neg", &[g])?);
+    }
+    let by_labels = sum(at, &by_labels)?;
+    at.unbroadcast([logits, labels], [Some(by_logits), Some(by_labels)])
 }
 
 /// The loss of each row, and its gradient: softmax less labels.
@@ -334,9 +337,13 @@ fn loss(at: &mut Back<'_>, logits: Output) -> Result<Output, Status> {
         let softmax = at.op("Softmax", &[logits])?;
         parts.push(through_softmax(at, g, softmax)?);
     }
-    match parts.as_slice() {
+    sum(at, &parts)
+}
+
+fn sum(at: &mut Back<'_>, parts: &[Output]) -> Result<Output, Status> {
+    match parts {
         [part] => Ok(*part),
-        _ => at.op("AddN", &parts),
+        _ => at.op("AddN", parts),
     }
 }
 

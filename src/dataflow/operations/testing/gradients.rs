@@ -246,6 +246,14 @@ fn of_products_and_layers() {
             },
         );
     }
+    for logits in [[2, 3], [2, 1]] {
+        let what = "the gradient of SoftmaxCrossEntropyWithLogits";
+        check(what, &[&logits, &[2, 3]], true, |graph, x| {
+            let node = graph.node("SoftmaxCrossEntropyWithLogits");
+            let loss = node.inputs([x[0], x[1]]).build()?;
+            Ok(Output { port: 1, ..loss })
+        });
+    }
     check(
         "SparseSoftmaxCrossEntropyWithLogits",
         &[&[3, 4]],
