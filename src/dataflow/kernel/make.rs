@@ -132,12 +132,13 @@ pub(crate) fn kernel(node: &Node, made: Made) -> Result<Box<dyn Kernel>, Status>
             simple,
             least: node.inputs().len() * INPUT_PS + node.out_ports().len() * OUTPUT_PS,
         })),
-        None => Err(unknown(node)),
+        None => Err(unknown(node, None)),
     }
 }
 
-/// The refusal of a node that has no kernel, at all or for its types.
-pub(crate) fn unknown(node: &Node) -> Status {
+/// The refusal of a node that has no kernel, at all or for its types: those of an attribute that have one, if any, are
+/// `known`.
+pub(crate) fn unknown(node: &Node, known: Option<(&str, Vec<&str>)>) -> Status {
     let (name, op) = (&node.name, node.op.name());
     let types = node.attrs.iter().filter_map(|(name, value)| {
         let Some(AttrKind::Type(number)) = value.value else {
@@ -147,9 +148,17 @@ pub(crate) fn unknown(node: &Node) -> Status {
         Some(format!("{name}={}", types::name(base)))
     });
     let types = types.collect::<Vec<_>>().join(", ");
-    let message = format!(
+    let mut message = format!(
         "No OpKernel was registered to support Op '{op}' used by {{{{node {name}}}}} with these attrs: [{types}]"
     );
+    if let Some((attr, known)) = known {
+        // If its own is among them, another attribute's type has none.
+        let own = attr::data_type(&node.attrs, attr).map(types::name);
+        if own.is_none_or(|own| !known.contains(&own)) {
+            let known = known.join(", ");
+            message += &format!("; kernels are registered for {attr} in [{known}]");
+        }
+    }
     Status::of(catalogue::KERNEL_UNKNOWN, message)
 }
 

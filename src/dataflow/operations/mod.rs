@@ -59,6 +59,7 @@ mod strided;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod types;
 
 #[doc = include_str!("OPERATIONS.md")]
 pub mod list {}
@@ -204,13 +205,19 @@ impl Operations {
     /// The kernel of a node.
     ///
     /// # Errors
-    /// `KERNEL_UNKNOWN` naming the node, its operation and its types if there is none; what its attributes contradict;
-    /// of one's own operations, what its maker refuses, and `KERNEL_FAILED` if that panics.
+    /// `KERNEL_UNKNOWN` naming the node, its operation and its types if there is none, and the types for which there is
+    /// one; what its attributes contradict; of one's own operations, what its maker refuses, and `KERNEL_FAILED` if
+    /// that panics.
     pub fn kernel(&self, node: &Node) -> Result<Box<dyn Kernel>, Status> {
         let make = match self.makes.get(node.op.name()) {
-            Some(Make::Row(make)) => return kernel(node, make(node)),
+            Some(Make::Row(make)) => {
+                return match make(node) {
+                    Ok(None) => Err(unknown(node, types::with_kernels(&node.op, *make))),
+                    made => kernel(node, made),
+                };
+            }
             Some(Make::Own(make)) => make,
-            None => return Err(unknown(node)),
+            None => return Err(unknown(node, None)),
         };
         catch_unwind(AssertUnwindSafe(|| make(node))).unwrap_or_else(|_| {
             let (name, op) = (&node.name, node.op.name());

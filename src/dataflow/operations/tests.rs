@@ -1,9 +1,8 @@
 //! The table of operations: it is read whole, its page is up to date, and every kernel is made.
 
 use super::*;
-use crate::graph::attr::{Attrs, IntoAttr, Kind};
-use crate::graph::{Builder, Role, floats};
-use rendez_proto::tensorflow::{DataType, TensorShapeProto};
+use crate::graph::Role;
+use rendez_proto::tensorflow::DataType;
 
 mod costs;
 mod edges;
@@ -37,41 +36,7 @@ fn every_row_is_read() {
 /// The kernel of a node of `op` whose first type is `base`; the others are those of indices.
 fn kernel_for(op: &str, base: DataType) -> Result<Box<dyn Kernel>, Status> {
     let operations = Operations::standard();
-    let mut graph = Builder::new(operations.ops());
-    let op = Arc::clone(operations.ops().find(op, "n")?);
-    let mut attrs = Attrs::new();
-    let mut types = std::iter::once(base);
-    for attr in &op.signature.attrs {
-        let value = match attr.kind {
-            _ if attr.default().is_some() => continue,
-            Kind::Type => types.next().unwrap_or(DataType::DtInt32).into_attr(),
-            Kind::Types => vec![base].into_attr(),
-            Kind::Int => 2i64.into_attr(),
-            Kind::String => "x".into_attr(),
-            Kind::Shape => TensorShapeProto::default().into_attr(),
-            Kind::Tensor => floats(&[], &[1.0]).into_attr(),
-            _ => true.into_attr(),
-        };
-        attrs.insert(attr.name.to_owned(), value);
-    }
-    op.signature.complete("n", &mut attrs)?;
-    let mut inputs = vec![];
-    for port in op.signature.input_ports("n", &attrs)? {
-        let (base, shape) = (port.what.base(), TensorShapeProto::default());
-        inputs.push(match base {
-            DataType::DtResource => {
-                let handle = graph.node("VarHandleOp").attr("shape", shape);
-                handle.attr("dtype", DataType::DtFloat).build()?
-            }
-            _ if port.what.is_ref() => {
-                let variable = graph.node("VariableV2").attr("shape", shape);
-                variable.attr("dtype", base).build()?
-            }
-            _ => graph.node("Placeholder").attr("dtype", base).build()?,
-        });
-    }
-    let mut graph = graph.finish()?;
-    let node = graph.add("n".into(), &op, attrs, inputs, vec![])?;
+    let (graph, node) = types::node(operations.ops().find(op, "n")?, base)?;
     operations.kernel(graph.node(node))
 }
 
