@@ -6,13 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::attr::Attrs;
+use super::attr::{self, Attrs};
 use super::errors;
 use super::ops::{Op, Role};
 use super::signature::Port;
+use super::types;
 use rendez::ground::limits::{GRAPH_EDGES_MAX, GRAPH_NODES_MAX, GRAPH_PORTS_MAX};
 use rendez::ground::{Status, catalogue};
-use rendez_proto::tensorflow::{GraphDef, NodeDef, VersionDef};
+use rendez_proto::tensorflow::{DataType, GraphDef, NodeDef, VersionDef};
 
 mod order;
 mod read;
@@ -400,6 +401,21 @@ impl Graph {
             let what = format!(
                 "Input {index} of node {} was passed {} from {}:{} incompatible with expected {wanted}.",
                 node.name, given.what, source.name, from.port
+            );
+            return refuse(catalogue::GRAPH_TYPE, what);
+        }
+        // A handle says what its variable holds, and `dtype` what is assigned to it or read.
+        let held = |node: &Node| attr::data_type(&node.attrs, "dtype");
+        let is_handle =
+            given.what.base() == DataType::DtResource && source.role() == Role::Variable;
+        if is_handle
+            && let (Some(expected), Some(got)) = (held(source), held(node))
+            && expected != got
+        {
+            let what = format!(
+                "Trying to read variable with wrong dtype. Expected {} got {}",
+                types::name(expected),
+                types::name(got)
             );
             return refuse(catalogue::GRAPH_TYPE, what);
         }

@@ -241,6 +241,27 @@ fn what_a_graph_is_extended_by_may_name_what_is_there_which_is_not_read_again() 
 }
 
 #[test]
+fn a_handle_is_read_and_assigned_as_what_its_variable_holds() {
+    let handle = |base: DataType| {
+        let mut handle = node("v", "VarHandleOp", &[], &[("dtype", base)]);
+        let shape = crate::graph::PartialShape::scalar().to_proto();
+        handle.attr.insert("shape".to_owned(), shape.into_attr());
+        handle
+    };
+    let value = node("x", "Placeholder", &[], SOURCE);
+    for (op, inputs) in [
+        ("AssignVariableOp", &["v", "x"][..]),
+        ("ReadVariableOp", &["v"]),
+    ] {
+        let user = node("u", op, inputs, SOURCE);
+        assert!(read(vec![handle(DataType::DtFloat), value.clone(), user.clone()]).is_ok());
+        let wrong = vec![handle(DataType::DtInt32), value.clone(), user];
+        let text = "Trying to read variable with wrong dtype. Expected int32 got float";
+        refused(wrong, "GRAPH_TYPE", text);
+    }
+}
+
+#[test]
 fn a_function_is_refused_by_name_where_it_is_called_only() {
     let named = FunctionDef {
         signature: Some(OpDef {

@@ -23,7 +23,12 @@ fn made(op: &str, first: DataType, second: Option<DataType>) -> Box<dyn Kernel> 
     let types: Vec<_> = std::iter::once(first).chain(second).collect();
     match op {
         "ReadVariableOp" => kernel(op, &types, |node| node.attr("dtype", DtFloat)),
-        _ if first == DtResource => kernel(op, &types, |node| node),
+        // A handle's variable holds what is assigned to it.
+        _ if first == DtResource => {
+            let handle = ("VarHandleOp", second.unwrap_or(DtFloat));
+            let value = second.map(|base| ("Placeholder", base));
+            kernel_of(op, std::iter::once(handle).chain(value), |node| node)
+        }
         _ => reference_kernel(op, second),
     }
     .unwrap_or_else(|status| panic!("{op}: {status}"))
