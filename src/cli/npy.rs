@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A file is an allegation: its header is read by a parser of just this dictionary, and the data must be exactly as
-//! long as type and shape say. Refused with a reason: big-endian numbers, Fortran order, pickled objects, records.
+//! long as type and shape say. Refused with a reason: big-endian numbers, pickled objects, records.
 //! Fixed-width strings (`S`, `U`) become tensors of strings; NumPy cannot tell their trailing zeros from padding.
 
 use std::io::Write;
@@ -89,9 +89,6 @@ pub fn parse(mut bytes: Vec<u8>) -> Result<Tensor, String> {
     let (header, data) = rest.split_at_checked(len).ok_or("it ends in its header")?;
     let header = std::str::from_utf8(header).map_err(|_| "its header is not UTF-8")?;
     let header = Header::parse(header)?;
-    if header.is_fortran {
-        return Err("it is in Fortran order: save numpy.ascontiguousarray(…)".into());
-    }
     let shape = Shape::new(&header.dims).map_err(|error| error.to_string())?;
     let elements = shape.elements();
     let (kind, width) = element(&header.descr)?;
@@ -103,6 +100,10 @@ pub fn parse(mut bytes: Vec<u8>) -> Result<Tensor, String> {
         ));
     }
     let start = bytes.len() - data.len();
+    if header.is_fortran {
+        let rows = in_rows(data, &header.dims, usize::try_from(width).unwrap_or(0));
+        bytes.splice(start.., rows);
+    }
     match kind {
         Element::Plain(dtype) => {
             let meta = TensorMeta::new(dtype, shape).map_err(|error| error.to_string())?;
@@ -121,6 +122,33 @@ pub fn parse(mut bytes: Vec<u8>) -> Result<Tensor, String> {
             Tensor::from_strings(&items, shape).map_err(|error| error.to_string())
         }
     }
+}
+
+/// The elements of an array in Fortran order, whose first index changes fastest, row by row; each has so many bytes.
+fn in_rows(data: &[u8], dims: &[u64], width: usize) -> Vec<u8> {
+    // Each dimension's size, and how far apart its elements lie; the last first.
+    let mut axes = Vec::with_capacity(dims.len());
+    let mut stride = width;
+    for &dim in dims {
+        axes.insert(0, (dim, stride));
+        stride = stride.saturating_mul(dim as usize);
+    }
+    let mut index = vec![0; axes.len()];
+    let mut rows = Vec::with_capacity(data.len());
+    let mut at = 0;
+    while rows.len() < data.len() {
+        rows.extend_from_slice(&data[at..at + width]);
+        for (index, &(dim, stride)) in index.iter_mut().zip(&axes) {
+            *index += 1;
+            at += stride;
+            if *index < dim {
+                break;
+            }
+            at -= stride * dim as usize;
+            *index = 0;
+        }
+    }
+    rows
 }
 
 /// How a file's elements are carried.
