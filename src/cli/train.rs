@@ -78,11 +78,11 @@ pub struct DigitsArgs {
     /// Each worker trains as fast as it can; so without --sync.
     #[arg(long = "async")]
     pub asynchronous: bool,
-    /// How often every digit is learnt from.
+    /// How often every digit is learnt from; without --sync at least so often.
     #[arg(long, default_value_t = 40, value_name = "COUNT", conflicts_with = "steps",
         value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub epochs: u64,
-    /// How many steps are made, counted from the first of a resumed training.
+    /// How many steps are made, counted from the first of a resumed training; without --sync at least so many.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub steps: Option<u64>,
     /// Digits in a batch of one worker.
