@@ -465,12 +465,6 @@ fn carried_as(dtype: FileDType) -> (DType, Option<&'static str>) {
     (DType::U8, Some(note))
 }
 
-/// The data type of that name, for files that are written.
-pub(super) fn written_as(dtype: DType) -> Option<FileDType> {
-    let shared = SHARED.iter().find(|(_, carried)| *carried == dtype);
-    shared.map(|(of_file, _)| *of_file)
-}
-
 /// Text of a file, safe for a terminal.
 pub(super) fn printable(text: &str) -> String {
     if text.chars().any(char::is_control) {

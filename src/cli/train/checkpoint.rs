@@ -2,16 +2,14 @@
 //!
 //! Knows names, types and shapes of the variables, not what they are for.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use safetensors::tensor::TensorView;
-
 use crate::error::CliError;
-use crate::weights::{Weights, written_as};
+use crate::weights::Weights;
 use rendez::files::Output;
 use rendez::ground::{DType, TensorMeta};
 use rendez::memory::Tensor;
+use rendez_dataflow::operations::write_checkpoint;
 
 #[cfg(test)]
 mod tests;
@@ -25,29 +23,15 @@ const FILE: &str = "digits.safetensors";
 /// `FILE_UNWRITABLE`; the checkpoint before is then as it was.
 pub(super) fn write(folder: &Path, variables: &[(String, Tensor)]) -> Result<PathBuf, CliError> {
     let path = folder.join(FILE);
-    let failed = |what: String| {
+    let failed = |what: &std::io::Error| {
         let message = format!("cannot write the checkpoint {}: {what}", path.display());
         CliError::failure("FILE_UNWRITABLE", message)
     };
-    let mut views = Vec::new();
-    for (name, tensor) in variables {
-        let dtype = written_as(tensor.dtype())
-            .ok_or_else(|| failed(format!("{name} is of a type that the format has not")))?;
-        let shape = tensor.shape();
-        let shape = shape.dims().map(|dim| dim as usize).collect();
-        let bytes = tensor.host().map_err(|error| failed(error.to_string()))?;
-        let view = TensorView::new(dtype, shape, bytes);
-        views.push((
-            name.as_str(),
-            view.map_err(|error| failed(error.to_string()))?,
-        ));
-    }
-    let bytes = safetensors::serialize(views, None).map_err(|error| failed(error.to_string()))?;
-    let mut output = open(folder)?;
-    let written = output.write_all(&bytes);
-    written
-        .and_then(|()| output.finish())
-        .map_err(|error| failed(error.to_string()))?;
+    let tensors = variables
+        .iter()
+        .map(|(name, tensor)| (name.as_str(), tensor));
+    let tensors: Vec<_> = tensors.collect();
+    write_checkpoint(open(folder)?, &tensors).map_err(|error| failed(&error))?;
     Ok(path)
 }
 

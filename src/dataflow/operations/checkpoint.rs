@@ -17,6 +17,8 @@ mod files;
 #[cfg(test)]
 mod tests;
 
+pub use files::write_checkpoint;
+
 /// Picoseconds for each byte of text, with the entry of eight that each string has.
 const TEXT: usize = 1000;
 /// The operation that makes one checkpoint of several.

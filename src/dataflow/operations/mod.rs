@@ -64,6 +64,7 @@ mod types;
 #[doc = include_str!("OPERATIONS.md")]
 pub mod list {}
 
+pub use checkpoint::write_checkpoint;
 pub use page::operations_page;
 
 /// The families.

@@ -52,6 +52,27 @@ const DTYPES: &[(DType, Dtype)] = &[
 /// # Errors
 /// `KERNEL_INPUT` for a type that the format has not or a name that comes twice; `FILE_UNWRITABLE`.
 pub(super) fn write(place: &FilePlace, tensors: &[(&str, &Tensor)]) -> Result<(), Status> {
+    let header = header(tensors)?;
+    let unwritable = |error: io::Error| {
+        let message = format!("{} could not be written: {error}", place.path().display());
+        Status::of(catalogue::FILE_UNWRITABLE, message)
+    };
+    let within = place.make_folder().map_err(unwritable)?;
+    let output = within.output().map_err(unwritable)?;
+    fill(output, &header, tensors).map_err(unwritable)
+}
+
+/// Writes a checkpoint of `tensors`, as `SaveV2` does, to what a program has opened.
+///
+/// # Errors
+/// A type that the format has not, or a name that comes twice; what the system says.
+pub fn write_checkpoint(output: Output, tensors: &[(&str, &Tensor)]) -> io::Result<()> {
+    let header = header(tensors).map_err(io::Error::other)?;
+    fill(output, &header, tensors)
+}
+
+/// What tensors are, and where they lie behind this.
+fn header(tensors: &[(&str, &Tensor)]) -> Result<Vec<u8>, Status> {
     let refuse = |what: String| Status::of(catalogue::KERNEL_INPUT, what);
     let (mut names, mut infos) = (BTreeSet::from([METADATA]), vec![]);
     let mut end = 0;
@@ -78,11 +99,7 @@ pub(super) fn write(place: &FilePlace, tensors: &[(&str, &Tensor)]) -> Result<()
         infos.push(((*name).to_owned(), info));
     }
     let header = Metadata::new(None, infos).map_err(|error| refuse(error.to_string()))?;
-    let unwritable = |error: io::Error| {
-        let message = format!("{} could not be written: {error}", place.path().display());
-        Status::of(catalogue::FILE_UNWRITABLE, message)
-    };
-    let mut header = serde_json::to_vec(&header).map_err(|error| unwritable(error.into()))?;
+    let mut header = serde_json::to_vec(&header).map_err(|error| refuse(error.to_string()))?;
     // Tensors begin where their elements may be read in place.
     header.resize(header.len().next_multiple_of(8), b' ');
     if header.len() > CHECKPOINT_HEADER_BYTES_MAX {
@@ -90,9 +107,7 @@ pub(super) fn write(place: &FilePlace, tensors: &[(&str, &Tensor)]) -> Result<()
             "the names of the tensors take more than {CHECKPOINT_HEADER_BYTES_MAX} bytes (CHECKPOINT_HEADER_BYTES_MAX)"
         )));
     }
-    let within = place.make_folder().map_err(unwritable)?;
-    let output = within.output().map_err(unwritable)?;
-    fill(output, &header, tensors).map_err(unwritable)
+    Ok(header)
 }
 
 fn fill(output: Output, header: &[u8], tensors: &[(&str, &Tensor)]) -> io::Result<()> {
