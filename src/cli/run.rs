@@ -27,7 +27,7 @@ use rendez::ground::{Status, Traceparent, catalogue};
 use rendez::memory::Tensor;
 use rendez_dataflow::graph::decode;
 use rendez_dataflow::server::{Server, Session, StepOptions};
-use rendez_proto::tensorflow::GraphDef;
+use rendez_proto::tensorflow::{ConfigProto, GraphDef};
 
 pub(crate) mod show;
 
@@ -192,6 +192,16 @@ fn read_graph(path: &Path) -> Result<GraphDef, CliError> {
 
 /// The session, and the server whose master it has where that is in this process.
 fn session(args: &RunArgs, graph: &mut GraphDef) -> Result<(Session, Option<Server>), CliError> {
+    let (session, server) = begun(args, graph)?;
+    let timeout = args.patience.as_millis().max(1);
+    let config = ConfigProto {
+        operation_timeout_in_ms: i64::try_from(timeout).unwrap_or(i64::MAX),
+        ..ConfigProto::default()
+    };
+    Ok((session.configured(config)?, server))
+}
+
+fn begun(args: &RunArgs, graph: &mut GraphDef) -> Result<(Session, Option<Server>), CliError> {
     if let Some(target) = &args.on {
         let mut config = args.settings.load()?.config;
         config.connect_timeout = args.patience;

@@ -165,3 +165,28 @@ fn a_client_that_is_killed_in_mid_step_leaves_nothing() {
     await_no_session(&servers);
     stop_all(&servers);
 }
+
+#[test]
+fn a_graph_that_is_run_waits_for_absent_tasks_as_long_as_it_is_told_to() {
+    let spec = spec(1);
+    let master = start(&spec, "/job:ps/task:0");
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("graph.pb");
+    let mut graph = Draft::new();
+    graph.on("/job:ps/task:0").constant("one", &[1.0]);
+    std::fs::write(&file, graph.finish().encode_to_vec()).unwrap();
+    let ran = Command::new(env!("CARGO_BIN_EXE_rendez"))
+        .args(["run", file.to_str().unwrap(), "--fetch", "one"])
+        .args(["--patience", "4s", "--on"])
+        .arg(master.target().unwrap())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(said.contains("WORKER_ABSENT"), "{said}");
+    assert!(
+        said.contains("waited 3s for a response from worker: /job:worker"),
+        "{said}"
+    );
+    master.stop(None);
+}

@@ -117,7 +117,7 @@ impl Master {
             return Err(Status::of(catalogue::SESSION_LIMIT, message));
         }
         let Counted { def, left } = graph;
-        let attributes = self.discover(&config.device_filters)?;
+        let attributes = self.discover(&config)?;
         let (devices, own) = discovery::named(self.worker.task(), &attributes)?;
         let ground = Ground {
             handle: format!("{:016x}", draw()?.0),
@@ -304,7 +304,7 @@ impl Master {
         handle: Option<&str>,
     ) -> Result<(Vec<DeviceAttributes>, Vec<DeviceAttributes>), Status> {
         let all = match handle {
-            None => self.discover(&[])?,
+            None => self.discover(&ConfigProto::default())?,
             Some(handle) => {
                 let session = self.session(handle).map_err(|status| {
                     Status::new(Code::InvalidArgument, status.reason(), status.message())
@@ -363,14 +363,14 @@ impl Master {
         session::close_all(&all, why, steps_until, until);
     }
 
-    fn discover(&self, filters: &[String]) -> Result<Vec<DeviceAttributes>, Status> {
-        discovery::devices(
-            &self.worker,
-            &self.engine,
-            &self.cluster,
-            filters,
-            self.patience,
-        )
+    fn discover(&self, config: &ConfigProto) -> Result<Vec<DeviceAttributes>, Status> {
+        // A client that waits for less long is told who is away before its time is over.
+        let patience = match u64::try_from(config.operation_timeout_in_ms) {
+            Ok(timeout @ 1..) => Duration::from_millis(timeout / 4 * 3).min(self.patience),
+            _ => self.patience,
+        };
+        let filters = &config.device_filters;
+        discovery::devices(&self.worker, &self.engine, &self.cluster, filters, patience)
     }
 
     /// Begins a session at each worker that has a device of it; if one refuses, at none.
