@@ -21,6 +21,13 @@ impl<T> Entry<T> {
     fn is_of(&self, ticket: Ticket) -> bool {
         self.generation == ticket.generation || mutant!("generation_unchecked")
     }
+
+    /// Its ticket is stale from here on. True if it has been through all of its generations.
+    #[inline]
+    const fn wear(&mut self) -> bool {
+        self.generation = (self.generation + 1) & ((1 << Ticket::GENERATION_BITS) - 1);
+        self.generation == 0
+    }
 }
 
 /// A slab of at most `limit` values.
@@ -129,12 +136,8 @@ impl<T> Slab<T> {
             return None;
         }
         let value = entry.value.take()?;
-        entry.generation = (entry.generation + 1) & ((1 << Ticket::GENERATION_BITS) - 1);
-        let is_worn = entry.generation == 0;
-        self.free.push(ticket.index);
-        if is_worn {
-            self.lay_aside();
-        }
+        let is_worn = entry.wear();
+        self.give_back(ticket.index, is_worn);
         Some(value)
     }
 
@@ -147,13 +150,17 @@ impl<T> Slab<T> {
             return false;
         }
         entry.value = None;
-        entry.generation = (entry.generation + 1) & ((1 << Ticket::GENERATION_BITS) - 1);
-        let is_worn = entry.generation == 0;
-        self.free.push(ticket.index);
+        let is_worn = entry.wear();
+        self.give_back(ticket.index, is_worn);
+        true
+    }
+
+    #[inline]
+    fn give_back(&mut self, index: u32, is_worn: bool) {
+        self.free.push(index);
         if is_worn {
             self.lay_aside();
         }
-        true
     }
 
     /// The slot that became free last has been through all of its generations.
