@@ -99,7 +99,10 @@ pub enum Fault {
 #[non_exhaustive]
 pub enum DeviceError {
     /// The text is not a device name, or not the kind of device name that is wanted here.
-    #[error("Could not parse {text} into a device specification: {fault}.")]
+    #[error(
+        "Could not parse \"{text}\": {fault}. A task is written /job:worker/task:0, and a device of it \
+         /job:worker/replica:0/task:0/device:CPU:0."
+    )]
     Malformed {
         /// The text, cut if it is absurdly long.
         text: Box<str>,
@@ -440,7 +443,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong => write!(f, "it is longer than {DEVICE_NAME_BYTES_MAX} bytes"),
-            Self::Unknown => f.write_str("it has something that is no component of a device name"),
+            Self::Unknown => f.write_str("it has something that is no component of a name"),
             Self::Repeated(component) => write!(f, "it has two {}", component.plural()),
             Self::Value(component) => write!(f, "its {} is not one", component.singular()),
             Self::Missing(component) => write!(f, "it has no {}", component.singular()),

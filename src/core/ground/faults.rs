@@ -162,7 +162,11 @@ pub fn foreign_source(key: &Key, task: &TaskName) -> Status {
     Status::new(
         Code::InvalidArgument,
         reason::DEVICE_FOREIGN_SOURCE,
-        format!("Invalid rendezvous key (src): {} @ {task}", key.text()),
+        format!(
+            "this task is {task}, and the key's source is {}: send the value there. The key: {}",
+            key.source_task(),
+            key.text()
+        ),
     )
 }
 
@@ -171,7 +175,11 @@ pub fn foreign_destination(key: &Key, task: &TaskName) -> Status {
     Status::new(
         Code::InvalidArgument,
         reason::DEVICE_FOREIGN_DESTINATION,
-        format!("Invalid rendezvous key (dst): {} @ {task}", key.text()),
+        format!(
+            "this task is {task}, and the key's destination is {}: receive the value there. The key: {}",
+            key.destination_task(),
+            key.text()
+        ),
     )
 }
 
@@ -342,7 +350,7 @@ pub fn step_finished(step: StepId) -> Status {
     Status::new(
         Code::Aborted,
         reason::STEP_FINISHED,
-        format!("Cleanup {step}"),
+        format!("step {step} was finished: nothing more is sent or received in it"),
     )
 }
 

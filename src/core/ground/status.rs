@@ -115,9 +115,9 @@ impl Status {
     /// # extern crate rendez_core as rendez;
     /// use rendez::ground::{Code, Status, catalogue};
     ///
-    /// let status = Status::of(catalogue::STEP_FINISHED, "Cleanup 7");
+    /// let status = Status::of(catalogue::STEP_FINISHED, "step 7 was finished");
     /// assert_eq!(status.code(), Code::Aborted);
-    /// assert_eq!(status.to_string(), "Aborted: Cleanup 7 [STEP_FINISHED]");
+    /// assert_eq!(status.to_string(), "Aborted: step 7 was finished [STEP_FINISHED]");
     /// ```
     pub fn of(reason: &'static str, message: impl Into<Arc<str>>) -> Self {
         let code = catalogue::find(reason).map_or(Code::Unknown, |entry| entry.code);
@@ -180,7 +180,7 @@ impl Status {
     }
 }
 
-/// `Aborted: Cleanup 7 [STEP_FINISHED]`
+/// `Aborted: step 7 was finished [STEP_FINISHED]`
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} [{}]", self.code, self.message, self.reason)

@@ -205,12 +205,12 @@ pub enum TensorError {
     /// The metadata has 2⁶³ elements or bytes, or more.
     #[error("the shape has 2^63 elements or bytes, or more")]
     Huge,
-    /// The number of values and the shape's number of elements differ.
-    #[error("the shape has {expected} elements, and {actual} are there")]
+    /// There are not as many elements as the shape, or the question, asks for.
+    #[error("the number of elements is {actual}, and should be {expected}")]
     Elements {
-        /// Elements of the shape.
+        /// As many as there should be.
         expected: u64,
-        /// Values that are there.
+        /// As many as there are.
         actual: u64,
     },
     /// The elements are of another type.

@@ -3,7 +3,7 @@
 //! Two bytes on the hot path; text is made only by [`Refusal::status`], where a user will read it.
 
 use super::names::Limits;
-use crate::ground::{Code, Status, StepId};
+use crate::ground::{Code, Status, StepId, faults};
 
 /// Why the table took nothing. The caller keeps, or gets back, what it brought.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -45,7 +45,7 @@ impl Refusal {
         let aborted = |reason, message| Status::new(Code::Aborted, reason, message);
         let (reason, what, limit, remedy) = match self {
             Self::Aborted => return aborted("STEP_ABORTED", format!("Step {step} was aborted")),
-            Self::Finished => return aborted("STEP_FINISHED", format!("Cleanup {step}")),
+            Self::Finished => return faults::step_finished(step),
             Self::Unclaimed => {
                 let seconds = limits.grace_ttl_ns / 1_000_000_000;
                 let message = format!(

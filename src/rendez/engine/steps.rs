@@ -442,13 +442,13 @@ impl Step {
     }
 
     /// The step is done here: its clean-up. All that still waits here in it, and what comes late by any handle, is
-    /// answered with `Aborted: Cleanup`, for as long as after [`Step::abort`].
+    /// answered with `STEP_FINISHED`, for as long as after [`Step::abort`].
     ///
     /// Peers that are connected are told, and others when they are, of the last 256 ends. What was sent in the step and
     /// had left for a peer is not taken back: it lies there, or on offer, until the peer receives it or ends its own
     /// part. What still waited here, for a receive of this task, for a connection or for credit, goes. The step goes on
     /// at the peer, for other tasks may have a part in it; but what waits there for a value of this task, and whatever
-    /// begins to wait for one, ends with `Aborted: Cleanup` once all that had left has been received. What the peer
+    /// begins to wait for one, ends with `STEP_FINISHED` once all that had left has been received. What the peer
     /// still sends to this task is dropped.
     pub fn finish(&self) {
         if forks::is_child() {

@@ -9,7 +9,7 @@ catalogue! {
         "Build keys with `Key::new` or `Key::between` instead of by hand; in Python write `source->destination;name`.";
     DEVICE_MALFORMED: InvalidArgument,
         "The text is not a device name, or is a partial one where a full one is needed.",
-        "Write `/job:<job>/replica:<n>/task:<n>/device:<TYPE>:<n>`.";
+        "Write a task as `/job:<job>/task:<n>`, a device as `/job:<job>/replica:<n>/task:<n>/device:<TYPE>:<n>`.";
     DEVICE_CONFLICT: InvalidArgument,
         "Two device names that should be one contradict each other.",
         "Leave unset what may differ, or merge with soft placement.";

@@ -179,6 +179,15 @@ fn tasks() {
 }
 
 #[test]
+fn a_refusal_shows_the_text_and_how_a_task_is_written() {
+    for text in ["worker", ""] {
+        let refused = TaskName::parse(text).unwrap_err().to_string();
+        assert!(refused.contains(&format!("\"{text}\"")), "{refused}");
+        assert!(refused.contains("/job:worker/task:0,"), "{refused}");
+    }
+}
+
+#[test]
 fn merge_takes_the_union() {
     for (a, b, expected) in [
         ("", "", ""),

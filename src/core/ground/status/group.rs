@@ -18,7 +18,7 @@ use crate::ground::limits::STATUS_GROUP_MAX;
 /// let mut group = StatusGroup::default();
 /// group.add(Ok(()));
 /// group.add(Err(lost.clone()));
-/// group.add(Err(Status::of(catalogue::STEP_ABORTED, "Cleanup 7").derived()));
+/// group.add(Err(Status::of(catalogue::STEP_ABORTED, "step 7 was aborted").derived()));
 /// assert_eq!(group.summary(), Err(lost));
 /// ```
 #[derive(Clone, Debug, Default)]

@@ -41,10 +41,10 @@ fn of_takes_the_code_from_the_catalogue() {
 
 #[test]
 fn from_wire_believes_nothing() {
-    let status = Status::from_wire(10, true, "Cleanup 7");
+    let status = Status::from_wire(10, true, "step 7 was finished");
     assert_eq!(
         (status.code(), status.message(), status.is_derived()),
-        (Code::Aborted, "Cleanup 7", true)
+        (Code::Aborted, "step 7 was finished", true)
     );
     assert_eq!(status.reason(), catalogue::PEER_STATUS);
     assert_eq!(

@@ -248,4 +248,11 @@ fn the_one_element_of_any_rank_is_read_and_no_other() {
             Err(TensorError::Elements { expected, actual })
         );
     }
+    let refused = Tensor::from_vec(vec![1_u8; 3], Shape::from([3]))
+        .unwrap()
+        .item::<u8>();
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "the number of elements is 3, and should be 1"
+    );
 }

@@ -72,6 +72,9 @@ fn every_limit_is_named_with_what_to_do() {
     let finished = Refusal::Finished.status(StepId(5), &limits);
     assert_eq!(
         (finished.code(), finished.message()),
-        (Code::Aborted, "Cleanup 5")
+        (
+            Code::Aborted,
+            "step 5 was finished: nothing more is sent or received in it"
+        )
     );
 }

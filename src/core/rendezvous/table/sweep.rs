@@ -36,7 +36,7 @@ impl<V, W: Copy> Table<V, W> {
         self.end(now, step, StepPhase::Aborted(status.clone()), out)
     }
 
-    /// Cleans a step up: as [`Table::abort`], with `Cleanup <step>`. Of a step that was aborted the status stays.
+    /// Cleans a step up: as [`Table::abort`], with `STEP_FINISHED`. Of a step that was aborted the status stays.
     pub fn finish(&mut self, now: Nanos, step: StepId, out: &mut impl FnMut(Ended<V, W>)) -> bool {
         self.end(now, step, StepPhase::Finished, out)
     }

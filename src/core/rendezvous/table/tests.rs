@@ -314,8 +314,8 @@ fn a_late_request_meets_the_tombstone() {
     );
     let status = table.status_of(STEP).expect("a tombstone");
     assert_eq!(
-        (status.code(), status.message()),
-        (Code::Aborted, "Cleanup 7")
+        (status.code(), status.reason()),
+        (Code::Aborted, "STEP_FINISHED")
     );
 }
 

@@ -15,7 +15,7 @@ use crate::kernel::kept::KeptKernels;
 use crate::server::rpc_stream::ServerEnd;
 use crate::server::runner::{Done, Part, Runner, Running};
 use rendez::ground::limits::{SESSION_GRAPHS_MAX, SESSION_STEPS_MAX};
-use rendez::ground::{Status, StepId, Traceparent, catalogue};
+use rendez::ground::{Status, StepId, Traceparent, catalogue, faults};
 use rendez_proto::tensorflow::GraphDef;
 
 /// A session at a worker.
@@ -304,7 +304,7 @@ impl WorkerSession {
     /// A step is over everywhere: what is left of it here goes.
     pub(crate) fn cleanup(&self, step: StepId) {
         let known = self.book().steps.remove(&step);
-        let status = Status::of(catalogue::STEP_FINISHED, format!("Cleanup {step}"));
+        let status = faults::step_finished(step);
         if let Some(mut known) = known {
             let cancelled = known.cancel(&status);
             cancelled

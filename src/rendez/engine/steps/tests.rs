@@ -107,7 +107,7 @@ fn hears_of_finish(way: Way) {
     assert_eq!(first.tensor.host().unwrap(), [10]);
     let over = |status: Status| {
         assert_eq!(status.code(), Code::Aborted, "{status}");
-        assert_eq!(status.message(), "Cleanup 7");
+        assert_eq!(status.message(), faults::step_finished(StepId(7)).message());
     };
     outcomes.for_each(|outcome| over(outcome.unwrap_err()));
     for mark in 40..43 {

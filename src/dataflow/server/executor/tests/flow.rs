@@ -397,12 +397,7 @@ fn what_makes_no_plan_is_named() {
     let status = refused(&|graph| {
         let _ = recv(graph, A, &b, 0);
     });
-    assert!(
-        status
-            .message()
-            .starts_with("Invalid rendezvous key (dst): "),
-        "{status}"
-    );
+    assert_eq!(status.reason(), catalogue::DEVICE_FOREIGN_DESTINATION);
     // One more digit is another task.
     let ten = A.replace("task:0", "task:10");
     assert!(
@@ -410,7 +405,7 @@ fn what_makes_no_plan_is_named() {
             let _ = recv(graph, A, &ten, 0);
         })
         .message()
-        .contains("(dst)")
+        .contains("the key's destination is")
     );
     let status = refused(&|graph| {
         let _ = recv(graph, A, A, 7);
