@@ -68,7 +68,10 @@ pub fn mailbox_full(limit: usize) -> Status {
     Status::new(
         Code::ResourceExhausted,
         reason::MAILBOX_FULL,
-        format!("{limit} requests wait for the shard, its limit; slow down, or raise `mailbox`"),
+        format!(
+            "{limit} requests wait for the shard, its limit; ask again, send in a way that waits for room \
+             (`Step::send_async`), or raise `mailbox`"
+        ),
     )
 }
 

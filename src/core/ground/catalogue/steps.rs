@@ -86,7 +86,8 @@ catalogue! {
         "Wait for the earlier sends first, or send this value with `send_async` too.";
     MAILBOX_FULL: ResourceExhausted,
         "The shard takes commands more slowly than they are given.",
-        "Give fewer at once, use more shards, or raise the setting if the message names one.";
+        "Send with `Step::send_async`, which waits for room (in Python `send_wait`, in C with a patience); ask again \
+         for what else was refused; or use more shards, or raise the setting if the message names one.";
     LANDING_UNOPENED: ResourceExhausted,
         "The fabric registered no memory for a value that a peer offered, for as long as it was asked to.",
         "Raise the limit of locked memory, or have fewer large values under way at once.";
