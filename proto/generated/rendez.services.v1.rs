@@ -233,7 +233,7 @@ pub struct LineMessage {
     /// What is asked; zero in an answer.
     #[prost(uint32, tag = "2")]
     pub method: u32,
-    /// How many tensors come with it, under its number.
+    /// How many tensors come with it.
     #[prost(uint32, tag = "3")]
     pub tensors: u32,
     /// The question or the answer.
@@ -242,6 +242,15 @@ pub struct LineMessage {
     /// Why there is no answer.
     #[prost(message, optional, tag = "5")]
     pub failure: ::core::option::Option<Failure>,
+    /// Under which number they come. A dead one says in a `Failure` why it could not be sent.
+    #[prost(uint64, tag = "6")]
+    pub frame: u64,
+    /// The first of them is the whole message, which is longer than a frame: this one says only what it is.
+    #[prost(bool, tag = "7")]
+    pub apart: bool,
+    /// Some of them wait for room, which those before them may take until the receiver holds copies of those.
+    #[prost(bool, tag = "8")]
+    pub waits: bool,
 }
 /// Why something failed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -71,7 +71,7 @@ impl Hand {
         let step = self.engine.step(self.line);
         for (iter, tensor) in (0..).zip(tensors) {
             let at = rendez::ground::FrameIter {
-                frame: message.number,
+                frame: message.frame,
                 iter,
             };
             step.send(&self.tensors.at(at), tensor.clone()).unwrap();
@@ -94,7 +94,8 @@ impl Hand {
             method,
             body,
             tensors: tensors.len() as u32,
-            failure: None,
+            frame: self.number,
+            ..LineMessage::default()
         };
         self.say(&message, tensors);
         let answer = self.hear();

@@ -211,7 +211,10 @@ pub const LINE_WINDOW: u16 = 16_384;
 pub const LINE_WINDOW_MIN: u16 = 2 * (1 + BODY_MAX / FRAME_BYTES) as u16;
 
 /// The longest body that travels in a frame: 1 KiB of values and eight dimensions of four bytes, and a ticket.
-pub const INLINE_MAX: usize = 1024 + 40;
+pub const INLINE_MAX: usize = 1024 + LEAD_MAX;
+
+/// The longest that goes before a value's bytes in its frame's body.
+pub const LEAD_MAX: usize = 40;
 
 /// Leases of peers' memory held by one shard.
 pub const LEASES: u32 = 1 << 16;
@@ -328,7 +331,7 @@ pub const MAILBOX: usize = 4096;
 pub const MAILBOX_MAX: usize = 1 << 18;
 
 /// Sends that wait for room in one shard: each for a command's place twice over. One costs under 1 KiB here, so 4 MiB,
-/// and its tensor, which is its sender's until it is taken.
+/// and its tensor, which is its sender's until it is taken. As many again may wait that are owed.
 pub const WAITING_SENDS: u32 = MAILBOX as u32;
 
 /// Notes in the ring between two shards of a process.

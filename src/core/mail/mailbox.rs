@@ -103,7 +103,7 @@ impl Pressure {
 }
 
 // Both counts fit their halves, with room for as many threads as try at once beyond the bound.
-const _: () = assert!(limits::WAITING_SENDS <= 1 << 14);
+const _: () = assert!(2 * limits::WAITING_SENDS <= 1 << 14);
 
 /// The mailbox of a shard whose tasks are `T`.
 pub struct Mailbox<T> {
@@ -112,7 +112,7 @@ pub struct Mailbox<T> {
     /// Receives given up, and values left unread. As many as there are receives at most, so it needs no bound of its
     /// own.
     cancels: SegQueue<Cancel>,
-    /// Sends for which there was no room in `commands`, in order: at most `WAITING_SENDS`.
+    /// Sends for which there was no room in `commands`, in order: at most `WAITING_SENDS`, and as many that are owed.
     overflow: SegQueue<PendingSend>,
     has_calls: CachePadded<AtomicBool>,
     has_cancels: CachePadded<AtomicBool>,
@@ -247,10 +247,10 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Takes one of the places for sends that wait for room. False if there is none.
-    pub(crate) fn begin_wait(&self) -> bool {
+    /// Takes one of the first `places` for sends that wait for room. False if there is none.
+    pub(crate) fn begin_wait(&self, places: u32) -> bool {
         let before = self.pressure.fetch_add(Pressure::WAITING, Ordering::AcqRel);
-        let is_in = (before & Pressure::WAITING_MASK) < limits::WAITING_SENDS;
+        let is_in = (before & Pressure::WAITING_MASK) < places;
         if !is_in {
             self.give_place_back();
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::mailbox::Mailbox;
 use super::stops::Stops;
 use super::wait::WaitCell;
+use crate::ground::limits;
 use crate::ground::{Key, Nanos, StepId};
 use crate::memory::Tensor;
 use crate::sync::ArrayQueue;
@@ -79,9 +80,9 @@ pub(super) trait Places: fmt::Debug + Send + Sync {
 }
 
 impl Permit {
-    /// A place, if there is one.
-    pub fn take<T: Send + 'static>(mailbox: &Arc<Mailbox<T>>) -> Option<Self> {
-        let is_in = mailbox.begin_wait();
+    /// A place, if there is one. There are as many again for what is owed.
+    pub fn take<T: Send + 'static>(mailbox: &Arc<Mailbox<T>>, is_owed: bool) -> Option<Self> {
+        let is_in = mailbox.begin_wait(limits::WAITING_SENDS << u32::from(is_owed));
         is_in.then(|| Self(Arc::<Mailbox<T>>::clone(mailbox)))
     }
 }

@@ -24,8 +24,6 @@ use crate::rendezvous::{Refusal, Slot};
 
 /// Pending sends taken out of the overflow queue in one turn.
 const OVERFLOW_PER_TURN: usize = 32;
-/// The longest that goes before a value in its frame's body.
-const LEAD_MAX: u64 = 40;
 
 /// What became of a send that may wait.
 enum Tried {
@@ -129,7 +127,7 @@ impl Core {
 
     /// True for a value that goes whole, in a frame.
     const fn is_short(&self, len: u64) -> bool {
-        len + LEAD_MAX <= self.settings.inline_max as u64
+        len + limits::LEAD_MAX as u64 <= self.settings.inline_max as u64
     }
 
     /// A value that leaves for its peer at once when there is credit need not wait for room: its link is watched.

@@ -243,6 +243,14 @@ impl TaskContext<'_> {
         self.shard.core.pool.builder(meta)
     }
 
+    /// A tensor of this task with a copy of `bytes`, which may be strings.
+    ///
+    /// # Errors
+    /// As [`TaskContext::builder`]; [`MemoryError::Tensor`] if `bytes` are not as many as `meta` takes.
+    pub fn tensor_from(&mut self, meta: TensorMeta, bytes: &[u8]) -> Result<Tensor, MemoryError> {
+        self.shard.core.pool.tensor_from(meta, bytes)
+    }
+
     /// As [`TaskContext::builder`], for a tensor whose bytes own whole pages: see [`Pool::paged_builder`].
     ///
     /// # Errors

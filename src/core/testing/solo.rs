@@ -355,7 +355,7 @@ impl Solo {
         tensor: Tensor,
         deadline: Nanos,
     ) -> Option<Sending> {
-        let permit = Permit::take(&self.mailbox)?;
+        let permit = Permit::take(&self.mailbox, false)?;
         let cell = Arc::new(SendCell::new(tensor, None));
         self.mailbox.send_in_turn(PendingSend {
             key: key.clone(),

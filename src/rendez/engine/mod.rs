@@ -307,6 +307,15 @@ impl Engine {
         self.inner.mailboxes.len()
     }
 
+    /// A row of up to so many bytes leaves in a frame, at once: it needs no room where values wait.
+    #[must_use]
+    pub fn row_in_frame(&self) -> usize {
+        self.inner
+            .config
+            .inline_max
+            .saturating_sub(crate::ground::limits::LEAD_MAX)
+    }
+
     /// Where the shards run.
     #[must_use]
     pub fn placement(&self) -> &Placement {

@@ -23,6 +23,7 @@ pub struct SendAsync {
     step: Step,
     key: Key,
     is_dead: bool,
+    is_owed: bool,
     patience: Option<Duration>,
     hook: Hook,
     state: State,
@@ -83,6 +84,7 @@ impl SendAsync {
             step,
             key,
             is_dead,
+            is_owed: false,
             patience: None,
             hook: Hook::default(),
             state: State::New(tensor),
@@ -99,6 +101,13 @@ impl SendAsync {
     /// [`CancelToken::cancel`] has returned, this takes no room that comes free afterwards, even if it is not polled.
     pub fn cancel_on(mut self, token: &CancelToken) -> Self {
         self.hook = Hook::on(token);
+        self
+    }
+
+    /// May wait where as many sends wait already as may: for what others that were sent are of no use without. There
+    /// are as many places again for these.
+    pub const fn owed(mut self) -> Self {
+        self.is_owed = true;
         self
     }
 
@@ -156,6 +165,7 @@ impl SendAsync {
     fn wait_from_device(self, kept: Tensor) -> Result<(), Unsent> {
         let (step, key, is_dead) = (self.step.clone(), self.key.clone(), self.is_dead);
         let (token, patience, began) = (self.hook.token(), self.patience, Instant::now());
+        let is_owed = self.is_owed;
         let why = match self.wait_as_it_is() {
             Err(unsent) if unsent.status().reason() == catalogue::TENSOR_DEVICE => unsent.into(),
             sent => return sent,
@@ -165,6 +175,7 @@ impl SendAsync {
             Err(status) => return Err(unsent(status, kept)),
         };
         let mut send = Self::new(step, key, staged, is_dead);
+        send.is_owed = is_owed;
         if let Some(token) = token {
             send = send.cancel_on(&token);
         }
@@ -259,7 +270,7 @@ impl SendAsync {
             }
             mailbox.unweigh(bytes);
         }
-        let Some(permit) = Permit::take(mailbox) else {
+        let Some(permit) = Permit::take(mailbox, self.is_owed) else {
             let status = faults::sends_exhausted(crate::ground::limits::WAITING_SENDS);
             return State::Refused(unsent(status, tensor));
         };

@@ -19,7 +19,7 @@ fn pending_send(mailbox: &Arc<Mailbox<()>>) -> (PendingSend, Arc<SendCell>) {
         is_dead: false,
         deadline: Nanos::NEVER,
         cell: Arc::clone(&cell),
-        permit: Permit::take(mailbox).unwrap(),
+        permit: Permit::take(mailbox, false).unwrap(),
     };
     (pending_send, cell)
 }

@@ -50,14 +50,14 @@ struct State {
     sessions: BTreeSet<String>,
     /// Those of them that are being closed.
     closing: BTreeSet<String>,
-    /// Its steps, by the number of the question.
+    /// What it asked that needs a plan, by the number of the question.
     steps: BTreeMap<u64, Asked>,
     is_gone: bool,
 }
 
 /// How far a step is that was asked for.
 enum Asked {
-    /// Its feeds are on their way.
+    /// Its feeds are on their way, or itself is, where it is longer than a frame.
     Announced,
     /// It was given up before they came: then it never begins.
     Vain,
@@ -110,7 +110,11 @@ fn open_line(
 
 impl Service for Client {
     fn announced(&self, number: u64, method: u32) {
-        if !matches!(method, RunStep::NUMBER | RunCallable::NUMBER) {
+        let can_be_given_up = matches!(
+            method,
+            RunStep::NUMBER | RunCallable::NUMBER | MakeCallable::NUMBER | PartialRunSetup::NUMBER
+        );
+        if !can_be_given_up {
             return;
         }
         let mut state = self.state();
@@ -161,6 +165,10 @@ impl Service for Client {
                 place.go(move || self.serve(&master, question));
             }
         }
+    }
+
+    fn withdrawn(&self, number: u64) {
+        self.state().steps.remove(&number);
     }
 
     fn lost(self: Arc<Self>, line: StepId, status: Status) {

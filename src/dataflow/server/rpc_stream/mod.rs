@@ -2,7 +2,7 @@
 //!
 //! Knows methods by their numbers and messages, and not what they do. A line is a step of its own, which lives as long
 //! as what it is for: messages go by one key each way, in order, and the tensors that belong to a message by another,
-//! under its number.
+//! under the number that it gives them.
 //!
 //! ```text
 //!   caller                                                     server
@@ -11,6 +11,13 @@
 //!         done ◀─ Reader ◀── "rendez.line.answer" ──── Responder::give
 //! ```
 //!
+//! A message that is longer than a frame goes as the first of its tensors. So what goes by the key of messages always
+//! fits a frame, waits for no room, and never stands behind tensors that do. What is longer, or has tensors, is
+//! announced, and what was said after it may be heard before it. Where some of its tensors have to wait, a message says
+//! so, and the reader keeps copies of those that it has, not the sender's memory. A tensor that is refused is replaced
+//! by a dead one that says why, and so are those after it: the reader hears that in their message's place, and answers
+//! a question with it. So it does where there is no room for one at the reader.
+//!
 //! Each end hears one life of the other: a receive bound to no life would wait for ever if the other end died between
 //! two messages.
 //!
@@ -18,27 +25,25 @@
 
 mod failure;
 mod reader;
+mod sender;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::task::{Context, Poll, Waker};
 
 use prost::Message;
 
 pub(crate) use failure::{of_status, status_of};
 use reader::{Handler, Reader};
+use sender::{Sender, keys_of};
+pub(crate) use sender::{check_count, of_bytes};
 
 use rendez::control::read_answer;
-use rendez::engine::{Engine, Step};
-use rendez::ground::limits::{LINE_MESSAGE_BYTES_MAX, LINE_QUESTIONS_MAX, LINE_TENSORS_MAX};
-use rendez::ground::{
-    DeviceName, FrameIter, Incarnation, Key, Shape, Status, StepId, TaskName, catalogue,
-};
+use rendez::engine::Engine;
+use rendez::ground::limits::LINE_QUESTIONS_MAX;
+use rendez::ground::{Incarnation, Status, StepId, TaskName, catalogue};
 use rendez::memory::Tensor;
 use rendez_proto::Method;
 use rendez_proto::services::LineMessage;
@@ -90,13 +95,17 @@ pub(crate) struct ServerEnd {
 
 /// The answering side. Called by a shard: nothing in it may block.
 pub(crate) trait Service: Send + Sync + std::fmt::Debug {
-    /// A question came whose tensors are on their way: it is asked when they are there, and what comes after it, or
-    /// speaks of it, may come before.
+    /// A question came whose tensors are on their way, or which is longer than a frame: it is asked when all of it is
+    /// there, and what comes after it, or speaks of it, may come before.
     fn announced(&self, number: u64, method: u32) {
         let _ = (number, method);
     }
     /// Something was asked or told.
     fn asked(self: Arc<Self>, question: Question);
+    /// What was announced is not asked: its tensors could not be sent. Its caller hears so.
+    fn withdrawn(&self, number: u64) {
+        let _ = number;
+    }
     /// The line is over; nothing comes any more.
     fn lost(self: Arc<Self>, line: StepId, status: Status);
 }
@@ -119,14 +128,6 @@ pub(crate) struct Question {
 pub(crate) struct Responder {
     out: Arc<Sender>,
     number: u64,
-}
-
-/// One direction of a line.
-#[derive(Debug)]
-struct Sender {
-    step: Step,
-    messages: Key,
-    tensors: Key,
 }
 
 impl RpcStream {
@@ -250,16 +251,18 @@ impl RpcStream {
 impl Handler for RpcStream {
     fn announced(&self, _: &LineMessage) {}
 
-    fn heard(self: Arc<Self>, message: LineMessage, tensors: Vec<Tensor>) {
+    fn heard(self: Arc<Self>, number: u64, message: Result<(LineMessage, Vec<Tensor>), Status>) {
         // No caller waits for what was given up, or never asked.
-        if let Some(done) = self.take(message.number) {
-            done(match &message.failure {
-                Some(failure) => Err(status_of(failure)),
-                None => Ok(RpcMessage {
-                    body: message.body,
-                    tensors,
+        if let Some(done) = self.take(number) {
+            done(
+                message.and_then(|(message, tensors)| match &message.failure {
+                    Some(failure) => Err(status_of(failure)),
+                    None => Ok(RpcMessage {
+                        body: message.body,
+                        tensors,
+                    }),
                 }),
-            });
+            );
         }
     }
 
@@ -332,13 +335,23 @@ impl Handler for ServerEnd {
         }
     }
 
-    fn heard(self: Arc<Self>, message: LineMessage, tensors: Vec<Tensor>) {
+    fn heard(self: Arc<Self>, number: u64, message: Result<(LineMessage, Vec<Tensor>), Status>) {
+        let service = self.service.upgrade();
         let answer = Responder {
             out: Arc::clone(&self.out),
-            number: message.number,
+            number,
+        };
+        let (message, tensors) = match message {
+            Ok(message) => message,
+            Err(status) => {
+                if let Some(service) = service {
+                    service.withdrawn(number);
+                }
+                return answer.refuse(status);
+            }
         };
         let question = Question {
-            number: message.number,
+            number,
             method: message.method,
             rpc_message: RpcMessage {
                 body: message.body,
@@ -346,7 +359,7 @@ impl Handler for ServerEnd {
             },
             answer,
         };
-        if let Some(service) = self.service.upgrade() {
+        if let Some(service) = service {
             service.asked(question);
         }
     }
@@ -428,125 +441,4 @@ impl Drop for Responder {
             self.out.answer(self.number, Err(status));
         }
     }
-}
-
-impl Sender {
-    fn new(engine: &Engine, id: StepId, peer: &TaskName, edge: &str) -> Result<Self, Status> {
-        let (messages, tensors) = keys_of((engine.task(), Incarnation::CURRENT), peer, edge)?;
-        Ok(Self {
-            step: engine.step(id),
-            messages,
-            tensors,
-        })
-    }
-
-    fn send(&self, mut message: LineMessage, tensors: Vec<Tensor>) -> Result<(), Status> {
-        check_count(tensors.len())?;
-        message.tensors = tensors.len() as u32;
-        let bytes = message.encode_to_vec();
-        if bytes.len() > LINE_MESSAGE_BYTES_MAX {
-            let message = format!(
-                "a message has {} bytes, the limit LINE_MESSAGE_BYTES_MAX is {LINE_MESSAGE_BYTES_MAX}",
-                bytes.len()
-            );
-            return Err(Status::of(catalogue::CALL_TOO_LONG, message));
-        }
-        // First what it speaks of: a message never promises what could not be sent.
-        for (iter, tensor) in (0..).zip(tensors) {
-            let at = FrameIter {
-                frame: message.number,
-                iter,
-            };
-            self.post(&self.tensors.at(at), tensor)?;
-        }
-        self.post(&self.messages, of_bytes(bytes)?)
-    }
-
-    /// Sends, and never blocks: this may be the very shard that has to take it.
-    fn post(&self, key: &Key, tensor: Tensor) -> Result<(), Status> {
-        let mut send = self.step.send_async(key, tensor);
-        match Pin::new(&mut send).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(outcome) => Ok(outcome?),
-            // The engine is full, and the value has its place in the queue. As many may wait as it lets.
-            Poll::Pending => {
-                let waiting = std::thread::Builder::new().name("rendez-line".into());
-                let spawned = waiting.spawn(move || {
-                    if let Err(unsent) = send.wait() {
-                        tracing::debug!(status = %unsent.status(), "a message of a line was not taken");
-                    }
-                });
-                spawned.map(drop).map_err(|error| {
-                    Status::of(
-                        catalogue::SYSTEM_CALL,
-                        format!("a thread to wait for room: {error}"),
-                    )
-                })
-            }
-        }
-    }
-
-    fn answer(&self, number: u64, outcome: Result<RpcMessage, Status>) {
-        if number == TOLD {
-            return;
-        }
-        let message = LineMessage {
-            number,
-            ..LineMessage::default()
-        };
-        let sent = outcome.and_then(|rpc_message| {
-            let message = LineMessage {
-                body: rpc_message.body,
-                ..message.clone()
-            };
-            self.send(message, rpc_message.tensors)
-        });
-        if let Err(status) = sent {
-            let message = LineMessage {
-                failure: Some(of_status(&status)),
-                ..message
-            };
-            if let Err(status) = self.send(message, vec![]) {
-                // An answer that cannot be told would be waited for.
-                self.step.abort(status);
-            }
-        }
-    }
-
-    fn close(&self) {
-        let status = Status::of(catalogue::LINE_CLOSED, "the line was closed");
-        self.step.abort(status.derived());
-    }
-}
-
-/// The keys of what goes from a life of one task to another task: messages, and their tensors.
-fn keys_of(
-    (from, life): (&TaskName, Incarnation),
-    to: &TaskName,
-    edge: &str,
-) -> Result<(Key, Key), Status> {
-    let (from, to) = (DeviceName::cpu(from), DeviceName::cpu(to));
-    let key =
-        |edge: &str| Key::new(&from, life, &to, edge, FrameIter::default()).map_err(Status::from);
-    Ok((key(edge)?, key(&format!("{edge}{TENSORS}"))?))
-}
-
-/// Whether so many tensors may come with one message.
-///
-/// # Errors
-/// `CALL_TOO_LONG`.
-pub(crate) fn check_count(tensors: usize) -> Result<(), Status> {
-    if tensors <= LINE_TENSORS_MAX {
-        return Ok(());
-    }
-    let message = format!(
-        "{tensors} tensors come with one message, the limit LINE_TENSORS_MAX is {LINE_TENSORS_MAX}"
-    );
-    Err(Status::of(catalogue::CALL_TOO_LONG, message))
-}
-
-/// A tensor of bytes.
-pub(crate) fn of_bytes(bytes: Vec<u8>) -> Result<Tensor, Status> {
-    let unfit = || Status::of(catalogue::TENSOR_SHAPE, "bytes beyond what a shape can say");
-    let shape = Shape::row(bytes.len() as u64).ok_or_else(unfit)?;
-    Ok(Tensor::from_vec(bytes, shape)?)
 }

@@ -1,12 +1,15 @@
 //! Lines between two engines of one process: what is asked is answered once, and an answer that was not asked for is
 //! harmless.
 
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::server::testing::two_engines;
+use crate::server::testing::{config, two_engines};
 use crate::server::wait::Waiter;
-use rendez::ground::Code;
+use rendez::engine::{Config, Require};
+use rendez::ground::limits::{LINE_MESSAGE_BYTES_MAX, LINE_TENSORS_MAX};
+use rendez::ground::{Code, Shape};
 use rendez_proto::services::Nothing;
 
 const LINE: StepId = StepId(99);
@@ -18,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Echo {
     told: Mutex<Vec<Vec<u8>>>,
     announced: Mutex<Vec<(u64, u32)>>,
+    withdrawn: Mutex<Vec<u64>>,
     held: Mutex<Vec<Responder>>,
     lost: Mutex<BTreeMap<StepId, Status>>,
 }
@@ -27,6 +31,10 @@ const DROP: u32 = 2;
 const FAIL: u32 = 3;
 const LONG: u32 = 4;
 const HOLD: u32 = 5;
+const LARGE: u32 = 6;
+
+/// What the engines of a tight world keep for receivers, together and in a step.
+const ROOM: u64 = 64 << 10;
 
 /// What is asked is given back.
 struct Echoed;
@@ -59,8 +67,13 @@ impl Service for Echo {
                 body: vec![0; LINE_MESSAGE_BYTES_MAX],
                 tensors: vec![],
             })),
+            LARGE => answer.give_raw(Ok(rpc_message_of(&[8 << 10, 2 * ROOM as usize]))),
             _ => drop(answer),
         }
+    }
+
+    fn withdrawn(&self, number: u64) {
+        self.withdrawn.lock().unwrap().push(number);
     }
 
     fn lost(self: Arc<Self>, line: StepId, status: Status) {
@@ -93,23 +106,19 @@ impl RpcStream {
         };
         waiting.done.insert(number, Box::new(done));
         drop(waiting);
+        let frame = u64::MAX;
         let message = LineMessage {
             number,
             method: M::NUMBER,
             tensors: tensors.len() as u32,
             body: request.encode_to_vec(),
+            frame,
             ..LineMessage::default()
         };
-        let bytes = of_bytes(message.encode_to_vec()).unwrap();
-        self.out.post(&self.out.messages, bytes).unwrap();
-        let send = move || {
-            for (iter, tensor) in (0..).zip(tensors) {
-                let frame = number;
-                let key = self.out.tensors.at(FrameIter { frame, iter });
-                self.out.post(&key, tensor).unwrap();
-            }
-        };
-        (number, send)
+        self.out.post(message.encode_to_vec(), false).unwrap();
+        (number, move || {
+            assert!(self.out.post_tensors(frame, tensors).unwrap())
+        })
     }
 }
 
@@ -122,7 +131,45 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let engines = two_engines();
+        Self::of(two_engines())
+    }
+
+    /// One whose engines have little room, and read each other's memory in place.
+    fn tight() -> Self {
+        let engines = ["/job:a/task:0", "/job:b/task:0"].map(|task| {
+            let mut config = config(task);
+            (config.parked_bytes, config.parked_bytes_per_step) = (ROOM, ROOM);
+            Engine::start(config).unwrap()
+        });
+        engines[0].connect_local(&engines[1]).unwrap();
+        Self::of(engines)
+    }
+
+    /// The same by TCP.
+    fn tight_by_tcp() -> Self {
+        Self::by_tcp(|config| {
+            (config.parked_bytes, config.parked_bytes_per_step) = (ROOM, ROOM);
+        })
+    }
+
+    fn by_tcp(set: impl Fn(&mut Config)) -> Self {
+        let engines = ["/job:a/task:0", "/job:b/task:0"].map(|task| {
+            let mut config = config(task);
+            set(&mut config);
+            (config.control, config.require) = (true, Require::Tcp);
+            config.listen = Some("127.0.0.1:0".parse().unwrap());
+            Engine::start(config).unwrap()
+        });
+        let [a, b] = &engines;
+        for (engine, other) in [(a, b), (b, a)] {
+            let address = other.tcp_address().unwrap().clone();
+            engine.add_peer(other.task().clone(), address);
+            engine.connect(other.task());
+        }
+        Self::of(engines)
+    }
+
+    fn of(engines: [Engine; 2]) -> Self {
         let [caller, server] = &engines;
         let echo: Arc<Echo> = Arc::default();
         let service: Weak<Echo> = Arc::downgrade(&echo);
@@ -153,6 +200,11 @@ impl Drop for World {
             .iter()
             .for_each(|engine| engine.shutdown(Duration::ZERO));
     }
+}
+
+fn rpc_message_of(sizes: &[usize]) -> RpcMessage {
+    let tensors = sizes.iter().map(|&size| of_bytes(vec![7; size]).unwrap());
+    rpc_message(b"", &tensors.collect::<Vec<_>>())
 }
 
 fn rpc_message(body: &[u8], tensors: &[Tensor]) -> RpcMessage {
@@ -231,6 +283,147 @@ fn every_question_hears_once_whatever_becomes_of_it() {
     assert_eq!(
         world.ask(ECHO, rpc_message(b"on", &[])).unwrap().body,
         b"on"
+    );
+}
+
+/// The first tensor is there already, and what is refused is longer than all room. Of a question the server hears it
+/// too, and of an answer the caller.
+#[test]
+fn a_tensor_that_is_refused_ends_its_message_at_both_ends() {
+    let world = World::tight();
+    for round in 1..=5 {
+        for (method, sizes) in [
+            (ECHO, &[8 << 10, 2 * ROOM as usize, 1, 9000][..]),
+            (LARGE, &[]),
+        ] {
+            let refused = world.ask(method, rpc_message_of(sizes)).unwrap_err();
+            assert_eq!(refused.reason(), catalogue::PARKED_BYTES, "{refused}");
+        }
+        assert_eq!(world.echo.announced.lock().unwrap().len(), round);
+        assert_eq!(world.echo.withdrawn.lock().unwrap().len(), round);
+    }
+    // Nothing of them takes room.
+    for _ in 0..20 {
+        let answer = world.ask(ECHO, rpc_message_of(&[8 << 10])).unwrap();
+        assert_eq!(answer.tensors[0].size(), 8 << 10);
+    }
+}
+
+/// A tensor waits for the room of one before it, of bytes or strings, which is kept until all of the message are there;
+/// and so does its message, where it is longer than a frame. What is said after it is heard.
+#[test]
+fn tensors_that_do_not_fit_together_come_all_the_same() {
+    come_all_the_same(&World::tight());
+}
+
+#[test]
+fn tensors_that_do_not_fit_together_come_by_tcp_too() {
+    come_all_the_same(&World::tight_by_tcp());
+}
+
+fn come_all_the_same(world: &World) {
+    for body in [0, 4 << 10, ROOM as usize / 2] {
+        let sizes = [ROOM as usize * 2 / 3; 5];
+        let mut question = rpc_message_of(&sizes);
+        question.body = vec![3; body];
+        let strings = Tensor::from_strings(&[vec![5; 8 << 10]], Shape::row(1).unwrap()).unwrap();
+        question.tensors.insert(0, strings.clone());
+        let asked: Vec<_> = (0..3)
+            .map(|_| {
+                let (tell, waiter) = Waiter::pair();
+                world.line.ask_raw(ECHO, question.clone(), tell);
+                waiter
+            })
+            .collect();
+        let after = world.ask(ECHO, rpc_message(b"after", &[])).unwrap();
+        assert_eq!(after.body, b"after");
+        for waiter in asked {
+            let answer = waiter.wait(Instant::now().checked_add(PATIENCE));
+            let answer = answer.expect("an answer").unwrap();
+            assert_eq!(
+                (answer.body, answer.tensors.len()),
+                (vec![3; body], 1 + sizes.len())
+            );
+            assert_eq!(answer.tensors[0].bytes(), strings.bytes());
+        }
+    }
+}
+
+#[test]
+fn a_tensor_that_there_is_no_memory_for_ends_its_message_alone() {
+    const ARENA: usize = 4 << 20;
+    let world = World::by_tcp(|config| {
+        // What is asked has room where it comes from.
+        if config.task.contains("job:b") {
+            config.arena.bytes_max = ARENA as u64;
+        }
+    });
+    for round in 1..=2 {
+        let refused = world.ask(ECHO, rpc_message_of(&[9000, 2 * ARENA, 9000]));
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.reason(), catalogue::ARENA_UNFIT, "{refused}");
+        assert_eq!(world.echo.withdrawn.lock().unwrap().len(), round);
+        let on = world.ask(ECHO, rpc_message(b"on", &[])).unwrap();
+        assert_eq!(on.body, b"on");
+    }
+}
+
+/// Others have all places for what waits for room, those for what is owed too, and then all but one.
+#[test]
+fn a_question_that_may_not_wait_for_room_is_refused_alone() {
+    let world = World::tight();
+    let [caller, server] = &world.engines;
+    let (others, filled) = (caller.step(StepId(7)), of_bytes(vec![1; ROOM as usize]));
+    let (key, _) = keys_of(
+        (caller.task(), Incarnation::CURRENT),
+        server.task(),
+        "others",
+    )
+    .unwrap();
+    others.send(&key, filled.unwrap()).unwrap();
+    let value = of_bytes(vec![1; 8 << 10]).unwrap();
+    let fill = |is_owed| {
+        let mut waiting = Vec::new();
+        loop {
+            let mut send = others.send_async(&key, value.clone());
+            if is_owed {
+                send = send.owed();
+            }
+            match sender::begun(&mut send) {
+                Poll::Pending => waiting.push(send),
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(unsent)) => {
+                    let reason = unsent.status().reason();
+                    assert_eq!(reason, catalogue::WAITING_SENDS, "{unsent}");
+                    return waiting;
+                }
+            }
+        }
+    };
+    let (mut waiting, owed) = (fill(false), fill(true));
+    let question = rpc_message_of(&[8 << 10]);
+    let refused = world.ask(ECHO, question.clone()).unwrap_err();
+    assert_eq!(refused.reason(), catalogue::WAITING_SENDS, "{refused}");
+    drop(owed);
+    drop(waiting.pop());
+    // The shard may not have seen yet that there is a place.
+    let until = Instant::now() + PATIENCE;
+    let waiter = loop {
+        let (tell, waiter) = Waiter::pair();
+        world.line.ask_raw(ECHO, question.clone(), tell);
+        let Some(refused) = waiter.wait(Some(Instant::now())) else {
+            break waiter;
+        };
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.reason(), catalogue::WAITING_SENDS, "{refused}");
+        assert!(Instant::now() < until, "a place comes free");
+    };
+    assert!(world.line.lost_with().is_none());
+    others.abort(Status::of(catalogue::STEP_CANCELLED, "enough"));
+    let answer = waiter.wait(Instant::now().checked_add(PATIENCE));
+    assert_eq!(
+        answer.expect("an answer").unwrap().tensors[0].size(),
+        8 << 10
     );
 }
 

@@ -21,14 +21,14 @@ use rendez::ground::{DeviceName, FrameIter, Incarnation, Status, catalogue};
 use rendez_proto::Method;
 use rendez_proto::methods::master_service::OpenLine;
 use rendez_proto::methods::master_session::{
-    CreateSession, GiveUp, ListDevices, MakeCallable, RunCallable, RunStep,
+    CreateSession, GiveUp, ListDevices, MakeCallable, PartialRunSetup, RunCallable, RunStep,
 };
 use rendez_proto::methods::worker_service::{CreateWorkerSession, DeleteWorkerSession, GetStatus};
 use rendez_proto::services::{GiveUpRequest, OpenLineRequest};
 use rendez_proto::tensorflow::{
     CallableOptions, ConfigProto, CreateSessionRequest, DataType, DeleteWorkerSessionResponse,
     DeviceAttributes, GetStatusResponse, GraphDef, ListDevicesRequest, MakeCallableRequest,
-    RunCallableRequest, RunStepRequest,
+    PartialRunSetupRequest, RunCallableRequest, RunStepRequest,
 };
 
 /// Keeps everyone who comes to it until it is opened.
@@ -301,11 +301,17 @@ fn a_step_that_is_given_up_before_its_feeds_come_never_begins() {
         fetch: options.fetch.clone(),
         ..RunStepRequest::default()
     };
-    let made = MakeCallableRequest {
+    let set_up = PartialRunSetupRequest {
+        session_handle: session_handle.clone(),
+        feed: options.feed.clone(),
+        fetch: options.fetch.clone(),
+        ..PartialRunSetupRequest::default()
+    };
+    let kept = MakeCallableRequest {
         session_handle: session_handle.clone(),
         options: Some(options),
     };
-    let made = caller.ask::<MakeCallable>(&made, vec![]);
+    let made = caller.ask::<MakeCallable>(&kept, vec![]);
     let callable = RunCallableRequest {
         session_handle,
         handle: made.unwrap().0.handle,
@@ -320,6 +326,8 @@ fn a_step_that_is_given_up_before_its_feeds_come_never_begins() {
     for refused in [
         caller.run_late::<RunStep>(&step, true).err(),
         caller.run_late::<RunCallable>(&callable, true).err(),
+        caller.run_late::<MakeCallable>(&kept, true).err(),
+        caller.run_late::<PartialRunSetup>(&set_up, true).err(),
     ] {
         let status = refused.expect("it was given up");
         assert_eq!(status.reason(), catalogue::STEP_CANCELLED, "{status}");
