@@ -258,12 +258,15 @@ impl PlanRun {
             step: self.step,
             waiting: Waiting::MayNot,
         };
-        match node.compute(&mut call) {
+        let computed = node.compute(&mut call);
+        let would_wait = call.waiting == Waiting::Would;
+        match computed {
+            // Also one that ended well: without what it was refused.
+            _ if would_wait => self.compute_elsewhere(outside, place),
             Ok(()) => {
                 self.inputs.clear();
                 self.give(plan, outside, place, &mut outputs);
             }
-            Err(_) if call.waiting == Waiting::Would => self.compute_elsewhere(outside, place),
             Err(status) => {
                 self.inputs.clear();
                 self.fail(status);

@@ -1,10 +1,12 @@
 //! Variables that another thread holds: what wants one of them waits beside the shards.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use super::*;
 use crate::graph::{Builder, Import, Output, floats};
+use crate::kernel::variables::Variable;
 use crate::operations::Operations;
 use crate::server::testing;
 use rendez_proto::tensorflow::{DataType, TensorShapeProto};
@@ -74,5 +76,64 @@ fn no_shard_waits_for_a_variable_that_another_thread_holds() {
         let content = variable.read().unwrap();
         assert_eq!(content.item::<f32>().unwrap(), after, "{op}");
     }
+    engine.shutdown(Duration::ZERO);
+}
+
+/// Notes whether it was given the variable, and ends well either way.
+#[derive(Debug)]
+struct Tries {
+    variable: Arc<Variable>,
+    was_refused: Arc<AtomicBool>,
+    holds: Arc<AtomicBool>,
+}
+
+impl Kernel for Tries {
+    fn compute(&self, call: &mut Call<'_>) -> Result<(), Status> {
+        let is_held = call.hold(&self.variable).is_ok();
+        let noted = match is_held {
+            true => &self.holds,
+            false => &self.was_refused,
+        };
+        noted.store(true, Ordering::Release);
+        call.outputs.push(Value::Tensor(row(&[1])));
+        Ok(())
+    }
+}
+
+#[test]
+fn a_kernel_that_goes_on_without_what_it_would_wait_for_is_called_again() {
+    let engine = testing::engine("/job:a/task:0");
+    let home = home();
+    let variable = home.variables.find("", "v");
+    let notes = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let [was_refused, holds] = notes.each_ref().map(Arc::clone);
+    let known = Arc::clone(&variable);
+    let executor = Executor::with_kernels(&engine, home, move |_| {
+        Ok(Box::new(Tries {
+            variable: Arc::clone(&known),
+            was_refused: Arc::clone(&notes[0]),
+            holds: Arc::clone(&notes[1]),
+        }))
+    });
+    let executor = executor.unwrap();
+    let operations = Operations::standard();
+    let mut graph = Builder::new(operations.ops());
+    graph.constant("one", floats(&[], &[1.0])).unwrap();
+    let def = graph.finish().unwrap().to_def();
+    let part = Graph::from_def(def, operations.ops(), Import::Part).unwrap();
+    let plan = executor.plan(&part, "tries").unwrap();
+    let held = variable.hold();
+    let (tell, told) = mpsc::channel();
+    executor.run(&plan, StepId(1), vec![], move |outcome| {
+        tell.send(outcome.map(drop)).unwrap();
+    });
+    let until = std::time::Instant::now() + PATIENCE;
+    while !was_refused.load(Ordering::Acquire) {
+        assert!(std::time::Instant::now() < until, "it is called");
+        std::thread::yield_now();
+    }
+    drop(held);
+    told.recv_timeout(PATIENCE).unwrap().unwrap();
+    assert!(holds.load(Ordering::Acquire), "it is called once");
     engine.shutdown(Duration::ZERO);
 }
