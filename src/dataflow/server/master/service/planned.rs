@@ -53,6 +53,12 @@ impl Client {
         let Some((session, asked, question)) = self.planned::<RunStep>(master, question) else {
             return;
         };
+        if !asked.partial_run_handle.is_empty() {
+            // The original takes it for a piece of that run. Run as a step it would compute all of it once more.
+            let message =
+                "RunStep has a partial_run_handle: ask PartialRun for a piece of a partial run";
+            return self.refuse(question, Status::of(catalogue::PARTIAL_RUN, message));
+        }
         let trace = master.heard_traceparent(asked.options.as_ref(), &self.task);
         let signature = StepSignature {
             feeds: asked.feed,

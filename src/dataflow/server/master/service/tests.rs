@@ -347,6 +347,21 @@ fn parts_that_are_registered_after_their_session_was_closed_leave_nothing() {
     assert_eq!(links.strong_count(), 1, "its worker is held by no part");
 }
 
+/// As a step it would compute once more what the run has computed.
+#[test]
+fn a_step_is_no_piece_of_a_partial_run() {
+    let scene = Scene::new();
+    let asked = RunStepRequest {
+        session_handle: "s".into(),
+        partial_run_handle: "p".into(),
+        fetch: vec!["near0".to_owned()],
+        ..RunStepRequest::default()
+    };
+    let refused = heard(&scene.ask::<RunStep>(&asked, vec![])).unwrap_err();
+    assert_eq!(refused.reason(), catalogue::PARTIAL_RUN, "{refused}");
+    assert!(scene.master.clients()[&StepId(3)].state().steps.is_empty());
+}
+
 #[test]
 fn what_a_partial_run_is_fed_in_vain_goes_with_it() {
     let scene = Scene::new();
