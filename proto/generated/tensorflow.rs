@@ -470,11 +470,9 @@ pub struct CreateWorkerSessionRequest {
     /// It shares no variables with others.
     #[prost(bool, tag = "3")]
     pub isolate_session_state: bool,
-    /// Whose session it is, and which life of it: sessions of an earlier life are over.
+    /// Whose session it is: the caller's, or no one's. Sessions of an earlier life of it are over.
     #[prost(string, tag = "5")]
     pub master_task: ::prost::alloc::string::String,
-    #[prost(int64, tag = "6")]
-    pub master_incarnation: i64,
     /// The step that the line of the session lives in.
     #[prost(fixed64, tag = "1000")]
     pub line: u64,
@@ -497,11 +495,8 @@ pub struct DeleteWorkerSessionRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeleteWorkerSessionResponse {}
 /// Has a worker prepare its part of a graph, which comes beside it as a tensor.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RegisterGraphRequest {
-    #[prost(string, tag = "1")]
-    pub session_handle: ::prost::alloc::string::String,
-}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RegisterGraphRequest {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RegisterGraphResponse {
     #[prost(string, tag = "1")]
@@ -512,8 +507,6 @@ pub struct RegisterGraphResponse {
 pub struct DeregisterGraphRequest {
     #[prost(string, tag = "1")]
     pub graph_handle: ::prost::alloc::string::String,
-    #[prost(string, tag = "2")]
-    pub session_handle: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeregisterGraphResponse {}
@@ -532,8 +525,6 @@ pub struct RunGraphRequest {
     pub graph_handle: ::prost::alloc::string::String,
     #[prost(int64, tag = "2")]
     pub step_id: i64,
-    #[prost(string, tag = "8")]
-    pub session_handle: ::prost::alloc::string::String,
     /// Which trace of the client's the step belongs to, as W3C Trace Context writes it. Not TensorFlow's.
     #[prost(string, tag = "1000")]
     pub traceparent: ::prost::alloc::string::String,

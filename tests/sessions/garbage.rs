@@ -114,7 +114,6 @@ impl Hand {
         let asked = RunGraphRequest {
             graph_handle: graph.to_owned(),
             step_id: step,
-            session_handle: String::new(),
             traceparent: String::new(),
         };
         self.ask(RUN_GRAPH, asked.encode_to_vec(), &[])
@@ -244,7 +243,6 @@ fn parts_and_steps_that_make_no_sense_are_refused_by_name() {
     }
     let unknown = DeregisterGraphRequest {
         graph_handle: "x".repeat(100_000),
-        session_handle: String::new(),
     };
     let reason = hand.refused(DEREGISTER_GRAPH, unknown.encode_to_vec(), &[]);
     assert_eq!(reason, catalogue::WORKER_GRAPH_UNKNOWN);

@@ -190,7 +190,6 @@ impl Link {
         let asked = RunGraphRequest {
             graph_handle: graph.to_owned(),
             step_id: step.0.cast_signed(),
-            session_handle: String::new(),
             traceparent: trace.map(|trace| trace.to_string()).unwrap_or_default(),
         };
         let line = there.line();
@@ -406,7 +405,6 @@ pub(super) fn open_line_by(
 ) -> Result<Arc<RpcStream>, Status> {
     let asked = CreateWorkerSessionRequest {
         master_task: engine.task().to_string(),
-        master_incarnation: engine.incarnation().0.cast_signed(),
         line: id.0,
         ..asked
     };
@@ -423,7 +421,6 @@ fn ask_to_run(line: &RpcStream, asked: &RunGraphRequest, done: Done) {
 fn tell_deregister(line: &RpcStream, graph: &str) -> Result<(), Status> {
     let asked = DeregisterGraphRequest {
         graph_handle: graph.to_owned(),
-        session_handle: String::new(),
     };
     line.tell::<DeregisterGraph>(&asked)
 }
