@@ -158,10 +158,7 @@ impl SoloSession {
     #[must_use]
     pub fn lost(&self) -> Vec<TaskName> {
         let links = self.session.links();
-        let lost = links.filter(|link| match link {
-            Link::Here(..) => false,
-            Link::There(there) => there.line().lost_with().is_some(),
-        });
+        let lost = links.filter(|link| link.is_lost());
         lost.map(|link| link.task().clone()).collect()
     }
 
