@@ -5,6 +5,7 @@ mod ports;
 
 mod ends;
 mod operations;
+mod restarts;
 
 use std::net::TcpListener;
 use std::time::Duration;

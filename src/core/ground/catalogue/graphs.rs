@@ -120,7 +120,7 @@ catalogue! {
         "The handle of a session, or of something in it, is not valid.",
         "Pass the handle that creating it returned.";
     WORKER_SESSION_UNKNOWN: Aborted,
-        "The worker has no such session: it may have restarted.",
+        "The worker has no such session: it has restarted, or had lost the master. The session is over.",
         "Begin another session, and restore a checkpoint.";
     WORKER_GRAPH_UNKNOWN: Aborted,
         "The worker has no such graph: it may have restarted.",

@@ -9,7 +9,8 @@ catalogue! {
         "Start it again and repeat the step.";
     PEER_RESTARTED: Aborted,
         "The peer came back as another incarnation; what was meant for its predecessor fails.",
-        "Repeat the step: its values must be made again.";
+        "Repeat the step: its values must be made again. A session is over with its worker: begin another, and \
+         restore a checkpoint.";
     PEER_VERSION: FailedPrecondition,
         "The peer speaks another version of the protocol.",
         "Run the same release on all tasks.";

@@ -191,6 +191,13 @@ impl Master {
         signature: &StepSignature,
         then: Then,
     ) -> Option<PlanWait> {
+        let within = Arc::downgrade(session);
+        let then: Then = Box::new(move |made| {
+            then(made.map_err(|status| match within.upgrade() {
+                Some(session) => session.plan_failed(status),
+                None => status,
+            }));
+        });
         match session.want_plan(signature, || self.errands.place()) {
             Ok(Wanted::New(making, place)) => {
                 let waits = making.begun().then(then);

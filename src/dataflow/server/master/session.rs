@@ -53,6 +53,8 @@ struct Callables {
 struct Steps {
     running: BTreeMap<StepId, Arc<RunningStep>>,
     closed: Option<Status>,
+    /// Why no step can end well any more: a worker has forgotten the session.
+    broken: Option<Status>,
 }
 
 /// Where a session runs.
@@ -175,9 +177,10 @@ impl MasterSession {
         register: &Register<'_>,
     ) -> Result<Arc<StepPlan>, Status> {
         self.check_open()?;
-        self.plans.find(signature, |making| {
+        let found = self.plans.find(signature, |making| {
             self.make_plan(making, signature, register);
-        })
+        });
+        found.map_err(|status| self.plan_failed(status))
     }
 
     /// How far the plan of a kind of step is; one that is new is begun in a `place`. Never blocks.
@@ -256,12 +259,10 @@ impl MasterSession {
     /// A step begins: unless the session is closed.
     ///
     /// # Errors
-    /// `SESSION_CLOSED`, or why it was closed; `SESSION_LIMIT`.
+    /// `SESSION_CLOSED`; `WORKER_SESSION_UNKNOWN`, once a worker has restarted; `SESSION_LIMIT`.
     pub(super) fn enter(&self, step: &Arc<RunningStep>) -> Result<(), Status> {
         let mut steps = self.steps();
-        if steps.closed.is_some() {
-            return Err(closed());
-        }
+        steps.check()?;
         if steps.running.len() >= SESSION_STEPS_MAX {
             let message = format!(
                 "session {} has {SESSION_STEPS_MAX} steps under way, the limit SESSION_STEPS_MAX",
@@ -341,12 +342,41 @@ impl MasterSession {
     }
 
     /// # Errors
-    /// `SESSION_CLOSED`.
+    /// `SESSION_CLOSED`; `WORKER_SESSION_UNKNOWN`, once a worker has restarted.
     pub(super) fn check_open(&self) -> Result<(), Status> {
-        if self.steps().closed.is_some() {
-            return Err(closed());
+        self.steps().check()
+    }
+
+    /// A part of a step has failed. Where a worker has another life by now, or has ended the session, so will all later
+    /// ones: they hear at once what is to be done.
+    pub(super) fn part_failed(&self, status: &Status) {
+        let reasons = [catalogue::PEER_RESTARTED, catalogue::WORKER_SESSION_UNKNOWN];
+        if !reasons.contains(&status.reason()) {
+            return;
         }
-        Ok(())
+        self.steps().broken.get_or_insert_with(|| {
+            let message = format!(
+                "session {} is over, since one of its workers has restarted or has ended it: begin another session, \
+                 and restore a checkpoint. {}",
+                self.handle(),
+                status.message()
+            );
+            Status::of(catalogue::WORKER_SESSION_UNKNOWN, message)
+        });
+    }
+
+    /// The same for a kind of step that is not made. Gives what is told of it.
+    pub(super) fn plan_failed(&self, status: Status) -> Status {
+        if status.reason() == catalogue::SESSION_CLOSED {
+            return status;
+        }
+        self.part_failed(&status);
+        self.broken().unwrap_or(status)
+    }
+
+    /// Why no step can end well any more, if that is so.
+    pub(super) fn broken(&self) -> Option<Status> {
+        self.steps().broken.clone()
     }
 
     fn steps(&self) -> std::sync::MutexGuard<'_, Steps> {
@@ -361,6 +391,16 @@ impl MasterSession {
 
     fn graph(&self) -> std::sync::MutexGuard<'_, Versioned> {
         self.graph.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Steps {
+    /// Whether a step may begin.
+    fn check(&self) -> Result<(), Status> {
+        if self.closed.is_some() {
+            return Err(closed());
+        }
+        self.broken.clone().map_or(Ok(()), Err)
     }
 }
 

@@ -210,6 +210,7 @@ impl RunningStep {
                 } else {
                     status
                 };
+                self.session.part_failed(&told);
                 state.group.add(Err(told));
                 if state.stopping.is_none() {
                     let status =
@@ -221,10 +222,10 @@ impl RunningStep {
             }
         }
         state.left -= 1;
-        let is_over = state.left == 0;
         if let Some(answered) = state.answered.get_mut(index) {
             *answered = true;
         }
+        let is_over = state.left == 0;
         // It was asked after the step was given up, perhaps, and so after what is left of that was told to go.
         let is_late = state.is_cleaned && !state.unasked.contains(&index);
         drop(state);
@@ -252,7 +253,8 @@ impl RunningStep {
                 let cancelled = state.cancelled.take().filter(|why| !why.is_derived());
                 // If every failure only followed from another, the first cause is not known here.
                 let told = || Status::new(status.code(), status.reason(), status.message());
-                Err(cancelled.unwrap_or_else(told))
+                let why = cancelled.or_else(|| self.session.broken());
+                Err(why.unwrap_or_else(told))
             }
         };
         drop(state);

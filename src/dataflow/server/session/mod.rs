@@ -290,6 +290,8 @@ impl Session {
     /// `SESSION_NONE` before [`Session::create`]; `GRAPH_ENDPOINT` and `GRAPH_ENDPOINT_UNKNOWN` for endpoints that make
     /// no sense; `FEED_UNFIT`, `FETCH_DEAD`; `SESSION_LIMIT` while too many other kinds of steps are being prepared, or
     /// too many steps run: a later try may succeed; why the step failed, with the workers that said so.
+    /// `WORKER_SESSION_UNKNOWN` once a worker of it has restarted, and `SESSION_UNKNOWN` once its master has: begin
+    /// another session then, and restore a checkpoint.
     /// `PARKED_BYTES_OF_STEP` and `PARKED_BYTES` if its parts send more than the settings `parked_bytes_per_step` and
     /// `parked_bytes` allow before it is received, as parameters of many gigabytes do: raise these where such
     /// parameters stand, for as many steps as run at a time.

@@ -11,6 +11,7 @@ use crate::server::errands::Errands;
 use crate::server::master::{Master, StepSignature};
 use crate::server::runner::{Done, Part, Runner, Running};
 use crate::server::testing;
+use crate::server::wait::Waiter;
 use crate::server::worker::Worker;
 use rendez::cluster::ClusterSpec;
 use rendez_proto::tensorflow::{ConfigProto, DataType};
@@ -217,4 +218,18 @@ fn all_who_wait_for_the_executors_hear_what_they_ended_with_first() {
         let outcome = heard.wait(Some(Instant::now())).expect("it was told");
         assert_eq!(outcome.unwrap_err().message(), "an executor");
     }
+}
+
+#[test]
+fn a_session_that_is_closed_says_so_though_a_worker_of_it_has_restarted() {
+    let scene = Scene::new(false);
+    let (session, cancelled) = (&scene.session, catalogue::STEP_CANCELLED);
+    session.part_failed(&Status::of(catalogue::PEER_RESTARTED, "another life"));
+    session.close(&Status::of(cancelled, "enough"));
+    let (tell, waiter) = Waiter::pair();
+    let signature = StepSignature::default();
+    let waits = (scene.master).want_plan(session, &signature, Box::new(tell));
+    assert!(waits.is_none());
+    let late = waiter.wait(None).unwrap().unwrap_err();
+    assert_eq!(late.reason(), catalogue::SESSION_CLOSED, "{late}");
 }
