@@ -126,8 +126,8 @@ catalogue! {
         "The worker has no such graph: it may have restarted.",
         "Begin another session, and restore a checkpoint.";
     WORKER_ABSENT: Unavailable,
-        "A worker that the session needs did not answer in time.",
-        "Start the workers that the message names, or leave them out by device filters.";
+        "A worker of the cluster did not answer in time. A session takes all of them, unless it is told which.",
+        "Start the workers that the message names, or leave them out: `device_filters` of the session's `ConfigProto`.";
     TRACEPARENT_MALFORMED: InvalidArgument,
         "The text is not a W3C traceparent.",
         "Write `00-<32 hex digits>-<16 hex digits>-<2 hex digits>` in lower case, neither of the first two all zero.";

@@ -104,8 +104,9 @@ impl Master {
     /// Begins a session: finds its devices, reads and places its graph, and begins a session at each worker. Blocks.
     ///
     /// # Errors
-    /// `SESSION_SETTING`, `SESSION_LIMIT`; `WORKER_ABSENT` names a worker that does not answer, `PEER_RESTARTED` one
-    /// that has another life by now; what is wrong with the graph.
+    /// `SESSION_SETTING`, `SESSION_LIMIT`; `GRAPH_PLACEMENT` for a device of a task that the session does not have,
+    /// before any worker is waited for; `WORKER_ABSENT` names a worker that does not answer, `PEER_RESTARTED` one that
+    /// has another life by now; what is wrong with the graph.
     pub(crate) fn create_session(
         &self,
         graph: Counted,
@@ -117,6 +118,8 @@ impl Master {
             return Err(Status::of(catalogue::SESSION_LIMIT, message));
         }
         let Counted { def, left } = graph;
+        let tasks = discovery::others(self.worker.task(), &self.cluster, &config.device_filters)?;
+        discovery::check(self.worker.task(), &tasks, &def)?;
         let attributes = self.discover(&config)?;
         let (devices, own) = discovery::named(self.worker.task(), &attributes)?;
         let ground = Ground {

@@ -245,10 +245,11 @@ impl Session {
     ///
     /// # Errors
     /// `SESSION_EXISTS` if it has one; what is wrong with the graph; `WORKER_ABSENT` names a worker that does not
-    /// answer; `PEER_RESTARTED` one that restarted meanwhile: call this again then; `CALL_DEADLINE` if a master of
-    /// another process does not answer within the settings' `operation_timeout_in_ms`: so it is with all that is asked
-    /// of one. What it makes after that is closed again. Its workers are waited for through three quarters of that
-    /// time, so that it can tell which is absent.
+    /// answer, also one that the graph does not need, unless the settings' `device_filters` leave it out;
+    /// `PEER_RESTARTED` one that restarted meanwhile: call this again then; `CALL_DEADLINE` if a master of another
+    /// process does not answer within the settings' `operation_timeout_in_ms`: so it is with all that is asked of one.
+    /// What it makes after that is closed again. Its workers are waited for through three quarters of that time, so
+    /// that it can tell which is absent.
     pub fn create(&self, graph: GraphDef) -> Result<(), Status> {
         let _changing = self.inner.changing()?;
         if let State::Alive { .. } = *self.inner.state()? {
