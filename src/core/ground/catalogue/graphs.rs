@@ -105,7 +105,7 @@ catalogue! {
         "The session was closed.",
         "Begin another session.";
     SESSION_UNKNOWN: Aborted,
-        "The master has no such session: it was closed, or the master has restarted since.",
+        "The master has no such session: it was closed, or the master has restarted or been lost since.",
         "Begin another session, and restore a checkpoint.";
     SESSION_VERSION: Aborted,
         "Another client extended the session's graph meanwhile.",

@@ -267,6 +267,8 @@ impl Handler for RpcStream {
     }
 
     fn lost(self: Arc<Self>, status: Status) {
+        // Where it is lost here alone the other end would serve it for ever.
+        self.out.close();
         let mut waiting = self.waiting();
         waiting.lost.get_or_insert_with(|| status.clone());
         let all = std::mem::take(&mut waiting.done);

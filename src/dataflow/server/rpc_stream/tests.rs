@@ -589,8 +589,7 @@ fn what_is_no_message_ends_the_line_and_whoever_waits_on_it_hears_so() {
             .expect("an answer");
         assert_eq!(heard.unwrap_err().reason(), catalogue::CALL_MALFORMED);
         let until = Instant::now() + PATIENCE;
-        // Nothing of it is left, but what its own end of the line still reads: that goes with it.
-        world.line.close();
+        // Nothing of it is left: the end that lost it has ended it for the other as well.
         while world
             .engines
             .iter()

@@ -421,7 +421,7 @@ impl Session {
     /// Nothing happens if it is closed already.
     ///
     /// # Errors
-    /// `SESSION_UNKNOWN` if its master has restarted since.
+    /// `SESSION_UNKNOWN` if its master has restarted since, or was lost.
     pub fn close(&self) -> Result<(), Status> {
         self.inner.close(self.inner.deadline())
     }

@@ -138,6 +138,19 @@ impl Remote {
         Ok(answer.unwrap_or_else(|| Err(late()))?.1)
     }
 
+    /// # Errors
+    /// `SESSION_UNKNOWN` once the master was lost: it ends the sessions of a client that it loses, if it lives.
+    fn is_heard(&self) -> Result<(), Status> {
+        let Some(lost) = self.line.lost_with() else {
+            return Ok(());
+        };
+        let message = format!(
+            "the line to the master was lost, and the session with it: connect again, and restore a checkpoint. {}",
+            lost.message()
+        );
+        Err(Status::of(catalogue::SESSION_UNKNOWN, message))
+    }
+
     /// `None` if the answer has not come by the deadline.
     fn ask_until<M: Method>(
         &self,
@@ -148,6 +161,9 @@ impl Remote {
     where
         M::Answer: Send + 'static,
     {
+        if let Err(status) = self.is_heard() {
+            return Some(Err(status));
+        }
         let (done, waiter) = Waiter::pair();
         let number = self.line.ask::<M>(asked, tensors, done);
         let answer = waiter.wait(deadline);
@@ -169,6 +185,7 @@ impl Remote {
     where
         M::Answer: Send + 'static,
     {
+        self.is_heard()?;
         let (tell, waiter) = Waiter::pair();
         // It is taken out once: by the answer, or by a caller who waits no longer.
         let told = Arc::new(Mutex::new(Some(tell)));
@@ -240,6 +257,7 @@ impl Backend for Remote {
         version: &mut i64,
         deadline: Option<Instant>,
     ) -> Result<(), Status> {
+        self.is_heard()?;
         let mut late = self.late_extension();
         if let Some(former) = late.take() {
             match former.wait(deadline) {

@@ -203,3 +203,22 @@ fn what_was_made_in_a_session_after_its_deadline_is_ended() {
         ("s".to_owned(), "p".to_owned())
     );
 }
+
+#[test]
+fn a_session_whose_master_was_lost_is_over() {
+    let scene = Scene::new(true);
+    scene.until_in_time(|session| session.create(GraphDef::default()));
+    scene.engine.shutdown(Duration::ZERO);
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let status = scene.session.run(&[], &["y"], &[]).unwrap_err();
+        if status.reason() == catalogue::SESSION_UNKNOWN {
+            break;
+        }
+        assert!(Instant::now() < until, "{status}");
+    }
+    let extended = scene.session.extend(GraphDef::default()).unwrap_err();
+    assert_eq!(extended.reason(), catalogue::SESSION_UNKNOWN, "{extended}");
+    let closed = scene.session.close().unwrap_err();
+    assert_eq!(closed.reason(), catalogue::SESSION_UNKNOWN, "{closed}");
+}
