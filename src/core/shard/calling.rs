@@ -216,6 +216,14 @@ impl Shard {
             }
             return false;
         }
+        if self.failed.is_none() {
+            for (peer, dropped) in self.core.unsent(None) {
+                let task = &self.core.peers[peer].task;
+                self.core
+                    .observer
+                    .dropped(task, dropped, &faults::shutdown());
+            }
+        }
         let status = self.failed.take().unwrap_or_else(faults::shutdown);
         self.core.lose_taken_sends(&status);
         self.core.end_everything(&status);

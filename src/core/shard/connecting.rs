@@ -82,6 +82,7 @@ impl Core {
         self.peers.set_state(at, PeerState::Up { incarnation });
         let peer = &mut self.peers[at];
         peer.away = None;
+        peer.has_told_dropped = false;
         peer.connection = up.connection;
         peer.bound = Some(up.incarnation);
         peer.read_domain = up.read_domain;
@@ -259,6 +260,7 @@ impl Core {
         let Some(life) = self.peers.at(at).map(Peer::life) else {
             return;
         };
+        self.tell_dropped(at, status);
         self.peers.set_state(at, PeerState::Gone);
         let peer = &mut self.peers[at];
         peer.away = None;

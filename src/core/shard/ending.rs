@@ -8,6 +8,7 @@ use super::keys::{KeyEntry, Keys, Route};
 use super::peers::{Peer, PeerState};
 use super::posting::Outlet;
 use super::send_queue::{BlockedSend, place};
+use super::settings::Unsent;
 use super::value::{Value, Waiter};
 use crate::channel::WriteEnd;
 use crate::fabric::Write;
@@ -180,6 +181,33 @@ impl Core {
         for step in steps {
             self.lost(step, status);
         }
+    }
+
+    /// What was taken for peers, or for one, and has not begun to leave for them.
+    #[cold]
+    pub(crate) fn unsent(&self, of: Option<PeerId>) -> BTreeMap<PeerId, Unsent> {
+        let mut unsent = BTreeMap::<PeerId, Unsent>::new();
+        let mut count = |slot: Slot, values: u64, bytes: u64| {
+            let route = self.keys.at(slot.key).map(|entry| entry.way.route);
+            if let Some(Route::Out { peer }) = route
+                && of.is_none_or(|of| of == peer)
+            {
+                let known = unsent.entry(peer).or_default();
+                known.values += values;
+                known.bytes += bytes;
+            }
+        };
+        self.table.pending(|pending| {
+            if pending.kind == PendingKind::Parked {
+                count(pending.slot, u64::from(pending.count), pending.bytes);
+            }
+        });
+        for (_, blocked) in self.send_queue.blocked_sends() {
+            if !blocked.is_heard() {
+                count(blocked.slot, 1, blocked.bytes);
+            }
+        }
+        unsent
     }
 
     /// Everything that still waits hears `status`.

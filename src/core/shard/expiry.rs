@@ -89,7 +89,7 @@ impl Core {
                     let why = self.observer.why_absent(&peer.task);
                     let timeout_ns = self.settings.connect_timeout_ns;
                     let status = faults::connect_deadline(&peer.task, timeout_ns, why.as_deref());
-                    self.give_up(at, &status, true);
+                    self.give_up(at, &status);
                 }
                 PeerState::Away { until } if until <= self.now => {
                     let status = peer.away.clone().unwrap_or_else(faults::shutdown);

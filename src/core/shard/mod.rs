@@ -58,7 +58,7 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-pub use settings::{Observer, Settings};
+pub use settings::{Observer, Settings, Unsent};
 pub use task::{PreparedKey, Task, TaskContext, TaskEvent, TaskWaker};
 
 use self::core::Core;

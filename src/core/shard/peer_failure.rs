@@ -57,6 +57,7 @@ impl Core {
         if !is_awaited {
             return self.peer_lost(at, status);
         }
+        self.tell_dropped(at, status);
         for id in impatient {
             if let Some((_, waiter)) = self.table.cancel(id) {
                 self.complete(waiter, Err(status.clone()));
@@ -76,6 +77,20 @@ impl Core {
         );
         self.peers.set_state(at, PeerState::Gone);
         self.await_peer(at);
+    }
+
+    /// A peer that never came takes with it what was sent to it: its senders were told that it was taken, and a
+    /// receiver that comes later takes the next value for it. They hear of it here.
+    pub(super) fn tell_dropped(&mut self, at: PeerId, why: &Status) {
+        let is_awaited = matches!(self.peers[at].state(), PeerState::Awaited { .. });
+        if !is_awaited || self.peers[at].has_told_dropped {
+            return;
+        }
+        if let Some(dropped) = self.unsent(Some(at)).remove(&at) {
+            let peer = &mut self.peers[at];
+            peer.has_told_dropped = true;
+            self.observer.dropped(&peer.task, dropped, why);
+        }
     }
 
     /// Every waiter and value of the peer's keys goes.

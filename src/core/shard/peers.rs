@@ -36,6 +36,8 @@ pub(crate) struct Peer {
     pub(crate) untold: VecDeque<(StepId, bool)>,
     /// Receives of in-shard tasks that began while it was not there, and the life of it that each names.
     pub(crate) expecting: Vec<(WaiterId, Incarnation)>,
+    /// It was told that values were dropped which the peer was not there for.
+    pub(super) has_told_dropped: bool,
     /// The incarnation that parked values are bound to.
     pub(crate) bound: Option<Incarnation>,
     /// The connection it came up by last.
@@ -58,6 +60,7 @@ impl Peer {
             parked: ParkedQueue::default(),
             untold: VecDeque::new(),
             expecting: Vec::new(),
+            has_told_dropped: false,
             bound: None,
             connection: 0,
             away: None,

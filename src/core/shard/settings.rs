@@ -80,6 +80,15 @@ impl Default for Settings {
     }
 }
 
+/// What had not begun to leave for a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Unsent {
+    /// How many values.
+    pub values: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
 /// What a shard tells those above it. Called on cold paths, from the shard's thread; must not block.
 pub trait Observer: Send + Sync {
     /// A key names a task that is not connected: dial it.
@@ -102,6 +111,8 @@ pub trait Observer: Send + Sync {
     }
     /// A receive's deadline passed before a value was there.
     fn deadline_missed(&self, _step: StepId, _key: &Key) {}
+    /// Values that had not begun to leave for that peer were dropped: told once until it has been there.
+    fn dropped(&self, _task: &TaskName, _what: Unsent, _why: &Status) {}
     /// The shard's arena grew.
     fn segment_added(&self, segment: Arc<crate::memory::Segment>);
 }

@@ -62,7 +62,8 @@ pub struct Config {
     /// Which control runtime to use; `None` for what the machine allows.
     pub runtime: Option<RuntimeKind>,
     /// How long a peer that a key names may take to connect. What waits for it then fails with `CONNECT_DEADLINE`,
-    /// except receives with a deadline of their own: they wait until that, and the peer is dialled again.
+    /// except receives with a deadline of their own: they wait until that, and the peer is dialled again. What was sent
+    /// to it is dropped, which the log says.
     pub connect_timeout: Duration,
     /// Each shard's arena, and the one of application threads.
     pub arena: ArenaConfig,

@@ -36,7 +36,7 @@ use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Key, Status, StepId, catalogue, limits};
 use crate::mail::call::PeerUp as ShardPeerUp;
 use crate::memory::{DeviceSegment, House, Segment};
-use crate::shard::{Call, Observer};
+use crate::shard::{Call, Observer, Unsent};
 use local::host_offer;
 
 /// At most how much earlier than the shards a dial gives up.
@@ -587,6 +587,10 @@ impl Observer for ShardObserver {
         engine
             .iter()
             .for_each(|engine| engine.deadline_missed(step, key));
+    }
+
+    fn dropped(&self, task: &TaskName, what: Unsent, why: &Status) {
+        tracing::warn!(%task, what.values, what.bytes, %why, "what was sent to a task is dropped: it took none of it");
     }
 
     fn segment_added(&self, segment: Arc<Segment>) {

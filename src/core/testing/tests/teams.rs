@@ -5,15 +5,17 @@ mod asking;
 mod in_place;
 mod sent_on;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::{ARENA, Deaf};
-use crate::fabric::{AnyPort, Geometry, LoopbackPort, Port};
+use crate::fabric::{AnyPort, DownReason, Geometry, LoopbackPort, Port};
 use crate::ground::device::TaskName;
-use crate::ground::{Incarnation, Key, Nanos, Shape, StepId, catalogue, faults};
+use crate::ground::{Incarnation, Key, Nanos, Shape, Status, StepId, catalogue, faults};
 use crate::memory::{MappedSegment, Segment, Tensor};
-use crate::shard::{PreparedKey, Progress, Settings, Task, TaskContext, TaskEvent};
+use crate::shard::{
+    Observer, PreparedKey, Progress, Settings, Task, TaskContext, TaskEvent, Unsent,
+};
 use crate::testing::solo::{End, Greeting, Queues, Solo, Team};
 use crate::trace::Clock;
 
@@ -41,6 +43,16 @@ impl Shards {
     }
 
     fn with(of: char, life: u64, settings: Settings, now: &Arc<AtomicU64>) -> Self {
+        Self::observed(of, life, settings, now, &(Arc::new(Deaf) as _))
+    }
+
+    fn observed(
+        of: char,
+        life: u64,
+        settings: Settings,
+        now: &Arc<AtomicU64>,
+        observer: &Arc<dyn Observer>,
+    ) -> Self {
         let team = Team {
             task: name(of),
             incarnation: Incarnation(life),
@@ -50,7 +62,7 @@ impl Shards {
             queues: Queues::default(),
         };
         let ports = |_| vec![AnyPort::Loopback(LoopbackPort::new())];
-        let solos = team.muster(ports, |_| Arc::new(Deaf)).unwrap();
+        let solos = team.muster(ports, |_| Arc::clone(observer)).unwrap();
         let life = Incarnation(life);
         Self { of, life, solos }
     }
@@ -272,6 +284,73 @@ fn values_that_are_given_up_leave_no_slots_behind() {
     assert!(waiting.take().is_none());
     let links = &a.solos[0].core_mut().links;
     assert!(links.iter().all(|link| link.parked.is_empty()));
+}
+
+/// Keeps what it is told was dropped.
+#[derive(Default)]
+struct Losses(Mutex<Vec<(String, Unsent, &'static str)>>);
+
+impl Observer for Losses {
+    fn peer_wanted(&self, _: &TaskName) {}
+    fn step_ended(&self, _: StepId, _: &Status) {}
+    fn link_down(&self, _: &TaskName, _: u32, _: DownReason) {}
+    fn violated(&self, _: &TaskName, _: u32, _: &Status) {}
+    fn dropped(&self, task: &TaskName, what: Unsent, why: &Status) {
+        let told = (task.to_string(), what, why.reason());
+        self.0.lock().unwrap().push(told);
+    }
+    fn segment_added(&self, _: Arc<Segment>) {}
+}
+
+/// Senders were told that their values were taken, and only this says that they are gone: once for a peer that does not
+/// come, again when it has been there, and at the end.
+#[test]
+fn values_that_no_peer_was_there_for_are_not_dropped_in_silence() {
+    let now = Arc::new(AtomicU64::new(1));
+    let losses = Arc::new(Losses::default());
+    let observer = Arc::clone(&losses) as Arc<dyn Observer>;
+    let settings = Settings::default();
+    let timeout = settings.connect_timeout_ns;
+    let mut a = Shards::observed('a', 1, settings, &now, &observer);
+    let there = Key::between("a", "b", "there").unwrap();
+    let late = |a: &mut Shards, values: u8| {
+        (0..values).for_each(|byte| send(&mut a.solos[0], &there, byte));
+        now.fetch_add(timeout + 1, Ordering::Relaxed);
+        settle(&mut [a]);
+        assert_eq!(a.solos[0].stats().parked, 0, "given up");
+    };
+    let told = || std::mem::take(&mut *losses.0.lock().unwrap());
+    let unsent = |values| Unsent {
+        values,
+        bytes: values * 8,
+    };
+    let task = name('b');
+    late(&mut a, 3);
+    let by_deadline = (task.to_string(), unsent(3), "CONNECT_DEADLINE");
+    assert_eq!(told(), std::slice::from_ref(&by_deadline));
+    late(&mut a, 3);
+    assert_eq!(told(), [], "it is known");
+    let mut b = Shards::new('b', 2, 1, &now);
+    connect(&mut a, &mut b);
+    settle(&mut [&mut a, &mut b]);
+    a.solos[0].peer_lost(&task, faults::peer_exited(&task));
+    settle(&mut [&mut a]);
+    let patient = a.solos[0].recv(
+        STEP,
+        &Key::between("b", "a", "back").unwrap(),
+        Nanos(1000 * SECOND),
+    );
+    late(&mut a, 3);
+    assert_eq!(
+        told(),
+        [by_deadline],
+        "also where a receive keeps the peer wanted"
+    );
+    assert!(patient.take().is_none());
+    send(&mut a.solos[0], &there, 1);
+    a.solos[0].shut_down(Nanos(now.load(Ordering::Relaxed)));
+    while a.solos[0].turn() != Progress::Stopped {}
+    assert_eq!(told(), [(task.to_string(), unsent(1), "SHUTDOWN")]);
 }
 
 /// A shard that sleeps hears what its neighbour has to say when that is said, and not when it looks again by itself.

@@ -204,7 +204,7 @@ impl Wiring {
             let observes = |task: &TaskName| task.job() == OBSERVER_JOB;
             if is_news && !observes(&task) && !observes(&engine.task) {
                 tracing::warn!(own = %engine.task, %task, %status, "a peer cannot be reached: what waits for it ends, \
-                    and what was sent to it stays until it comes by itself");
+                    and what was sent to it is dropped");
             }
             self.not_reached(&task, last);
             engine.call_all(|| Call::PeerUnreachable {
