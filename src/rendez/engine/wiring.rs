@@ -70,7 +70,8 @@ struct Book {
     wanted: BTreeSet<TaskName>,
     /// Connections that are of no use, and why, until there is a control plane to end them.
     useless: Vec<(PeerId, String)>,
-    /// Tasks that a waiting key names, or whose connection was lost, and since when: bounded by the peers there may be.
+    /// Tasks that a key named, or whose connection was lost, and since when, until they are connected: bounded by the
+    /// peers there may be.
     awaited: BTreeMap<TaskName, Instant>,
     /// Our memory, in the order it was made: arena and segment.
     segments: Vec<(u16, Arc<Segment>)>,
@@ -195,25 +196,22 @@ impl Wiring {
         }
     }
 
-    /// Tasks that should be connected and are not: those whose address is known, those of the cluster, and those that
-    /// something under a key waits for now.
+    /// Tasks that are not connected although a key named them, or whose connection was lost. Pairs that never talk
+    /// miss nothing. One that is neither of the cluster nor has an address may be a slip of a name: it is forgotten
+    /// when nothing can wait for it any more.
     pub(crate) fn missing(&self, own: &TaskName, known: &BTreeSet<String>) -> BTreeSet<TaskName> {
         let mut book = self.book();
         let patience = self.dial_timeout + 2 * DIAL_LEAD;
-        book.awaited.retain(|_, since| since.elapsed() < patience);
         let parse = |name: &String| TaskName::parse(name).ok();
-        let mut missing: BTreeSet<_> = book
-            .addresses
-            .keys()
-            .chain(known)
-            .filter_map(parse)
-            .collect();
-        missing.extend(book.awaited.keys().cloned());
-        for connected in book.connected.values() {
-            missing.remove(&connected.task);
-        }
-        missing.retain(|task| task != own && task.job() != super::OBSERVER_JOB);
-        missing
+        let there_are = book.addresses.keys().chain(known).filter_map(parse);
+        let there_are: BTreeSet<_> = there_are.collect();
+        book.awaited
+            .retain(|task, since| there_are.contains(task) || since.elapsed() < patience);
+        let connected: BTreeSet<_> = book.connected.values().map(|peer| &peer.task).collect();
+        let is_missing = |task: &&TaskName| {
+            !connected.contains(task) && *task != own && task.job() != super::OBSERVER_JOB
+        };
+        book.awaited.keys().filter(is_missing).cloned().collect()
     }
 
     /// An arena of ours grew.

@@ -132,8 +132,9 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 15] = [
         "rendez_peer_connected",
         false,
         "peer, path",
-        "1 for each peer that is connected, with the path to it; 0 without a path for one that should be and is not: \
-         its address is known, it is of the cluster, or a key waits for it. Observers are not peers.",
+        "1 for each peer that is connected, with the path to it; 0 without a path for one that is missing: a \
+         key named it, or its connection ended without its goodbye, and it has not been connected since. A pair that \
+         has nothing to hand over has no series. Observers are not peers.",
     ),
     (
         "rendez_observers_connected",

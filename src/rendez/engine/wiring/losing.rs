@@ -33,10 +33,15 @@ impl Wiring {
             false => self.given_up_after,
         };
         let is_visitor = task.job() == OBSERVER_JOB;
-        if !matches!(why, PeerGone::Said { .. })
-            && let Some(connections) = self.book().counts.of(task)
-        {
-            connections.lost += 1;
+        if !matches!(why, PeerGone::Said { .. }) {
+            let mut book = self.book();
+            if let Some(connections) = book.counts.of(task) {
+                connections.lost += 1;
+            }
+            // Its next life may be connected already.
+            if !is_visitor && !book.connected.values().any(|now| now.task == *task) {
+                book.await_task(task);
+            }
         }
         if !path.is_far() && !why.is_proof() && !self.will_be_proved(of) {
             let until = engine.clock.stamp() + nanos(self.given_up_after);

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::control::Address;
+use crate::control::{Address, PeerGone};
 use crate::engine::Engine;
 use crate::engine::tests::{PATIENCE, Way, config, pair};
 use crate::ground::device::TaskName;
+use crate::ground::{Key, StepId};
 
 /// What the page of `engine` says of a series; nothing if it has none.
 fn counted(engine: &Engine, series: &str) -> u64 {
@@ -50,6 +51,56 @@ fn a_connection_that_is_lost_and_made_again_is_counted_at_both_ends() {
         until("no goodbye", || b.connected().is_empty());
         assert_eq!(counted(&b, &lost), before, "a goodbye is no loss");
     }
+}
+
+/// What an alert goes by: a pair that has nothing to say is no fault, and one that is wanted or was lost stays one
+/// until it is connected.
+#[test]
+fn a_peer_is_missing_that_is_wanted_or_was_lost() {
+    let mut of_a = config("/job:a/task:0");
+    of_a.connect_timeout = Duration::from_secs(2);
+    let nowhere: Address = "unix:@rendez-nobody-is-missing-here".parse().unwrap();
+    of_a.peers.insert("/job:b/task:0".to_owned(), nowhere);
+    of_a.known.insert("/job:c/task:0".to_owned());
+    let a = Engine::start(of_a).unwrap();
+    let missing = || -> Vec<String> {
+        let page = a.metrics_text().unwrap();
+        let lines = page.lines();
+        let lines = lines.filter_map(|line| line.strip_prefix("rendez_peer_connected{peer=\""));
+        let missing = lines.filter_map(|line| line.strip_suffix("/replica:0/task:0\"} 0"));
+        missing.map(str::to_owned).collect()
+    };
+    let nobody: [&str; 0] = [];
+    assert_eq!(missing(), nobody, "nothing was handed over yet");
+    let wiring = &a.inner.wiring;
+    for from in ["b", "c", "slip"] {
+        let key = Key::between(from, "a", "x").unwrap();
+        let recv = a.step(StepId(1)).recv(&key);
+        recv.deadline(Duration::from_millis(20)).wait().unwrap_err();
+    }
+    assert_eq!(missing(), ["/job:b", "/job:c", "/job:slip"]);
+    let mut book = wiring.book();
+    book.awaited
+        .values_mut()
+        .for_each(|since| *since -= Duration::from_secs(3));
+    drop(book);
+    let both = ["/job:b", "/job:c"];
+    assert_eq!(missing(), both, "nothing waits, and they have not come");
+    let b = Engine::start(config("/job:b/task:0")).unwrap();
+    a.add_peer(b.task().clone(), b.address().unwrap().clone());
+    a.reach(b.task(), PATIENCE).unwrap();
+    assert_eq!(missing(), both[1..]);
+    let connected = a.connected().remove(0);
+    b.shutdown(PATIENCE);
+    until("no goodbye", || a.connected().is_empty());
+    assert_eq!(missing(), both[1..], "it has left in peace");
+    wiring.connection_gone(
+        &a.inner,
+        &connected,
+        &PeerGone::ProcessExited,
+        Instant::now(),
+    );
+    assert_eq!(missing(), both, "it was killed");
 }
 
 #[test]
