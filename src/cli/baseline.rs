@@ -27,6 +27,7 @@ use self::line::{Far, Near, Waiting};
 use self::socket::Mode;
 use super::error::CliError;
 use super::histogram::{Interval, Recorder};
+use super::interrupt::Interrupts;
 use super::itself::{self, Other};
 use super::machine::{self, Pair};
 use super::report::{Baseline, Row};
@@ -100,10 +101,12 @@ pub fn measure(bytes: u64, duration: Duration) -> Result<References, CliError> {
             let pingpong = raw.cycles(0, duration)?;
             let write_signal_read = raw.cycles(size, duration)?;
             drop(raw.peer);
+            let memcpy = memcpy(size, duration, &raw.watch, &raw.interrupts);
+            raw.interrupts.check()?;
             Ok(References {
                 pingpong,
                 write_signal_read,
-                memcpy: memcpy(size, duration, &raw.watch),
+                memcpy,
             })
         });
     let thread = measuring.map_err(|error| {
@@ -170,7 +173,7 @@ fn tcp(mode: Mode, size: usize, duration: Duration, pair: Pair) -> Result<Refere
     })?;
     let _peer = start(far, pair, true)?;
     machine::pin(pair.near)?;
-    let watch = Stopwatch::calibrated();
+    let (watch, interrupts) = (Stopwatch::calibrated(), Interrupts::of_process());
     let gone = |_| peer_died("while it was measured");
     near.ask(mode).map_err(gone)?;
     let mut message = || {
@@ -186,6 +189,7 @@ fn tcp(mode: Mode, size: usize, duration: Duration, pair: Pair) -> Result<Refere
         let mut last = message()?;
         let end = Stamp(last.0.saturating_add(watch.ticks(duration)));
         while last < end {
+            interrupts.check()?;
             let stamp = message()?;
             if let Some(recorder) = recorder.as_deref_mut() {
                 recorder.record(watch.nanos(last, stamp));
@@ -239,6 +243,7 @@ pub fn serve(parent: i32, core: usize, is_shared: bool, is_tcp: bool) -> Result<
             "the measuring side is not process {parent}"
         )));
     }
+    Interrupts::pass_by()?;
     machine::pin(core)?;
     if is_tcp {
         let socket = std::io::stdin().as_fd().try_clone_to_owned();
@@ -259,6 +264,7 @@ struct Raw {
     near: Near,
     peer: Other,
     watch: Stopwatch,
+    interrupts: Interrupts,
     stamps: Vec<Stamp>,
     note: Option<&'static str>,
 }
@@ -284,6 +290,7 @@ impl Raw {
             near,
             peer,
             watch,
+            interrupts: Interrupts::of_process(),
             stamps: vec![Stamp::default(); BATCH],
             note: pair.note,
         })
@@ -333,6 +340,7 @@ impl Raw {
             near,
             peer,
             watch,
+            interrupts,
             stamps,
             ..
         } = self;
@@ -349,7 +357,7 @@ impl Raw {
                 let stamp = watch.stamp();
                 stamps[taken] = stamp;
                 taken += 1;
-                is_over = stamp >= end;
+                is_over = stamp >= end || interrupts.came();
                 let sum = near
                     .wait(&mut is_alive)
                     .map_err(|_| peer_died("while it was measured"))?;
@@ -364,7 +372,7 @@ impl Raw {
                     .for_each(|pair| recorder.record(watch.nanos(pair[0], pair[1])));
             }
         }
-        Ok(())
+        interrupts.check()
     }
 }
 
@@ -410,7 +418,7 @@ impl Reference {
 }
 
 /// Copies of `len` bytes between two buffers of this process: means of batches, in picoseconds.
-fn memcpy(len: usize, duration: Duration, watch: &Stopwatch) -> Reference {
+fn memcpy(len: usize, duration: Duration, watch: &Stopwatch, interrupts: &Interrupts) -> Reference {
     // Written, not only allocated: an unwritten page is the kernel's one page of zeros.
     let (source, mut target) = (vec![1u8; len + 64], vec![2u8; len + 64]);
     // From a cache line's start, as tensors lie: a small copy across two lines costs several times one within.
@@ -431,7 +439,7 @@ fn memcpy(len: usize, duration: Duration, watch: &Stopwatch) -> Reference {
     batch(watch);
     loop {
         recorder.record(batch(watch));
-        if watch.stamp().0.saturating_sub(start.0) >= ticks {
+        if watch.stamp().0.saturating_sub(start.0) >= ticks || interrupts.came() {
             break;
         }
     }
@@ -497,7 +505,12 @@ mod tests {
 
     #[test]
     fn a_copy_is_timed_in_batches_and_counted_singly() {
-        let found = memcpy(64, Duration::from_millis(1), &Stopwatch::calibrated());
+        let found = memcpy(
+            64,
+            Duration::from_millis(1),
+            &Stopwatch::calibrated(),
+            &Interrupts::default(),
+        );
         assert_eq!(found.row.count, found.interval.recorder.count() * 1024);
         assert_eq!(found.row.notes.len(), 1);
     }

@@ -4,7 +4,6 @@
 //! makes rows of what comes back.
 
 mod compare;
-mod interrupt;
 mod rows;
 
 use std::os::fd::AsRawFd;
@@ -15,12 +14,12 @@ use super::args::{BenchArgs, From, Pattern, Transport};
 use super::baseline::{self, Reference, References, TcpReferences};
 use super::error::CliError;
 use super::histogram::{HdrLog, Interval, Recorder};
+use super::interrupt::Interrupts;
 use super::machine::{self, Machine};
 use super::page::Html;
 use super::report::{Growing, Options, Repeated, Row, TIMES};
 use super::terminal::Terminal;
 use super::units::{show_bytes, show_nanos};
-use interrupt::Interrupts;
 use rendez::drive::PollPolicy;
 use rendez::engine::recording::StageTimes;
 use rendez::ground::catalogue;
@@ -243,7 +242,13 @@ fn measure_all(
                     progress.begin(&what, case.warmup + case.duration);
                     let start = SystemTime::now();
                     match interrupts.or(|| workload.measure(&case)) {
-                        Ok(measured) => {
+                        // One that was cut short is no match for those that were done.
+                        Ok(_) if interrupts.came() && !rows.is_empty() => break,
+                        Ok(mut measured) => {
+                            let case = match interrupts.came() {
+                                true => cut_short(&case, start, &mut measured),
+                                false => case,
+                            };
                             // At once: what was measured is in the log whatever becomes of the next run.
                             let raw = if rows.is_empty() { &raw[..] } else { &[] };
                             output.keep(&case, &measured, start, raw)?;
@@ -334,6 +339,24 @@ fn case(args: &BenchArgs, bytes: u64) -> Case {
         touch: args.touch,
         poll: args.poll().into(),
         parked: args.parked,
+    }
+}
+
+/// What became of a measurement that an interrupt has ended.
+fn cut_short(case: &Case, start: SystemTime, measured: &mut Measured) -> Case {
+    let elapsed = start.elapsed().unwrap_or_default();
+    let duration = elapsed.saturating_sub(case.warmup).min(case.duration);
+    let size = show_bytes(case.bytes);
+    let note = format!(
+        "interrupted at {size} after {:.1} s",
+        duration.as_secs_f64()
+    );
+    measured.notes.push(note);
+    Case {
+        duration,
+        // It had no time to be reached.
+        rate: None,
+        ..*case
     }
 }
 

@@ -35,6 +35,7 @@ pub mod error;
 mod exchange;
 pub mod exits;
 pub mod histogram;
+mod interrupt;
 mod itself;
 pub mod logs;
 pub mod machine;

@@ -26,10 +26,11 @@ use super::args::{BenchArgs, BenchPeerArgs, From, Pattern, Transport};
 use super::baseline::socket::STREAM_BUFFERS;
 use super::bench::{Case, Measured, Workload};
 use super::error::CliError;
+use super::interrupt::Interrupts;
 use super::itself::{self, Other};
 use super::machine::{self, Pair};
 use super::secret::Inherited;
-use super::stopwatch::Stopwatch;
+use super::stopwatch::{Stamp, Stopwatch};
 use rendez::control::Address;
 use rendez::engine::{Config, Engine, Require};
 use rendez::ground::limits::INLINE_MAX;
@@ -176,7 +177,8 @@ impl Workload for Engines {
         let mut keys = Keys::new(STEP)?;
         let far = match (&self.far_host, case.transport) {
             (Some(far_host), _) => {
-                let visit = far_host.visit(&near, job)?;
+                let (far_host, near) = (far_host.clone(), near.clone());
+                let visit = Interrupts::of_process().leave(move || far_host.visit(&near, job))?;
                 keys = visit.keys().clone();
                 Far::Elsewhere(visit)
             }
@@ -353,6 +355,7 @@ pub(crate) struct Timing {
     pub(crate) stopwatch: Stopwatch,
     pub(crate) warmup: u64,
     pub(crate) duration: u64,
+    pub(crate) interrupts: Interrupts,
 }
 
 impl Timing {
@@ -362,7 +365,14 @@ impl Timing {
             warmup: stopwatch.ticks(job.warmup),
             duration: stopwatch.ticks(job.duration),
             stopwatch,
+            interrupts: Interrupts::of_process(),
         }
+    }
+
+    /// Whether what has `began` is over `now`: after so many ticks, or by an interrupt.
+    #[inline]
+    pub(crate) fn is_over(&self, began: Stamp, now: Stamp, ticks: u64) -> bool {
+        now.0 - began.0 >= ticks || self.interrupts.came()
     }
 }
 

@@ -693,6 +693,132 @@ fn an_interrupt_leaves_what_was_measured() {
     );
 }
 
+/// A command that is killed when the test is over.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Killed {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
+        command.args(arguments).stdin(Stdio::null());
+        let started = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        Self(started.expect("it starts"))
+    }
+
+    /// Interrupts it, waits for its end, and gives what it wrote to standard output.
+    fn interrupted(&mut self) -> String {
+        use std::io::Read;
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("signalled");
+        until("it ends", || self.0.try_wait().expect("a child").is_some());
+        assert_eq!(self.0.wait().expect("it ended").code(), Some(130));
+        let mut output = String::new();
+        let pipe = self.0.stdout.as_mut().expect("a pipe");
+        pipe.read_to_string(&mut output).expect("read");
+        output
+    }
+}
+
+/// What processor time a process has had, in ticks of a hundredth of a second.
+fn busy_ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let (_, fields) = stat.rsplit_once(')').expect("a name");
+    fields
+        .split_whitespace()
+        .nth(11)
+        .expect("utime")
+        .parse()
+        .expect("a number")
+}
+
+#[test]
+fn an_interrupt_ends_what_is_measured_at_once() {
+    let ways: [&[&str]; 5] = [
+        &["--transport", "local"],
+        &["--transport", "loopback", "--from", "thread"],
+        &["rate", "--transport", "loopback"],
+        &["pingpong", "--rate", "1"],
+        &["oneway"],
+    ];
+    for way in ways {
+        let measure = [
+            "bench",
+            "--size",
+            "8",
+            "--duration",
+            "600s",
+            "--warmup",
+            "0s",
+            "--json",
+        ];
+        let mut bench = Killed::start(&[&measure, way].concat());
+        let pid = bench.0.id();
+        // Its shard spins: much longer than all that comes before.
+        until("it measures", || busy_ticks(pid) > 25);
+        let output = bench.interrupted();
+        // Two processes may meet late.
+        if way.contains(&"local") {
+            let row: Value = serde_json::from_str(&output).expect("one row");
+            let note = row["notes"][0].as_str().expect("a note");
+            assert!(note.starts_with("interrupted at 8B after "), "{row}");
+            assert!(row["count"].as_u64() > Some(0), "{row}");
+        }
+        let mut rows = output.lines().map(|row| serde_json::from_str::<Value>(row));
+        assert!(
+            rows.all(|row| row.expect("a row")["count"].as_u64() > Some(0)),
+            "{output}"
+        );
+    }
+}
+
+#[test]
+fn a_far_side_that_refuses_is_not_taken_for_one_that_is_not_there() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = free.local_addr().expect("bound").to_string();
+    drop(free);
+    let _far = Killed::start(&["bench", "--listen", &address, "--insecure"]);
+    until("it listens", || {
+        std::net::TcpStream::connect(&address).is_ok()
+    });
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "0123456789abcdef".repeat(4)).expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&secret, mode).expect("ours");
+    let secret = secret.display().to_string();
+    let near = rendez_in(
+        &[("RENDEZ_CLUSTER_SECRET_FILE", &secret)],
+        &["bench", "--connect", &address],
+    );
+    let said = stderr(&near);
+    assert!(said.contains("error[SECRET_MISSING]: "), "{said}");
+    assert!(!said.contains("`rendez bench --listen"), "{said}");
+}
+
+#[test]
+fn who_measures_with_a_far_side_that_is_not_there_is_told_at_once_and_may_interrupt() {
+    use std::io::{BufRead, BufReader};
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = nobody.local_addr().expect("bound").to_string();
+    drop(nobody);
+    let mut bench = Killed::start(&["bench", "--connect", &address, "--insecure", "--json"]);
+    let mut errors = BufReader::new(bench.0.stderr.take().expect("a pipe")).lines();
+    let what = format!("start `rendez bench --listen` at {address}");
+    let told = errors.any(|line| line.expect("text").contains(&what));
+    assert!(told, "it never said what it waits for");
+    assert_eq!(bench.interrupted(), "");
+}
+
 #[test]
 fn a_truth_that_is_neither_zero_nor_one_is_no_fault_of_the_memory() {
     let folder = tempfile::tempdir().expect("a folder");

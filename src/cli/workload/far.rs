@@ -9,6 +9,7 @@ use super::super::baseline::touch;
 use super::super::bench::{Case, Measured};
 use super::super::error::CliError;
 use super::super::histogram::{Recorder, Schedule};
+use super::super::interrupt::Interrupts;
 use super::super::machine::Pair;
 use super::super::secret;
 use super::super::stopwatch::Stamp;
@@ -35,6 +36,7 @@ pub(super) fn start(near: &Engine, pair: &Pair, case: &Case, job: Job) -> Result
 /// # Errors
 /// The engine's, or the address's.
 pub fn serve(args: &BenchPeerArgs) -> Result<(), CliError> {
+    Interrupts::pass_by()?;
     let case = args.case();
     let job = Job::of(&case);
     let pair = Pair {
@@ -290,23 +292,28 @@ impl Sink {
             self.measured_from = self.count;
             self.allocations = allocations::count();
         } else if self.is_measuring && !self.is_done && elapsed >= self.timing.duration {
-            self.is_done = true;
-            if self.wrong {
-                let key = context.prepare(&self.keys.report)?;
-                return context.send_dead(self.keys.step, key, Tensor::scalar(0u8));
-            }
-            let overdue = self.overdue(now, elapsed);
-            let report = FarReport {
-                count: self.count - self.measured_from,
-                overdue,
-                allocations: allocations::count() - self.allocations,
-                latency: self.latency.clone(),
-                per_operation: self.per_operation.clone(),
-            };
-            let key = context.prepare(&self.keys.report)?;
-            context.send(self.keys.step, key, report.write()?)?;
+            self.report(now, context)?;
         }
         Ok(())
+    }
+
+    /// Tells what was seen until `now`.
+    #[cold]
+    fn report(&mut self, now: Stamp, context: &mut TaskContext<'_>) -> Result<(), Status> {
+        self.is_done = true;
+        let key = context.prepare(&self.keys.report)?;
+        if self.wrong {
+            return context.send_dead(self.keys.step, key, Tensor::scalar(0u8));
+        }
+        let overdue = self.overdue(now, now.0.saturating_sub(self.began));
+        let report = FarReport {
+            count: self.count - self.measured_from,
+            overdue,
+            allocations: allocations::count() - self.allocations,
+            latency: self.latency.clone(),
+            per_operation: self.per_operation.clone(),
+        };
+        context.send(self.keys.step, key, report.write()?)
     }
 
     /// Records what was due until the time was over, `elapsed` ticks after its begin, and has not come.
@@ -318,7 +325,7 @@ impl Sink {
         // The next was due an interval after the last that came.
         let schedule = Schedule::new(0, rate);
         let waited = self.timing.stopwatch.nanos(Stamp(last_due), now);
-        let over = Stamp(elapsed - self.timing.duration);
+        let over = Stamp(elapsed.saturating_sub(self.timing.duration));
         let over = self.timing.stopwatch.nanos(Stamp(0), over);
         let end = waited.saturating_sub(over);
         self.latency.record_overdue(&schedule, 1, end, waited)
@@ -344,7 +351,14 @@ impl Task for Sink {
                 Ok(()) => {}
                 Err(_) => context.finish(),
             },
-            TaskEvent::Received { .. } => context.finish(),
+            TaskEvent::Received { outcome, .. } => {
+                // A dead value: the near side was interrupted. Otherwise it is gone.
+                if outcome.is_ok() && !self.is_done {
+                    let now = self.timing.stopwatch.stamp();
+                    let _ = self.report(now, context);
+                }
+                context.finish();
+            }
             _ => {}
         }
     }

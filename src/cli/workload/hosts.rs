@@ -33,6 +33,9 @@ const ERRAND_MAX: Duration = Duration::from_secs(3600);
 /// How long a far side that is not there yet is waited for: its user has just started it, or mistyped its address.
 const ARRIVAL: Duration = Duration::from_secs(20);
 
+/// When the user hears that it is not there yet.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
 /// How often the far side looks whether it was interrupted.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -69,7 +72,7 @@ impl Lobby {
 }
 
 /// Where the far side is, and what it wants to know of us.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct FarHost {
     address: Address,
     security: Config,
@@ -98,7 +101,28 @@ impl FarHost {
         let far = keys.there.destination_task();
         near.add_peer(far.clone(), self.address.clone());
         // Else a wait for what it sends would end in no more than that time is over.
-        near.reach(far, ARRIVAL).map_err(|status| failed(&status))?;
+        let reached = near.reach(far, AT_ONCE).or_else(|status| {
+            // It is there, and refuses us.
+            if status.code() != Code::Unavailable {
+                return Err(status);
+            }
+            let (why, at) = (status.message(), &self.address);
+            tracing::warn!(
+                "the far side does not answer yet ({why}); start `rendez bench --listen` at {at}"
+            );
+            near.reach(far, ARRIVAL)
+        });
+        reached.map_err(|status| {
+            if status.code() != Code::Unavailable {
+                return failed(&status);
+            }
+            let message = format!(
+                "{}; the far side is to be started with `rendez bench --listen {}`",
+                status.message(),
+                self.address
+            );
+            CliError::failure(status.reason(), message)
+        })?;
         let errand = Errand {
             step: step.0,
             boot: boot(),

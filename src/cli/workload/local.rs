@@ -10,6 +10,7 @@ use super::super::allocations;
 use super::super::bench::{Case, Measured};
 use super::super::error::CliError;
 use super::super::histogram::Recorder;
+use super::super::interrupt::interrupted;
 use super::super::machine::{self, Pair};
 use super::super::stopwatch::Stamp;
 use super::{Job, STEP, Timing, await_outcome, engine, failed, ready_tensor};
@@ -132,14 +133,13 @@ impl Pairs {
             self.recorder
                 .record(self.timing.stopwatch.picos(self.last, now) / BATCH);
         }
-        if now.0 - began.0
-            >= if self.measured {
-                self.timing.duration
-            } else {
-                self.timing.warmup
-            }
-        {
-            self.next_phase(now, context);
+        let length = if self.measured {
+            self.timing.duration
+        } else {
+            self.timing.warmup
+        };
+        if self.timing.is_over(began, now, length) {
+            self.next_phase(now, context)?;
         }
         self.last = now;
         if self.parked == 0 {
@@ -165,13 +165,16 @@ impl Pairs {
         Ok(())
     }
 
-    fn next_phase(&mut self, now: Stamp, context: &mut TaskContext<'_>) {
+    fn next_phase(&mut self, now: Stamp, context: &mut TaskContext<'_>) -> Result<(), Status> {
         self.began = Some(now);
+        if !self.measured && self.timing.interrupts.came() {
+            return Err(interrupted());
+        }
         if !self.measured {
             self.measured = true;
             self.allocations = allocations::count();
             self.received = 0;
-            return;
+            return Ok(());
         }
         if let Some(done) = self.done.take() {
             let measured = Measured {
@@ -184,5 +187,6 @@ impl Pairs {
             let _ = done.send(Ok(measured));
             context.finish();
         }
+        Ok(())
     }
 }

@@ -12,6 +12,7 @@ use super::super::baseline::touch;
 use super::super::bench::Measured;
 use super::super::error::CliError;
 use super::super::histogram::{Recorder, Schedule};
+use super::super::interrupt::interrupted;
 use super::super::stopwatch::Stamp;
 use super::far::FarReport;
 use super::{
@@ -228,13 +229,12 @@ impl Pinger {
         if now.0 >= self.slice_ends && self.is_measuring {
             self.next_slice();
         }
-        if now.0 - self.began.0
-            >= if self.is_measuring {
-                self.timing.duration
-            } else {
-                self.timing.warmup
-            }
-        {
+        let length = if self.is_measuring {
+            self.timing.duration
+        } else {
+            self.timing.warmup
+        };
+        if self.timing.is_over(self.began, now, length) {
             self.next_phase(now, context);
         }
         Ok(())
@@ -249,6 +249,9 @@ impl Pinger {
     }
 
     fn next_phase(&mut self, now: Stamp, context: &mut TaskContext<'_>) {
+        if !self.is_measuring && self.timing.interrupts.came() {
+            return self.end(Err(interrupted()), context);
+        }
         if !self.is_measuring {
             self.is_measuring = true;
             self.began = now;
@@ -266,7 +269,7 @@ impl Pinger {
         let allocations =
             allocations::is_counting().then(|| allocations::count() - self.allocations);
         let elapsed = self.timing.stopwatch.nanos(self.began, now);
-        let end = self.job.duration.as_nanos() as u64;
+        let end = elapsed.min(self.job.duration.as_nanos() as u64);
         let overdue = self.schedule.map_or(0, |schedule| {
             self.recorder
                 .record_overdue(&schedule, self.due, end, elapsed)
@@ -274,8 +277,12 @@ impl Pinger {
         let mut whole = self.recorder.clone();
         self.slices.iter().for_each(|slice| whole.merge(slice));
         self.slices.push(self.recorder.clone());
+        let count = whole.count() - overdue;
+        if count == 0 {
+            return self.end(Err(interrupted()), context);
+        }
         let measured = Measured {
-            count: whole.count() - overdue,
+            count,
             overdue,
             round_trips: Some(whole),
             slices: std::mem::take(&mut self.slices),
@@ -314,7 +321,7 @@ impl Pinger {
             self.next_slice();
         }
         // The first answer may be one to the warm-up, and the machine so busy that the time is over with it.
-        if self.due > 0 && now.0 - self.began.0 >= self.timing.duration {
+        if self.due > 0 && self.timing.is_over(self.began, now, self.timing.duration) {
             self.next_phase(now, context);
             return Ok(());
         }
@@ -325,12 +332,13 @@ impl Pinger {
         let Some(schedule) = &self.schedule else {
             return Ok(());
         };
-        let elapsed = self
-            .timing
-            .stopwatch
-            .nanos(self.began, self.timing.stopwatch.stamp());
+        let now = self.timing.stopwatch.stamp();
+        let elapsed = self.timing.stopwatch.nanos(self.began, now);
         if elapsed < schedule.due_ns(self.due) {
-            context.again();
+            match self.timing.interrupts.came() {
+                true => self.next_phase(now, context),
+                false => context.again(),
+            }
             return Ok(());
         }
         self.due += 1;
@@ -432,6 +440,10 @@ impl Streamer {
         if self.is_done {
             return Ok(());
         }
+        if self.timing.interrupts.came() {
+            // The far side reports what it has seen.
+            return context.send_dead(self.keys.step, there, Tensor::scalar(0u8));
+        }
         let window = if self.job.bytes > SMALL_MAX {
             16
         } else {
@@ -508,9 +520,11 @@ impl Streamer {
             .map(|(before, sent)| {
                 (allocations::count() - before) as f64 / (self.sent - sent).max(1) as f64
             });
-        let measured =
-            FarReport::read(received.tensor.host()?).map(|report| report.measured(self.job, ours));
-        self.end(measured, context);
+        let report = FarReport::read(received.tensor.host()?)?;
+        if report.per_operation.count() == 0 {
+            return Err(interrupted());
+        }
+        self.end(Ok(report.measured(self.job, ours)), context);
         Ok(())
     }
 

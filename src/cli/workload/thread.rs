@@ -8,6 +8,7 @@ use super::super::args::Pattern;
 use super::super::bench::Measured;
 use super::super::error::CliError;
 use super::super::histogram::Recorder;
+use super::super::interrupt::interrupted;
 use super::super::machine;
 use super::{Job, Keys, Timing, failed, ready_tensor};
 use rendez::engine::Engine;
@@ -46,14 +47,15 @@ pub(super) fn measure(
             return Err(failed(&super::near::wrong()));
         }
         match counted {
-            None if now.0 - began.0 >= timing.warmup => {
+            None if timing.interrupts.came() => return Err(failed(&interrupted())),
+            None if timing.is_over(began, now, timing.warmup) => {
                 counted = Some(allocations::count());
                 began = now;
             }
             None => {}
             Some(before) => {
                 recorder.record(timing.stopwatch.nanos(last, now));
-                if now.0 - began.0 >= timing.duration {
+                if timing.is_over(began, now, timing.duration) {
                     // The far side may be gone already.
                     let _ = step.send_dead(&keys.there, Tensor::scalar(0u8));
                     let allocations =
