@@ -73,7 +73,7 @@ pub fn run(command: &ConfigCommand, terminal: &mut Terminal) -> Result<(), CliEr
         ConfigCommand::Reference => terminal.line(reference_page().trim_end())?,
         ConfigCommand::Check(args) => check::run(args, terminal)?,
         ConfigCommand::Show(args) => {
-            let loaded = args.settings.load()?;
+            let loaded = args.settings.read()?;
             let text = match (args.json, args.origin) {
                 (true, _) => json(&loaded),
                 (false, true) => with_origins(&loaded, terminal.width()),

@@ -473,7 +473,7 @@ pub(super) fn seek(
 
 /// Refuses to wait for a task that the cluster does not have.
 fn check_member(settings: &SettingArgs, task: &TaskName) -> Result<(), CliError> {
-    let loaded = settings.load()?;
+    let loaded = settings.read()?;
     let resolved = resolved(&loaded)?;
     let peers = loaded.config.peers.keys();
     let mut known: Vec<TaskName> = peers

@@ -194,9 +194,6 @@ pub(super) fn start_with(
     patience: Duration,
     services: Services,
 ) -> Result<(Server, Resolved), CliError> {
-    for warning in &loaded.warnings {
-        tracing::warn!("{warning}");
-    }
     let resolved = resolved(&loaded)?;
     let mut config = loaded.config;
     config.connect_timeout = patience;

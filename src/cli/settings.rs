@@ -28,11 +28,24 @@ pub struct SettingArgs {
 }
 
 impl SettingArgs {
-    /// The settings of these flags, the process's environment and the file there is.
+    /// The settings of these flags, the process's environment and the file there is. The log is told what is odd in
+    /// them.
     ///
     /// # Errors
     /// What is wrong with the file or a variable, and where.
     pub fn load(&self) -> Result<Loaded, CliError> {
+        let loaded = self.read()?;
+        for warning in &loaded.warnings {
+            tracing::warn!("{warning}");
+        }
+        Ok(loaded)
+    }
+
+    /// The same, and nothing is told: for one who says it in another way, or where it is said anyway.
+    ///
+    /// # Errors
+    /// As [`SettingArgs::load`].
+    pub fn read(&self) -> Result<Loaded, CliError> {
         let sources = Sources {
             file: self.file.clone(),
             flags: self.flags.clone(),
@@ -51,7 +64,7 @@ impl SettingArgs {
         let mut settings = self.clone();
         let root = match files {
             Some(files) => files.to_owned(),
-            None if self.load()?.config.files_root.is_some() => return Ok(settings),
+            None if self.read()?.config.files_root.is_some() => return Ok(settings),
             None => PathBuf::from("."),
         };
         // Its tasks may work elsewhere.

@@ -152,7 +152,8 @@ pub fn run(command: &TrainCommand, terminal: &mut Terminal) -> Result<(), CliErr
     let spec = [("chief", 1), ("ps", args.ps), ("worker", args.workers)];
     let cluster = tasks::cluster(&spec)?;
     let settings = args.settings.with_files(args.files.as_deref())?;
-    let mut config = settings.load()?.config;
+    // Its tasks say what is odd in them.
+    let mut config = settings.read()?.config;
     let secret = Inherited::for_tasks_of(&config)?;
     if let Some(secret) = &secret {
         config.cluster_secret_fd = Some(secret.number());

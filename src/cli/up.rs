@@ -92,7 +92,8 @@ struct Task {
 pub fn run(args: &UpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let mut settings = args.settings.clone();
     settings.file = Some(args.file.clone());
-    let loaded = settings.load()?;
+    // Its tasks say what is odd in them.
+    let loaded = settings.read()?;
     let named = loaded.config.cluster.clone();
     let spec = named.filter(|spec| !spec.is_empty()).ok_or_else(|| {
         let file = args.file.display();

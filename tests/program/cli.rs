@@ -820,6 +820,25 @@ fn who_measures_with_a_far_side_that_is_not_there_is_told_at_once_and_may_interr
 }
 
 #[test]
+fn a_variable_that_no_setting_has_is_told_of_by_every_command_that_takes_settings() {
+    for command in [&["cluster", "show"][..], &["ping", "--patience=1ms"]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_rendez"))
+            .args(command)
+            .args(["--cluster", "a=127.0.0.1:1"])
+            .env("RENDEZ_SHRADS", "2")
+            .output()
+            .expect("it runs");
+        let said = stderr(&output);
+        assert_eq!(
+            said.matches("RENDEZ_SHRADS").count(),
+            1,
+            "{command:?}: {said}"
+        );
+        assert!(said.contains("RENDEZ_SHARDS"), "{command:?}: {said}");
+    }
+}
+
+#[test]
 fn a_truth_that_is_neither_zero_nor_one_is_no_fault_of_the_memory() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("mask.safetensors");

@@ -140,7 +140,7 @@ struct Place {
 /// What is wrong with a file, a variable or a flag; `CONFIG` if anything else cannot work, after it was printed;
 /// `CONNECT_DEADLINE` if all that is wrong is that tasks are not reached.
 pub(super) fn run(args: &CheckArgs, terminal: &mut Terminal) -> Result<(), CliError> {
-    let loaded = args.settings.load()?;
+    let loaded = args.settings.read()?;
     let mut problems = Vec::new();
     if let Err(status) = Engine::judge_placement(&loaded.config) {
         let setting = if status.message().starts_with("cores") {

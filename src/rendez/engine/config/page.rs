@@ -61,7 +61,7 @@ The file is the one that `--config` names; else the one that `RENDEZ_CONFIG_FILE
 `./rendez.toml`, `~/.config/rendez/config.toml` and `/etc/rendez/config.toml`. One of these three must be the user's or
 root's, and no other user may be able to write to it: else it is an error. So is one that cannot be looked at; name
 another file then, as `/dev/null`. It is TOML. An unknown key is an error; an unknown `RENDEZ_*` variable gives a
-warning. `rendez config show --origin` prints every value and where it comes from.
+warning, in every command that takes settings. `rendez config show --origin` prints every value and where it comes from.
 
 A relative path is relative to the folder in which the process runs. One in a configuration file is not relative to
 that file.
