@@ -104,7 +104,7 @@ fn recv_then_send(
 /// one receive, without and with a touch of the burst before.
 fn probe_parked(keys: u32, touch: bool) -> f64 {
     const BURST: usize = 32;
-    let mut table = Table::<Value, u64>::new(Limits::default());
+    let mut table = Table::<Value, u64>::new(Limits::default()).expect("room");
     for key in 0..keys {
         assert!(
             table
@@ -169,7 +169,7 @@ fn costs() {
         far_read()
     );
     for keys in [1_u32, 64, 1024, 16_384] {
-        let mut table = Table::new(Limits::default());
+        let mut table = Table::new(Limits::default()).expect("room");
         let slots: Vec<Slot> = (0..keys).map(slot).collect();
         let rounds = (16_384 / keys as usize).max(1);
         let pair = least(|| send_then_recv(&mut table, &slots, rounds));

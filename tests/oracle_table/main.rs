@@ -60,7 +60,7 @@ fn sorted(mut all: Vec<String>) -> Vec<String> {
 impl Pair {
     fn new() -> Self {
         Self {
-            table: Table::new(LIMITS),
+            table: Table::new(LIMITS).expect("room"),
             model: Model::default(),
             ids: Vec::new(),
             offers: Vec::new(),

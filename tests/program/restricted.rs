@@ -56,6 +56,22 @@ fn the_filter_is_in_force() {
     );
 }
 
+#[test]
+fn address_space_that_a_table_does_not_get_is_told_of() {
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -v 450000 && exec \"$@\"", "sh"])
+        .arg(env!("CARGO_BIN_EXE_rendez"))
+        .args(["serve", "--shards=1", "--task=/job:a/task:0"])
+        .arg("--cluster=a=127.0.0.1:1")
+        .env_clear()
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("error[SYSTEM_LIMIT]: "), "{said}");
+    assert!(said.contains("raise `ulimit -v`"), "{said}");
+}
+
 /// What a demonstration that went well has shown.
 fn whole(output: &Output) -> String {
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();

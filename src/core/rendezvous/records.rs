@@ -2,6 +2,8 @@
 //!
 //! Knows steps by their numbers; does not know values, and of waiters only the one that lies in a record.
 
+use std::collections::TryReserveError;
+
 use super::index::{Index, fold};
 use super::names::{KeyId, Limits, Origin, Slot, WaiterId};
 use super::slab::{List, NONE, RecordSlab};
@@ -203,9 +205,11 @@ struct OfKey {
 }
 
 impl<W: Copy> Records<W> {
-    pub(super) fn new(limits: &Limits) -> Self {
-        Self {
-            slab: RecordSlab::with_capacity(limits.records),
+    /// # Errors
+    /// There is no room for as many as there may be.
+    pub(super) fn new(limits: &Limits) -> Result<Self, TryReserveError> {
+        Ok(Self {
+            slab: RecordSlab::with_capacity(limits.records)?,
             count: 0,
             births: 0,
             index: Index::new(),
@@ -213,7 +217,7 @@ impl<W: Copy> Records<W> {
             first_ordinal: limits.first_ordinal,
             of_keys: Vec::new(),
             of_steps: Vec::new(),
-        }
+        })
     }
 
     pub(super) const fn count(&self) -> u32 {

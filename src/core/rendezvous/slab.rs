@@ -3,6 +3,7 @@
 //! Does not know what stands at a place. The links stand aside, eight bytes a place, so that an entry has its lines for
 //! itself.
 
+use std::collections::TryReserveError;
 use std::ops::{Index, IndexMut, Range};
 
 /// No place.
@@ -49,13 +50,24 @@ impl List {
 }
 
 impl<T> RecordSlab<T> {
-    /// Reserves so many places, so that they never move: address space only, until they are used.
-    pub(super) fn with_capacity(places: u32) -> Self {
+    /// Reserves no places.
+    pub(super) const fn new() -> Self {
         Self {
-            all: Vec::with_capacity(places as usize),
-            links: Vec::with_capacity(places as usize),
+            all: Vec::new(),
+            links: Vec::new(),
             free: NONE,
         }
+    }
+
+    /// Reserves so many places, so that they never move: address space only, until they are used.
+    ///
+    /// # Errors
+    /// The process may have no more address space.
+    pub(super) fn with_capacity(places: u32) -> Result<Self, TryReserveError> {
+        let mut slab = Self::new();
+        slab.all.try_reserve_exact(places as usize)?;
+        slab.links.try_reserve_exact(places as usize)?;
+        Ok(slab)
     }
 
     /// Gives an entry a place.

@@ -74,7 +74,7 @@ impl StepPhase {
 impl Steps {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
-            steps: RecordSlab::with_capacity(0),
+            steps: RecordSlab::new(),
             index: Index::new(),
             limits,
             live: 0,

@@ -4,6 +4,8 @@
 //!
 //! What a peer says is an allegation: no order or number of it may break a queue, or make more than a grace step.
 
+use std::collections::TryReserveError;
+
 use super::names::{
     Arrived, Limits, NextOrdinal, Origin, Pass, PushOutcome, QueuePosition, ReceiveOutcome,
     Requested, Sent, Slot, WaiterId, is_timed,
@@ -35,15 +37,17 @@ pub struct Table<V, W> {
 impl<V, W: Copy> Table<V, W> {
     /// An empty table. Its slabs are reserved up to the limits at once, so that they never move: address space
     /// only, until it is used.
-    #[must_use]
-    pub fn new(limits: Limits) -> Self {
-        Self {
-            records: Records::new(&limits),
-            values: Values::new(limits.values),
-            waiters: Waiters::new(limits),
+    ///
+    /// # Errors
+    /// The process may have no more address space.
+    pub fn new(limits: Limits) -> Result<Self, TryReserveError> {
+        Ok(Self {
+            records: Records::new(&limits)?,
+            values: Values::new(limits.values)?,
+            waiters: Waiters::new(limits)?,
             steps: Steps::new(limits),
             room: Room::new(limits),
-        }
+        })
     }
 
     /// The bounds it keeps.

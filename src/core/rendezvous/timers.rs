@@ -43,7 +43,7 @@ const DUE: u32 = (LEVELS * SLOTS) as u32;
 impl Timers {
     pub(super) fn new() -> Self {
         Self {
-            slab: RecordSlab::with_capacity(0),
+            slab: RecordSlab::new(),
             buckets: vec![List::EMPTY; LEVELS * SLOTS + 1],
             occupied: [0; LEVELS],
             elapsed: 0,

@@ -2,6 +2,8 @@
 //!
 //! Which queue is of which point, and what may join it, is decided by the table.
 
+use std::collections::TryReserveError;
+
 use super::names::Arrived;
 use super::slab::{List, RecordSlab};
 use crate::ground::Nanos;
@@ -88,11 +90,14 @@ impl<V> Item<V> {
 
 impl<V> Values<V> {
     /// Places for so many are reserved.
-    pub(super) fn new(most: u32) -> Self {
-        Self {
-            slab: RecordSlab::with_capacity(most),
-            since: Vec::with_capacity(most as usize),
-        }
+    ///
+    /// # Errors
+    /// There is no room for them.
+    pub(super) fn new(most: u32) -> Result<Self, TryReserveError> {
+        let mut since = Vec::new();
+        since.try_reserve_exact(most as usize)?;
+        let slab = RecordSlab::with_capacity(most)?;
+        Ok(Self { slab, since })
     }
 
     /// Adds to a queue, before another item or at the end.

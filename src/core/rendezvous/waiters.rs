@@ -3,6 +3,8 @@
 //!
 //! Knows points as numbers only. The first waiter of a point lies in the record, and is counted and named here.
 
+use std::collections::TryReserveError;
+
 use super::names::{Limits, WaiterId, is_timed};
 use super::refusal::Refusal;
 use super::slab::{List, NONE, RecordSlab};
@@ -39,14 +41,16 @@ struct Listed<W> {
 }
 
 impl<W: Copy> Waiters<W> {
-    pub(super) fn new(limits: Limits) -> Self {
-        Self {
-            slab: RecordSlab::with_capacity(limits.waiters),
+    /// # Errors
+    /// There is no room for as many as there may be.
+    pub(super) fn new(limits: Limits) -> Result<Self, TryReserveError> {
+        Ok(Self {
+            slab: RecordSlab::with_capacity(limits.waiters)?,
             timers: Timers::new(),
             count: 0,
             generation: 0,
             limits,
-        }
+        })
     }
 
     /// How many wait.

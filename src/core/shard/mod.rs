@@ -54,6 +54,7 @@ mod unread;
 mod value;
 pub(crate) mod waits;
 
+use std::collections::TryReserveError;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -224,7 +225,10 @@ const LEASES_PER_TELL: usize = 8;
 
 impl Shard {
     /// A shard of these parts, which no thread turns yet.
-    pub fn new(parts: Parts) -> Self {
+    ///
+    /// # Errors
+    /// The process may have no more address space for its table.
+    pub fn new(parts: Parts) -> Result<Self, TryReserveError> {
         let settings = parts.settings;
         let now = parts.clock.stamp();
         let count = usize::from(settings.shards);
@@ -239,7 +243,7 @@ impl Shard {
             now,
             next_timer: Nanos::NEVER,
             keys: Keys::new(settings.keys),
-            table: Table::new(settings.table),
+            table: Table::new(settings.table)?,
             pool: parts.pool,
             leases: Leases::new(settings.leases),
             links: Links::new(parts.ports.len()),
@@ -264,7 +268,7 @@ impl Shard {
                 ..ShardStats::default()
             },
         };
-        Self {
+        Ok(Self {
             core,
             clock: parts.clock,
             ports: parts.ports,
@@ -299,7 +303,7 @@ impl Shard {
             is_full: false,
             is_due: false,
             heard_at: Nanos(0),
-        }
+        })
     }
 
     /// Those above know the segments there are now.

@@ -213,7 +213,7 @@ impl Team {
                 ring_bytes: self.settings.recorder_bytes,
             };
             let stages = Stages::new(self.clock.clone(), carriers(&ports), place, head)?;
-            let mut shard = Shard::new(Parts {
+            let shard = Shard::new(Parts {
                 index,
                 task: self.task.clone(),
                 incarnation: self.incarnation,
@@ -226,6 +226,7 @@ impl Team {
                 observer: observer(index),
                 stages,
             });
+            let mut shard = shard.expect("address space for its table");
             shard.segments_are_told();
             let heard = Arc::new(SegQueue::new());
             shard.tasks.push(Some(Box::new(Ear(Arc::clone(&heard)))));

@@ -5,6 +5,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use rustix::io::Errno;
+
 use crate::ground::limits::{
     BODY_MAX_MAX, FEATURE_NAME_MAX, FEATURES_MAX, FRAME_WINDOW_MAX, LINE_WINDOW_MAX,
     SEGMENT_BYTES_MAX, SEGMENTS_PER_TASK_MAX, SHARDS_MAX, TASK_NAME_MAX,
@@ -267,9 +269,19 @@ impl ControlError {
             Self::Address { .. } => {
                 Status::new(Code::InvalidArgument, "CONTROL_ADDRESS", self.to_string())
             }
+            Self::System { error, .. } if is_shortage(error) => Status::of(
+                catalogue::SYSTEM_LIMIT,
+                format!("{self}; raise `ulimit -n`, `-u` or `-v`"),
+            ),
             Self::System { .. } => Status::new(Code::Internal, "CONTROL_SYSTEM", self.to_string()),
         }
     }
+}
+
+/// True if the process or the machine has no more of what was asked for: descriptors, threads or memory.
+fn is_shortage(error: &std::io::Error) -> bool {
+    let short = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    Errno::from_io_error(error).is_some_and(|errno| short.contains(&errno))
 }
 
 /// Checks a task's name. Here names are compared as texts, so one that can be spelled in several ways is good in full

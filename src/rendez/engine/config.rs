@@ -264,12 +264,17 @@ impl Config {
 
     /// What each shard is told.
     pub(crate) fn shard_settings(&self, shards: usize) -> Settings {
-        let table = crate::rendezvous::Limits {
+        let mut table = crate::rendezvous::Limits {
             parked_bytes: self.parked_bytes,
             parked_bytes_per_step: self.parked_bytes_per_step,
             hash_seed: draw().unwrap_or(0),
             ..crate::rendezvous::Limits::default()
         };
+        if TaskName::parse(&self.task).is_ok_and(|task| task.job() == super::OBSERVER_JOB) {
+            // It asks, and hands little over: it reserves less of the address space.
+            let places = limits::TABLE_RECORDS / 16;
+            (table.records, table.values, table.waiters) = (places, places, places);
+        }
         Settings {
             shards: shards as u16,
             table,

@@ -356,7 +356,7 @@ impl Seed {
         };
         let stages = Stages::new(self.clock.clone(), carriers(&ports), self.place, head)?;
         let recorder = stages.recorder();
-        let mut shard = Shard::new(Parts {
+        let shard = Shard::new(Parts {
             index: self.index,
             task: self.task,
             incarnation: self.incarnation,
@@ -369,6 +369,12 @@ impl Seed {
             observer: self.observer,
             stages,
         });
+        let mut shard = shard.map_err(|error| {
+            missing(format!(
+                "no address space for the table of shard {}: {error}; raise `ulimit -v`",
+                self.index
+            ))
+        })?;
         shard.segments_are_told();
         Ok((shard, segments, recorder))
     }

@@ -112,7 +112,8 @@ catalogue! {
         "Look the error number up in the call's manual page.";
     SYSTEM_LIMIT: ResourceExhausted,
         "The system gives no more descriptors, memory or bytes of files; the message names call and error number.",
-        "Raise the limit on open files (`ulimit -n`) or their length (`ulimit -f`), or give the machine more memory.";
+        "Raise the limit on open files (`ulimit -n`), their length (`ulimit -f`) or address space (`ulimit -v`), or \
+         give the machine more memory.";
     // ── RDMA ───────────────────────────────────────────────────────────────────────────────────────────────────────
     VERBS_MISSING: FailedPrecondition,
         "RDMA was asked for, and libibverbs cannot be loaded.",

@@ -23,6 +23,7 @@ fn records(most: u32, hash_seed: u64) -> Records<u32> {
         hash_seed,
         ..Limits::default()
     })
+    .unwrap()
 }
 
 #[test]

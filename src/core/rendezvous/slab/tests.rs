@@ -8,7 +8,7 @@ use crate::ground::rng::Rng;
 #[test]
 fn a_list_does_what_a_deque_does() {
     let mut rng = Rng::new(1);
-    let mut slab = RecordSlab::with_capacity(4);
+    let mut slab = RecordSlab::with_capacity(4).unwrap();
     let mut lists = [List::EMPTY; 2];
     let mut models: [VecDeque<(u32, u64)>; 2] = Default::default();
     for number in 0..20_000 {
@@ -32,7 +32,7 @@ fn a_list_does_what_a_deque_does() {
 
 #[test]
 fn the_place_freed_last_is_used_first() {
-    let mut slab = RecordSlab::with_capacity(0);
+    let mut slab = RecordSlab::new();
     let [a, b, c] = ["a", "b", "c"].map(|entry| slab.put(entry));
     slab.free(a);
     slab.free(c);

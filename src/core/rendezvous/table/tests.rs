@@ -73,7 +73,7 @@ fn finish(table: &mut Words, step: StepId) -> Vec<Ended<&'static str, u32>> {
 
 #[test]
 fn values_and_waiters_are_first_in_first_out() {
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     for (ordinal, value) in ["a", "b", "c"].into_iter().enumerate() {
         let parked = table.send(NOW, slot(1), value, 1);
         assert_eq!(
@@ -112,7 +112,7 @@ fn values_and_waiters_are_first_in_first_out() {
 /// Matching by the hash alone hands a tensor to a stranger.
 #[test]
 fn slots_that_share_a_hash_do_not_match() {
-    let mut table = Words::new(Limits::default());
+    let mut table = Words::new(Limits::default()).unwrap();
     let mut seen: HashMap<u32, Slot> = HashMap::new();
     let mut collisions = Vec::new();
     for key in 0..300_000 {
@@ -141,7 +141,7 @@ fn slots_that_share_a_hash_do_not_match() {
 
 #[test]
 fn each_part_of_a_slot_tells_it_from_others() {
-    let mut table = Words::new(Limits::default());
+    let mut table = Words::new(Limits::default()).unwrap();
     let at = |frame, iter| FrameIter { frame, iter };
     let one = Slot {
         step: StepId(1),
@@ -179,7 +179,7 @@ fn each_part_of_a_slot_tells_it_from_others() {
 /// A receive that timed out must not stay behind: its callback would run when its caller is gone.
 #[test]
 fn a_waiter_past_its_deadline_is_unlinked_and_ends_once() {
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     let Ok(ReceiveOutcome::Waiting { id, .. }) = table.recv(NOW, slot(1), 5, NOW + 100) else {
         panic!("nothing to receive");
     };
@@ -200,7 +200,7 @@ fn a_waiter_past_its_deadline_is_unlinked_and_ends_once() {
 
 #[test]
 fn a_cancelled_waiter_is_passed_over() {
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     let first = wait(&mut table, slot(1), 1);
     wait(&mut table, slot(1), 2);
     assert_eq!(table.cancel(first), Some((slot(1), 1)));
@@ -225,7 +225,7 @@ fn a_cancelled_waiter_is_passed_over() {
 /// The first of a point lies in its record, those behind it in a list.
 #[test]
 fn a_waiter_may_become_another() {
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     let [first, second] = [1, 2].map(|waiter| wait(&mut table, slot(1), waiter));
     table.rename(second, 20);
     table.rename(first, 10);
@@ -244,7 +244,7 @@ fn a_waiter_may_become_another() {
 /// A receive that checks first and inserts later can slip in behind an abort, and then waits for ever.
 #[test]
 fn nothing_joins_a_step_after_its_abort() {
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     wait(&mut table, slot(1), 1);
     table.send(NOW, slot(2), "a", 5).expect("parked");
     let ticket = match table.pass(NOW, slot(3)) {
@@ -285,7 +285,7 @@ fn nothing_joins_a_step_after_its_abort() {
 
 #[test]
 fn the_first_status_wins() {
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     let second = Status::new(Code::Unavailable, "SECOND", "more specific");
     assert!(table.abort(NOW, STEP, &boom(), &mut |_| {}));
     assert!(!table.abort(NOW, STEP, &second, &mut |_| {}));
@@ -297,7 +297,7 @@ fn the_first_status_wins() {
 /// A table that forgets a finished step makes it afresh for a latecomer, who waits for ever.
 #[test]
 fn a_late_request_meets_the_tombstone() {
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     table.open_step(NOW, STEP).expect("opened");
     assert_eq!(finish(&mut table, STEP), Vec::new());
     assert_eq!(
@@ -322,7 +322,7 @@ fn a_late_request_meets_the_tombstone() {
 /// Keeping every aborted step alive, so that it can be found, is a leak.
 #[test]
 fn tombstones_are_bounded_and_the_oldest_goes_first() {
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     for step in 0..1_000 {
         abort(&mut table, StepId(step));
         assert!(table.stats().tombstones <= SMALL.tombstones);
@@ -350,15 +350,15 @@ fn a_deferred_request_ends_with_its_step() {
     };
     let gone = vec![Ended::Waiter(slot(1), 4)];
 
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     deferred(&mut table);
     assert_eq!(abort(&mut table, STEP), gone);
 
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     deferred(&mut table);
     assert_eq!(finish(&mut table, STEP), gone);
 
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     deferred(&mut table);
     assert_eq!(table.poll_timeout(), Some(NOW + SMALL.grace_ttl_ns));
     let mut out = Vec::new();
@@ -370,7 +370,7 @@ fn a_deferred_request_ends_with_its_step() {
         "told, not left to wait"
     );
 
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     deferred(&mut table);
     assert_eq!(
         table.pass(NOW, slot(1)),
@@ -386,7 +386,7 @@ fn a_deferred_request_ends_with_its_step() {
 
 #[test]
 fn a_frame_makes_no_step_beyond_the_grace_table() {
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     let push = |table: &mut Words, step| {
         table.arrive(NOW, slot_of(StepId(step), 1), 0, Arrived::Value("a"), 1)
     };
@@ -407,7 +407,7 @@ fn a_frame_makes_no_step_beyond_the_grace_table() {
 
 #[test]
 fn a_frame_that_is_refused_leaves_no_step_behind() {
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     for key in 0..SMALL.records {
         wait(&mut table, slot(key), 1);
     }
@@ -422,7 +422,7 @@ fn a_frame_that_is_refused_leaves_no_step_behind() {
 /// Suppressing duplicates by a window of request ids forgets the oldest; ordinals forget nothing.
 #[test]
 fn an_ordinal_arrives_once() {
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     let mut arrive = |ordinal, value| table.arrive(NOW, slot(1), ordinal, Arrived::Value(value), 1);
     assert_eq!(arrive(0, "a"), Ok(PushOutcome::Parked));
     assert_eq!(
@@ -458,7 +458,7 @@ fn an_ordinal_arrives_once() {
 
 #[test]
 fn offers_keep_their_place_and_drain_in_order() {
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     assert_eq!(
         table.arrive(NOW, slot(1), 0, Arrived::Offer(70), 0),
         Ok(PushOutcome::Parked)
@@ -505,7 +505,7 @@ fn offers_keep_their_place_and_drain_in_order() {
 
 #[test]
 fn a_withdrawn_offer_leaves_nobody_waiting_in_vain() {
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     let mut withdrawn = |setup: &[Arrived<&'static str>]| {
         table.fail_keys(|_| true, &mut |_| {});
         for (ordinal, item) in setup.iter().enumerate() {
@@ -542,7 +542,7 @@ fn a_withdrawn_offer_leaves_nobody_waiting_in_vain() {
 
 #[test]
 fn an_ordinal_is_given_once_and_none_is_lost() {
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     let Ok(Pass::Clear(ticket)) = table.pass(NOW, slot(1)) else {
         panic!("nothing is queued")
     };
@@ -591,7 +591,7 @@ fn an_ordinal_is_given_once_and_none_is_lost() {
 
 #[test]
 fn every_limit_is_refused_and_nothing_is_lost() {
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     assert_eq!(
         table.send(NOW, slot(0), "a", 61),
         Err((Refusal::ParkedBytesOfStep, "a"))
@@ -647,7 +647,7 @@ fn every_limit_is_refused_and_nothing_is_lost() {
 /// The answer to a request was refused by a table full of values that no receiver wanted, and its step failed.
 #[test]
 fn what_somebody_waits_for_takes_no_place_of_what_is_parked() {
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     for value in ["a", "b", "c", "d"] {
         table.send(NOW, slot(0), value, 0).expect("fits");
     }
@@ -669,7 +669,7 @@ fn what_somebody_waits_for_takes_no_place_of_what_is_parked() {
 /// Waiters that come and go leave no more behind than may wait.
 #[test]
 fn what_waiters_leave_behind_is_bounded() {
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     let mut refused = Vec::new();
     for key in 0..3 {
         let waiters: Vec<_> = (0..3).map(|at| wait(&mut table, slot(key), at)).collect();
@@ -687,7 +687,7 @@ fn what_waiters_leave_behind_is_bounded() {
 
 #[test]
 fn a_lost_peer_takes_its_keys_and_no_others() {
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     wait(&mut table, slot(1), 1);
     table.send(NOW, slot(2), "kept", 3).expect("parked");
     table
@@ -712,7 +712,7 @@ fn a_lost_peer_takes_its_keys_and_no_others() {
 /// A value that was not received keeps its step, as long as the step is not ended.
 #[test]
 fn a_value_may_be_received_long_after_it_was_sent() {
-    let mut table = Words::new(SMALL);
+    let mut table = Words::new(SMALL).unwrap();
     table.send(NOW, slot(1), "old", 1).expect("parked");
     table.expire(NOW + 3_600_000_000_000, &mut |_| {
         panic!("nothing has a deadline")

@@ -35,7 +35,7 @@ fn kind_of(item: &Item<u32>) -> Kind {
 #[test]
 fn a_queue_does_what_a_deque_does() {
     let mut rng = Rng::new(5);
-    let mut values = Values::new(2);
+    let mut values = Values::new(2).unwrap();
     let mut queues = [List::EMPTY; 2];
     let mut models: [VecDeque<Entry>; 2] = Default::default();
     for ordinal in 0..20_000_u32 {

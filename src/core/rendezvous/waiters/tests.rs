@@ -12,6 +12,7 @@ fn waiters() -> Waiters<u32> {
         waiters_per_key: 2,
         ..Limits::default()
     })
+    .unwrap()
 }
 
 #[test]

@@ -672,3 +672,14 @@ fn a_loss_is_told_within_the_fractions_of_the_failure_model() {
         assert!(config.given_up_after() < config.failure_detection * 3 / 2);
     }
 }
+
+#[test]
+fn a_visitor_reserves_little() {
+    let [visitor, task] = [super::super::OBSERVER_JOB, "a"].map(|job| {
+        let config = Config::new(format!("/job:{job}/task:0"));
+        config.shard_settings(1).table
+    });
+    assert_eq!(16 * visitor.records, task.records);
+    assert_eq!(visitor.waiters, visitor.values);
+    assert_eq!(16 * visitor.values, task.values);
+}

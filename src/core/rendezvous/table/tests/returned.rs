@@ -26,6 +26,7 @@ fn table() -> Words {
         parked_bytes_per_step: 30,
         ..Limits::default()
     })
+    .unwrap()
 }
 
 fn send(table: &mut Words, value: &'static str) {

@@ -17,6 +17,7 @@ fn table() -> Table<u8, u32> {
         parked_bytes_per_step: 60,
         ..Limits::default()
     })
+    .unwrap()
 }
 
 #[test]
