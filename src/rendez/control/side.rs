@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
 use rendez_proto as proto;
+use rustix::io::Errno;
 
 use crate::ground::limits::DATA_CHANNELS_MAX;
 use crate::ground::{Code, Status, catalogue};
@@ -422,7 +423,13 @@ impl<C> Works for Ours<'_, C> {
 
 /// A socket or a descriptor that cannot be used.
 pub(super) fn no_stream(error: std::io::Error) -> Refusal {
-    let message = format!("a socket could not be used: {error}");
+    let mend = match Errno::from_io_error(&error) {
+        Some(Errno::MFILE | Errno::NFILE) => {
+            "; raise the limit on open files (`ulimit -n`, `LimitNOFILE`)"
+        }
+        _ => "",
+    };
+    let message = format!("a socket could not be used: {error}{mend}");
     Refusal::later("PEER_REFUSED", message)
 }
 

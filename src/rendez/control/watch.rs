@@ -129,6 +129,7 @@ impl Watch {
             tcp,
             greet_deadline,
             accept_after: None,
+            told_rest: false,
             silent: Vec::new(),
             newcomers: Newcomers::new(greet_deadline),
             followed: Vec::new(),
@@ -242,6 +243,8 @@ struct Round<T> {
     greet_deadline: Duration,
     /// Set while accepting rests after a failure.
     accept_after: Option<Instant>,
+    /// The log was told of that, and nothing was accepted since.
+    told_rest: bool,
     silent: Vec<Silent>,
     newcomers: Newcomers,
     followed: Vec<Followed>,
@@ -338,6 +341,7 @@ impl<T: Fn(Sight) -> bool> Round<T> {
                 rustix::net::SocketFlags::CLOEXEC,
             ) {
                 Ok(socket) => {
+                    self.told_rest = false;
                     let user = Credentials::of(socket.as_fd()).map(|of| of.user);
                     let Some(permit) = user
                         .ok()
@@ -359,11 +363,17 @@ impl<T: Fn(Sight) -> bool> Round<T> {
                 }
                 Err(Errno::AGAIN) => return,
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
-                Err(_) => {
-                    self.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
-                    return;
-                }
+                Err(error) => return self.rest(error.into()),
             }
+        }
+    }
+
+    /// Accepts nothing for a moment: who dials hears nothing until then. The log hears of the first failure in a row.
+    fn rest(&mut self, error: io::Error) {
+        self.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
+        if !std::mem::replace(&mut self.told_rest, true) {
+            let status = super::side::no_stream(error).status;
+            tracing::warn!(%status, "connections cannot be accepted, and wait");
         }
     }
 
@@ -375,15 +385,15 @@ impl<T: Fn(Sight) -> bool> Round<T> {
                 return;
             }
             match listener.accept() {
-                Ok((socket, from)) => self.newcomers.enter(socket, from),
+                Ok((socket, from)) => {
+                    self.told_rest = false;
+                    self.newcomers.enter(socket, from);
+                }
                 Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
                     Some(Errno::AGAIN) => return,
                     // What befell a connection before it was accepted is told by its accept.
                     Some(Errno::CONNABORTED | Errno::INTR | Errno::PROTO | Errno::NETDOWN) => {}
-                    _ => {
-                        self.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
-                        return;
-                    }
+                    _ => return self.rest(error),
                 },
             }
         }

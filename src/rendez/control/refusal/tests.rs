@@ -42,3 +42,12 @@ proptest! {
         prop_assert!(cut.len() == text.len() || cut.len() + 4 > CONTROL_TEXT_MAX);
     }
 }
+
+#[test]
+fn a_lack_of_descriptors_is_told_with_what_to_do() {
+    use super::super::side::no_stream;
+    use rustix::io::Errno;
+    let told = |errno: Errno| no_stream(errno.into()).status.message().to_owned();
+    assert!(told(Errno::MFILE).contains("`ulimit -n`"));
+    assert!(!told(Errno::CONNRESET).contains("`ulimit -n`"));
+}

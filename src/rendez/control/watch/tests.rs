@@ -46,6 +46,7 @@ fn accepting_ends_while_connections_keep_coming() {
         tcp: Some(listener.try_clone().expect("a clone")),
         greet_deadline: Duration::from_secs(1),
         accept_after: None,
+        told_rest: false,
         silent: Vec::new(),
         newcomers: Newcomers::new(Duration::from_secs(1)),
         followed: Vec::new(),
