@@ -11,7 +11,10 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use crate::ports::free_ports;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    date_time_ymd,
+};
 use rendez::engine::{Config, Engine, SETTINGS, Sources};
 use rendez::ground::{Code, Status, catalogue, limits};
 
@@ -462,12 +465,18 @@ struct Proofs {
 
 impl Proofs {
     fn new() -> Self {
+        Self::of(|_| {})
+    }
+
+    /// With a certificate of which `change` makes what it likes.
+    fn of(change: impl FnOnce(&mut CertificateParams)) -> Self {
         let mut parameters = CertificateParams::new(Vec::<String>::new()).unwrap();
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority =
             CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap();
         let key = KeyPair::generate().unwrap();
-        let parameters = CertificateParams::new(vec!["task".to_owned()]).unwrap();
+        let mut parameters = CertificateParams::new(vec!["task".to_owned()]).unwrap();
+        change(&mut parameters);
         let certificate = parameters.signed_by(&key, &authority).unwrap();
         let texts = BTreeMap::from([
             ("cluster_secret_file", "0123456789abcdef".repeat(4)),
@@ -599,4 +608,38 @@ fn the_files_of_secret_and_tls_are_checked_and_nothing_of_them_is_printed() {
         ("tls_key", "the file holds none"),
         ("tls_ca", "the file holds none"),
     ]);
+}
+
+#[test]
+fn a_certificate_that_peers_refuse_is_found_before_they_do() {
+    let finds = |proofs: &Proofs, code: i32, why: &str| {
+        let output = proofs.check(&["config", "check", "--offline"]);
+        let said = both(&output);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        let found = format!(
+            "tls_cert: {}: peers with this `tls_ca` refuse it: ",
+            proofs.path("tls_cert").display()
+        );
+        assert!(said.contains(&found) && said.contains(why), "{why}: {said}");
+    };
+    let late = Proofs::of(|own| own.not_after = date_time_ymd(2020, 1, 1));
+    // A clock may be set, and a certificate made anew, while the task runs.
+    finds(&late, 0, "expired");
+    let early = Proofs::of(|own| own.not_before = date_time_ymd(2100, 1, 1));
+    finds(&early, 0, "not valid yet");
+    let foreign = Proofs::new();
+    put(&foreign.path("tls_ca"), &late.texts["tls_ca"]);
+    finds(&foreign, 78, "; give all tasks one `tls_ca`");
+    let one_way =
+        Proofs::of(|own| own.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth]);
+    finds(&one_way, 78, "; make one for the authentication of both");
+    // A task begins nevertheless, for it may be renewed; and says when its certificate ends.
+    let mut config = Config::new("/job:a/task:0");
+    (config.shards, config.share_cores) = (1, true);
+    (config.tls_cert, config.tls_key) = (Some(late.path("tls_cert")), Some(late.path("tls_key")));
+    config.tls_ca = Some(late.path("tls_ca"));
+    let engine = Engine::start(config).unwrap();
+    let page = engine.metrics_text().unwrap();
+    let ends = "\nrendez_tls_not_after_timestamp_seconds 1577836800\n";
+    assert!(page.contains(ends), "{page}");
 }

@@ -140,7 +140,7 @@ struct Place {
 /// What is wrong with a file, a variable or a flag; `CONFIG` if anything else cannot work, after it was printed;
 /// `CONNECT_DEADLINE` if all that is wrong is that tasks are not reached.
 pub(super) fn run(args: &CheckArgs, terminal: &mut Terminal) -> Result<(), CliError> {
-    let loaded = args.settings.read()?;
+    let mut loaded = args.settings.read()?;
     let mut problems = Vec::new();
     if let Err(status) = Engine::judge_placement(&loaded.config) {
         let setting = if status.message().starts_with("cores") {
@@ -153,11 +153,13 @@ pub(super) fn run(args: &CheckArgs, terminal: &mut Terminal) -> Result<(), CliEr
             problem: status.message().to_owned(),
         });
     }
-    let unfit = Engine::judge_secrets(&loaded.config);
-    problems.extend(unfit.into_iter().map(|(setting, status)| Problem {
-        setting,
-        problem: status.message().to_owned(),
-    }));
+    for (setting, status) in Engine::judge_secrets(&loaded.config) {
+        let problem = status.message().to_owned();
+        match status.reason() {
+            catalogue::TLS_REFUSED => loaded.warnings.push(problem),
+            _ => problems.push(Problem { setting, problem }),
+        }
+    }
     let (places, own) = places(&loaded.config);
     let find: &Find<'_> = &look_up;
     let hosts = Hosts::of(&places, Some(find).filter(|_| !args.offline));

@@ -150,7 +150,7 @@ async fn receive<S: AsyncRead + Unpin, const N: usize>(stream: &mut S) -> Result
 fn lost(error: std::io::Error) -> Refusal {
     // The peer's judgement of our certificate is the first that is read after our own side of TLS is done.
     if error.kind() == std::io::ErrorKind::InvalidData {
-        let why = format!("the peer ended TLS: {error}");
+        let why = tls::ended_by_peer(&error);
         return Refusal {
             status: Status::new(Code::PermissionDenied, catalogue::TLS_REFUSED, why),
             retry: !tls::is_judged(&error),

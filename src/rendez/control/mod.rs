@@ -141,6 +141,7 @@ pub struct Control {
     runtime: RuntimeReport,
     path_wish: PathWish,
     lookout: Duration,
+    tls: Option<Tls>,
     commands: Sender<Command>,
     requests: AtomicU64,
     working: Mutex<Option<Working>>,
@@ -158,7 +159,7 @@ impl Control {
     ) -> Result<Self, ControlError> {
         config.check().map_err(ControlError::Config)?;
         let task = config.task.clone();
-        let (path_wish, lookout) = (config.path_wish, config.lookout);
+        let (path_wish, lookout, tls) = (config.path_wish, config.lookout, config.tls.clone());
         let address = config
             .listen
             .get_or_insert_with(|| Address::unique(&task))
@@ -213,10 +214,16 @@ impl Control {
             runtime,
             path_wish,
             lookout,
+            tls,
             commands,
             requests: AtomicU64::new(1),
             working: Mutex::new(Some(working)),
         })
+    }
+
+    /// When the certificate in use ends, in seconds since 1970; nothing without TLS.
+    pub(crate) fn certificate_ends(&self) -> Option<u64> {
+        self.tls.as_ref().and_then(Tls::ends)
     }
 
     /// Connects to `task`, which listens at `address` or will by and by, and gives up at `deadline`. The outcome is

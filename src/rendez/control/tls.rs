@@ -18,6 +18,7 @@ use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection,
@@ -28,6 +29,7 @@ use crate::fabric::Secured;
 use crate::ground::{Code, Status, catalogue};
 
 use super::errand::Errands;
+use super::mailbox::Receiver;
 use super::refusal::Refusal;
 
 /// What the exporter is asked for; its value is the same on both ends of one connection and on no other.
@@ -60,6 +62,40 @@ struct Shared {
 struct Sides {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
+    own: Arc<Own>,
+}
+
+/// This task's certificate and those that signed it, as peers with the same authorities judge them.
+struct Own {
+    chain: Vec<CertificateDer<'static>>,
+    dialled: Arc<AnyNameVerifier>,
+    dialler: Arc<dyn ClientCertVerifier>,
+}
+
+impl Own {
+    fn judge(&self, now: UnixTime) -> Result<(), rustls::Error> {
+        let (certificate, signers) = self
+            .chain
+            .split_first()
+            .ok_or(rustls::Error::NoCertificatesPresented)?;
+        self.dialled.judge(certificate, signers, now)?;
+        self.dialler
+            .verify_client_cert(certificate, signers, now)
+            .map(drop)
+    }
+
+    /// When it ends, in seconds since 1970.
+    fn ends(&self) -> Option<u64> {
+        // Nothing else tells: the refusal of a time when it has surely ended.
+        let at_the_end_of_time = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
+        match self.judge(at_the_end_of_time) {
+            Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext {
+                not_after,
+                ..
+            })) => Some(not_after.as_secs()),
+            _ => None,
+        }
+    }
 }
 
 /// Looks whether there are new certificates, and gives them. It may block.
@@ -90,19 +126,23 @@ impl Tls {
         let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(fits)?
-            .with_client_cert_verifier(clients)
+            .with_client_cert_verifier(Arc::clone(&clients))
             .with_single_cert(chain.clone(), key.clone_key())
             .map_err(fits)?;
         // Each connection is a full handshake: a certificate that is no longer good opens no old session.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         server.enable_secret_extraction = in_kernel;
-        let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        let verifier = Arc::new(AnyNameVerifier {
+            roots,
+            provider: Arc::clone(&provider),
+        });
+        let mut client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(fits)?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyNameVerifier { roots, provider }))
-            .with_client_auth_cert(chain, key)
+            .with_custom_certificate_verifier(Arc::clone(&verifier) as _)
+            .with_client_auth_cert(chain.clone(), key)
             .map_err(fits)?;
         client.resumption = rustls::client::Resumption::disabled();
         client.enable_secret_extraction = in_kernel;
@@ -110,6 +150,11 @@ impl Tls {
             current: Mutex::new(Sides {
                 client: Arc::new(client),
                 server: Arc::new(server),
+                own: Arc::new(Own {
+                    chain,
+                    dialled: verifier,
+                    dialler: clients,
+                }),
             }),
             in_kernel,
             renewal: None,
@@ -134,20 +179,68 @@ impl Tls {
         }))
     }
 
+    /// Whether peers with the same authorities take this task's certificate now.
+    ///
+    /// # Errors
+    /// `SECRET_UNFIT` says why they do not; `TLS_REFUSED` that they do not now, for it is of the wrong time.
+    pub(crate) fn judge_own(&self) -> Result<(), Status> {
+        let judged = self.0.current().own.judge(UnixTime::now());
+        judged.map_err(|error| {
+            let why = match &error {
+                rustls::Error::InvalidCertificate(why) => why.to_string(),
+                error => error.to_string(),
+            };
+            let is_of_time = is_of_time(&error);
+            let mend = match &error {
+                _ if is_of_time => "; make a new one, or set this machine's clock",
+                rustls::Error::InvalidCertificate(
+                    // Of an authority of the same name.
+                    CertificateError::UnknownIssuer | CertificateError::BadSignature,
+                ) => "; give all tasks one `tls_ca`, which holds the authority that signed it",
+                rustls::Error::InvalidCertificate(
+                    CertificateError::InvalidPurpose
+                    | CertificateError::InvalidPurposeContext { .. },
+                ) => "; make one for the authentication of both servers and clients",
+                _ => "",
+            };
+            let message = format!("peers with this `tls_ca` refuse it: {why}{mend}");
+            Status::of(
+                match is_of_time {
+                    true => catalogue::TLS_REFUSED,
+                    false => catalogue::SECRET_UNFIT,
+                },
+                message,
+            )
+        })
+    }
+
+    /// When this task's certificate ends, in seconds since 1970. A new one is looked for, so that a task without new
+    /// connections tells of it the next time that it is asked.
+    pub(crate) fn ends(&self) -> Option<u64> {
+        drop(self.begin_look());
+        self.0.current().own.ends()
+    }
+
     /// What a handshake goes by that begins now. The look for new certificates has a thread of its own, for files may
     /// lie on a server that does not answer: then others do not wait for it, and go by what is there.
     async fn sides(&self) -> Sides {
+        if let Some(mut looked) = self.begin_look() {
+            looked.receive().await;
+        }
+        self.0.current()
+    }
+
+    /// Begins a look, if there may be new certificates and no look takes too long already.
+    fn begin_look(&self) -> Option<Receiver<()>> {
         let shared = &self.0;
         let asked = Instant::now();
         let looks_long = locked(&shared.looks_since)
             .is_some_and(|since| asked.saturating_duration_since(since) > LOOK_MAX);
-        if shared.renewal.is_some() && !looks_long {
-            let looks = Arc::clone(shared);
-            if let Ok(mut looked) = shared.errands.begin(move || looks.look(asked)) {
-                looked.receive().await;
-            }
+        if shared.renewal.is_none() || looks_long {
+            return None;
         }
-        shared.current()
+        let looks = Arc::clone(shared);
+        shared.errands.begin(move || looks.look(asked)).ok()
     }
 
     /// The dialler's handshake, and what binds a proof to this very connection.
@@ -264,6 +357,23 @@ struct AnyNameVerifier {
     provider: Arc<CryptoProvider>,
 }
 
+impl AnyNameVerifier {
+    fn judge(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        verify_server_cert_signed_by_trust_anchor(
+            &ParsedCertificate::try_from(certificate)?,
+            &self.roots,
+            intermediates,
+            now,
+            self.provider.signature_verification_algorithms.all,
+        )
+    }
+}
+
 impl ServerCertVerifier for AnyNameVerifier {
     fn verify_server_cert(
         &self,
@@ -273,14 +383,7 @@ impl ServerCertVerifier for AnyNameVerifier {
         _ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let certificate = ParsedCertificate::try_from(certificate)?;
-        verify_server_cert_signed_by_trust_anchor(
-            &certificate,
-            &self.roots,
-            intermediates,
-            now,
-            self.provider.signature_verification_algorithms.all,
-        )?;
+        self.judge(certificate, intermediates, now)?;
         Ok(ServerCertVerified::assertion())
     }
 
@@ -402,19 +505,34 @@ pub(crate) fn refused(error: &io::Error) -> Refusal {
 /// True for what rustls judged, here or at the peer, and will judge so again. What befell the connection is not for
 /// good; nor is a certificate of the wrong time: a new one may be on its way, or a clock that is behind comes up.
 pub(super) fn is_judged(error: &io::Error) -> bool {
-    let judgement = error.get_ref().and_then(|error| error.downcast_ref());
-    let is_of_time = matches!(
-        judgement,
-        Some(
-            rustls::Error::InvalidCertificate(
-                CertificateError::Expired
-                    | CertificateError::ExpiredContext { .. }
-                    | CertificateError::NotValidYet
-                    | CertificateError::NotValidYetContext { .. }
-            ) | rustls::Error::AlertReceived(AlertDescription::CertificateExpired)
-        )
-    );
-    error.kind() == io::ErrorKind::InvalidData && !is_of_time
+    error.kind() == io::ErrorKind::InvalidData && !judgement(error).is_some_and(is_of_time)
+}
+
+fn judgement(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
+}
+
+const fn is_of_time(error: &rustls::Error) -> bool {
+    matches!(
+        error,
+        rustls::Error::InvalidCertificate(
+            CertificateError::Expired
+                | CertificateError::ExpiredContext { .. }
+                | CertificateError::NotValidYet
+                | CertificateError::NotValidYetContext { .. }
+        ) | rustls::Error::AlertReceived(AlertDescription::CertificateExpired)
+    )
+}
+
+/// The peer's judgement of our certificate, in words. Of the wrong time there is but one alert.
+pub(super) fn ended_by_peer(error: &io::Error) -> String {
+    let time = rustls::Error::AlertReceived(AlertDescription::CertificateExpired);
+    match judgement(error) {
+        Some(error) if *error == time => format!(
+            "the peer ended TLS: {error}: by its clock this task's certificate has expired or is not valid yet"
+        ),
+        _ => format!("the peer ended TLS: {error}"),
+    }
 }
 
 #[cfg(test)]

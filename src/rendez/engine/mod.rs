@@ -195,7 +195,8 @@ impl Engine {
         start::place(config).map(drop)
     }
 
-    /// What is wrong with the files of the secret and of TLS, each with the setting that names it.
+    /// What is wrong with the files of the secret and of TLS, each with the setting that names it. `TLS_REFUSED` is a
+    /// certificate of the wrong time: a task begins with it, and is reached once it is renewed or its clock is set.
     pub fn judge_secrets(config: &Config) -> Vec<(&'static str, Status)> {
         secrets::judge(config)
     }

@@ -30,6 +30,7 @@ pub(super) fn tls(config: &Config) -> Result<Option<Tls>, Status> {
     let Some(tls) = read_tls(config)? else {
         return Ok(None);
     };
+    tell_unless_taken(config, &tls);
     let known = Mutex::new(Known {
         used: read,
         told: read,
@@ -39,8 +40,23 @@ pub(super) fn tls(config: &Config) -> Result<Option<Tls>, Status> {
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         // Before they are read, as above.
         let now = marks(&config);
-        known.renewed(&config.task, now, || read_tls(&config))?
+        let renewed = known.renewed(&config.task, now, || read_tls(&config))?;
+        renewed.inspect(|tls| tell_unless_taken(&config, tls))
     })))
+}
+
+/// The log hears of a certificate that peers refuse. The task goes on: its files may be made anew, or its clock be set.
+fn tell_unless_taken(config: &Config, tls: &Tls) {
+    if let Err((_, status)) = judge_certificate(config, tls) {
+        tracing::warn!(task = config.task, %status, "this task's certificate is not taken");
+    }
+}
+
+/// Whether peers take the task's certificate now, as far as that can be told by its own authorities.
+fn judge_certificate(config: &Config, tls: &Tls) -> Result<(), Unfit> {
+    let of = config.tls_cert.as_deref().unwrap_or_else(|| Path::new(""));
+    tls.judge_own()
+        .map_err(|status| ("tls_cert", of_file("tls_cert", of, &status)))
 }
 
 /// Which files of TLS are in use, and which were last said not to fit.
@@ -108,7 +124,8 @@ fn read_tls(config: &Config) -> Result<Option<Tls>, Status> {
 /// of what a file holds is said.
 pub(super) fn judge(config: &Config) -> Vec<Unfit> {
     let mut found: Vec<Unfit> = named_secret(config).err().into_iter().collect();
-    named_tls(config, &mut found);
+    let tls = named_tls(config, &mut found);
+    found.extend(tls.and_then(|tls| judge_certificate(config, &tls).err()));
     found
 }
 

@@ -31,6 +31,18 @@ fn only_a_certificate_of_the_wrong_time_may_do_later() {
     assert!(refused(&io::ErrorKind::ConnectionReset.into()).retry);
 }
 
+#[test]
+fn a_peer_s_alert_of_the_wrong_time_is_told_as_both_that_it_may_mean() {
+    let told = |alert| {
+        let error = Error::AlertReceived(alert);
+        ended_by_peer(&io::Error::new(io::ErrorKind::InvalidData, error))
+    };
+    let late = told(AlertDescription::CertificateExpired);
+    assert!(late.contains("has expired or is not valid yet"), "{late}");
+    let foreign = told(AlertDescription::UnknownCA);
+    assert!(!foreign.contains("expired"), "{foreign}");
+}
+
 /// Of no certificates: each is another than the others.
 fn some() -> Tls {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -40,7 +52,7 @@ fn some() -> Tls {
         .expect("known")
         .with_root_certificates(RootCertStore::empty())
         .with_no_client_auth();
-    let server = ServerConfig::builder_with_provider(provider)
+    let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&tls13)
         .expect("known")
         .with_no_client_auth()
@@ -48,6 +60,14 @@ fn some() -> Tls {
     let sides = Sides {
         client: Arc::new(client),
         server: Arc::new(server),
+        own: Arc::new(Own {
+            chain: Vec::new(),
+            dialled: Arc::new(AnyNameVerifier {
+                roots: Arc::new(RootCertStore::empty()),
+                provider: Arc::clone(&provider),
+            }),
+            dialler: WebPkiClientVerifier::no_client_auth(),
+        }),
     };
     Tls(Arc::new(Shared {
         current: Mutex::new(sides),
@@ -90,4 +110,17 @@ fn a_handshake_beside_a_look_looks_too_unless_that_look_hangs() {
     end.send(()).expect("it waits");
     assert!(is(&block_on(second), &new));
     block_on(first);
+}
+
+/// A task without new connections tells of the one that it has, and not of one that was renewed.
+#[test]
+fn who_asks_when_a_certificate_ends_has_a_new_one_looked_for() {
+    let (tell, told) = mpsc::channel();
+    let tls = some().renewed_by(move || {
+        let _ = tell.send(());
+        None
+    });
+    assert_eq!(tls.ends(), None);
+    let looked = told.recv_timeout(Duration::from_secs(20));
+    looked.expect("the files are looked at");
 }

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::sync::Weak;
 
 use super::Pages;
-use crate::control::Path;
+use crate::control::{Control, Path};
 use crate::engine::counters::{DEVICE_METRICS, DEVICES_METRICS, Metric, SHARD_METRICS};
 use crate::engine::recording::StageTimes;
 use crate::engine::reporters::{Family, Kind, Number, Sample};
@@ -94,7 +94,7 @@ impl Pages for Page {
 }
 
 /// Families that are the whole task's: name, is it a counter, labels, meaning.
-const TASK_FAMILIES: [(&str, bool, &str, &str); 15] = [
+const TASK_FAMILIES: [(&str, bool, &str, &str); 16] = [
     (
         "rendez_build_info",
         false,
@@ -127,6 +127,12 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 15] = [
         true,
         "",
         "Traceparents from peers that were none: their steps ran without.",
+    ),
+    (
+        "rendez_tls_not_after_timestamp_seconds",
+        false,
+        "",
+        "When the certificate in use ends, in seconds since 1970; none without TLS.",
     ),
     (
         "rendez_peer_connected",
@@ -254,6 +260,12 @@ fn engine_page(engine: &Engine, stats: &[ShardStats], text: &mut Text) {
     one(
         "rendez_traceparents_refused",
         vec![(String::new(), refused)],
+    );
+    let ends = inner.control.get().and_then(Control::certificate_ends);
+    let ends = ends.map(|ends| (String::new(), ends as f64));
+    one(
+        "rendez_tls_not_after_timestamp_seconds",
+        ends.into_iter().collect(),
     );
     let connected = engine.connected();
     let is_observer = |task: &TaskName| task.job() == crate::engine::OBSERVER_JOB;
