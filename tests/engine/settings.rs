@@ -611,6 +611,27 @@ fn the_files_of_secret_and_tls_are_checked_and_nothing_of_them_is_printed() {
 }
 
 #[test]
+fn a_task_of_the_cluster_that_no_other_can_dial_is_found() {
+    let output = rendez(
+        "shards = 1\nshare_cores = true\ninsecure = true\n[cluster]\nps = [\"127.0.0.1:0\", \"127.0.0.1:1\"]\n",
+        &["config", "check", "--offline"],
+    );
+    let said = both(&output);
+    assert_eq!(output.status.code(), Some(78), "{said}");
+    assert!(said.contains("port 0 cannot be dialled"), "{said}");
+    let base = "shards = 1\nshare_cores = true\ninsecure = true\n";
+    let check = |more: &str| rendez(&(base.to_owned() + more), &["config", "check", "--offline"]);
+    let root = check("root = \"127.0.0.1:0\"\nworld_size = 2\nrank = 1\n");
+    let said = both(&root);
+    assert!(
+        said.contains("rank 0 at 127.0.0.1:0: port 0 cannot be dialled"),
+        "{said}"
+    );
+    let alone = check("[cluster]\nps = [\"127.0.0.1:0\"]\n");
+    assert_eq!(alone.status.code(), Some(0), "{}", both(&alone));
+}
+
+#[test]
 fn a_certificate_that_peers_refuse_is_found_before_they_do() {
     let finds = |proofs: &Proofs, code: i32, why: &str| {
         let output = proofs.check(&["config", "check", "--offline"]);

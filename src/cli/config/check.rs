@@ -285,19 +285,29 @@ fn places(config: &Config) -> (Vec<Place>, Option<TaskName>) {
 fn twice(places: &[Place], hosts: &Hosts<'_>, problems: &mut Vec<Problem>) {
     let mut tasks: BTreeMap<String, (&Place, &TaskName)> = BTreeMap::new();
     let mut homes: BTreeMap<&TaskName, &Place> = BTreeMap::new();
+    // No other is there to dial it.
+    let is_alone = places
+        .iter()
+        .filter(|place| place.setting == "cluster")
+        .count()
+        == 1;
     for place in places {
-        let Some(task) = &place.task else { continue };
         let (setting, address) = (place.setting, &place.address);
         // Port zero, any free port, is no address to reach.
         if matches!(address, Address::Tcp { port: 0, .. }) {
-            if setting == "peers" {
+            if setting != "listen" && !(setting == "cluster" && is_alone) {
+                let task = &place.task;
+                let who = task
+                    .as_ref()
+                    .map_or_else(|| "rank 0".to_owned(), TaskName::to_string);
                 let problem = format!(
-                    "{task} at {address}: port 0 cannot be dialled; name the port it listens at"
+                    "{who} at {address}: port 0 cannot be dialled; name the port it listens at"
                 );
                 problems.push(Problem { setting, problem });
             }
             continue;
         }
+        let Some(task) = &place.task else { continue };
         let (first, named) = *tasks.entry(hosts.key(address)).or_insert((place, task));
         if named != task {
             let problem = format!(
