@@ -82,8 +82,8 @@ pub fn run(args: &ServeArgs, terminal: &mut Terminal) -> Result<(), CliError> {
             thread.map_err(|error| no_thread("check", &error))?;
             told_before_end(&told, &signals, || tracing::info!("{}", dumped(engine)))
                 .unwrap_or_else(|| {
-                    // All that the check waits for ends with the engine.
-                    server.stop(None);
+                    // All that the check waits for ends with the engine, and what it has under way is void.
+                    server.stop(Some(Duration::ZERO));
                     Err(stopped("it had checked all files"))
                 })
         })
@@ -102,6 +102,7 @@ pub fn run(args: &ServeArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         }
         said = terminal.line(format!("{} stops", server.task()));
     }
+    // Also after a check that failed: others may still take from this task.
     server.stop(None);
     checked?;
     Ok(said?)
@@ -255,7 +256,8 @@ fn check(
         let began = Instant::now();
         let heard = exchange::hear_data(engine, other)?;
         knowing.push(exchange::hear_known(engine, other)?);
-        exchange::take(engine, other, heard, patience, &mut counted)?;
+        exchange::take(engine, other, heard, patience, &mut counted)
+            .map_err(|error| unchecked(error, other))?;
         let took = began.elapsed();
         let connected = engine.connected();
         let way = connected
@@ -278,6 +280,18 @@ fn check(
         exchange::settle(engine, other, known);
     }
     Ok(())
+}
+
+/// A task that is there and sends nothing is mostly one that checks nothing.
+fn unchecked(error: CliError, other: &TaskName) -> CliError {
+    if error.reason() != catalogue::DEADLINE {
+        return error;
+    }
+    let message = format!(
+        "{other} is connected, and did not send all it should in time; is it started with `--check` too, and has it \
+         not checked before? If so, raise `--patience`"
+    );
+    CliError::failure(error.reason(), message)
 }
 
 /// What a check takes, and keeps none of.

@@ -93,6 +93,7 @@ fn a_server_that_checks_ends_when_it_is_asked_to() {
     let cluster = format!("a=127.0.0.1:{own};b=127.0.0.1:{absent}");
     let arguments = [
         "--check",
+        "--drain-timeout=50s",
         "--cluster",
         &cluster,
         "--job",
@@ -135,4 +136,36 @@ fn a_server_whose_output_has_no_reader_any_more_records_and_serves_on() {
     }
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it lives");
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
+
+/// More patience would not help.
+#[test]
+fn a_check_with_a_task_that_checks_nothing_says_what_that_may_be() {
+    let [one, other] = free_ports();
+    let cluster = format!("a=127.0.0.1:{one};b=127.0.0.1:{other}");
+    let serve = |job: &str, more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
+        command
+            .args(["serve", "--shards=1", "--share-cores=true", "--task=0"])
+            .args(["--job", job, "--cluster", &cluster])
+            .args(more)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    };
+    let mut server = serve("a", &[]).spawn().expect("it starts");
+    let mut line = String::new();
+    let mut said = BufReader::new(server.stdout.as_mut().expect("piped"));
+    said.read_line(&mut line).expect("it serves");
+    let once = ["--check", "--once", "--patience=5s", "--drain-timeout=0s"];
+    let checked = serve("b", &once).output().expect("it runs");
+    let pid = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it lives");
+    server.wait().expect("it ends");
+    let said = String::from_utf8_lossy(&checked.stderr);
+    assert!(said.contains("error[DEADLINE]: "), "{said}");
+    assert!(said.contains("started with `--check` too"), "{said}");
+    assert!(!said.contains("in time; raise"), "{said}");
 }
