@@ -148,7 +148,7 @@ pub enum Command {
     /// Time round trips to running tasks.
     #[command(after_help = with_table(ASK_EXAMPLES))]
     Ping(super::ask::PingArgs),
-    /// Print the path between tasks, why it was taken, and why no better one.
+    /// Connect tasks with each other, and print the path between them, why it was taken, and why no better one.
     #[command(after_help = with_table(ASK_EXAMPLES))]
     Explain(super::ask::QuestionArgs),
     /// Print everything that waits in a cluster, and on whom.
