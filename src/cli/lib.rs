@@ -107,14 +107,17 @@ pub fn run(
     };
     match result {
         Ok(()) => EXIT_OK,
-        Err(error) => {
-            if error.exit() != EXIT_OK {
-                // If standard error is closed too, the error cannot be reported.
-                let _ = writeln!(errors, "{}", logs::error_line(&error, format));
-            }
-            error.exit()
-        }
+        Err(error) => told(&error, format, errors),
     }
+}
+
+/// Says what ended a command, unless that is no failure.
+fn told(error: &CliError, format: LogFormat, errors: &mut dyn Write) -> u8 {
+    if error.exit() != EXIT_OK {
+        // If standard error is closed too, the error cannot be reported.
+        let _ = writeln!(errors, "{}", logs::error_line(error, format));
+    }
+    error.exit()
 }
 
 fn dispatch(cli: &Cli, terminal: &mut Terminal) -> Result<(), CliError> {
@@ -186,7 +189,7 @@ fn show_usage(
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             match terminal.line(text.trim_end()).map_err(CliError::from) {
                 Ok(()) => EXIT_OK,
-                Err(error) => error.exit(),
+                Err(error) => told(&error, format, errors),
             }
         }
         _ => {

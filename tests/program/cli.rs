@@ -820,6 +820,26 @@ fn who_measures_with_a_far_side_that_is_not_there_is_told_at_once_and_may_interr
 }
 
 #[test]
+fn help_that_cannot_be_written_says_so() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .expect("Linux");
+    let output = command
+        .arg("--help")
+        .stdout(full)
+        .stderr(Stdio::piped())
+        .output();
+    let output = output.expect("it runs");
+    assert!(
+        stderr(&output).contains("error[OUTPUT_UNWRITABLE]: "),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
 fn a_variable_that_no_setting_has_is_told_of_by_every_command_that_takes_settings() {
     for command in [&["cluster", "show"][..], &["ping", "--patience=1ms"]] {
         let output = Command::new(env!("CARGO_BIN_EXE_rendez"))
