@@ -11,6 +11,8 @@
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
 
+#include "library.hpp"
+
 namespace rendez_torch {
 namespace {
 
@@ -112,7 +114,7 @@ std::function<void()> guarded(std::function<void()> callbacks) {
         try {
             callbacks();
         } catch (const std::exception &error) {
-            TORCH_WARN("rendez: a callback of a future failed: ", error.what());
+            TORCH_WARN("rendez: a callback of a future failed: ", words_of(error));
         }
     };
 }

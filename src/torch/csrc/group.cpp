@@ -55,7 +55,7 @@ void tell(void *context, rendez_status *status, rendez_value value) {
     try {
         (*told)(status, value.tensor);
     } catch (const std::exception &error) {
-        TORCH_WARN("rendez: a receive could not be taken in: ", error.what());
+        TORCH_WARN("rendez: a receive could not be taken in: ", words_of(error));
     }
 }
 

@@ -12,6 +12,8 @@
 
 #include <unistd.h>
 
+#include <c10/util/Exception.h>
+
 namespace {
 std::atomic<const rendez_api *> given_table{nullptr};
 std::mutex node_lock;
@@ -222,6 +224,11 @@ Task Node::meet(const std::string &card) const {
         rendez::check(rendez::api().engine_add_peer(engine_, task.c_str(), way.c_str()));
     }
     return {task, life};
+}
+
+std::string words_of(const std::exception &error) {
+    auto *of_torch = dynamic_cast<const c10::Error *>(&error);
+    return of_torch == nullptr ? error.what() : of_torch->what_without_backtrace();
 }
 
 rendez::Key key(const Task &from, const Task &to, const std::string &edge) {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -110,6 +111,9 @@ private:
     Task task_;
     std::string address_, tcp_address_, machine_;
 };
+
+// What an error says, without the frames of the stack that torch's own have in their `what`.
+std::string words_of(const std::exception &error);
 
 // A key from one task to another.
 rendez::Key key(const Task &from, const Task &to, const std::string &edge);

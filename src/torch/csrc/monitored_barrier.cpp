@@ -64,7 +64,7 @@ void ProcessGroupRendez::monitor(const Until &until, bool wait_all_ranks) {
             TORCH_CHECK(false, "Rank ", rank_,
                         " successfully reached monitoredBarrier, but received errors while waiting for "
                         "send/recv from rank 0. Please check rank 0 logs for faulty rank.\n Original exception: \n",
-                        error.what());
+                        words_of(error));
         }
         return;
     }
@@ -84,7 +84,7 @@ void ProcessGroupRendez::monitor(const Until &until, bool wait_all_ranks) {
             }
             numbers[at] = said.number;
         } catch (const std::exception &error) {
-            failures[at] = error.what();
+            failures[at] = words_of(error);
             if (failures[at].empty()) {
                 failures[at] = "unknown";
             }

@@ -153,7 +153,7 @@ ProcessGroupRendez::~ProcessGroupRendez() {
     try {
         leave_group(rank_, *group_, *queue_, Clock::now() + kLeaving);
     } catch (const std::exception &error) {
-        TORCH_WARN("rendez: a group did not shut down well: ", error.what());
+        TORCH_WARN("rendez: a group did not shut down well: ", words_of(error));
     }
 }
 
@@ -175,7 +175,7 @@ void ProcessGroupRendez::shutdown_all() {
         try {
             shut_down(ends.rank, *group, *queue, *callbacks, until);
         } catch (const std::exception &error) {
-            TORCH_WARN("rendez: a group did not shut down well: ", error.what());
+            TORCH_WARN("rendez: a group did not shut down well: ", words_of(error));
         }
     }
 }
@@ -239,10 +239,10 @@ WorkPtr ProcessGroupRendez::run(Call call, const Tensors &inputs, Tensors output
             behind.run([&] { body(collective); });
             work->complete();
         } catch (const c10::DistNetworkError &error) {
-            group->abort(error.what_without_backtrace(), true);
+            group->abort(words_of(error), true);
             work->complete(std::current_exception());
         } catch (const std::exception &error) {
-            group->mark_failed(error.what());
+            group->mark_failed(words_of(error));
             work->complete(std::current_exception());
         }
     };

@@ -101,7 +101,7 @@ void RendezAgent::startImpl() {
             try {
                 watch();
             } catch (const std::exception &error) {
-                TORCH_WARN("rendez: ", workerInfo_.name_, " hears no more who joins and leaves: ", error.what());
+                TORCH_WARN("rendez: ", workerInfo_.name_, " hears no more who joins and leaves: ", words_of(error));
             }
         });
     }
@@ -325,10 +325,8 @@ void RendezAgent::take_in(Peer &peer, Arriving &arriving) {
     Incoming incoming;
     try {
         incoming = unpack(node_->engine(), arriving.head, std::move(arriving.parts), peer.kept);
-    } catch (const c10::Error &error) {
-        return unreadable(peer, arriving.head, error.what_without_backtrace());
     } catch (const std::exception &error) {
-        return unreadable(peer, arriving.head, error.what());
+        return unreadable(peer, arriving.head, words_of(error));
     }
     arriving.head = Bytes();
     if (incoming.message->isRequest()) {
@@ -413,10 +411,8 @@ void RendezAgent::respond(Peer &peer, JitFuture &future, int64_t id) {
         auto until = std::chrono::steady_clock::now() + kPatienceForRoom;
         auto message = future.value().toCustomClass<rpc::Message>();
         post(peer, pack(node_->engine(), *message, id, {peer.back, missing("Response", peer.info)}, until), until);
-    } catch (const c10::Error &error) {
-        explain(error.what_without_backtrace());
     } catch (const std::exception &error) {
-        explain(error.what());
+        explain(words_of(error));
     }
 }
 

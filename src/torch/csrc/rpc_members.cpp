@@ -185,7 +185,7 @@ void RendezAgent::watch() {
             names_.set(c10::str(change, "/", workerInfo_.id_), std::vector<uint8_t>{1});
         } catch (const std::exception &error) {
             // That change failed, and others will come.
-            auto why = c10::str(workerInfo_.name_, " cannot take in that ", name, " joins: ", error.what());
+            auto why = c10::str(workerInfo_.name_, " cannot take in that ", name, " joins: ", words_of(error));
             names_.set(change + "/refused", std::vector<uint8_t>(why.begin(), why.end()));
         }
     }
