@@ -193,7 +193,7 @@ void Group::send(int to, const rendez::Key &key, rendez_tensor *value, const Unt
     if (status != nullptr) {
         // Or else the group would wait for its receipt when it ends.
         sent.fetch_sub(1, std::memory_order_relaxed);
-        auto error = failure(status, to, until);
+        auto error = failure(rendez::Error(status), to, until, true);
         if (again != nullptr) {
             check_there(to, until);
         }
@@ -205,7 +205,7 @@ Bytes Group::recv(int from, Lane lane, size_t size, const Until &until, bool goe
     const rendez::Key &key = *peer(from).from[static_cast<size_t>(lane)];
     rendez_value value = {};
     if (auto *status = rendez::api().recv(engine(), step_, key.get(), until.patience(), &value)) {
-        std::rethrow_exception(failure(status, from, until));
+        std::rethrow_exception(failure(rendez::Error(status), from, until));
     }
     Bytes bytes(value.tensor);
     rendez_meta meta = {};
@@ -243,7 +243,7 @@ void Group::send_message(int to, const std::string &edge, const Room &room, cons
 Bytes Group::recv_message(int from, const std::string &edge, const Until &until) {
     rendez_value value = {};
     if (auto *status = rendez::api().recv(engine(), step_, message_key(from, edge).get(), until.patience(), &value)) {
-        std::rethrow_exception(failure(status, from, until));
+        std::rethrow_exception(failure(rendez::Error(status), from, until));
     }
     Bytes bytes(value.tensor);
     count_received(from);
@@ -262,22 +262,27 @@ void Group::count_received(int from) {
     }
 }
 
-std::exception_ptr Group::failure(rendez_status *status, int peer, const Until &until) const {
-    rendez::Error error(status);
-    if (error.code() == kDeadlineExceeded) {
-        auto message = c10::str("rendez: Timed out waiting ", until.timeout.count(), "ms for rank ", peer, " in ",
-                                until.what, ". ", error.what());
-        return std::make_exception_ptr(
-            c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message));
-    }
+std::exception_ptr Group::failure(const rendez::Error &error, int peer, const Until &until, bool is_send) const {
+    bool has_left = is_of_end(error) && !has_left_.load();
     auto message = c10::str("rendez: ", until.what, " failed with rank ", peer, ": ", error.what());
-    if (error.code() == kUnavailable && is_loss(error)) {
+    if (error.code() == kDeadlineExceeded) {
+        message = c10::str("rendez: Timed out waiting ", until.timeout.count(), "ms for rank ", peer, " in ",
+                           until.what,
+                           is_send ? ": there is no room for what goes to it, as it or another has not taken what was "
+                                     "sent before (`parked_bytes`, `parked_bytes_per_step`)"
+                                   : "");
+    } else if (has_left) {
+        message = c10::str("rendez: Connection closed by peer: rank ", peer, " has left the group, in ", until.what,
+                           " of rank ", rank_, ": it has ended, or destroyed the group, perhaps after an error");
+    } else if (is_of_end(error)) {
+        message = c10::str("rendez: ", until.what, " of rank ", rank_, " failed: this rank has left the group");
+    } else if (error.code() == kUnavailable && is_loss(error)) {
         message = loss(peer, until, error.what());
     } else if (error.code() == kUnavailable && is_of_peer(error)) {
         // Some rank ended the group: see `abort`. That need not be the one which was waited for.
         message = c10::str("rendez: ", until.what, " of rank ", rank_, " failed: ", error.what());
     }
-    if (is_of_peer(error)) {
+    if (has_left || is_of_peer(error)) {
         return std::make_exception_ptr(
             c10::DistNetworkError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message));
     }

@@ -84,8 +84,8 @@ public:
     // A value of `from` was taken in.
     void count_received(int from);
 
-    // What a status means for a user: an exception that names the rank. The status is freed.
-    std::exception_ptr failure(rendez_status *status, int peer, const Until &until) const;
+    // What an error means for a user: an exception that names the rank.
+    std::exception_ptr failure(const rendez::Error &error, int peer, const Until &until, bool is_send = false) const;
     // Ends the group at every member: all that waits fails with this message.
     void abort(const std::string &why, bool is_loss = false);
     // Fails if a collective has failed before, of a loss or otherwise: its values may still come, and be taken for

@@ -231,6 +231,8 @@ std::string words_of(const std::exception &error) {
     return of_torch == nullptr ? error.what() : of_torch->what_without_backtrace();
 }
 
+bool is_of_end(const rendez::Error &error) { return error.reason() == "STEP_FINISHED"; }
+
 rendez::Key key(const Task &from, const Task &to, const std::string &edge) {
     const char *device = "/device:CPU:0";
     std::ostringstream text;

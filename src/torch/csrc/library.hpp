@@ -115,6 +115,9 @@ private:
 // What an error says, without the frames of the stack that torch's own have in their `what`.
 std::string words_of(const std::exception &error);
 
+// Whether a step has ended in order, here or at the peer: its process ended, or needs it no more.
+bool is_of_end(const rendez::Error &error);
+
 // A key from one task to another.
 rendez::Key key(const Task &from, const Task &to, const std::string &edge);
 

@@ -9,6 +9,12 @@
 #include <c10/util/Exception.h>
 
 namespace rendez_torch {
+namespace {
+
+// What is said of a receive: its bound is that of who waits for it.
+const Until kRecv{{}, {}, "recv"};
+
+} // namespace
 
 // Nobody else has it any more, so no value comes to what still waits in it.
 Inbox::~Inbox() {
@@ -103,7 +109,7 @@ void Inbox::begin(int source, const std::string &edge, Line &line) {
     } catch (const rendez::Error &error) {
         line.is_under_way = false;
         if (!is_full(error) || !begin_later(source, edge, line)) {
-            line.lost = std::current_exception();
+            line.lost = group_->failure(error, source, kRecv);
         }
     } catch (...) {
         line.is_under_way = false;
@@ -138,7 +144,7 @@ void Inbox::arrived(int source, const std::string &edge, rendez_status *status, 
     Line &line = this->line(source, edge);
     line.is_under_way = false;
     if (status != nullptr) {
-        auto error = group_->failure(status, source, Until::after(std::chrono::milliseconds(0), "recv"));
+        auto error = group_->failure(rendez::Error(status), source, kRecv);
         line.lost = error;
         guard.unlock();
         return fail(source, line, error);

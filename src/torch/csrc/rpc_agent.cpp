@@ -232,7 +232,7 @@ void RendezAgent::begin(const rendez::Key &key, Peer &peer, std::function<void(B
                        rendez::check(status);
                        told(Bytes(value));
                    } catch (const std::exception &error) {
-                       gate->agent->lost(peer, error.what());
+                       gate->agent->lost(peer, error);
                    }
                });
 }
@@ -286,7 +286,7 @@ void RendezAgent::ask_later(Peer &peer) {
         try {
             agent->ask(peer);
         } catch (const std::exception &error) {
-            agent->lost(peer, error.what());
+            agent->lost(peer, error);
         }
     });
 }
@@ -350,8 +350,11 @@ void RendezAgent::unreadable(Peer &peer, const Bytes &head, const std::string &w
     }
 }
 
-void RendezAgent::lost(Peer &peer, const char *reason) {
-    auto why = c10::str("connection to ", peer.info.name_, " is lost: ", reason);
+void RendezAgent::lost(Peer &peer, const std::exception &error) {
+    auto *told = dynamic_cast<const rendez::Error *>(&error);
+    auto why = told != nullptr && is_of_end(*told)
+                   ? c10::str(peer.info.name_, " has shut down")
+                   : c10::str("connection to ", peer.info.name_, " is lost: ", words_of(error));
     {
         std::lock_guard<std::mutex> guard(calls_lock_);
         if (!peer.lost.empty()) {

@@ -130,7 +130,7 @@ private:
     void take_in(Peer &peer, Arriving &message);
     void settle_calls();
     void run_apart(const std::function<void()> &job);
-    void lost(Peer &peer, const char *reason);
+    void lost(Peer &peer, const std::exception &error);
     void begin(const rendez::Key &key, Peer &peer, std::function<void(Bytes)> told);
     void on_head(Peer &peer, Bytes head);
     void on_part(Peer &peer, const std::shared_ptr<Arriving> &message, size_t place, Bytes part);

@@ -281,6 +281,29 @@ rpc.shutdown(graceful=False)
     world.told_in_time(outputs, killed=1)
 
 
+def test_a_worker_that_has_shut_down_is_named(world, path):
+    """The error said `Cleanup` and the number of a step."""
+    world.run(
+        BEGIN
+        + """
+store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), is_master=False)
+assert rpc.rpc_sync(f"w{1 - rank}", double, (1,)) == 2
+if rank == 1:
+    store.wait(["called"])
+    rpc.shutdown(graceful=False)
+    store.set("down", "1"); store.wait(["over"])
+else:
+    store.set("called", "1"); store.wait(["down"])
+    try: rpc.rpc_sync("w1", double, (1,)); raise SystemExit("no error")
+    except RuntimeError as error: assert "w1 has shut down" in str(error) and "Cleanup" not in str(error), error
+    store.set("over", "1"); rpc.shutdown(graceful=False)
+os._exit(0)
+""",
+        group=False,
+        **path,
+    )
+
+
 @pytest.mark.parametrize("end", ["time.sleep(0.5)", "os.kill(os.getpid(), 9)"])
 def test_functions_that_wait_keep_no_response_from_another(world, end):
     """All threads of the pool run functions that wait for a response, or for the loss of who owes it."""
