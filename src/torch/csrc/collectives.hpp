@@ -18,8 +18,9 @@ namespace rendez_torch {
 struct Piece {
     char *data = nullptr;
     size_t size = 0;
-    // A part of a longer run, which is not the last.
-    bool goes_on = false;
+    c10::ScalarType type = c10::ScalarType::Byte;
+    // Of the parts of a longer run: whether it is the first, and whether it is not the last.
+    bool is_first = true, goes_on = false;
 };
 
 // Elements to reduce.
@@ -29,14 +30,22 @@ struct Elements {
     c10::ScalarType type = c10::ScalarType::Float;
     Reduction how = Reduction::sum;
     // As of a piece.
-    bool goes_on = false;
+    bool is_first = true, goes_on = false;
 
     size_t width() const { return c10::elementSize(type); }
+    Piece piece() const { return {data, count * width(), type, is_first, goes_on}; }
+    // Those that lie there, to reduce alike.
+    Elements at(Piece part) const {
+        return {part.data, part.size / width(), type, how, part.is_first, part.goes_on};
+    }
 };
 
 class Collective {
 public:
-    Collective(Group &group, Until until) : group_(group), until_(until) {}
+    // `stamp` is what this rank was called with.
+    Collective(Group &group, Until until, Stamp stamp) : group_(group), until_(until), stamp_(stamp) {
+        stamp_.number = group.next_collective();
+    }
 
     // out[r] goes to rank r, in[r] comes from it. They may share memory, as may inputs and outputs below.
     void exchange(const std::vector<Piece> &out, const std::vector<Piece> &in);
@@ -70,6 +79,9 @@ private:
     void by_turns(std::initializer_list<Part> parts);
     // How many turns lie between what a rank sends in pieces of that length and what it takes.
     size_t turns_ahead(size_t longest) const;
+    Stamp stamp_of(Piece piece) const;
+    // Memory with what the piece says, which is sent then.
+    Room written(Piece piece) const;
     void send(int to, Lane lane, Piece piece);
     void send(Shared &shared, int to, Lane lane, Piece piece);
     void send_all(Lane lane, Piece piece);
@@ -83,6 +95,7 @@ private:
 
     Group &group_;
     Until until_;
+    Stamp stamp_;
 };
 
 } // namespace rendez_torch

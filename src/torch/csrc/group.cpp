@@ -15,6 +15,7 @@ namespace {
 // Codes of statuses, as gRPC numbers them.
 constexpr uint32_t kDeadlineExceeded = 4;
 constexpr uint32_t kResourceExhausted = 8;
+constexpr uint32_t kFailedPrecondition = 9;
 constexpr uint32_t kUnavailable = 14;
 
 // How long a receive waits for room to begin.
@@ -29,7 +30,8 @@ std::string text_of(const std::vector<uint8_t> &bytes) { return {bytes.begin(), 
 bool is_of_peer(const rendez::Error &error) { return error.reason().rfind("PEER", 0) == 0; }
 
 // What another rank says, of itself or of a third, is no loss of it.
-bool is_loss(const rendez::Error &error) { return is_of_peer(error) && error.reason() != "PEER_STATUS"; }
+bool is_told_by_peer(const rendez::Error &error) { return error.reason() == "PEER_STATUS"; }
+bool is_loss(const rendez::Error &error) { return is_of_peer(error) && !is_told_by_peer(error); }
 
 // Whether a send that could wait for room was refused for want of it.
 bool is_without_room(const rendez_status *status) {
@@ -163,9 +165,20 @@ void Group::make_keys(Peer &peer, const Task &task) const {
     peer.answered = make(task, own, "answer");
 }
 
-Room Group::room(size_t size, const Until &until, bool goes_on) const {
-    auto meta = goes_on ? rendez::meta(kByte, {1, size}) : rendez::meta(kByte, {size});
-    return Room::until(until.deadline, engine(), meta);
+Room Group::room(size_t size, const Until &until) const {
+    return Room::until(until.deadline, engine(), rendez::meta(kByte, {size}));
+}
+
+// Values of a rank come in order, so only the first of a piece has a stamp. Later ones say by the rank of their shape
+// that they are, and whether more come.
+Room Group::room(size_t size, const Stamp &stamp, bool is_first, const Until &until) const {
+    if (!is_first) {
+        auto meta = stamp.goes_on != 0 ? rendez::meta(kByte, {1, 1, size}) : rendez::meta(kByte, {1, size});
+        return Room::until(until.deadline, engine(), meta);
+    }
+    Room made = room(size + sizeof stamp, until);
+    std::memcpy(made.data() + size, &stamp, sizeof stamp);
+    return made;
 }
 
 void Group::send(int to, Lane lane, rendez_tensor *value, const Until &until) {
@@ -201,24 +214,34 @@ void Group::send(int to, const rendez::Key &key, rendez_tensor *value, const Unt
     }
 }
 
-Bytes Group::recv(int from, Lane lane, size_t size, const Until &until, bool goes_on) {
+Bytes Group::recv(int from, Lane lane, size_t size, const Stamp &stamp, bool is_first, const Until &until) {
     const rendez::Key &key = *peer(from).from[static_cast<size_t>(lane)];
     rendez_value value = {};
     if (auto *status = rendez::api().recv(engine(), step_, key.get(), until.patience(), &value)) {
         std::rethrow_exception(failure(rendez::Error(status), from, until));
     }
     Bytes bytes(value.tensor);
-    rendez_meta meta = {};
-    rendez::check(rendez::api().tensor_meta(value.tensor, &meta));
     count_received(from);
-    // What goes on has a dimension more: see `room`.
-    if (bool is_more = meta.rank > 1; bytes.size() != size || is_more != goes_on) {
-        auto said = [](size_t size, bool is_more) { return c10::str(size, is_more ? " bytes and more" : " bytes"); };
-        C10_THROW_ERROR(DistBackendError,
-                        c10::str("rendez: rank ", from, " sent ", said(bytes.size(), is_more), " to ", until.what,
-                                 " where ", said(size, goes_on),
-                                 " were expected: all ranks have to call the same collectives in the same order, with "
-                                 "tensors of the same size"));
+    rendez_meta meta = {};
+    rendez::check(rendez::api().tensor_meta(bytes.get(), &meta));
+    std::optional<Stamp> theirs;
+    if (meta.rank == 1 && bytes.size() >= sizeof stamp) {
+        theirs.emplace(bytes.data() + bytes.size() - sizeof stamp);
+    }
+    bool is_same = is_first ? theirs && bytes.size() == size + sizeof stamp && *theirs == stamp
+                            : meta.rank == (stamp.goes_on != 0 ? 3 : 2) && bytes.size() == size;
+    if (!is_same) {
+        auto sent = theirs ? c10::str("its part of ", theirs->told(bytes.size() - sizeof stamp))
+                           : c10::str("a later part of one (", bytes.size(), " bytes",
+                                      meta.rank > 2 ? " and more)" : ")");
+        auto why = c10::str("rendez: ranks ", from, " and ", rank_, " called different collectives: rank ", from,
+                            " sent ", sent, ", and rank ", rank_, " waited for ", is_first ? "" : "a later part of ",
+                            stamp.told(size), ". All ranks have to call the same collectives in the same order, with "
+                            "tensors of the same size and type; TORCH_DISTRIBUTED_DEBUG=DETAIL compares each call "
+                            "before it runs");
+        mark_failed(why);
+        end(kFailedPrecondition, why);
+        C10_THROW_ERROR(DistBackendError, why);
     }
     return bytes;
 }
@@ -278,11 +301,12 @@ std::exception_ptr Group::failure(const rendez::Error &error, int peer, const Un
         message = c10::str("rendez: ", until.what, " of rank ", rank_, " failed: this rank has left the group");
     } else if (error.code() == kUnavailable && is_loss(error)) {
         message = loss(peer, until, error.what());
-    } else if (error.code() == kUnavailable && is_of_peer(error)) {
-        // Some rank ended the group: see `abort`. That need not be the one which was waited for.
+    } else if (is_told_by_peer(error)) {
+        // Some rank ended the group: see `end`. That need not be the one which was waited for.
         message = c10::str("rendez: ", until.what, " of rank ", rank_, " failed: ", error.what());
     }
-    if (has_left || is_of_peer(error)) {
+    bool is_mismatch = is_told_by_peer(error) && error.code() == kFailedPrecondition;
+    if (has_left || (is_of_peer(error) && !is_mismatch)) {
         return std::make_exception_ptr(
             c10::DistNetworkError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message));
     }
@@ -304,10 +328,12 @@ void Group::check_there(int rank, const Until &until) {
 
 void Group::abort(const std::string &why, bool is_loss) {
     mark_failed(why, is_loss);
+    end(kUnavailable, why);
+}
+
+void Group::end(uint32_t code, const std::string &why) {
     if (!has_left_.load()) {
-        if (auto *status = rendez::api().step_abort(engine(), step_, kUnavailable, why.c_str())) {
-            rendez::api().status_free(status);
-        }
+        rendez::api().status_free(rendez::api().step_abort(engine(), step_, code, why.c_str()));
     }
 }
 

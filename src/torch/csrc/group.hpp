@@ -19,6 +19,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "library.hpp"
+#include "stamp.hpp"
 
 namespace rendez_torch {
 
@@ -67,15 +68,18 @@ public:
     int size() const { return size_; }
     rendez_engine *engine() const { return node_->engine(); }
     uint64_t step() const { return step_; }
-    // Memory for a value; waits for it while the engine has none, as others have not read theirs. `goes_on`: it is a
-    // part of a longer one, and not the last.
-    Room room(size_t size, const Until &until, bool goes_on = false) const;
+    // Memory for a value; waits for it while the engine has none, as others have not read theirs.
+    Room room(size_t size, const Until &until) const;
+    // The same for a value of a collective. What comes first of a piece has its stamp, behind its bytes.
+    Room room(size_t size, const Stamp &stamp, bool is_first, const Until &until) const;
+    // The number of the next collective. They run one after the other.
+    uint64_t next_collective() { return ++collectives_; }
 
     // Sends a value, which is gone then; waits for room if there is none.
     void send(int to, Lane lane, rendez_tensor *value, const Until &until);
-    // Waits for the next value of a rank. If its bytes are not `size`, or go on where these do not, the ranks called
-    // different collectives.
-    Bytes recv(int from, Lane lane, size_t size, const Until &until, bool goes_on = false);
+    // Waits for the next value of a rank, of so many bytes, made as in `room`. If it is another the ranks called
+    // different collectives: then the group ends at every member.
+    Bytes recv(int from, Lane lane, size_t size, const Stamp &stamp, bool is_first, const Until &until);
 
     // The same for point to point, along an edge of that name.
     void send_message(int to, const std::string &edge, const Room &room, const Until &until);
@@ -127,6 +131,7 @@ private:
     void tell(Peer &peer);
     void check_there(int rank, const Until &until);
     std::string loss(int rank, const Until &until, const std::string &why) const;
+    void end(uint32_t code, const std::string &why);
     void answer(Peer &peer);
     Peer &peer(int rank) { return *peers_.at(static_cast<size_t>(rank)); }
     const Peer &peer(int rank) const { return *peers_.at(static_cast<size_t>(rank)); }
@@ -134,7 +139,7 @@ private:
     const int rank_, size_;
     const pid_t process_ = getpid();
     std::shared_ptr<Node> node_;
-    uint64_t step_ = 0;
+    uint64_t step_ = 0, collectives_ = 0;
     std::vector<std::unique_ptr<Peer>> peers_;
     std::mutex edges_lock_, settled_lock_;
     std::condition_variable settled_;

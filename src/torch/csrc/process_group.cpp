@@ -73,7 +73,8 @@ std::vector<Piece> equal_pieces(const at::Tensor &contiguous, int ranks) {
     size_t length = contiguous.nbytes() / static_cast<size_t>(ranks);
     std::vector<Piece> pieces;
     for (int rank = 0; rank < ranks; ++rank) {
-        pieces.push_back({static_cast<char *>(contiguous.data_ptr()) + length * static_cast<size_t>(rank), length});
+        pieces.push_back({static_cast<char *>(contiguous.data_ptr()) + length * static_cast<size_t>(rank), length,
+                          contiguous.scalar_type()});
     }
     return pieces;
 }
@@ -209,8 +210,8 @@ const char *ProcessGroupRendez::title(const char *what) const {
 }
 
 template <class Given>
-ProcessGroupRendez::Call ProcessGroupRendez::call(c10d::OpType type, const char *what, const Given &options) const {
-    return {type, what, bound(options.timeout), !AsyncOp<Given>::of(options)};
+ProcessGroupRendez::Call ProcessGroupRendez::call(c10d::OpType type, Stamp stamp, const Given &options) const {
+    return {type, stamp, bound(options.timeout), !AsyncOp<Given>::of(options)};
 }
 
 WorkPtr ProcessGroupRendez::remember(WorkPtr work) {
@@ -225,7 +226,7 @@ WorkPtr ProcessGroupRendez::run(Call call, const Tensors &inputs, Tensors output
                                 std::function<void(Collective &)> body) {
     group_->check_usable();
     ++sequence_;
-    auto work = c10::make_intrusive<RendezWork>(rank_, call.type, title(call.what), inputs, std::move(outputs),
+    auto work = c10::make_intrusive<RendezWork>(rank_, call.type, title(call.what()), inputs, std::move(outputs),
                                                 Milliseconds(0), callbacks_);
     // Tensors of GPUs are copied to the host and back, behind what the caller's streams have queued.
     Tensors all = inputs;
@@ -235,7 +236,7 @@ WorkPtr ProcessGroupRendez::run(Call call, const Tensors &inputs, Tensors output
             at::NoGradGuard no_grad;
             // One before it in the queue may have failed since.
             group->check_usable();
-            Collective collective(*group, Until::after(call.timeout, call.what));
+            Collective collective(*group, Until::after(call.timeout, call.what()), call.stamp);
             behind.run([&] { body(collective); });
             work->complete();
         } catch (const c10::DistNetworkError &error) {
@@ -342,7 +343,8 @@ WorkPtr ProcessGroupRendez::broadcast(Tensors &tensors, const c10d::BroadcastOpt
             outputs.finish();
         }
     };
-    return run(call(c10d::OpType::BROADCAST, "broadcast", options), tensors, tensors, body);
+    Stamp stamp(Kind::broadcast, options.rootRank);
+    return run(call(c10d::OpType::BROADCAST, stamp, options), tensors, tensors, body);
 }
 
 WorkPtr ProcessGroupRendez::allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) {
@@ -357,7 +359,7 @@ WorkPtr ProcessGroupRendez::allreduce(Tensors &tensors, const c10d::AllreduceOpt
         collective.all_reduce(elements_of(outputs.tensors()[0], how));
         outputs.finish();
     };
-    return run(call(c10d::OpType::ALLREDUCE, "all_reduce", options), tensors, tensors, body);
+    return run(call(c10d::OpType::ALLREDUCE, Stamp(Kind::all_reduce, how), options), tensors, tensors, body);
 }
 
 // Everyone gets everyone's indices and values, and adds them up.
@@ -385,7 +387,7 @@ WorkPtr ProcessGroupRendez::allreduce_sparse(Tensors &tensors, const c10d::Allre
         at::Tensor sum = at::sparse_coo_tensor(at::cat(all_indices, 1), at::cat(all_values, 0), tensor.sizes());
         tensor.copy_(sum.coalesce());
     };
-    return run(call(c10d::OpType::_ALLREDUCE_SPARSE, "all_reduce", options), {}, tensors, body);
+    return run(call(c10d::OpType::_ALLREDUCE_SPARSE, Stamp(Kind::sparse_all_reduce), options), {}, tensors, body);
 }
 
 WorkPtr ProcessGroupRendez::allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &options) {
@@ -408,7 +410,7 @@ WorkPtr ProcessGroupRendez::allreduce_coalesced(Tensors &tensors, const c10d::Al
             at += tensor.numel();
         }
     };
-    return run(call(c10d::OpType::ALLREDUCE_COALESCED, "all_reduce", options), tensors, tensors, body);
+    return run(call(c10d::OpType::ALLREDUCE_COALESCED, Stamp(Kind::all_reduce, how), options), tensors, tensors, body);
 }
 
 WorkPtr ProcessGroupRendez::reduce(Tensors &tensors, const c10d::ReduceOptions &options) {
@@ -423,7 +425,7 @@ WorkPtr ProcessGroupRendez::reduce(Tensors &tensors, const c10d::ReduceOptions &
         collective.reduce(elements_of(outputs.tensors()[0], how), root);
         outputs.finish();
     };
-    return run(call(c10d::OpType::REDUCE, "reduce", options), tensors, tensors, body);
+    return run(call(c10d::OpType::REDUCE, Stamp(Kind::reduce, how, options.rootRank), options), tensors, tensors, body);
 }
 
 WorkPtr ProcessGroupRendez::allgather(std::vector<Tensors> &outputs, Tensors &inputs,
@@ -439,7 +441,7 @@ WorkPtr ProcessGroupRendez::allgather(std::vector<Tensors> &outputs, Tensors &in
         collective.spread(piece_of(dense(inputs[0])), pieces_of(made.tensors()));
         made.finish();
     };
-    return run(call(c10d::OpType::ALLGATHER, "all_gather", options), inputs, outputs[0], body);
+    return run(call(c10d::OpType::ALLGATHER, Stamp(Kind::all_gather), options), inputs, outputs[0], body);
 }
 
 // outputs[rank][i] is that rank's inputs[i].
@@ -467,7 +469,7 @@ WorkPtr ProcessGroupRendez::allgather_coalesced(std::vector<Tensors> &outputs, T
             made.finish();
         }
     };
-    return run(call(c10d::OpType::ALLGATHER_COALESCED, "all_gather", options), inputs, flat(outputs), body);
+    return run(call(c10d::OpType::ALLGATHER_COALESCED, Stamp(Kind::all_gather), options), inputs, flat(outputs), body);
 }
 
 WorkPtr ProcessGroupRendez::_allgather_base(at::Tensor &output, at::Tensor &input,
@@ -492,7 +494,7 @@ WorkPtr ProcessGroupRendez::allgather_into_tensor_coalesced(Tensors &outputs, Te
         }
         made.finish();
     };
-    return run(call(c10d::OpType::_ALLGATHER_BASE, "all_gather", options), inputs, outputs, body);
+    return run(call(c10d::OpType::_ALLGATHER_BASE, Stamp(Kind::all_gather), options), inputs, outputs, body);
 }
 
 WorkPtr ProcessGroupRendez::gather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::GatherOptions &options) {
@@ -516,7 +518,7 @@ WorkPtr ProcessGroupRendez::gather(std::vector<Tensors> &outputs, Tensors &input
         collective.exchange(out, into.empty() ? in : pieces_of(made.tensors()));
         made.finish();
     };
-    return run(call(c10d::OpType::GATHER, "gather", options), inputs, into, body);
+    return run(call(c10d::OpType::GATHER, Stamp(Kind::gather, options.rootRank), options), inputs, into, body);
 }
 
 WorkPtr ProcessGroupRendez::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
@@ -541,7 +543,7 @@ WorkPtr ProcessGroupRendez::scatter(Tensors &outputs, std::vector<Tensors> &inpu
         collective.exchange(from.empty() ? out : pieces_of(own), in);
         made.finish();
     };
-    return run(call(c10d::OpType::SCATTER, "scatter", options), from, outputs, body);
+    return run(call(c10d::OpType::SCATTER, Stamp(Kind::scatter, options.rootRank), options), from, outputs, body);
 }
 
 WorkPtr ProcessGroupRendez::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
@@ -564,7 +566,7 @@ WorkPtr ProcessGroupRendez::reduce_scatter(Tensors &outputs, std::vector<Tensors
         collective.reduce_scatter(pieces_of(own), elements_of(made.tensors()[0], how));
         made.finish();
     };
-    return run(call(c10d::OpType::REDUCE_SCATTER, "reduce_scatter", options), inputs[0], outputs, body);
+    return run(call(c10d::OpType::REDUCE_SCATTER, Stamp(Kind::reduce_scatter, how), options), inputs[0], outputs, body);
 }
 
 WorkPtr ProcessGroupRendez::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
@@ -592,7 +594,8 @@ WorkPtr ProcessGroupRendez::reduce_scatter_tensor_coalesced(Tensors &outputs, Te
         }
         made.finish();
     };
-    return run(call(c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter", options), inputs, outputs, body);
+    Stamp stamp(Kind::reduce_scatter, how);
+    return run(call(c10d::OpType::_REDUCE_SCATTER_BASE, stamp, options), inputs, outputs, body);
 }
 
 WorkPtr ProcessGroupRendez::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &options) {
@@ -615,7 +618,7 @@ WorkPtr ProcessGroupRendez::exchange(const Tensors &output_parts, const Tensors 
         collective.exchange(pieces_of(own), pieces_of(made.tensors()));
         made.finish();
     };
-    return run(call(c10d::OpType::ALLTOALL, "all_to_all", options), inputs, std::move(outputs), body);
+    return run(call(c10d::OpType::ALLTOALL, Stamp(Kind::all_to_all), options), inputs, std::move(outputs), body);
 }
 
 WorkPtr ProcessGroupRendez::alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_sizes,
@@ -631,7 +634,7 @@ WorkPtr ProcessGroupRendez::alltoall_base(at::Tensor &output, at::Tensor &input,
 }
 
 WorkPtr ProcessGroupRendez::barrier(const c10d::BarrierOptions &options) {
-    return run(call(c10d::OpType::BARRIER, "barrier", options), {}, {},
+    return run(call(c10d::OpType::BARRIER, Stamp(Kind::barrier), options), {}, {},
                [](Collective &collective) { collective.barrier(); });
 }
 

@@ -71,14 +71,16 @@ public:
     void monitoredBarrier(const c10d::BarrierOptions &options, bool wait_all_ranks) override;
 
 private:
-    // What a collective is called, in errors and in profiles, and how it is begun.
+    // What a collective is called, in errors and in profiles, what goes with its values, and how it is begun.
     struct Call {
         c10d::OpType type;
-        const char *what;
+        Stamp stamp;
         Milliseconds timeout;
         bool is_waited_for;
+
+        const char *what() const { return name_of(static_cast<Kind>(stamp.kind)); }
     };
-    template <class Given> Call call(c10d::OpType type, const char *what, const Given &options) const;
+    template <class Given> Call call(c10d::OpType type, Stamp stamp, const Given &options) const;
     // Runs `body` in its turn. `inputs` and `outputs` are those of the profile and of the future.
     WorkPtr run(Call call, const Tensors &inputs, Tensors outputs, std::function<void(Collective &)> body);
     WorkPtr exchange(const Tensors &output_parts, const Tensors &input_parts, Tensors outputs, const Tensors &inputs,

@@ -39,7 +39,7 @@ inline at::Tensor dense(const at::Tensor &tensor) {
 }
 
 inline Piece piece_of(const at::Tensor &contiguous) {
-    return {static_cast<char *>(contiguous.data_ptr()), contiguous.nbytes()};
+    return {static_cast<char *>(contiguous.data_ptr()), contiguous.nbytes(), contiguous.scalar_type()};
 }
 
 inline std::vector<Piece> pieces_of(const Tensors &contiguous) {
