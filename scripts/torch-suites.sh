@@ -88,9 +88,9 @@ before() {
 
 # Tests that older versions cannot pass skip themselves: PyTorch 2.12 lends `monitored_barrier` to no backend but gloo, and
 # 2.9 tells no reason why a checkpoint cannot be read.
-tests=185 leftovers=6
-if before 2.15; then tests=180; fi
-if before 2.12; then tests=175 leftovers=4; fi
+tests=197 leftovers=6
+if before 2.15; then tests=192; fi
+if before 2.12; then tests=187 leftovers=4; fi
 
 # Under gloo's name PyTorch's own code looks for options that only the newest lets a backend of another have.
 gloo_name() {

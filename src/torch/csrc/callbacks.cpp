@@ -196,6 +196,8 @@ bool CallbackQueue::drain(std::chrono::milliseconds patience) {
 
 bool CallbackQueue::is_here() const { return here == this; }
 
+bool CallbackQueue::is_anywhere() { return here != nullptr; }
+
 bool CallbackQueue::is_deep() const {
     return is_here() && static_cast<size_t>(std::abs(here_from - stack_now())) > kDeep;
 }

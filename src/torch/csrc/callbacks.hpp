@@ -36,6 +36,8 @@ public:
     bool is_idle();
     // Whether this thread runs one of them; and whether that runs in so many others that it had better begin no more.
     bool is_here() const;
+    // Whether it runs one of any queue.
+    static bool is_anywhere();
     bool is_deep() const;
 
     // Says that the callback which this thread runs, if it runs one, waits for an operation: of its group or another.

@@ -2,6 +2,7 @@
 #include "group.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <optional>
 #include <random>
@@ -14,7 +15,6 @@ namespace {
 
 // Codes of statuses, as gRPC numbers them.
 constexpr uint32_t kDeadlineExceeded = 4;
-constexpr uint32_t kResourceExhausted = 8;
 constexpr uint32_t kFailedPrecondition = 9;
 constexpr uint32_t kUnavailable = 14;
 
@@ -63,14 +63,17 @@ void tell(void *context, rendez_status *status, rendez_value value) {
 
 } // namespace
 
-bool is_full(const rendez::Error &error) { return error.code() == kResourceExhausted; }
+bool is_full(const std::string &reason) {
+    constexpr std::array kFull{"WAITERS", "WAITERS_OF_KEY", "KEYS", "STEPS", "MAILBOX_FULL"};
+    return std::find(kFull.begin(), kFull.end(), reason) != kFull.end();
+}
 
 void when_there_is_room(const std::function<void()> &begin) {
     for (auto until = Clock::now() + kPatience;; std::this_thread::sleep_for(kBetweenTries)) {
         try {
             return begin();
         } catch (const rendez::Error &error) {
-            if (!is_full(error) || Clock::now() >= until) {
+            if (!is_full(error.reason()) || Clock::now() >= until) {
                 throw;
             }
         }

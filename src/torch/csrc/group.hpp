@@ -48,9 +48,10 @@ struct Until {
     uint64_t patience() const;
 };
 
-// Whether an engine only has no room for a receive just now: its mailbox is full, say. It is asked again by another
-// thread, since it may be this one that empties it.
-bool is_full(const rendez::Error &error);
+// Whether an engine only has no room for a receive just now, as that reason says: its mailbox is full, say. It is asked
+// again by another thread, since it may be this one that empties it. A value that found no memory is an outcome: it is
+// gone.
+bool is_full(const std::string &reason);
 
 // Does what begins a receive, again while there is no room for it: in a thread that is none of the library's.
 void when_there_is_room(const std::function<void()> &begin);

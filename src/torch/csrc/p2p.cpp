@@ -11,6 +11,11 @@
 namespace rendez_torch {
 namespace {
 
+// How long a receive waits to be begun by who waits for it.
+constexpr std::chrono::milliseconds kSoon{1};
+// How long one that brings its receive does not see that another thread has ended it.
+constexpr std::chrono::nanoseconds kLook = std::chrono::seconds(1);
+
 // What is said of a receive: its bound is that of who waits for it.
 const Until kRecv{{}, {}, "recv"};
 
@@ -45,6 +50,8 @@ int tag_of(const Bytes &bytes) {
 Inbox::Line &Inbox::line(int source, const std::string &edge) {
     Line &line = lines_[{source, edge}];
     if (line.key == nullptr) {
+        line.source = source;
+        line.edge = edge;
         line.key = std::make_unique<rendez::Key>(group_->message_key(source, edge));
     }
     return line;
@@ -63,6 +70,17 @@ void Inbox::receive(const std::vector<int> &sources, int tag, at::Tensor into, c
             inbox->expire(waiter, bound);
         }
     };
+    // A thread asks for one value at a time, so who waits for any rank is told.
+    waiter->is_told = sources.size() > 1;
+    if (!waiter->is_told) {
+        work->on_wait = [weak, weak_waiter](Deadline until) {
+            auto inbox = weak.lock();
+            auto waiter = weak_waiter.lock();
+            if (inbox != nullptr && waiter != nullptr) {
+                inbox->wait(waiter, until);
+            }
+        };
+    }
     std::unique_lock<std::mutex> guard(lock_);
     for (int source : sources) {
         auto &kept = line(source, edge).kept;
@@ -77,21 +95,110 @@ void Inbox::receive(const std::vector<int> &sources, int tag, at::Tensor into, c
     }
     for (int source : sources) {
         Line &line = this->line(source, edge);
-        begin(source, edge, line);
         if (line.lost == nullptr) {
             line.waiters.push_back(waiter);
+            go_on(line);
         }
     }
-    auto is_lost = [&](int source) { return line(source, edge).lost != nullptr; };
-    if (std::all_of(sources.begin(), sources.end(), is_lost)) {
-        std::exception_ptr error = line(sources.front(), edge).lost;
-        waiter->is_over = true;
-        guard.unlock();
-        work->complete(error);
+    std::vector<Line *> lost;
+    for (int source : sources) {
+        if (Line &line = this->line(source, edge); line.lost != nullptr) {
+            lost.push_back(&line);
+        }
+    }
+    bool is_over = lost.size() == sources.size();
+    if (is_over) {
+        remove(waiter);
+    }
+    guard.unlock();
+    if (is_over) {
+        work->complete(lost.front()->lost);
+    }
+    for (Line *line : lost) {
+        fail(*line, line->lost);
     }
 }
 
-void Inbox::begin(int source, const std::string &edge, Line &line) {
+// The caller waits for the work. What it is brought may be another's, and another may be waiting for its own.
+void Inbox::wait(const std::shared_ptr<Waiter> &waiter, Deadline until) {
+    std::unique_lock<std::mutex> guard(lock_);
+    if (waiter->is_over) {
+        return;
+    }
+    Line &line = this->line(waiter->sources.front(), waiter->edge);
+    Until bound = kRecv;
+    bound.deadline = until;
+    bool is_told = bound.patience() == 0;
+    while (!is_told && !waiter->is_over && line.lost == nullptr) {
+        uint64_t patience = std::min<uint64_t>(bound.patience(), kLook.count());
+        is_told = line.is_under_way;
+        if (is_told || patience == 0) {
+            break;
+        }
+        line.is_under_way = true;
+        guard.unlock();
+        rendez_value value = {};
+        auto *status = rendez::api().recv(group_->engine(), group_->step(), line.key->get(), patience, &value);
+        // All else is the outcome of a value, which no other receive gets.
+        std::string reason = status == nullptr ? "" : rendez::api().status_reason(status);
+        bool is_none = reason == "DEADLINE" || is_full(reason);
+        is_none ? rendez::api().status_free(status) : arrived(line, status, value.tensor);
+        guard.lock();
+        if (is_none) {
+            line.is_under_way = false;
+            is_told = is_full(reason);
+        }
+    }
+    waiter->is_told = waiter->is_told || is_told;
+    go_on(line);
+    if (auto lost = line.lost) {
+        guard.unlock();
+        fail(line, lost);
+    }
+}
+
+void Inbox::go_on(Line &line) {
+    auto is_told = [](auto &waiter) { return waiter->is_told; };
+    if (line.waiters.empty() || line.is_under_way) {
+        return;
+    }
+    if (std::any_of(line.waiters.begin(), line.waiters.end(), is_told)) {
+        return begin(line);
+    }
+    if (line.is_soon) {
+        return;
+    }
+    if (soon_.empty() && !run_callbacks([weak = weak_from_this()] {
+            std::this_thread::sleep_for(kSoon);
+            if (auto inbox = weak.lock()) {
+                inbox->begin_soon();
+            }
+        })) {
+        return begin(line);
+    }
+    line.is_soon = true;
+    soon_.push_back(&line);
+}
+
+void Inbox::begin_soon() {
+    std::vector<Line *> lost;
+    std::unique_lock<std::mutex> guard(lock_);
+    for (Line *line : std::exchange(soon_, {})) {
+        line->is_soon = false;
+        if (!line->waiters.empty()) {
+            begin(*line);
+        }
+        if (line->lost != nullptr) {
+            lost.push_back(line);
+        }
+    }
+    guard.unlock();
+    for (Line *line : lost) {
+        fail(*line, line->lost);
+    }
+}
+
+void Inbox::begin(Line &line) {
     if (line.is_under_way || line.lost != nullptr) {
         return;
     }
@@ -99,17 +206,17 @@ void Inbox::begin(int source, const std::string &edge, Line &line) {
     std::weak_ptr<Inbox> weak = weak_from_this();
     try {
         begin_recv(group_->engine(), group_->step(), *line.key,
-                   [weak, source, edge](rendez_status *status, rendez_tensor *value) {
+                   [weak, &line](rendez_status *status, rendez_tensor *value) {
                        if (auto inbox = weak.lock()) {
-                           return inbox->arrived(source, edge, status, value);
+                           return inbox->arrived(line, status, value);
                        }
                        rendez::api().status_free(status);
                        rendez::api().tensor_free(value);
                    });
     } catch (const rendez::Error &error) {
         line.is_under_way = false;
-        if (!is_full(error) || !begin_later(source, edge, line)) {
-            line.lost = group_->failure(error, source, kRecv);
+        if (!is_full(error.reason()) || !begin_later(line)) {
+            line.lost = group_->failure(error, line.source, kRecv);
         }
     } catch (...) {
         line.is_under_way = false;
@@ -118,36 +225,35 @@ void Inbox::begin(int source, const std::string &edge, Line &line) {
 }
 
 // False if there is no thread that waits.
-bool Inbox::begin_later(int source, const std::string &edge, Line &line) {
-    line.is_under_way = run_callbacks([weak = weak_from_this(), source, edge] {
+bool Inbox::begin_later(Line &line) {
+    line.is_under_way = run_callbacks([weak = weak_from_this(), &line] {
         std::this_thread::sleep_for(kBetweenTries);
         auto inbox = weak.lock();
         if (inbox == nullptr) {
             return;
         }
         std::unique_lock<std::mutex> guard(inbox->lock_);
-        Line &line = inbox->line(source, edge);
         line.is_under_way = false;
         if (!line.waiters.empty()) {
-            inbox->begin(source, edge, line);
+            inbox->begin(line);
         }
         if (auto lost = line.lost) {
             guard.unlock();
-            inbox->fail(source, line, lost);
+            inbox->fail(line, lost);
         }
     });
     return line.is_under_way;
 }
 
-void Inbox::arrived(int source, const std::string &edge, rendez_status *status, rendez_tensor *value) {
+void Inbox::arrived(Line &line, rendez_status *status, rendez_tensor *value) {
     std::unique_lock<std::mutex> guard(lock_);
-    Line &line = this->line(source, edge);
+    const int source = line.source;
     line.is_under_way = false;
     if (status != nullptr) {
         auto error = group_->failure(rendez::Error(status), source, kRecv);
         line.lost = error;
         guard.unlock();
-        return fail(source, line, error);
+        return fail(line, error);
     }
     Bytes bytes(value);
     group_->count_received(source);
@@ -156,7 +262,7 @@ void Inbox::arrived(int source, const std::string &edge, rendez_status *status, 
             c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
                                   c10::str("rendez: rank ", source, " sent something that is no message")));
         guard.unlock();
-        return fail(source, line, error);
+        return fail(line, error);
     }
     int tag = tag_of(bytes);
     auto is_for = [tag](const std::shared_ptr<Waiter> &waiter) { return waiter->tag == tag; };
@@ -168,27 +274,25 @@ void Inbox::arrived(int source, const std::string &edge, rendez_status *status, 
         first = *found;
         remove(first);
     }
-    if (!line.waiters.empty()) {
-        begin(source, edge, line);
-    }
+    go_on(line);
     auto lost = line.lost;
     guard.unlock();
     if (first != nullptr) {
         fill(first, source, std::move(bytes));
     }
     if (lost != nullptr) {
-        fail(source, line, lost);
+        fail(line, lost);
     }
 }
 
 // No more values come from `source`: who waits for it alone, or only for ranks that are lost too, has nothing to wait
 // for.
-void Inbox::fail(int source, Line &line, const std::exception_ptr &error) {
+void Inbox::fail(Line &line, const std::exception_ptr &error) {
     std::vector<std::shared_ptr<Waiter>> failed;
     {
         std::lock_guard<std::mutex> guard(lock_);
         for (auto &waiter : std::exchange(line.waiters, {})) {
-            auto is_lost = [&](int s) { return s == source || this->line(s, waiter->edge).lost != nullptr; };
+            auto is_lost = [&](int s) { return s == line.source || this->line(s, waiter->edge).lost != nullptr; };
             if (std::all_of(waiter->sources.begin(), waiter->sources.end(), is_lost)) {
                 remove(waiter);
                 failed.push_back(waiter);

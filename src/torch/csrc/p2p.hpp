@@ -2,6 +2,9 @@
 //
 // Matching is done here. An edge has one receive of the engine under way while a receive waits for it; its value goes
 // to who waited first for its tag, be it for that rank alone or for any. If none waits for it, it is kept for the next.
+//
+// Who waits for a work asks the engine in its own thread, which brings the value without another being woken. So a
+// receive is begun by a wait for it; or soon after, for a callback, as the engine may want it to move a long value.
 #pragma once
 
 #include <deque>
@@ -34,23 +37,34 @@ private:
         at::Tensor into;
         c10::intrusive_ptr<RendezWork> work;
         std::function<void()> done;
+        // It is told by a callback: some thread sleeps until then, or none waits.
+        bool is_told = false;
         bool is_over = false;
     };
+    // Of a rank and an edge.
     struct Line {
+        int source = 0;
+        std::string edge;
         std::unique_ptr<rendez::Key> key;
         std::deque<std::shared_ptr<Waiter>> waiters;
         // With their tags.
         std::deque<std::pair<int, Bytes>> kept;
         bool is_under_way = false;
+        // It is in `soon_`.
+        bool is_soon = false;
         std::exception_ptr lost;
     };
 
-    // That of a rank and an edge. None goes before the inbox does.
+    // None goes before the inbox does.
     Line &line(int source, const std::string &edge);
-    void begin(int source, const std::string &edge, Line &line);
-    bool begin_later(int source, const std::string &edge, Line &line);
-    void arrived(int source, const std::string &edge, rendez_status *status, rendez_tensor *value);
-    void fail(int source, Line &line, const std::exception_ptr &error);
+    void wait(const std::shared_ptr<Waiter> &waiter, Deadline until);
+    // Begins what the waiters of a line need: now if one is told by a callback, else soon.
+    void go_on(Line &line);
+    void begin(Line &line);
+    bool begin_later(Line &line);
+    void begin_soon();
+    void arrived(Line &line, rendez_status *status, rendez_tensor *value);
+    void fail(Line &line, const std::exception_ptr &error);
     void expire(const std::shared_ptr<Waiter> &waiter, std::chrono::milliseconds bound);
     void remove(const std::shared_ptr<Waiter> &waiter);
     static void fill(const std::shared_ptr<Waiter> &waiter, int source, Bytes bytes);
@@ -59,6 +73,8 @@ private:
     std::shared_ptr<Group> group_;
     std::mutex lock_;
     std::map<std::pair<int, std::string>, Line> lines_;
+    // Whose receives begin soon, unless waits begin them before.
+    std::vector<Line *> soon_;
 };
 
 } // namespace rendez_torch

@@ -268,7 +268,7 @@ void RendezAgent::ask(Peer &peer) {
         listen(peer);
         peer.coming = nullptr;
     } catch (const rendez::Error &error) {
-        if (!is_full(error)) {
+        if (!is_full(error.reason())) {
             throw;
         }
         ask_later(peer);

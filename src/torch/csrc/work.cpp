@@ -35,11 +35,16 @@ bool RendezWork::wait(std::chrono::milliseconds timeout) {
     if (!is_receive()) {
         waits.emplace();
     }
+    auto until = Clock::now() + (bound > kNoTimeout ? bound : kLongest);
+    if (on_wait) {
+        // A callback that uses a processor while it waits does not seem to stand still.
+        on_wait(CallbackQueue::is_anywhere() ? Clock::now() : until);
+    }
     std::unique_lock<std::mutex> guard(mutex_);
     auto is_over = [this] { return completed_; };
     if (bound <= kNoTimeout) {
         cv_.wait(guard, is_over);
-    } else if (!cv_.wait_for(guard, bound, is_over)) {
+    } else if (!cv_.wait_until(guard, until, is_over)) {
         guard.unlock();
         if (!on_timeout) {
             C10_THROW_ERROR(DistBackendError, c10::str("rendez: Timed out waiting ", bound.count(),
@@ -74,6 +79,9 @@ c10::intrusive_ptr<c10::ivalue::Future> RendezWork::getFuture() {
             future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices_of(outputs_));
         }
         is_apart_ = is_apart_ || (is_callback && is_receive());
+    }
+    if (!is_done && on_wait) {
+        on_wait(Clock::now());
     }
     if (is_callback && !is_receive() && !is_done) {
         WithoutGil released;

@@ -40,6 +40,8 @@ public:
     bool complete(std::exception_ptr error = nullptr, int source = -1);
     // Called when a wait runs out of time, to end what goes on; it should complete the work.
     std::function<void(std::chrono::milliseconds)> on_timeout;
+    // Called by who waits until then, and may do the work meanwhile; for a future, with a time that is over.
+    std::function<void(std::chrono::steady_clock::time_point)> on_wait;
 
 private:
     using Future = c10::ivalue::Future;
