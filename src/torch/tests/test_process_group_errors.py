@@ -33,7 +33,9 @@ DIFFERENT = [
 def test_collectives_that_differ_are_refused_and_end_the_group(world, first, second, says_first, says_second):
     """They passed, if their values had as many bytes, and the next ones that were right took what was left of them."""
     outputs = world.run(
-        f"""
+        OVER
+        + f"""
+        store = dist.distributed_c10d._get_default_store()
         x, large = torch.ones(3), torch.ones(1 << 20)
         sparse = torch.sparse_coo_tensor([[rank]], [1.0], (8,))
         def outcome(call):
@@ -43,14 +45,17 @@ def test_collectives_that_differ_are_refused_and_end_the_group(world, first, sec
         if failed is not None:
             assert "same collectives in the same order" in failed, failed
             assert {says_first!r} in failed and {says_second!r} in failed, failed
-            print("told")
+            print("told", flush=True)
+            store.set("told", "1")
         else:
-            # Who only sends has nothing to compare, and hears of it with the next.
+            # Who only sends has nothing to compare, and hears of it with the next, which differs too.
+            store.wait(["told"])
             failed = outcome(lambda: dist.all_reduce(x))
             assert failed and "same collectives in the same order" in failed, failed
         for later in (lambda: dist.all_reduce(x), lambda: dist.barrier(), lambda: dist.send(x, 1 - rank)):
             said = outcome(later)
             assert "it failed before" in said and "called different collectives" in said, said
+        over()
         """
     )
     assert any("told" in output for output in outputs), outputs
