@@ -177,7 +177,7 @@ fn a_graph_that_is_run_waits_for_absent_tasks_as_long_as_it_is_told_to() {
     std::fs::write(&file, graph.finish().encode_to_vec()).unwrap();
     let ran = Command::new(env!("CARGO_BIN_EXE_rendez"))
         .args(["run", file.to_str().unwrap(), "--fetch", "one"])
-        .args(["--patience", "4s", "--on"])
+        .args(["--patience", "6s", "--on"])
         .arg(master.target().unwrap())
         .stdin(Stdio::null())
         .output()
@@ -185,7 +185,7 @@ fn a_graph_that_is_run_waits_for_absent_tasks_as_long_as_it_is_told_to() {
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(said.contains("WORKER_ABSENT"), "{said}");
     assert!(
-        said.contains("waited 3s for a response from worker: /job:worker"),
+        said.contains("waited 4.5s for a response from worker: /job:worker"),
         "{said}"
     );
     master.stop(None);

@@ -106,11 +106,13 @@ impl Master {
     /// # Errors
     /// `SESSION_SETTING`, `SESSION_LIMIT`; `GRAPH_PLACEMENT` for a device of a task that the session does not have,
     /// before any worker is waited for; `WORKER_ABSENT` names a worker that does not answer, `PEER_RESTARTED` one that
-    /// has another life by now; what is wrong with the graph.
+    /// has another life by now; what is wrong with the graph. Workers are waited for through so much of what the
+    /// session's settings give, or of this master's own patience, if that is less.
     pub(crate) fn create_session(
         &self,
         graph: Counted,
         config: ConfigProto,
+        [part, of]: [u32; 2],
     ) -> Result<Created, Status> {
         check_config(&config)?;
         if self.sessions().len() >= SESSIONS_MAX {
@@ -120,7 +122,16 @@ impl Master {
         let Counted { def, left } = graph;
         let tasks = discovery::others(self.worker.task(), &self.cluster, &config.device_filters)?;
         discovery::check(self.worker.task(), &tasks, &def)?;
-        let attributes = self.discover(&config)?;
+        // No more than the client gives: it is told who is away before its time is over.
+        let patience = match u64::try_from(config.operation_timeout_in_ms) {
+            Ok(timeout @ 1..) => self
+                .patience
+                .min(Duration::from_millis(timeout) / of * part),
+            _ => self.patience,
+        };
+        let filters = &config.device_filters;
+        let attributes =
+            discovery::devices(&self.worker, &self.engine, &self.cluster, filters, patience)?;
         let (devices, own) = discovery::named(self.worker.task(), &attributes)?;
         let ground = Ground {
             handle: format!("{:016x}", draw()?.0),
@@ -314,7 +325,7 @@ impl Master {
         handle: Option<&str>,
     ) -> Result<(Vec<DeviceAttributes>, Vec<DeviceAttributes>), Status> {
         let all = match handle {
-            None => self.discover(&ConfigProto::default())?,
+            None => self.discover(&[], self.patience)?,
             Some(handle) => {
                 let session = self.session(handle).map_err(|status| {
                     Status::new(Code::InvalidArgument, status.reason(), status.message())
@@ -373,13 +384,11 @@ impl Master {
         session::close_all(&all, why, steps_until, until);
     }
 
-    fn discover(&self, config: &ConfigProto) -> Result<Vec<DeviceAttributes>, Status> {
-        // A client that waits for less long is told who is away before its time is over.
-        let patience = match u64::try_from(config.operation_timeout_in_ms) {
-            Ok(timeout @ 1..) => Duration::from_millis(timeout / 4 * 3).min(self.patience),
-            _ => self.patience,
-        };
-        let filters = &config.device_filters;
+    fn discover(
+        &self,
+        filters: &[String],
+        patience: Duration,
+    ) -> Result<Vec<DeviceAttributes>, Status> {
         discovery::devices(&self.worker, &self.engine, &self.cluster, filters, patience)
     }
 

@@ -108,7 +108,9 @@ impl Backend for Local {
         _: Option<Instant>,
     ) -> Result<(String, i64), Status> {
         let graph = Counted::new(graph)?;
-        let (session, version) = self.master().create_session(graph, config.clone())?;
+        let (session, version) = self
+            .master()
+            .create_session(graph, config.clone(), [1, 1])?;
         Ok((session.handle().to_owned(), version))
     }
 

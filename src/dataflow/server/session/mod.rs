@@ -248,7 +248,7 @@ impl Session {
     /// answer, also one that the graph does not need, unless the settings' `device_filters` leave it out;
     /// `PEER_RESTARTED` one that restarted meanwhile: call this again then; `CALL_DEADLINE` if a master of another
     /// process does not answer within the settings' `operation_timeout_in_ms`: so it is with all that is asked of one.
-    /// What it makes after that is closed again. Its workers are waited for through three quarters of that time, so
+    /// What it makes after that is closed again. It waits for workers through three quarters of that time at most, so
     /// that it can tell which is absent.
     pub fn create(&self, graph: GraphDef) -> Result<(), Status> {
         let _changing = self.inner.changing()?;

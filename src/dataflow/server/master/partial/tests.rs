@@ -77,7 +77,7 @@ impl Scene {
         let cluster = ClusterSpec::new();
         let master = Master::new(&engine, &worker, &errands, ops, cluster, Duration::ZERO).unwrap();
         let (session, _) = master
-            .create_session(Counted::new(graph).unwrap(), ConfigProto::default())
+            .create_session(Counted::new(graph).unwrap(), ConfigProto::default(), [1, 1])
             .unwrap();
         let signature = StepSignature {
             feeds: vec!["x".into()],
