@@ -3,7 +3,6 @@
 //! Knows the cluster, filters and time. The original waits for ever for a worker that is not there; here the wait is
 //! bounded. Both name the worker that is waited for.
 
-use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use rendez::cluster::ClusterSpec;
 use rendez::engine::Engine;
 use rendez::ground::{Code, DeviceName, Incarnation, Status, TaskName, catalogue};
 use rendez_proto::methods::worker_service::GetStatus;
-use rendez_proto::tensorflow::{DeviceAttributes, GetStatusRequest, GetStatusResponse, GraphDef};
+use rendez_proto::tensorflow::{DeviceAttributes, GetStatusRequest, GetStatusResponse};
 
 #[cfg(test)]
 mod tests;
@@ -110,41 +109,6 @@ pub(super) fn others(
     )?;
     let wanted = wanted.filtered(filters, Some(own))?;
     Ok(wanted.iter().map(|device| device.task.clone()).collect())
-}
-
-/// Whether a session of `own` and `others` has a task for every device that a graph names. Which devices a task has,
-/// only its worker says.
-///
-/// # Errors
-/// `GRAPH_PLACEMENT` names the first node that has none.
-pub(super) fn check(own: &TaskName, others: &[TaskName], graph: &GraphDef) -> Result<(), Status> {
-    let mut known = BTreeSet::new();
-    for node in &graph.node {
-        // What is no device is refused when the graph is placed.
-        let Ok(wanted) = DeviceName::parse(&node.device) else {
-            continue;
-        };
-        let stands = |task: &TaskName| {
-            wanted.job().is_none_or(|job| job == task.job())
-                && wanted
-                    .replica()
-                    .is_none_or(|number| number == task.replica())
-                && wanted.task().is_none_or(|number| number == task.task())
-        };
-        let is_new = known.insert(node.device.as_str());
-        if is_new && !stands(own) && !others.iter().any(stands) {
-            let name: String = node.name.chars().take(64).collect();
-            let tasks: Vec<_> = others.iter().map(ToString::to_string).collect();
-            let message = format!(
-                "Cannot assign a device for operation {name}: {{{{node {name}}}}} was explicitly assigned to {wanted} \
-                 but the tasks of the session are [ {own}, {} ]. Make sure the device specification refers to a valid \
-                 device.",
-                tasks.join(", ")
-            );
-            return Err(Status::of(catalogue::GRAPH_PLACEMENT, message));
-        }
-    }
-    Ok(())
 }
 
 /// The devices of this task and of all that the filters leave.

@@ -104,9 +104,8 @@ impl Master {
     /// Begins a session: finds its devices, reads and places its graph, and begins a session at each worker. Blocks.
     ///
     /// # Errors
-    /// `SESSION_SETTING`, `SESSION_LIMIT`; `GRAPH_PLACEMENT` for a device of a task that the session does not have,
-    /// before any worker is waited for; `WORKER_ABSENT` names a worker that does not answer, `PEER_RESTARTED` one that
-    /// has another life by now; what is wrong with the graph. Workers are waited for through so much of what the
+    /// `SESSION_SETTING`, `SESSION_LIMIT`; `WORKER_ABSENT` names a worker that does not answer, `PEER_RESTARTED` one
+    /// that has another life by now; what is wrong with the graph. Workers are waited for through so much of what the
     /// session's settings give, or of this master's own patience, if that is less.
     pub(crate) fn create_session(
         &self,
@@ -120,8 +119,6 @@ impl Master {
             return Err(Status::of(catalogue::SESSION_LIMIT, message));
         }
         let Counted { def, left } = graph;
-        let tasks = discovery::others(self.worker.task(), &self.cluster, &config.device_filters)?;
-        discovery::check(self.worker.task(), &tasks, &def)?;
         // No more than the client gives: it is told who is away before its time is over.
         let patience = match u64::try_from(config.operation_timeout_in_ms) {
             Ok(timeout @ 1..) => self
