@@ -164,38 +164,6 @@ impl Wiring {
         let _ = self.engine.set(Arc::downgrade(engine));
     }
 
-    /// Dials a task before a key names it.
-    pub(crate) fn connect_early(&self, task: &TaskName) {
-        let is_up = |connected: &Connected| connected.task == *task;
-        if !self.book().connected.values().any(is_up) {
-            self.want(task);
-        }
-    }
-
-    fn want(&self, task: &TaskName) {
-        let Some(engine) = self.engine() else { return };
-        let dialled = {
-            let mut book = self.book();
-            book.await_task(task);
-            let address = book.addresses.get(&task.to_string()).cloned();
-            let dialled = engine.control.get().zip(address);
-            // In the same hold: who brings what is missing looks here afterwards. The peer may dial us, too; if it does
-            // not, the shards give up at the connect deadline.
-            if dialled.is_none() && book.wanted.len() < limits::PEERS {
-                book.wanted.insert(task.clone());
-            }
-            dialled
-        };
-        if let Some((control, address)) = dialled
-            && let Err(status) = control.dial(&task.to_string(), address, self.dial_timeout)
-        {
-            engine.call_all(|| Call::PeerUnreachable {
-                task: task.clone(),
-                status: status.clone(),
-            });
-        }
-    }
-
     /// Tasks that are not connected although a key named them, or whose connection was lost. Pairs that never talk
     /// miss nothing. One that is neither of the cluster nor has an address may be a slip of a name: it is forgotten
     /// when nothing can wait for it any more.

@@ -139,8 +139,9 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 16] = [
         false,
         "peer, path",
         "1 for each peer that is connected, with the path to it; 0 without a path for one that is missing: a \
-         key named it, or its connection ended without its goodbye, and it has not been connected since. A pair that \
-         has nothing to hand over has no series. Observers are not peers.",
+         key named it, or its connection ended without its goodbye while its address was known or it is of the \
+         cluster, and it has not been connected since. A pair that has nothing to hand over has no series. Observers \
+         are not peers.",
     ),
     (
         "rendez_observers_connected",

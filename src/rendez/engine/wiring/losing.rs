@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use super::{Connected, Wiring};
+use super::{Book, Connected, Wiring};
 use crate::control::{Path, PeerGone, PeerId};
 use crate::engine::config::nanos;
 use crate::engine::{Inner, OBSERVER_JOB};
@@ -38,8 +38,13 @@ impl Wiring {
             if let Some(connections) = book.counts.of(task) {
                 connections.lost += 1;
             }
-            // Its next life may be connected already.
-            if !is_visitor && !book.connected.values().any(|now| now.task == *task) {
+            // One that is of no list may have drawn its name, and comes under another. Its next life may be connected
+            // already.
+            let is_it = |name: &String| TaskName::parse(name).is_ok_and(|name| name == *task);
+            let is_listed = book.addresses.contains_key(&task.to_string())
+                || engine.config.known.iter().any(is_it);
+            let is_there = |book: &Book| book.connected.values().any(|now| now.task == *task);
+            if is_listed && !is_visitor && !is_there(&book) {
                 book.await_task(task);
             }
         }

@@ -36,7 +36,43 @@ impl Wiring {
             }
         }
         for task in wanted {
-            self.want(&task);
+            self.dial(&task);
+        }
+    }
+
+    /// Dials a task before a key names it: it is not missed if it is not there.
+    pub(crate) fn connect_early(&self, task: &TaskName) {
+        let is_up = |connected: &Connected| connected.task == *task;
+        if !self.book().connected.values().any(is_up) {
+            self.dial(task);
+        }
+    }
+
+    pub(super) fn want(&self, task: &TaskName) {
+        self.book().await_task(task);
+        self.dial(task);
+    }
+
+    fn dial(&self, task: &TaskName) {
+        let Some(engine) = self.engine() else { return };
+        let dialled = {
+            let mut book = self.book();
+            let address = book.addresses.get(&task.to_string()).cloned();
+            let dialled = engine.control.get().zip(address);
+            // In the same hold: who brings what is missing looks here afterwards. The peer may dial us, too; if it does
+            // not, the shards give up at the connect deadline.
+            if dialled.is_none() && book.wanted.len() < limits::PEERS {
+                book.wanted.insert(task.clone());
+            }
+            dialled
+        };
+        if let Some((control, address)) = dialled
+            && let Err(status) = control.dial(&task.to_string(), address, self.dial_timeout)
+        {
+            engine.call_all(|| Call::PeerUnreachable {
+                task: task.clone(),
+                status: status.clone(),
+            });
         }
     }
 
@@ -49,7 +85,7 @@ impl Wiring {
             book.wanted.remove(&task) || has_moved && book.awaited.contains_key(&task)
         };
         if is_due {
-            self.want(&task);
+            self.dial(&task);
         }
     }
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::control::{Address, PeerGone};
-use crate::engine::Engine;
 use crate::engine::tests::{PATIENCE, Way, config, pair};
+use crate::engine::{Connected, Engine};
 use crate::ground::device::TaskName;
 use crate::ground::{Key, StepId};
 
@@ -101,6 +101,33 @@ fn a_peer_is_missing_that_is_wanted_or_was_lost() {
         Instant::now(),
     );
     assert_eq!(missing(), both, "it was killed");
+    let drawn = Connected {
+        task: TaskName::parse("/job:drawn/task:0").unwrap(),
+        ..connected
+    };
+    wiring.connection_gone(&a.inner, &drawn, &PeerGone::ProcessExited, Instant::now());
+    assert_eq!(missing(), both, "it may come under another name");
+}
+
+/// `rendez explain` asks each task to do so.
+#[test]
+fn a_peer_that_is_dialled_before_a_key_names_it_is_not_missing() {
+    let a = Engine::start(config("/job:a/task:0")).unwrap();
+    let early = TaskName::parse("/job:b/task:0").unwrap();
+    // Its address may come later.
+    a.connect(&early);
+    a.add_peer(
+        early.clone(),
+        "unix:@rendez-nobody-is-early-here".parse().unwrap(),
+    );
+    until("no attempt is told", || {
+        a.inner.wiring.why_absent(&early).is_some()
+    });
+    let page = a.metrics_text().unwrap();
+    assert!(
+        !page.contains("rendez_peer_connected{peer=\"/job:b"),
+        "{page}"
+    );
 }
 
 #[test]
