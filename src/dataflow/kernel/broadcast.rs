@@ -195,6 +195,9 @@ impl<const N: usize> Rows<'_, N> {
     }
 }
 
+/// What is done with elements that meet: those of the left and of the right, and where the outcome goes.
+pub(crate) type Visit<'a, T, U> = &'a mut dyn FnMut([&[T]; 2], &mut [U]);
+
 /// Rows shorter than this are gathered into pieces.
 const SHORT: usize = 64;
 /// Elements of a small outcome, which is gathered in little room.
@@ -209,7 +212,7 @@ impl Walk<2> {
         operands: [&[T]; 2],
         out: &mut [U],
         most: usize,
-        visit: &mut dyn FnMut([&[T]; 2], &mut [U]),
+        visit: Visit<'_, T, U>,
     ) {
         let stays = self.row > 1 && self.step.contains(&0);
         if (self.rank > 0 || stays) && self.row < SHORT.min(most) {
@@ -234,7 +237,7 @@ impl Walk<2> {
         out: &mut [U],
         most: usize,
         [left_room, right_room]: [&mut [T]; 2],
-        visit: &mut dyn FnMut([&[T]; 2], &mut [U]),
+        visit: Visit<'_, T, U>,
     ) {
         let most = most.min(self.row).max(1);
         let mut rows = out.chunks_exact_mut(self.row.max(1));
@@ -266,7 +269,7 @@ impl Walk<2> {
         out: &mut [U],
         [mut left_room, mut right_room]: [[T; N]; 2],
         most: usize,
-        visit: &mut dyn FnMut([&[T]; 2], &mut [U]),
+        visit: Visit<'_, T, U>,
     ) {
         let row = self.row.max(1);
         let mut pieces = out.chunks_mut(most.min(N) / row * row);

@@ -2,7 +2,7 @@
 //!
 //! Knows no operation: it is given functions of elements. How elements meet is [`broadcast`](super::broadcast)'s.
 
-use super::broadcast::{Walk, broadcast};
+use super::broadcast::{Visit, Walk, broadcast};
 use super::call::{Done, elements, elements_mut};
 use super::make::{Cost, Made, made};
 use super::numbers::Number;
@@ -70,8 +70,11 @@ fn loops<T: Copy, U>(f: impl Fn(T, T) -> U) -> impl FnMut([&[T]; 2], &mut [U]) {
     }
 }
 
+/// What is made of a piece of elements.
+type Row<'a, T> = &'a mut dyn FnMut(&[T], &mut [T]);
+
 /// Writes what `row` makes of the input's elements, a piece at a time.
-fn map<T: Number>(call: &mut Call<'_>, row: &mut dyn FnMut(&[T::Wide], &mut [T::Wide])) -> Done {
+fn map<T: Number>(call: &mut Call<'_>, row: Row<'_, T::Wide>) -> Done {
     mapped(call, T::DTYPE, &mut |input, room| {
         let (elements, out) = (elements::<T>(input)?, elements_mut::<T>(room)?);
         let most = T::MOST.min(out.len()).max(1);
@@ -119,10 +122,7 @@ pub(crate) fn zip<T: Number>(call: &mut Call<'_>, f: impl Fn(T::Wide, T::Wide) -
 }
 
 /// What is the same for every function of [`zip`], compiled once for each type: `row` has the loop alone.
-fn zip_by<T: Number>(
-    call: &mut Call<'_>,
-    row: &mut dyn FnMut([&[T::Wide]; 2], &mut [T::Wide]),
-) -> Done {
+fn zip_by<T: Number>(call: &mut Call<'_>, row: Visit<'_, T::Wide, T::Wide>) -> Done {
     zipped::<T, T>(call, T::MOST, &mut |pair, out| {
         T::widened(pair, &mut |pair| {
             T::narrowed(out, &mut |out| row(pair, out))
@@ -134,7 +134,7 @@ fn zip_by<T: Number>(
 fn zipped<T: Element + Default, U: Element>(
     call: &mut Call<'_>,
     most: usize,
-    row: &mut dyn FnMut([&[T]; 2], &mut [U]),
+    row: Visit<'_, T, U>,
 ) -> Done {
     let (left, right) = (call.tensor(0)?, call.tensor(1)?);
     let shape = broadcast(left.shape(), right.shape())?;

@@ -11,6 +11,9 @@ use rendez::memory::{Bool8, Element};
 /// Elements that are widened at once, on the stack.
 pub(crate) const PIECE: usize = 512;
 
+/// What is done with elements of two slices.
+pub(crate) type Then<'a, T> = &'a mut dyn FnMut([&[T]; 2]);
+
 /// An element that can be reckoned with.
 pub(crate) trait Number: Element + Default + PartialOrd + std::fmt::Debug {
     /// What they are reckoned in, and many of them added up.
@@ -24,7 +27,7 @@ pub(crate) trait Number: Element + Default + PartialOrd + std::fmt::Debug {
     fn wide(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
     /// Gives `then` the elements of two slices of at most [`MOST`](Self::MOST), widened.
-    fn widened(elements: [&[Self]; 2], then: &mut dyn FnMut([&[Self::Wide]; 2]));
+    fn widened(elements: [&[Self]; 2], then: Then<'_, Self::Wide>);
     /// Fills a slice of at most [`MOST`](Self::MOST) with what `write` gives, narrowed.
     fn narrowed(out: &mut [Self], write: &mut dyn FnMut(&mut [Self::Wide]));
     fn plus(self, other: Self) -> Self;
@@ -112,7 +115,7 @@ macro_rules! integers {
             #[inline]
             fn narrow(wide: Self) -> Self { wide }
             #[inline]
-            fn widened(elements: [&[Self]; 2], then: &mut dyn FnMut([&[Self]; 2])) { then(elements); }
+            fn widened(elements: [&[Self]; 2], then: Then<'_, Self>) { then(elements); }
             #[inline]
             fn narrowed(out: &mut [Self], write: &mut dyn FnMut(&mut [Self])) { write(out); }
             #[inline]
@@ -189,7 +192,7 @@ macro_rules! floats {
             #[inline]
             fn narrow(wide: Self) -> Self { wide }
             #[inline]
-            fn widened(elements: [&[Self]; 2], then: &mut dyn FnMut([&[Self]; 2])) { then(elements); }
+            fn widened(elements: [&[Self]; 2], then: Then<'_, Self>) { then(elements); }
             #[inline]
             fn narrowed(out: &mut [Self], write: &mut dyn FnMut(&mut [Self])) { write(out); }
             #[inline]
@@ -304,7 +307,7 @@ macro_rules! halves {
             fn wide(self) -> f32 { self.to_f32() }
             #[inline]
             fn narrow(wide: f32) -> Self { Self::from_f32(wide) }
-            fn widened(elements: [&[Self]; 2], then: &mut dyn FnMut([&[f32]; 2])) {
+            fn widened(elements: [&[Self]; 2], then: Then<'_, f32>) {
                 let mut rooms = [[0f32; PIECE]; 2];
                 let [left, right] = &mut rooms;
                 then([widen(elements[0], left), widen(elements[1], right)]);

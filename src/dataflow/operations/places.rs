@@ -95,13 +95,11 @@ fn place<T: Element, K: Number>(
     })
 }
 
-/// What is the same for every type, compiled once: `find` says where along the dimension, which has so many places,
-/// each of so many columns has its element.
-fn placed(
-    call: &mut Call<'_>,
-    output: DType,
-    find: &mut dyn FnMut(&Tensor, usize, usize) -> Result<Vec<i64>, Fault>,
-) -> Done {
+/// Says of a tensor where along a dimension, which has so many places, each of so many columns has its element.
+type Find<'a> = &'a mut dyn FnMut(&Tensor, usize, usize) -> Result<Vec<i64>, Fault>;
+
+/// What is the same for every type, compiled once.
+fn placed(call: &mut Call<'_>, output: DType, find: Find<'_>) -> Done {
     let input = call.tensor(0)?;
     let shape = input.shape();
     let axis = call.integer(1)?;
