@@ -309,6 +309,7 @@ impl Engine {
     }
 
     /// A row of up to so many bytes leaves in a frame, at once: it needs no room where values wait.
+    #[doc(hidden)] // For lines of the dataflow runtime.
     #[must_use]
     pub fn row_in_frame(&self) -> usize {
         self.inner

@@ -106,6 +106,7 @@ impl SendAsync {
 
     /// May wait where as many sends wait already as may: for what others that were sent are of no use without. There
     /// are as many places again for these.
+    #[doc(hidden)] // For lines of the dataflow runtime.
     pub const fn owed(mut self) -> Self {
         self.is_owed = true;
         self
