@@ -19,6 +19,14 @@ mod tests;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct StepId(pub u64);
 
+impl StepId {
+    /// True for the steps in which layers above send messages of their own, and again where one is lost: remote calls,
+    /// and tasks that join a cluster.
+    pub(crate) const fn is_of_layer(self) -> bool {
+        self.0 >> 63 == 1
+    }
+}
+
 /// One life of a task. A restarted process has the same name and another incarnation.
 ///
 /// Zero is never drawn: in a key it means "whichever incarnation the source has when it says hello".

@@ -183,7 +183,7 @@ impl Core {
         }
     }
 
-    /// What was taken for peers, or for one, and has not begun to leave for them.
+    /// What programs sent to peers, or to one, and has not begun to leave for them.
     #[cold]
     pub(crate) fn unsent(&self, of: Option<PeerId>) -> BTreeMap<PeerId, Unsent> {
         let mut unsent = BTreeMap::<PeerId, Unsent>::new();
@@ -191,6 +191,7 @@ impl Core {
             let route = self.keys.at(slot.key).map(|entry| entry.way.route);
             if let Some(Route::Out { peer }) = route
                 && of.is_none_or(|of| of == peer)
+                && !slot.step.is_of_layer()
             {
                 let known = unsent.entry(peer).or_default();
                 known.values += values;

@@ -556,7 +556,8 @@ impl Observer for ShardObserver {
     }
 
     fn dropped(&self, task: &TaskName, what: Unsent, why: &Status) {
-        tracing::warn!(%task, what.values, what.bytes, %why, "what was sent to a task is dropped: it took none of it");
+        let Unsent { values, bytes } = what;
+        tracing::warn!(%task, values, bytes, %why, "what was sent to a task is dropped");
     }
 
     fn segment_added(&self, segment: Arc<Segment>) {

@@ -325,6 +325,12 @@ fn values_that_no_peer_was_there_for_are_not_dropped_in_silence() {
         bytes: values * 8,
     };
     let task = name('b');
+    // A message of a layer's own, which it sends again.
+    let sent = a.solos[0].enter(|context| {
+        let key = context.prepare(&there)?;
+        context.send(StepId(1 << 63 | 7), key, tensor(1, 8))
+    });
+    sent.unwrap();
     late(&mut a, 3);
     let by_deadline = (task.to_string(), unsent(3), "CONNECT_DEADLINE");
     assert_eq!(told(), std::slice::from_ref(&by_deadline));
