@@ -773,7 +773,7 @@ fn an_interrupt_ends_what_is_measured_at_once() {
             assert!(note.starts_with("interrupted at 8B after "), "{row}");
             assert!(row["count"].as_u64() > Some(0), "{row}");
         }
-        let mut rows = output.lines().map(|row| serde_json::from_str::<Value>(row));
+        let mut rows = output.lines().map(serde_json::from_str::<Value>);
         assert!(
             rows.all(|row| row.expect("a row")["count"].as_u64() > Some(0)),
             "{output}"
