@@ -135,14 +135,6 @@ impl Link {
         matches!(self, Self::Here(..))
     }
 
-    /// True if its worker was lost, and no other line to it is open yet.
-    pub(super) fn is_lost(&self) -> bool {
-        match self {
-            Self::Here(..) => false,
-            Self::There(there) => there.line().lost_with().is_some(),
-        }
-    }
-
     /// Has a part prepared. `then` hears the handle it is run by, what the worker says or why it does not, with its
     /// name, or that too many parts are under way to it. Only a worker of this process is waited for.
     pub(super) fn register(&self, part: GraphDef, then: ThenRun) {

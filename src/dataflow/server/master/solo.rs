@@ -158,7 +158,10 @@ impl SoloSession {
     #[must_use]
     pub fn lost(&self) -> Vec<TaskName> {
         let links = self.session.links();
-        let lost = links.filter(|link| link.is_lost());
+        let lost = links.filter(|link| match link {
+            Link::Here(..) => false,
+            Link::There(there) => there.line().lost_with().is_some(),
+        });
         lost.map(|link| link.task().clone()).collect()
     }
 

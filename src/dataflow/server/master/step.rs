@@ -31,8 +31,6 @@ pub(crate) struct RunningStep {
 struct State {
     /// Parts that have not answered, and one more as long as not all are started.
     left: usize,
-    /// Which have.
-    answered: Vec<bool>,
     group: StatusGroup,
     fetched: Vec<Option<Value>>,
     /// Why it was cancelled from outside.
@@ -67,7 +65,6 @@ impl RunningStep {
             cleans_itself: !plan.signature.is_partial,
             state: Mutex::new(State {
                 left: plan.parts.len() + 1,
-                answered: vec![false; plan.parts.len()],
                 group: StatusGroup::default(),
                 fetched: vec![],
                 cancelled: None,
@@ -126,21 +123,7 @@ impl RunningStep {
         state.stopping.get_or_insert_with(|| stopping.clone());
         drop(state);
         self.stop(&stopping);
-        self.await_parts();
-    }
-
-    /// It has failed, and ends when its parts have. From a worker whose line is lost no answer comes.
-    fn await_parts(self: &Arc<Self>) {
-        let state = self.state();
-        let mut parts = self.plan.parts.iter().zip(&state.answered);
-        let none_answers = parts.all(|(part, &answered)| answered || part.link.is_lost());
-        drop(parts);
-        drop(state);
-        if none_answers {
-            self.give_parts_up();
-        } else {
-            self.session.stragglers.watch(self);
-        }
+        self.session.stragglers.watch(self);
     }
 
     /// True if its parts were told to stop.
@@ -222,9 +205,6 @@ impl RunningStep {
             }
         }
         state.left -= 1;
-        if let Some(answered) = state.answered.get_mut(index) {
-            *answered = true;
-        }
         let is_over = state.left == 0;
         // It was asked after the step was given up, perhaps, and so after what is left of that was told to go.
         let is_late = state.is_cleaned && !state.unasked.contains(&index);
@@ -236,7 +216,7 @@ impl RunningStep {
             self.finish();
         } else if let Some(status) = stopping {
             self.stop(&status);
-            self.await_parts();
+            self.session.stragglers.watch(self);
         }
     }
 
