@@ -346,3 +346,11 @@ pub(crate) fn axis_of(axis: i64, rank: usize) -> Option<usize> {
     };
     usize::try_from(axis).ok().filter(|&axis| axis < rank)
 }
+
+/// The same; one that there is not is refused, with `what` before the original's words.
+pub(crate) fn axis_within(axis: i64, rank: usize, what: &str) -> Result<usize, Fault> {
+    axis_of(axis, rank).ok_or_else(|| {
+        let low = -(rank as i64);
+        format!("{what} in the range [{low}, {rank}), but got {axis}").into()
+    })
+}

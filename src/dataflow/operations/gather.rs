@@ -8,7 +8,7 @@ use crate::graph::infer::{Inferred, Known, unknown};
 use crate::graph::{Output, PartialShape, attr};
 use crate::kernel::arrange::{Arrange, arranged, strides};
 use crate::kernel::broadcast::{count, count_of};
-use crate::kernel::call::{Done, Fault, axis_of, elements, integers};
+use crate::kernel::call::{Done, Fault, axis_of, axis_within, elements, integers};
 use crate::kernel::make::{Cost, made, product, typed};
 use crate::kernel::numbers::Number;
 use crate::kernel::{Call, Value};
@@ -169,14 +169,7 @@ fn gathered_bytes(inputs: &[Value], batch: i64) -> Option<usize> {
 fn gather(call: &mut Call<'_>, axis: i64, batch: i64) -> Done {
     let (params, indices) = (call.tensor(0)?, call.tensor(1)?);
     let (shape, picked) = (params.shape(), indices.shape());
-    let Some(axis) = axis_of(axis, shape.rank()) else {
-        let rank = shape.rank();
-        return Err(format!(
-            "Expected axis in the range [{}, {rank}), but got {axis}",
-            -(rank as i64)
-        )
-        .into());
-    };
+    let axis = axis_within(axis, shape.rank(), "Expected axis")?;
     let batch_at = if batch < 0 {
         batch.saturating_add(picked.rank() as i64)
     } else {

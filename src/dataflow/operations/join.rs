@@ -10,7 +10,7 @@ use crate::graph::{Output, PartialShape, attr};
 use crate::kernel::Call;
 use crate::kernel::arrange::{Arrange, arranged};
 use crate::kernel::broadcast::count_of;
-use crate::kernel::call::{Done, Fault, axis_of};
+use crate::kernel::call::{Done, Fault, axis_of, axis_within};
 use crate::kernel::make::{Cost, made};
 use rendez::ground::Shape;
 use rendez::memory::Tensor;
@@ -137,14 +137,8 @@ fn concat(call: &mut Call<'_>, inputs: std::ops::Range<usize>, axis: i64) -> Don
     let Some(first) = parts.first().map(Tensor::shape) else {
         return Err("there is nothing to concatenate".into());
     };
-    let Some(axis) = axis_of(axis, first.rank()) else {
-        let rank = first.rank();
-        return Err(format!(
-            "ConcatOp : Expected concatenating dimensions in the range [{}, {rank}), but got {axis}",
-            -(rank as i64)
-        )
-        .into());
-    };
+    let what = "ConcatOp : Expected concatenating dimensions";
+    let axis = axis_within(axis, first.rank(), what)?;
     let mut along = 0u64;
     for (index, part) in parts.iter().enumerate() {
         let shape = part.shape();

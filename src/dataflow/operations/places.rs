@@ -6,7 +6,7 @@ use crate::graph::infer::{Inferred, Known};
 use crate::graph::{Node, PartialShape};
 use crate::kernel::Call;
 use crate::kernel::broadcast::count_of;
-use crate::kernel::call::{Done, Fault, axis_of, elements, heap};
+use crate::kernel::call::{Done, Fault, axis_within, elements, heap};
 use crate::kernel::make::{Cost, Made, dtype, made};
 use crate::kernel::numbers::{Number, by_type};
 use rendez::ground::{DType, Shape};
@@ -103,14 +103,7 @@ fn placed(call: &mut Call<'_>, output: DType, find: Find<'_>) -> Done {
     let input = call.tensor(0)?;
     let shape = input.shape();
     let axis = call.integer(1)?;
-    let Some(axis) = axis_of(axis, shape.rank()) else {
-        let rank = shape.rank();
-        return Err(format!(
-            "Expected dimension in the range [{}, {rank}), but got {axis}",
-            -(rank as i64)
-        )
-        .into());
-    };
+    let axis = axis_within(axis, shape.rank(), "Expected dimension")?;
     let dims: Vec<_> = shape.dims().collect();
     let (outer, along, inner) = (&dims[..axis], dims[axis] as usize, &dims[axis + 1..]);
     if along == 0 {
