@@ -22,6 +22,9 @@ const CASCADES: [&str; 3] = [
     "is over at this worker.",
 ];
 
+/// The end of what is said where only such failures are known.
+const UNKNOWN_CAUSE: &str = "which no part of the step could tell.";
+
 /// A client of one master.
 pub(crate) struct Client {
     master: usize,
@@ -272,7 +275,10 @@ impl Client {
                 .contains(&graphs.world.nodes[at].task.to_string())
         };
         let is_cause = matches!(status.code(), Code::Unavailable | Code::Aborted);
-        let is_cascade = CASCADES.iter().any(|text| status.message().ends_with(text));
+        let message = status.message();
+        let is_cascade = CASCADES.iter().any(|text| message.ends_with(text));
+        // Of two that broke, one may have been all that knew of the other.
+        let is_cascade = is_cascade || self.culprits.len() < 2 && message.ends_with(UNKNOWN_CAUSE);
         let is_cause = is_cause && !is_cascade && !status.is_derived();
         if !is_cause || !self.culprits.iter().any(is_named) {
             let culprits = &self.culprits;

@@ -42,3 +42,10 @@ fn a_receive_of_a_life_that_is_over_is_told() {
 fn a_receive_of_what_was_dropped_meanwhile_is_told() {
     pass(&[9321, 12147, 12230], "received_what_was_dropped");
 }
+
+/// Two tasks broke, and with them all that knew why: what the client heard was a consequence, told as if it were a
+/// cause.
+#[test]
+fn a_failure_that_followed_from_another_says_so() {
+    pass(&[12353], "a_step_of_no_known_cause");
+}

@@ -231,10 +231,8 @@ impl RunningStep {
             // A cancel that only followed from something else leaves it to the parts to say what that was.
             Err(status) => {
                 let cancelled = state.cancelled.take().filter(|why| !why.is_derived());
-                // If every failure only followed from another, the first cause is not known here.
-                let told = || Status::new(status.code(), status.reason(), status.message());
                 let why = cancelled.or_else(|| self.session.broken());
-                Err(why.unwrap_or_else(told))
+                Err(why.unwrap_or_else(|| of_no_known_cause(status)))
             }
         };
         drop(state);
@@ -264,6 +262,20 @@ impl RunningStep {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What is said of a step that failed: if every failure only followed from another, that the first is not known here.
+/// Those who knew it are gone, as a rule.
+fn of_no_known_cause(status: Status) -> Status {
+    if !status.is_derived() {
+        return status;
+    }
+    reached!("a_step_of_no_known_cause");
+    let message = format!(
+        "{}\nThat followed from another failure, which no part of the step could tell.",
+        status.message()
+    );
+    Status::new(status.code(), status.reason(), message)
 }
 
 /// What is said of a fetch that is dead.
