@@ -9,9 +9,10 @@
 #   CI_STRICT=1 scripts/ci.sh  what cannot be done here is a failure too, not only a warning
 #   SEEDS=1000 FUZZ_SECONDS=60 NEMESIS_SECONDS=600 scripts/ci.sh   more simulations, longer fuzzing, more faults
 # Changes nothing but target/, ~/.cache and what the fuzzer keeps in tests/fuzz, and installs what is missing: gcc, g++,
-# git, valgrind, curl, python3 (apt), iproute2 (apt, as root), rustfmt and clippy (rustup). Prometheus is unpacked into target/tools; cargo-deny and, where
-# there is a nightly toolchain, cargo-fuzz are built there once, some five minutes each on two cores. What the guest of
-# soft-roce wants (650 MB) and PyTorch (5 GB) are fetched once, into ~/.cache.
+# pkg-config, git, valgrind, curl, python3 (apt), iproute2 (apt, as root), rustfmt and clippy (rustup). Prometheus is
+# unpacked into target/tools; cargo-deny and, where there is a nightly toolchain, cargo-fuzz are built there once, some
+# five minutes each on two cores. What the guest of soft-roce wants (650 MB) and PyTorch (5 GB) are fetched once, into
+# ~/.cache.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -62,6 +63,7 @@ step_tools() {
     command -v cc >/dev/null || packages+=(gcc libc6-dev)
     # The examples of the C library, one of which is C++.
     command -v c++ >/dev/null || packages+=(g++)
+    command -v pkg-config >/dev/null || packages+=(pkg-config)
     command -v git >/dev/null || packages+=(git)
     # It counts the instructions of a hand-over.
     command -v valgrind >/dev/null || packages+=(valgrind libc6-dbg)

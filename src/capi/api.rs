@@ -282,6 +282,9 @@ pub struct Api {
         >,
         context: *mut c_void,
     ) -> *mut CStatus,
+    /// Does one round of the engine's work that no other thread does at the moment, and does not wait. Gives whether
+    /// there was any. With the setting `drive = "caller"`, a thread that neither sends nor waits calls it now and then.
+    pub engine_progress: unsafe extern "C" fn(engine: *const CEngine) -> bool,
 }
 
 static API: Api = Api {
@@ -330,6 +333,7 @@ static API: Api = Api {
     tensor_free_after: device::tensor_free_after,
     recv_into_value: receive::recv_into_value,
     log_to: logs::log_to,
+    engine_progress: engine::engine_progress,
 };
 
 /// The table of that version: RENDEZ_API_VERSION. NULL if the library has none. It lives as long as the library.

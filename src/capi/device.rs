@@ -9,7 +9,7 @@ use rendez::memory::{Lane, Stream, TensorBytes};
 use rendez::{DeviceMemory, DevicePtr, Status, Tensor};
 
 use super::engine::CEngine;
-use super::status::{CStatus, answer, argument, put, put_new, read, write};
+use super::status::{CStatus, answer, answer_new, argument, put, read, write};
 use super::tensor::{CTensor, Meta, finished};
 
 /// Memory of C's on a device, read by a copy that the owner's stream is ordered around.
@@ -59,14 +59,11 @@ pub(crate) unsafe extern "C" fn tensor_copy_device(
     stream: *mut c_void,
     tensor: *mut *mut CTensor,
 ) -> *mut CStatus {
-    answer(|| {
+    let make = || {
         // SAFETY: the header's contract is that of `read`.
         let devices = unsafe { read(engine, "engine") }?.engine().devices()?;
         // SAFETY: as above.
         let meta = unsafe { read(meta, "meta") }?.tensor_meta()?;
-        if tensor.is_null() {
-            return Err(argument("`tensor` is NULL"));
-        }
         let size = meta.size().ok_or_else(|| {
             argument(format!(
                 "{} of {} are longer than memory can be",
@@ -94,9 +91,10 @@ pub(crate) unsafe extern "C" fn tensor_copy_device(
         let copied = devices.copy(&source, lane)?;
         // What the stream does next may write to the memory.
         devices.order(&copied, &stream)?;
-        // SAFETY: the header's contract is that of `put_new`.
-        unsafe { put_new(tensor, CTensor::Done(copied), "tensor") }
-    })
+        Ok(CTensor::Done(copied))
+    };
+    // SAFETY: the header's contract is that of `answer_new`.
+    unsafe { answer_new(tensor, "tensor", make) }
 }
 
 /// The number of a device, or -1; an address; and how many bytes. One that is being written stays so: its bytes may lie
@@ -147,15 +145,16 @@ pub(crate) unsafe extern "C" fn tensor_to_device(
     device: u32,
     copy: *mut *mut CTensor,
 ) -> *mut CStatus {
-    answer(|| {
+    let make = || {
         // SAFETY: the header's contract is that of `read`.
         let devices = unsafe { read(engine, "engine") }?.engine().devices()?;
         // SAFETY: the header's contract is that of `finished`.
         let tensor = unsafe { finished(tensor) }?;
         let made = devices.to_device(tensor, device)?;
-        // SAFETY: the header's contract is that of `put_new`.
-        unsafe { put_new(copy, CTensor::Done(made), "copy") }
-    })
+        Ok(CTensor::Done(made))
+    };
+    // SAFETY: the header's contract is that of `answer_new`.
+    unsafe { answer_new(copy, "copy", make) }
 }
 
 pub(crate) unsafe extern "C" fn tensor_to_host(
@@ -163,7 +162,7 @@ pub(crate) unsafe extern "C" fn tensor_to_host(
     tensor: *mut CTensor,
     copy: *mut *mut CTensor,
 ) -> *mut CStatus {
-    answer(|| {
+    let make = || {
         // SAFETY: the header's contract is that of `read`.
         let engine = unsafe { read(engine, "engine") }?.engine();
         // SAFETY: the header's contract is that of `finished`.
@@ -172,9 +171,10 @@ pub(crate) unsafe extern "C" fn tensor_to_host(
             true => engine.devices()?.to_host(tensor)?,
             false => tensor.clone(),
         };
-        // SAFETY: the header's contract is that of `put_new`.
-        unsafe { put_new(copy, CTensor::Done(made), "copy") }
-    })
+        Ok(CTensor::Done(made))
+    };
+    // SAFETY: the header's contract is that of `answer_new`.
+    unsafe { answer_new(copy, "copy", make) }
 }
 
 pub(crate) unsafe extern "C" fn tensor_order(

@@ -8,12 +8,12 @@ use std::time::Duration;
 use rendez::engine::{Loaded, Sources};
 use rendez::ground::{catalogue, faults};
 use rendez::mail::forks;
-use rendez::{Address, Code, Driver, Engine, Status, StepId};
+use rendez::{Address, Code, Driver, Engine, Status, StepId, TaskName};
 
 use super::key::CKey;
 use super::receive::Receiver;
 use super::status::{
-    CStatus, answer, argument, c_text, free, patience, put_new, quietly, read, text,
+    CStatus, answer, answer_new, argument, c_text, free, patience, quietly, read, text,
 };
 use super::tensor::CTensor;
 
@@ -76,30 +76,29 @@ pub(crate) unsafe extern "C" fn engine_start(
     settings: *const c_char,
     engine: *mut *mut CEngine,
 ) -> *mut CStatus {
-    answer(|| {
-        let loaded = if settings.is_null() {
-            Sources::of_process().load()?
-        } else {
-            // SAFETY: the header's contract is that of `text`.
-            let settings = unsafe { text(settings, "settings") }?;
-            over(Loaded::default(), settings)?
-        };
-        // SAFETY: the header's contract is that of `start`.
-        unsafe { start(loaded, engine) }
-    })
+    let make = || {
+        if settings.is_null() {
+            return start(Sources::of_process().load()?);
+        }
+        // SAFETY: the header's contract is that of `text`.
+        let settings = unsafe { text(settings, "settings") }?;
+        start(over(Loaded::default(), settings)?)
+    };
+    // SAFETY: the header's contract is that of `answer_new`.
+    unsafe { answer_new(engine, "engine", make) }
 }
 
 pub(crate) unsafe extern "C" fn engine_start_over(
     settings: *const c_char,
     engine: *mut *mut CEngine,
 ) -> *mut CStatus {
-    answer(|| {
+    let make = || {
         // SAFETY: the header's contract is that of `text`.
         let settings = unsafe { text(settings, "settings") }?;
-        let loaded = over(Sources::of_process().load()?, settings)?;
-        // SAFETY: the header's contract is that of `start`.
-        unsafe { start(loaded, engine) }
-    })
+        start(over(Sources::of_process().load()?, settings)?)
+    };
+    // SAFETY: the header's contract is that of `answer_new`.
+    unsafe { answer_new(engine, "engine", make) }
 }
 
 /// Lets a TOML text override what was found.
@@ -109,17 +108,8 @@ fn over(mut found: Loaded, settings: &str) -> Result<Loaded, Status> {
     Ok(found)
 }
 
-/// Starts an engine, and gives C its handle.
-///
-/// # Safety
-/// As [`put_new`].
-unsafe fn start(settings: Loaded, engine: *mut *mut CEngine) -> Result<(), Status> {
-    if engine.is_null() {
-        return Err(argument("`engine` is NULL"));
-    }
-    let made = CEngine::of(Engine::start(settings.told())?);
-    // SAFETY: the caller's contract is that of `put_new`.
-    unsafe { put_new(engine, made, "engine") }
+fn start(settings: Loaded) -> Result<CEngine, Status> {
+    Ok(CEngine::of(Engine::start(settings.told())?))
 }
 
 pub(crate) unsafe extern "C" fn engine_task(engine: *const CEngine) -> *const c_char {
@@ -166,7 +156,7 @@ pub(crate) unsafe extern "C" fn engine_add_peer(
         let task = unsafe { text(task, "task") }?;
         // SAFETY: as above.
         let address = unsafe { text(address, "address") }?;
-        let task = (task.parse()).map_err(|error| argument(format!("task `{task}`: {error}")))?;
+        let task = TaskName::parse(task)?;
         let address = address
             .parse()
             .map_err(|error| argument(format!("address `{address}`: {error}")))?;
@@ -192,6 +182,15 @@ pub(crate) unsafe extern "C" fn engine_metrics(
     })
 }
 
+pub(crate) unsafe extern "C" fn engine_progress(engine: *const CEngine) -> bool {
+    let mut is_done = false;
+    // SAFETY: the header's contract is that of `read`.
+    if let Ok(engine) = unsafe { read(engine, "engine") } {
+        quietly(|| is_done = engine.engine.progress());
+    }
+    is_done
+}
+
 pub(crate) unsafe extern "C" fn engine_shutdown(
     engine: *const CEngine,
     patience_ns: u64,
@@ -211,7 +210,7 @@ pub(crate) unsafe extern "C" fn engine_free(engine: *mut CEngine) {
     if let Ok(engine) = unsafe { read(engine, "engine") } {
         quietly(|| engine.end_callbacks());
     }
-    // SAFETY: the header's contract is that of `free`: it came from `put_new`.
+    // SAFETY: the header's contract is that of `free`: it came from `answer_new`.
     unsafe { free(engine) }
 }
 

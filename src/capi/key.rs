@@ -5,7 +5,7 @@ use std::ffi::c_char;
 
 use rendez::Key;
 
-use super::status::{CStatus, answer, argument, free, put_new, text};
+use super::status::{CStatus, answer_new, free, text};
 
 /// What a value is sent and received by.
 #[derive(Debug)]
@@ -17,34 +17,33 @@ pub(crate) unsafe extern "C" fn key_between(
     edge: *const c_char,
     key: *mut *mut CKey,
 ) -> *mut CStatus {
-    answer(|| {
+    let make = || {
         // SAFETY: the header's contract is that of `text`.
         let source = unsafe { text(source, "source") }?;
         // SAFETY: as above.
         let destination = unsafe { text(destination, "destination") }?;
         // SAFETY: as above.
         let edge = unsafe { text(edge, "edge") }?;
-        let made = Key::between(source, destination, edge);
-        let made = made.map_err(|error| argument(error.to_string()))?;
-        // SAFETY: the header's contract is that of `put_new`.
-        unsafe { put_new(key, CKey(made), "key") }
-    })
+        Ok(CKey(Key::between(source, destination, edge)?))
+    };
+    // SAFETY: the header's contract is that of `answer_new`.
+    unsafe { answer_new(key, "key", make) }
 }
 
 pub(crate) unsafe extern "C" fn key_parse(
     full: *const c_char,
     key: *mut *mut CKey,
 ) -> *mut CStatus {
-    answer(|| {
+    let make = || {
         // SAFETY: the header's contract is that of `text`.
         let full = unsafe { text(full, "text") }?;
-        let made = Key::parse(full).map_err(|error| argument(error.to_string()))?;
-        // SAFETY: the header's contract is that of `put_new`.
-        unsafe { put_new(key, CKey(made), "key") }
-    })
+        Ok(CKey(Key::parse(full)?))
+    };
+    // SAFETY: the header's contract is that of `answer_new`.
+    unsafe { answer_new(key, "key", make) }
 }
 
 pub(crate) unsafe extern "C" fn key_free(key: *mut CKey) {
-    // SAFETY: the header's contract is that of `free`: it came from `put_new`.
+    // SAFETY: the header's contract is that of `free`: it came from `answer_new`.
     unsafe { free(key) }
 }

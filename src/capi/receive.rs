@@ -16,7 +16,7 @@ use rendez::{CancelToken, Received, Recv, Status, StepId, WeakEngine};
 
 use super::engine::CEngine;
 use super::key::CKey;
-use super::status::{CStatus, answer, argument, free, give, patience, put, put_new, quietly, read};
+use super::status::{CStatus, answer, argument, free, give, patience, put, quietly, read};
 use super::tensor::{Meta, Value};
 
 /// How often an engine that had nothing to do is turned again, if no other thread does.
@@ -280,6 +280,10 @@ pub(crate) unsafe extern "C" fn recv_async(
     receive: *mut *mut CReceive,
 ) -> *mut CStatus {
     answer(|| {
+        if !receive.is_null() {
+            // SAFETY: the header's contract is that of `put`.
+            unsafe { put(receive, std::ptr::null_mut(), "receive") }?;
+        }
         let told = told.ok_or_else(|| argument("`told` is NULL"))?;
         // SAFETY: the header's contract is that of `describe`.
         let (engine, begins) = unsafe { describe(engine, step, key, patience_ns) }?;
@@ -287,8 +291,9 @@ pub(crate) unsafe extern "C" fn recv_async(
         let token = receiver.stop.child();
         let begun = begins.cancel_on(&token).start()?;
         if !receive.is_null() {
-            // SAFETY: the header's contract is that of `put_new`.
-            unsafe { put_new(receive, CReceive(token), "receive") }?;
+            let handle = Box::into_raw(Box::new(CReceive(token)));
+            // SAFETY: the header's contract is that of `put`.
+            unsafe { put(receive, handle, "receive") }?;
         }
         receiver.tell(begun, Callback { told, context });
         Ok(())
@@ -303,6 +308,6 @@ pub(crate) unsafe extern "C" fn receive_cancel(receive: *const CReceive) {
 }
 
 pub(crate) unsafe extern "C" fn receive_free(receive: *mut CReceive) {
-    // SAFETY: the header's contract is that of `free`: it came from `put_new`.
+    // SAFETY: the header's contract is that of `free`: it came from `answer_new`.
     unsafe { free(receive) }
 }

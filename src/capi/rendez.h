@@ -8,7 +8,8 @@
  *
  * - Every function that can fail returns a status: NULL when all went well, and else an object to be freed with
  *   status_free.
- * - A handle that a function gives belongs to the caller, who frees it once. NULL may be freed.
+ * - A handle that a function gives belongs to the caller, who frees it once. NULL may be freed. A function that fails
+ *   gives NULL.
  * - Texts are UTF-8 and end with a zero. Times are in nanoseconds; RENDEZ_FOREVER is no bound.
  * - Functions that are passed in must return: one that throws or jumps out ends the process, or leaves it broken.
  * - Functions may be called from any thread; a tensor that is being written, and any handle that is being freed, from
@@ -277,6 +278,9 @@ typedef struct rendez_api {
                                                                 uint32_t level,
                                                                 const char *line,
                                                                 size_t size), void *context);
+  // Does one round of the engine's work that no other thread does at the moment, and does not wait. Gives whether
+  // there was any. With the setting `drive = "caller"`, a thread that neither sends nor waits calls it now and then.
+  bool (*engine_progress)(const struct rendez_engine *engine);
 } rendez_api;
 
 #ifdef __cplusplus

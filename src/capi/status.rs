@@ -93,16 +93,22 @@ pub(crate) unsafe fn put<T>(place: *mut T, value: T, name: &str) -> Result<(), S
     Ok(())
 }
 
-/// Makes a handle of `value`, and puts it where C wants it.
+/// Does what C asked for, and puts a handle of what was made where C wants it: NULL if that went wrong.
 ///
 /// # Safety
 /// As [`put`].
-pub(crate) unsafe fn put_new<T>(place: *mut *mut T, value: T, name: &str) -> Result<(), Status> {
-    if place.is_null() {
-        return Err(argument(format!("`{name}` is NULL")));
-    }
-    // SAFETY: the caller's contract is that of `put`.
-    unsafe { put(place, Box::into_raw(Box::new(value)), name) }
+pub(crate) unsafe fn answer_new<T>(
+    place: *mut *mut T,
+    name: &str,
+    make: impl FnOnce() -> Result<T, Status>,
+) -> *mut CStatus {
+    answer(|| {
+        // SAFETY: the caller's contract is that of `put`.
+        unsafe { put(place, std::ptr::null_mut(), name) }?;
+        let made = Box::new(make()?);
+        // SAFETY: as above.
+        unsafe { put(place, Box::into_raw(made), name) }
+    })
 }
 
 /// A text of C's.

@@ -9,7 +9,7 @@ use rendez::{
 };
 
 use super::engine::CEngine;
-use super::status::{CStatus, answer, argument, free, put, put_new, read, write};
+use super::status::{CStatus, answer, answer_new, argument, free, put, read, write};
 
 /// The most dimensions that a shape has.
 pub const RANK_MAX: usize = 8;
@@ -147,7 +147,7 @@ impl CTensor {
     /// Takes the tensor of a handle, which is gone then.
     ///
     /// # Safety
-    /// It is null, or came from `put_new` and is not used again.
+    /// It is null, or came from `answer_new` and is not used again.
     pub(crate) unsafe fn take(handle: *mut Self) -> Result<Tensor, Status> {
         if handle.is_null() {
             return Err(argument("`tensor` is NULL"));
@@ -253,13 +253,14 @@ unsafe fn new(
     data: *mut *mut c_void,
     build: fn(&Engine, DType, &[u64]) -> Result<TensorBuilder, Status>,
 ) -> Result<(), Status> {
+    // SAFETY: the caller's contract is that of `put`.
+    unsafe { put(data, ptr::null_mut(), "data") }?;
+    // SAFETY: as above.
+    unsafe { put(tensor, ptr::null_mut(), "tensor") }?;
     // SAFETY: the caller's contract is that of `read`.
     let engine = unsafe { read(engine, "engine") }?;
     // SAFETY: as above.
     let meta = unsafe { read(meta, "meta") }?;
-    if data.is_null() || tensor.is_null() {
-        return Err(argument("`data` or `tensor` is NULL"));
-    }
     let builder = build(engine.engine(), meta.dtype()?, meta.dims()?)?;
     let mut made = Box::new(CTensor::written(builder));
     let Some(bytes) = made.writable() else {
@@ -283,9 +284,9 @@ pub(crate) unsafe extern "C" fn tensor_map(
     data: *mut *mut c_void,
     size: *mut usize,
 ) -> *mut CStatus {
-    answer(|| {
-        if mapping.is_null() || data.is_null() || size.is_null() {
-            return Err(argument("`mapping`, `data` or `size` is NULL"));
+    let make = || {
+        if data.is_null() || size.is_null() {
+            return Err(argument("`data` or `size` is NULL"));
         }
         // SAFETY: the header's contract is that of `finished`.
         let mut mapped = unsafe { finished(tensor) }?.map_private()?;
@@ -295,13 +296,14 @@ pub(crate) unsafe extern "C" fn tensor_map(
         unsafe { put(size, len, "size") }?;
         // SAFETY: as above.
         unsafe { put(data, start.cast(), "data") }?;
-        // SAFETY: the header's contract is that of `put_new`. The bytes are a mapping of its own, and do not move.
-        unsafe { put_new(mapping, CMapping(mapped), "mapping") }
-    })
+        Ok(CMapping(mapped))
+    };
+    // SAFETY: the header's contract is that of `answer_new`. The bytes are a mapping of its own, and do not move.
+    unsafe { answer_new(mapping, "mapping", make) }
 }
 
 pub(crate) unsafe extern "C" fn mapping_free(mapping: *mut CMapping) {
-    // SAFETY: the header's contract is that of `free`: it came from `put_new`.
+    // SAFETY: the header's contract is that of `free`: it came from `answer_new`.
     unsafe { free(mapping) }
 }
 
@@ -320,7 +322,7 @@ pub(crate) unsafe extern "C" fn tensor_lend(
         release,
         context,
     };
-    answer(move || {
+    let make = move || {
         // SAFETY: the header's contract is that of `read`.
         let meta = unsafe { read(meta, "meta") }?.tensor_meta()?;
         if data.is_null() && size > 0 {
@@ -332,21 +334,23 @@ pub(crate) unsafe extern "C" fn tensor_lend(
             )));
         }
         let made = Tensor::from_foreign(meta, lent, drop)?;
-        // SAFETY: the header's contract is that of `put_new`.
-        unsafe { put_new(tensor, CTensor::Done(made), "tensor") }
-    })
+        Ok(CTensor::Done(made))
+    };
+    // SAFETY: the header's contract is that of `answer_new`.
+    unsafe { answer_new(tensor, "tensor", make) }
 }
 
 pub(crate) unsafe extern "C" fn tensor_clone(
     tensor: *mut CTensor,
     clone: *mut *mut CTensor,
 ) -> *mut CStatus {
-    answer(|| {
+    let make = || {
         // SAFETY: the header's contract is that of `finished`.
         let tensor = unsafe { finished(tensor) }?.clone();
-        // SAFETY: the header's contract is that of `put_new`.
-        unsafe { put_new(clone, CTensor::Done(tensor), "clone") }
-    })
+        Ok(CTensor::Done(tensor))
+    };
+    // SAFETY: the header's contract is that of `answer_new`.
+    unsafe { answer_new(clone, "clone", make) }
 }
 
 pub(crate) unsafe extern "C" fn tensor_meta(
@@ -388,6 +392,6 @@ pub(crate) unsafe extern "C" fn tensor_data(
 }
 
 pub(crate) unsafe extern "C" fn tensor_free(tensor: *mut CTensor) {
-    // SAFETY: the header's contract is that of `free`: it came from `put_new`.
+    // SAFETY: the header's contract is that of `free`: it came from `answer_new`.
     unsafe { free(tensor) }
 }

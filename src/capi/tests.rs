@@ -117,6 +117,7 @@ fn the_table_only_grows() {
     assert_eq!(std::mem::offset_of!(Api, tensor_free_after), 8 + 40 * 8);
     assert_eq!(std::mem::offset_of!(Api, recv_into_value), 8 + 41 * 8);
     assert_eq!(std::mem::offset_of!(Api, log_to), 8 + 42 * 8);
+    assert_eq!(std::mem::offset_of!(Api, engine_progress), 8 + 43 * 8);
     assert_eq!(size_of::<Meta>(), 72);
     assert_eq!(size_of::<Value>(), 16);
     assert!(rendez_get_api(API_VERSION + 1).is_null());
@@ -166,6 +167,111 @@ const fn meta(dtype: u32, len: u64) -> Meta {
         dtype,
         rank: 1,
         dims,
+    }
+}
+
+/// What fails says why, as it does in other languages, and gives no handle.
+#[test]
+fn what_fails_gives_its_own_reason_and_no_handle() {
+    let api = api();
+    let stale = std::ptr::dangling_mut();
+    let mut key: *mut CKey = stale;
+    // SAFETY: a text, and room for a handle.
+    let status = unsafe { (api.key_parse)(c"a;b;c".as_ptr(), &raw mut key) };
+    assert_eq!(
+        (reason(status).as_str(), key),
+        ("KEY_MALFORMED", null_mut())
+    );
+    key = stale;
+    let names = (c"/job:".as_ptr(), c"b".as_ptr(), c"x".as_ptr());
+    // SAFETY: as above.
+    let status = unsafe { (api.key_between)(names.0, names.1, names.2, &raw mut key) };
+    assert_eq!(
+        (reason(status).as_str(), key),
+        ("KEY_MALFORMED", null_mut())
+    );
+    let mut engine: *mut CEngine = std::ptr::dangling_mut();
+    // SAFETY: as above.
+    let status = unsafe { (api.engine_start)(c"shards = true".as_ptr(), &raw mut engine) };
+    assert_ne!(reason(status), "");
+    assert!(engine.is_null());
+    let engine = started();
+    // SAFETY: a running engine, and texts.
+    let status = unsafe { (api.engine_add_peer)(engine, c"/job:".as_ptr(), c"unix:@x".as_ptr()) };
+    assert_eq!(reason(status), "DEVICE_MALFORMED");
+    let (meta, mut data) = (meta(99, 1), std::ptr::dangling_mut());
+    let mut tensor: *mut CTensor = std::ptr::dangling_mut();
+    // SAFETY: a running engine, and room for what it gives.
+    let status =
+        unsafe { (api.tensor_new)(engine, &raw const meta, &raw mut tensor, &raw mut data) };
+    assert_eq!(reason(status), "C_ARGUMENT");
+    assert!(tensor.is_null() && data.is_null());
+    // SAFETY: a handle of this library, used for the last time.
+    unsafe { (api.engine_free)(engine) };
+}
+
+fn driven(task: &str) -> *mut CEngine {
+    let settings = format!(
+        "task = \"/job:{task}/task:0\"\nshards = 1\nshare_cores = true\ndrive = \"caller\"\n"
+    );
+    let (settings, mut engine) = (CString::new(settings).unwrap(), null_mut());
+    // SAFETY: a text, and room for a handle.
+    let status = unsafe { (api().engine_start)(settings.as_ptr(), &raw mut engine) };
+    assert_eq!(reason(status), "");
+    engine
+}
+
+/// A value leaves an engine without threads while its owner does nothing but tell it to go on.
+#[test]
+fn an_engine_is_driven_by_its_caller() {
+    let (api, from, to) = (api(), driven("from"), driven("to"));
+    let mut key: *mut CKey = null_mut();
+    // SAFETY: texts, and room for a handle.
+    let status = unsafe {
+        (api.key_between)(
+            c"from".as_ptr(),
+            c"to".as_ptr(),
+            c"x".as_ptr(),
+            &raw mut key,
+        )
+    };
+    assert_eq!(reason(status), "");
+    let (meta, mut tensor, mut data) = (meta(3, 4), null_mut(), null_mut());
+    // SAFETY: running engines, and room for what they give; the address lives as long as its engine.
+    let statuses = unsafe {
+        let address = (api.engine_address)(to);
+        [
+            (api.engine_add_peer)(from, c"/job:to/task:0".as_ptr(), address),
+            (api.tensor_new)(from, &raw const meta, &raw mut tensor, &raw mut data),
+            (api.send)(from, 1, key, tensor, 0),
+        ]
+    };
+    assert_eq!(statuses.map(reason), [""; 3]);
+    let (to_place, key_place) = (to.expose_provenance(), key.expose_provenance());
+    let waits = std::thread::spawn(move || {
+        let (to, key) = (
+            std::ptr::with_exposed_provenance(to_place),
+            std::ptr::with_exposed_provenance(key_place),
+        );
+        let mut value = Value::NONE;
+        // SAFETY: handles that outlive the thread, and room for a value.
+        let status = unsafe { (api.recv)(to, 1, key, 30_000_000_000, &raw mut value) };
+        // SAFETY: a handle of this library or null, used for the last time.
+        unsafe { (api.tensor_free)(value.tensor) };
+        reason(status)
+    });
+    while !waits.is_finished() {
+        // SAFETY: a running engine.
+        unsafe { (api.engine_progress)(from) };
+    }
+    assert_eq!(waits.join().unwrap(), "");
+    // SAFETY: null is refused.
+    assert!(!unsafe { (api.engine_progress)(null()) });
+    // SAFETY: handles of this library, used for the last time.
+    unsafe {
+        (api.key_free)(key);
+        (api.engine_free)(from);
+        (api.engine_free)(to);
     }
 }
 
@@ -595,7 +701,7 @@ fn what_names_nothing_is_refused() {
     for (at, status) in statuses.into_iter().enumerate() {
         let reason = reason(status);
         assert!(
-            ["C_ARGUMENT", "CONFIG"].contains(&&*reason),
+            ["C_ARGUMENT", "CONFIG", "DEVICE_MALFORMED", "KEY_MALFORMED"].contains(&&*reason),
             "{at}: {reason}"
         );
     }
