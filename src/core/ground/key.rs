@@ -77,6 +77,9 @@ pub struct FrameIter {
     pub iter: u64,
 }
 
+/// So much of an edge name that cannot be one is shown.
+const EDGE_SHOWN_BYTES: usize = 64;
+
 /// The name of a rendezvous: a value's producer, its consumer, and what they call it.
 ///
 /// A handle: cloning counts up. Two keys are equal if all five fields are.
@@ -159,7 +162,7 @@ impl Key {
         frame_iter: FrameIter,
     ) -> Result<Self, KeyError> {
         if !is_edge(edge) {
-            return Err(KeyError::Edge(status::cut(edge, EDGE_NAME_BYTES_MAX)));
+            return Err(KeyError::Edge(status::cut(edge, EDGE_SHOWN_BYTES)));
         }
         let route = Route::new(source.clone(), incarnation, destination.clone(), edge)?;
         Ok(Self {
