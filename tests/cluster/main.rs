@@ -9,6 +9,7 @@ mod fallback;
 mod launchers;
 mod outputs;
 mod pushes;
+mod returns;
 mod second_user;
 #[path = "../skipped/mod.rs"]
 mod skipped;

@@ -198,6 +198,32 @@ impl Plane {
         self.handler.dial_failed(&task, status, last);
     }
 
+    /// Dials `task` after a pause, of which chance takes up to a half. One dial of a task at a time is put off, and it
+    /// goes nowhere if another is under way by then.
+    pub(super) fn put_off(
+        self: &Rc<Self>,
+        task: String,
+        address: Address,
+        pause: Duration,
+        patience: Duration,
+    ) {
+        if self.put_off.borrow_mut().insert(task.clone()) {
+            let plane = Rc::clone(self);
+            self.spawn(async move {
+                plane.runtime.sleep(plane.jitter(pause)).await;
+                plane.put_off.borrow_mut().remove(&task);
+                if !plane.dials.borrow().contains_key(&task) {
+                    let to = Dialled {
+                        address,
+                        wish: plane.config.path_wish,
+                        until: Instant::now() + patience,
+                    };
+                    plane.handle_dial(task, to);
+                }
+            });
+        }
+    }
+
     /// When a dial gives up, and whether it leads elsewhere from now on: a later request for the same task may move
     /// both.
     fn heed(&self, task: &str, route: &mut Route) -> (Instant, bool) {

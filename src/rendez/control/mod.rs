@@ -268,6 +268,27 @@ impl Control {
         })
     }
 
+    /// As [`Control::dial`], after `pause`, of which chance takes up to a half, and for as long as `patience` lets.
+    /// Nothing happens if `task` is connected or dialled by then, or waits for another such dial already.
+    ///
+    /// # Errors
+    /// As for [`Control::dial`].
+    pub(crate) fn dial_later(
+        &self,
+        task: &str,
+        address: Address,
+        pause: Duration,
+        patience: Duration,
+    ) -> Result<(), Status> {
+        config::check_task(task)?;
+        self.command(Command::DialLater {
+            task: task.to_owned(),
+            address,
+            pause,
+            patience,
+        })
+    }
+
     /// Ends a connection as if it were lost: both handlers hear of [`PeerGone::ConnectionLost`], this one with `why`.
     /// For one that is of no use, as its data connections are broken: with a new dial the same lives meet again, over
     /// fresh ones. Nothing happens if it is over already.

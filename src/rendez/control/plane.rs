@@ -6,7 +6,7 @@
 //! borrow outlives an `await` or a call of the handler.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -60,6 +60,13 @@ pub(crate) enum Command {
     Sight(Sight),
     /// Connect to a task.
     Dial { task: String, to: Dialled },
+    /// Connect to it after a pause, if nothing has done so by then.
+    DialLater {
+        task: String,
+        address: Address,
+        pause: Duration,
+        patience: Duration,
+    },
     /// Ask a service of a task.
     Call { request: u64, asked: Asked },
     /// Wait for the answer no longer.
@@ -97,6 +104,8 @@ pub(crate) struct Plane {
     departed: RefCell<Departed>,
     /// Tasks that are being dialled, as was asked last.
     pub(super) dials: RefCell<BTreeMap<String, Dialled>>,
+    /// Tasks that are dialled after a pause.
+    pub(super) put_off: RefCell<BTreeSet<String>>,
     pub(super) next_peer: Cell<u32>,
     /// Counts announcements, so that a greeting sees whether it missed one.
     pub(super) announced: Cell<u64>,
@@ -193,6 +202,7 @@ impl Plane {
             peers: RefCell::default(),
             departed: RefCell::default(),
             dials: RefCell::default(),
+            put_off: RefCell::default(),
             next_peer: Cell::new(1),
             announced: Cell::new(0),
             leaving: RefCell::default(),
@@ -221,6 +231,12 @@ impl Plane {
                 },
                 Command::Sight(Sight::Exited(peer)) => self.handle_exit(peer),
                 Command::Dial { task, to } => self.handle_dial(task, to),
+                Command::DialLater {
+                    task,
+                    address,
+                    pause,
+                    patience,
+                } => self.put_off(task, address, pause, patience),
                 Command::Call { request, asked } => self.calls.begin(request, asked),
                 Command::GiveUp(request) => self.calls.give_up(request),
                 Command::Served { key, outcome } => self.calls.finish(&key, outcome),
@@ -248,7 +264,7 @@ impl Plane {
         }
     }
 
-    fn handle_dial(self: &Rc<Self>, task: String, mut to: Dialled) {
+    pub(super) fn handle_dial(self: &Rc<Self>, task: String, mut to: Dialled) {
         let before = self.dials.borrow_mut().remove(&task);
         // One that is under way may count and not stand yet: its peer's last word is still to come.
         if before.is_none() && self.stands(&task) {

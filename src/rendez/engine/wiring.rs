@@ -73,6 +73,8 @@ struct Book {
     /// Tasks that a key named, or whose connection was lost, and since when, until they are connected: bounded by the
     /// peers there may be.
     awaited: BTreeMap<TaskName, Instant>,
+    /// Peers of a list whose connection was lost, until they are connected again.
+    lost: BTreeMap<TaskName, losing::Lost>,
     /// Our memory, in the order it was made: arena and segment.
     segments: Vec<(u16, Arc<Segment>)>,
     /// Our devices', in the order it was made: arena and segment.
@@ -464,6 +466,7 @@ impl Wiring {
         book.tried.remove(&task);
         self.settled.notify_all();
         book.awaited.remove(&task);
+        book.lost.remove(&task);
         book.wanted.remove(&task);
         drop(book);
         for (mailbox, links) in engine.mailboxes.iter().zip(links) {

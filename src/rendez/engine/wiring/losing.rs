@@ -1,6 +1,7 @@
 //! Losing a peer: what becomes of it when its connection ends, or when one of its links does.
 //!
-//! Knows which paths are made again, and until when; not how a connection is made.
+//! Knows which paths are made again, until when, and how often a peer is looked for after that; not how a connection is
+//! made.
 
 use std::time::Instant;
 
@@ -10,9 +11,33 @@ use crate::engine::config::nanos;
 use crate::engine::{Inner, OBSERVER_JOB};
 use crate::fabric::DownReason;
 use crate::ground::device::TaskName;
-use crate::ground::{Status, limits};
+use crate::ground::{Status, catalogue, limits};
 use crate::shard::Call;
 use std::time::Duration;
+
+/// A peer that is away is dialled after as long a time as it has been away, at least this,
+const SEEK_PAUSE_MIN: Duration = Duration::from_secs(1);
+/// and at most this: of a thousand peers that are away, a hundred are dialled in a second.
+const SEEK_PAUSE_MAX: Duration = Duration::from_secs(10);
+/// How long such a dial goes on.
+const SEEK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A peer whose connection was lost.
+#[derive(Debug)]
+pub(super) struct Lost {
+    since: Instant,
+    /// The log says that it is gone.
+    is_told: bool,
+}
+
+impl Lost {
+    fn now() -> Self {
+        Self {
+            since: Instant::now(),
+            is_told: false,
+        }
+    }
+}
 
 impl Wiring {
     /// A connection is over: it is made again, unless the peer's process is known to have ended. Over the network that
@@ -46,6 +71,7 @@ impl Wiring {
             let is_there = |book: &Book| book.connected.values().any(|now| now.task == *task);
             if is_listed && !is_visitor && !is_there(&book) {
                 book.await_task(task);
+                book.lost.insert(task.clone(), Lost::now());
             }
         }
         if !path.is_far() && !why.is_proof() && !self.will_be_proved(of) {
@@ -69,7 +95,7 @@ impl Wiring {
         if is_visitor {
             // A visitor has its answer by now: no peer is missed.
             tracing::debug!(%task, "a visitor left");
-        } else {
+        } else if !self.seek(engine, task, &status) {
             tracing::info!(%task, %status, "a peer is gone");
         }
         engine.call_all(|| Call::PeerLost {
@@ -106,6 +132,38 @@ impl Wiring {
         {
             tracing::warn!(%task, %status, "a lost peer cannot be dialled");
         }
+    }
+
+    /// A lost peer did not come back in time, or cannot: the log says so, once. It is dialled from then on, ever more
+    /// rarely, so that a task that hands nothing over meets its next life as well. False if it is of no list, or was
+    /// not lost.
+    pub(super) fn seek(&self, engine: &Inner, task: &TaskName, status: &Status) -> bool {
+        let (is_new, away, address) = {
+            let mut book = self.book();
+            let address = book.addresses.get(&task.to_string()).cloned();
+            let Some(lost) = book.lost.get_mut(task) else {
+                return false;
+            };
+            let is_told = std::mem::replace(&mut lost.is_told, true);
+            (!is_told, lost.since.elapsed(), address)
+        };
+        if is_new {
+            tracing::info!(%task, %status, "a peer is gone");
+        }
+        // An observer asks, and leaves.
+        if engine.task.job() != OBSERVER_JOB
+            && let Some((control, address)) = engine.control.get().zip(address)
+        {
+            let pause = away.clamp(SEEK_PAUSE_MIN, SEEK_PAUSE_MAX);
+            let sought = control.dial_later(&task.to_string(), address, pause, SEEK_PATIENCE);
+            // A control plane that ends looks for no peer.
+            if let Err(status) = sought
+                && status.reason() != catalogue::CONTROL_STOPPED
+            {
+                tracing::warn!(%task, %status, "a lost peer is not looked for: it is dialled when a key names it");
+            }
+        }
+        true
     }
 
     /// Hangs up on all peers, as a broken network would.

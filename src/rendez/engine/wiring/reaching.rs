@@ -247,6 +247,7 @@ impl Wiring {
                 task: task.clone(),
                 status: status.clone(),
             });
+            self.seek(&engine, &task, status);
         }
     }
 

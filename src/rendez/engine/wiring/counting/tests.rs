@@ -94,6 +94,7 @@ fn a_peer_is_missing_that_is_wanted_or_was_lost() {
     b.shutdown(PATIENCE);
     until("no goodbye", || a.connected().is_empty());
     assert_eq!(missing(), both[1..], "it has left in peace");
+    assert!(wiring.book().lost.is_empty(), "and is not looked for");
     wiring.connection_gone(
         &a.inner,
         &connected,
@@ -101,6 +102,7 @@ fn a_peer_is_missing_that_is_wanted_or_was_lost() {
         Instant::now(),
     );
     assert_eq!(missing(), both, "it was killed");
+    assert!(wiring.book().lost.contains_key(b.task()));
     let drawn = Connected {
         task: TaskName::parse("/job:drawn/task:0").unwrap(),
         ..connected
