@@ -177,7 +177,8 @@ settings! {
         "Memory open for values on their way, by copy, on each shard.";
     stage_sampling: Count stage_sampling, Engine,
         "One value in so many is timed through its stages where hand-overs are fastest; those of sockets, and those \
-         that went through a mailbox to their shard, all are. 0 times none, and keeps no events.";
+         that went through a mailbox to their shard, all are, unless a receive had requested them. 0 times none, and \
+         keeps no events.";
     recorder_bytes: Size recorder_bytes, Engine,
         "Each shard's ring of last events. Its histograms and names take at most 5.3 MiB more, of which only the \
          pages that are written to cost memory.";

@@ -107,7 +107,7 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 16] = [
         false,
         "",
         "The share of values that are timed where hand-overs are fastest; those of sockets, and those that went \
-         through a mailbox, all are.",
+         through a mailbox, all are, unless a receive had requested them.",
     ),
     (
         "rendez_parked_headroom_bytes",
