@@ -45,7 +45,7 @@ pub struct Row {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageRow>,
     /// The sum of the means of the stages over the mean of the whole, of the same hand-overs, of both sides: 1 where
-    /// the stages leave nothing out.
+    /// the stages leave nothing out. Left out, as the next, where fewer were followed than half of those that should.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage_sum_over_mean: Option<f64>,
     /// The mean of the whole of the hand-overs that were timed over half the mean round trip of all: what looking
@@ -68,7 +68,8 @@ pub struct Row {
     /// The machine; left out of a row within another.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<Machine>,
-    /// What several runs of it came to; the other figures are those of the run with the median one.
+    /// What several runs of it came to; the other figures are those of the run with the median one, of an even number
+    /// of runs with the upper of the two in the middle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeated: Option<Repeated>,
     /// The raw reference of the same run.
@@ -97,7 +98,7 @@ pub struct Repeated {
 pub struct Spread {
     /// The least.
     pub min: f64,
-    /// The median; of an even number the upper one.
+    /// The median; of an even number the mean of the two in the middle.
     pub median: f64,
     /// The most.
     pub max: f64,
@@ -109,7 +110,7 @@ impl Spread {
         values.sort_by(f64::total_cmp);
         Some(Self {
             min: *values.first()?,
-            median: *values.get(values.len() / 2)?,
+            median: f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2]),
             max: *values.last()?,
         })
     }

@@ -224,6 +224,8 @@ fn several_runs_are_shown_by_their_median_and_spread() {
         assert!(text.contains(part), "{part} in {text}");
     }
     assert!(Repeated::median_of(Vec::new()).is_none());
+    let of_two = Repeated::median_of(vec![run(90.0), run(50.0)]).expect("a row");
+    assert_eq!(of_two.repeated.expect("several").p50.median, 70.0);
 }
 
 #[test]
