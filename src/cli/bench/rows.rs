@@ -2,12 +2,14 @@
 //!
 //! Knows a case and what came back; not how it was measured, nor where a row goes.
 
+use super::super::args::Transport;
 use super::super::histogram::Recorder;
 use super::super::report::{Baseline, Options, Row, StageRow};
 use super::super::units::{show_bytes, show_rate};
 use super::{Case, Measured};
 use rendez::engine::counters;
 use rendez::engine::recording::StageTimes;
+use rendez::ground::limits::STAGE_SAMPLING;
 use rendez::trace::recorder::Stage;
 use rendez_proto::services::StageStat;
 
@@ -17,7 +19,8 @@ pub(super) fn row(case: &Case, measured: Measured, baseline: Option<Baseline>) -
     let per_operation = measured.per_operation.as_ref();
     let mean = measured.round_trips.as_ref().and_then(Recorder::mean);
     let mean = mean.map(|round_trip| round_trip / 2.0);
-    let followed = Followed::of(&measured.both_sides);
+    let least = least_followed(case, measured.count);
+    let followed = Followed::of(&measured.both_sides, least);
     let mut notes = measured.notes;
     notes.extend(missed_rate(case, measured.count));
     notes.extend(overdue(case, measured.count, measured.overdue));
@@ -92,6 +95,17 @@ fn stage_rows(stages: &[StageTimes]) -> Vec<StageRow> {
     stages.iter().map(row).collect()
 }
 
+/// How many hand-overs one way were followed, at least, where they stand for all of `count` round trips: half of those
+/// that are timed. A few that came with acknowledgements or by another way say nothing of the rest.
+fn least_followed(case: &Case, count: u64) -> u64 {
+    let one_in = match case.transport {
+        // Over sockets all are timed.
+        Transport::Tcp => 1,
+        _ => u64::from(STAGE_SAMPLING),
+    };
+    (count / one_in / 2).max(1)
+}
+
 /// What the stages say of the hand-overs that were followed from end to end.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Followed {
@@ -102,12 +116,16 @@ pub(super) struct Followed {
 }
 
 impl Followed {
-    pub(super) fn of(stats: &[StageStat]) -> Option<Self> {
+    /// Of the way that most values took, if at least so many were followed on it.
+    pub(super) fn of(stats: &[StageStat], least: u64) -> Option<Self> {
         let wholes = stats
             .iter()
             .filter(|stat| stat.stage == Stage::Whole.name());
-        // Of the way that most values took: acknowledgements and reports go others.
+        // Acknowledgements and reports go other ways.
         let most = wholes.max_by_key(|stat| stat.count)?;
+        if most.count < least {
+            return None;
+        }
         let mean = |stage: Stage| {
             let of_stage = stats.iter().filter(|stat| {
                 (&*stat.stage, &stat.way, &stat.size_class)

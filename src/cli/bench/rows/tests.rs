@@ -80,9 +80,9 @@ fn stages_are_held_against_the_whole_of_the_same_hand_overs() {
         stat(Stage::Whole, "shm_lease", 1, 7_000),
         stat(Stage::Landed, "shm_lease", 1, 7_000),
     ];
-    let followed = Followed::of(&both).expect("there is a whole");
+    let followed = Followed::of(&both, 30).expect("there is a whole");
     assert_eq!((followed.sum_ns, followed.whole_ns), (20.0 + 70.0, 92.5));
-    assert_eq!(Followed::of(&both[..2]), None, "neither knows the whole");
+    assert_eq!(Followed::of(&both[..2], 1), None, "neither knows the whole");
     let mut recorder = Recorder::nanos();
     recorder.record(185);
     let measured = Measured {
@@ -95,4 +95,37 @@ fn stages_are_held_against_the_whole_of_the_same_hand_overs() {
     assert!((row.stage_sum_over_mean.unwrap() - 90.0 / 92.5).abs() < 1e-9);
     assert!((row.timed_over_all.unwrap() - 1.0).abs() < 1e-9);
     assert!(row.json().contains("\"clock_error_ns\":77"));
+}
+
+#[test]
+fn a_few_stray_hand_overs_say_nothing_of_all() {
+    let stat = |stage: Stage, count| StageStat {
+        stage: stage.name().into(),
+        way: "tcp_inline".into(),
+        size_class: "64KiB".into(),
+        count,
+        sum_ns: 1_000 * count,
+        ..StageStat::default()
+    };
+    let ratios = |transport: &str, followed| {
+        let mut round_trips = Recorder::nanos();
+        round_trips.record_many(2_000, 6_400);
+        let measured = Measured {
+            count: 6_400,
+            round_trips: Some(round_trips),
+            both_sides: vec![stat(Stage::Wire, followed), stat(Stage::Whole, followed)],
+            ..Measured::default()
+        };
+        let row = row(&case_of(&["--transport", transport]), measured, None);
+        assert_eq!(
+            row.stage_sum_over_mean.is_some(),
+            row.timed_over_all.is_some()
+        );
+        row.timed_over_all.is_some()
+    };
+    assert!(!ratios("tcp", 1) && !ratios("tcp", 3_000));
+    assert!(ratios("tcp", 6_400));
+    // One in 64 of each way is timed.
+    assert!(!ratios("shm", 1));
+    assert!(ratios("shm", 99));
 }
