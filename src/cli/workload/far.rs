@@ -184,6 +184,20 @@ fn per_record(job: &Job) -> u64 {
     }
 }
 
+/// What a dead value of a stream says that ends nothing: the values after it are measured. It comes in their order,
+/// so neither side has to know the other's clock.
+pub(super) const BEGINS: u8 = 1;
+
+/// How far a stream has come.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Phase {
+    WarmingUp,
+    /// The near side was told that the warm-up is over.
+    Warm,
+    Measuring,
+    Done,
+}
+
 struct Sink {
     job: Job,
     keys: Keys,
@@ -193,12 +207,13 @@ struct Sink {
     back: Option<PreparedKey>,
     /// `u64::MAX` until the first value.
     began: u64,
-    is_measuring: bool,
-    is_done: bool,
+    phase: Phase,
     count: u64,
     measured_from: u64,
+    /// How many values of an open loop are due while it is measured.
+    due: u64,
     batch_began: Stamp,
-    /// When the last value was due, or sent in a closed loop, if it says so.
+    /// When the last value that is measured was due, or sent in a closed loop, if it says so.
     last_due: Option<u64>,
     latency: Recorder,
     per_operation: Recorder,
@@ -212,6 +227,8 @@ impl Sink {
     fn new(job: Job, keys: Keys) -> Self {
         let is_large = job.bytes > SMALL_MAX;
         let timing = Timing::new(job);
+        let nanos = job.duration.as_nanos() as u64;
+        let due = |rate| Schedule::new(0, rate).due_before(nanos);
         Self {
             job,
             keys,
@@ -220,10 +237,10 @@ impl Sink {
             there: None,
             back: None,
             began: u64::MAX,
-            is_measuring: false,
-            is_done: false,
+            phase: Phase::WarmingUp,
             count: 0,
             measured_from: 0,
+            due: job.rate.map_or(u64::MAX, due),
             batch_began: Stamp::default(),
             last_due: None,
             latency: Recorder::nanos(),
@@ -241,6 +258,7 @@ impl Sink {
         };
         context.recv(self.keys.step, there, 0);
         let round = self.job.round(self.count);
+        let is_measured = self.phase == Phase::Measuring && self.measured() < self.due;
         self.count += 1;
         if self.job.touch {
             let bytes = received.tensor.host()?;
@@ -263,16 +281,22 @@ impl Sink {
         if self.job.pattern == Pattern::Oneway {
             let now = self.timing.stopwatch.stamp();
             let ticks = self.stamps.since(received.tensor.host()?, now.0);
-            self.last_due = ticks.map(|ticks| now.0 - ticks);
-            if let Some(ticks) = ticks.filter(|_| self.is_measuring) {
+            if let Some(ticks) = ticks.filter(|_| is_measured) {
+                self.last_due = Some(now.0 - ticks);
                 self.latency
                     .record(self.timing.stopwatch.nanos(Stamp(0), Stamp(ticks)));
             }
         }
-        if self.count.is_multiple_of(self.per_record) {
+        if (self.count - self.measured_from).is_multiple_of(self.per_record) {
             self.end_batch(context)?;
         }
         Ok(())
+    }
+
+    /// How many of the values that came are measured.
+    #[inline]
+    fn measured(&self) -> u64 {
+        (self.count - self.measured_from).min(self.due)
     }
 
     fn end_batch(&mut self, context: &mut TaskContext<'_>) -> Result<(), Status> {
@@ -280,35 +304,53 @@ impl Sink {
         if self.began == u64::MAX {
             self.began = now.0;
         }
-        if self.is_measuring {
+        if self.phase == Phase::Measuring {
             let picos = self.timing.stopwatch.picos(self.batch_began, now) / self.per_record;
             self.per_operation.record(picos);
         }
         self.batch_began = now;
         let elapsed = now.0 - self.began;
-        if !self.is_measuring && elapsed >= self.timing.warmup {
-            self.is_measuring = true;
-            self.began = now.0;
-            self.measured_from = self.count;
-            self.allocations = allocations::count();
-        } else if self.is_measuring && !self.is_done && elapsed >= self.timing.duration {
-            self.report(now, context)?;
+        match self.phase {
+            Phase::WarmingUp if elapsed >= self.timing.warmup => self.ask(context),
+            Phase::Measuring if elapsed >= self.timing.duration => self.report(now, context),
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Tells the near side that the warm-up is over.
+    #[cold]
+    fn ask(&mut self, context: &mut TaskContext<'_>) -> Result<(), Status> {
+        self.phase = Phase::Warm;
+        let Some(back) = self.back else { return Ok(()) };
+        context.send_dead(self.keys.step, back, Tensor::scalar(self.count))
+    }
+
+    /// From here on values are measured.
+    #[cold]
+    fn begin(&mut self, context: &mut TaskContext<'_>) {
+        if let Some(there) = self.there {
+            context.recv(self.keys.step, there, 0);
+        }
+        let now = self.timing.stopwatch.stamp();
+        self.phase = Phase::Measuring;
+        (self.began, self.batch_began) = (now.0, now);
+        self.measured_from = self.count;
+        // The stamps begin anew, too.
+        self.stamps = StampReader::new(self.job.rate, &self.timing.stopwatch);
+        self.allocations = allocations::count();
     }
 
     /// Tells what was seen until `now`.
     #[cold]
     fn report(&mut self, now: Stamp, context: &mut TaskContext<'_>) -> Result<(), Status> {
-        self.is_done = true;
+        self.phase = Phase::Done;
         let key = context.prepare(&self.keys.report)?;
         if self.wrong {
             return context.send_dead(self.keys.step, key, Tensor::scalar(0u8));
         }
-        let overdue = self.overdue(now, now.0.saturating_sub(self.began));
         let report = FarReport {
-            count: self.count - self.measured_from,
-            overdue,
+            count: self.measured(),
+            overdue: self.overdue(now),
             allocations: allocations::count() - self.allocations,
             latency: self.latency.clone(),
             per_operation: self.per_operation.clone(),
@@ -316,18 +358,16 @@ impl Sink {
         context.send(self.keys.step, key, report.write()?)
     }
 
-    /// Records what was due until the time was over, `elapsed` ticks after its begin, and has not come.
+    /// Records what was due until `now`, while it was measured, and has not come.
     #[cold]
-    fn overdue(&mut self, now: Stamp, elapsed: u64) -> u64 {
+    fn overdue(&mut self, now: Stamp) -> u64 {
         let (Some(rate), Some(last_due)) = (self.job.rate, self.last_due) else {
             return 0;
         };
         // The next was due an interval after the last that came.
         let schedule = Schedule::new(0, rate);
         let waited = self.timing.stopwatch.nanos(Stamp(last_due), now);
-        let over = Stamp(elapsed.saturating_sub(self.timing.duration));
-        let over = self.timing.stopwatch.nanos(Stamp(0), over);
-        let end = waited.saturating_sub(over);
+        let end = schedule.due_ns(self.due - self.measured() + 1).min(waited);
         self.latency.record_overdue(&schedule, 1, end, waited)
     }
 }
@@ -351,9 +391,13 @@ impl Task for Sink {
                 Ok(()) => {}
                 Err(_) => context.finish(),
             },
+            TaskEvent::Received {
+                outcome: Ok(received),
+                ..
+            } if received.tensor.as_slice() == Ok(&[BEGINS]) => self.begin(context),
             TaskEvent::Received { outcome, .. } => {
                 // A dead value: the near side was interrupted. Otherwise it is gone.
-                if outcome.is_ok() && !self.is_done {
+                if outcome.is_ok() && self.phase != Phase::Done {
                     let now = self.timing.stopwatch.stamp();
                     let _ = self.report(now, context);
                 }

@@ -14,7 +14,7 @@ use super::super::error::CliError;
 use super::super::histogram::{Recorder, Schedule};
 use super::super::interrupt::interrupted;
 use super::super::stopwatch::Stamp;
-use super::far::FarReport;
+use super::far::{BEGINS, FarReport};
 use super::{
     Job, Keys, PATIENCE, SMALL_MAX, Timing, await_outcome, failed, meta, ready_tensor, stamps,
 };
@@ -68,8 +68,8 @@ pub(super) fn measure(engine: &Engine, job: Job, keys: Keys) -> Result<Measured,
                 there: None,
                 back: None,
                 schedule: None,
-                began: Stamp::default(),
                 sent: 0,
+                begins_at: 0,
                 acknowledged: 0,
                 is_done: false,
                 allocations: None,
@@ -371,12 +371,13 @@ struct Streamer {
     there: Option<PreparedKey>,
     back: Option<PreparedKey>,
     schedule: Option<(Stamp, Schedule)>,
-    began: Stamp,
     sent: u64,
+    /// The value that the schedule begins with.
+    begins_at: u64,
     acknowledged: u64,
     is_done: bool,
-    /// How many there were when the warm-up was over, and what was sent by then.
-    allocations: Option<(u64, u64)>,
+    /// How many there were when the measurement began.
+    allocations: Option<u64>,
     done: Option<mpsc::Sender<Result<Measured, Status>>>,
 }
 
@@ -411,10 +412,24 @@ impl Streamer {
         if let Some(back) = self.back {
             context.recv(self.keys.step, back, ACKNOWLEDGEMENT);
         }
-        self.began = self.timing.stopwatch.stamp();
-        let schedule = |rate| (self.began, Schedule::new(0, rate));
-        self.schedule = self.job.rate.map(schedule);
+        self.begin_schedule();
         context.again();
+        Ok(())
+    }
+
+    fn begin_schedule(&mut self) {
+        let now = self.timing.stopwatch.stamp();
+        self.schedule = self.job.rate.map(|rate| (now, Schedule::new(0, rate)));
+        self.begins_at = self.sent;
+    }
+
+    /// The far side is warm: what is measured begins with the next value, and owes nothing to those before it.
+    fn begin(&mut self, context: &mut TaskContext<'_>) -> Result<(), Status> {
+        if let Some(there) = self.there {
+            context.send_dead(self.keys.step, there, Tensor::scalar(BEGINS))?;
+        }
+        self.begin_schedule();
+        self.allocations = Some(allocations::count());
         Ok(())
     }
 
@@ -430,7 +445,10 @@ impl Streamer {
         if let Some(back) = self.back {
             context.recv(self.keys.step, back, ACKNOWLEDGEMENT);
         }
-        Ok(())
+        match received.is_dead {
+            true => self.begin(context),
+            false => Ok(()),
+        }
     }
 
     fn stream(&mut self, context: &mut TaskContext<'_>) -> Result<(), Status> {
@@ -456,7 +474,7 @@ impl Streamer {
             let stamp = match &self.schedule {
                 None => self.timing.stopwatch.stamp(),
                 Some((began, schedule)) => {
-                    let due = schedule.due_ns(self.sent);
+                    let due = schedule.due_ns(self.sent - self.begins_at);
                     if self
                         .timing
                         .stopwatch
@@ -477,11 +495,6 @@ impl Streamer {
             let tensor = self.stamped(stamp, context)?;
             context.send(self.keys.step, there, tensor)?;
             self.sent += 1;
-        }
-        if self.allocations.is_none()
-            && self.timing.stopwatch.stamp().0 - self.began.0 >= self.timing.warmup
-        {
-            self.allocations = Some((allocations::count(), self.sent));
         }
         context.again();
         Ok(())
@@ -517,8 +530,9 @@ impl Streamer {
         let ours = self
             .allocations
             .filter(|_| allocations::is_counting())
-            .map(|(before, sent)| {
-                (allocations::count() - before) as f64 / (self.sent - sent).max(1) as f64
+            .map(|before| {
+                let sent = (self.sent - self.begins_at).max(1);
+                (allocations::count() - before) as f64 / sent as f64
             });
         let report = FarReport::read(received.tensor.host()?)?;
         if report.per_operation.count() == 0 {

@@ -119,6 +119,23 @@ fn what_was_due_is_recorded_though_it_was_not_done() {
     }
 }
 
+/// Far beyond reach, so that the warm-up leaves most of what was due in it undone.
+#[test]
+fn what_was_due_before_an_open_loop_is_measured_is_no_part_of_it() {
+    for bytes in [5, 64, 100_000] {
+        let case = Case {
+            bytes,
+            warmup: SHORT,
+            ..case(Pattern::Oneway, From::Shard, Some(1e9))
+        };
+        let measured = ended(&case, |job| job).expect("nothing is wrong");
+        let due = measured.count + measured.overdue;
+        assert_eq!(u128::from(due), SHORT.as_nanos(), "{bytes}");
+        let times = measured.one_way.expect("times");
+        assert_eq!(times.count(), due);
+    }
+}
+
 /// On a busy machine the time may be over before the first answer.
 #[test]
 fn however_short_a_measurement_has_counted_something() {
