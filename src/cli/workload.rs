@@ -14,7 +14,7 @@ mod thread;
 use std::net::Ipv4Addr;
 use std::process::Stdio;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +34,7 @@ use super::stopwatch::{Stamp, Stopwatch};
 use rendez::control::Address;
 use rendez::engine::{Config, Engine, Require};
 use rendez::ground::limits::INLINE_MAX;
-use rendez::ground::{DType, Key, Shape, Status, StepId, TensorMeta};
+use rendez::ground::{DType, Key, Shape, Status, StepId, TaskName, TensorMeta};
 use rendez::memory::Tensor;
 
 /// The hidden subcommand of the far side.
@@ -46,6 +46,12 @@ pub(crate) const STEP: StepId = StepId(1);
 /// How long the far side may take to come, and to say anything, beyond the time it measures. Long: beside other work,
 /// or in an emulated machine, shards that spin leave little time to what connects.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long the other host's side is dialled: its user has just started it, or mistyped its address.
+const ARRIVAL: Duration = Duration::from_secs(20);
+
+/// How often it is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Larger values are large: they go by landings or leases, and few of them are on their way at once.
 pub(crate) const SMALL_MAX: u64 = 65_536;
@@ -189,7 +195,9 @@ impl Workload for Engines {
                     near.tensor(DType::U8, &[job.bytes])
                         .map_err(|status| failed(&status))?,
                 );
-                Far::There(start_peer(&near, &pair, case, variable)?)
+                let mut peer = start_peer(&near, &pair, case, variable)?;
+                await_peer(&near, keys.there.destination_task(), &mut peer)?;
+                Far::There(peer)
             }
         };
         let measured = match case.from {
@@ -347,6 +355,24 @@ fn start_peer(
             format!("cannot start the other process: {error}"),
         )
     })
+}
+
+/// Waits until the other process is connected. It dials: if that fails it says why, and ends.
+fn await_peer(near: &Engine, far: &TaskName, peer: &mut Other) -> Result<(), CliError> {
+    let interrupts = Interrupts::of_process();
+    let until = Instant::now() + 2 * PATIENCE;
+    let is_there = || near.connected().iter().any(|other| other.task == *far);
+    // After that the measurement says what it waits for.
+    while Instant::now() < until && !is_there() {
+        interrupts.check()?;
+        if peer.ended().is_some() {
+            let message =
+                "the other process ended before it was connected; its own words stand above";
+            return Err(CliError::failure("BENCH_PEER_DIED", message));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
 }
 
 /// What a side of a measurement needs of time.

@@ -15,7 +15,8 @@ use super::super::secret;
 use super::super::stopwatch::Stamp;
 use super::stamps::StampReader;
 use super::{
-    Job, Keys, SMALL_MAX, STEP, Timing, config, engine, failed, near, ready_tensor, thread,
+    Job, Keys, PATIENCE, SMALL_MAX, STEP, Timing, config, engine, failed, near, ready_tensor,
+    thread,
 };
 use rendez::engine::Engine;
 use rendez::ground::{Code, DType, Shape, Status, TensorMeta, catalogue};
@@ -59,7 +60,11 @@ pub fn serve(args: &BenchPeerArgs) -> Result<(), CliError> {
         .parse()
         .map_err(|error| CliError::usage("CONTROL_ADDRESS", format!("{error}")))?;
     let keys = Keys::new(STEP)?;
-    far.add_peer(keys.there.source_task().clone(), address);
+    let near = keys.there.source_task();
+    far.add_peer(near.clone(), address);
+    // The near side only listens: who cannot reach it knows why.
+    far.reach(near, PATIENCE)
+        .map_err(|status| failed(&status))?;
     begin(&far, job, keys, case.from, args.core)?;
     // Anything on standard input is meaningless; its end is the near side's.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
@@ -210,6 +215,8 @@ struct Sink {
     phase: Phase,
     count: u64,
     measured_from: u64,
+    /// Where batches begin: in an open loop with the first value, for before it none was due.
+    batch_from: u64,
     /// How many values of an open loop are due while it is measured.
     due: u64,
     batch_began: Stamp,
@@ -240,6 +247,7 @@ impl Sink {
             phase: Phase::WarmingUp,
             count: 0,
             measured_from: 0,
+            batch_from: 0,
             due: job.rate.map_or(u64::MAX, due),
             batch_began: Stamp::default(),
             last_due: None,
@@ -287,8 +295,10 @@ impl Sink {
                     .record(self.timing.stopwatch.nanos(Stamp(0), Stamp(ticks)));
             }
         }
-        if (self.count - self.measured_from).is_multiple_of(self.per_record) {
-            self.end_batch(context)?;
+        match self.count - self.batch_from {
+            0 => self.batch_began = self.timing.stopwatch.stamp(),
+            values if values.is_multiple_of(self.per_record) => self.end_batch(context)?,
+            _ => {}
         }
         Ok(())
     }
@@ -335,6 +345,7 @@ impl Sink {
         self.phase = Phase::Measuring;
         (self.began, self.batch_began) = (now.0, now);
         self.measured_from = self.count;
+        self.batch_from = self.count + u64::from(self.job.rate.is_some());
         // The stamps begin anew, too.
         self.stamps = StampReader::new(self.job.rate, &self.timing.stopwatch);
         self.allocations = allocations::count();

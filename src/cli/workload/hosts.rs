@@ -21,7 +21,7 @@ use super::super::settings::SettingArgs;
 use super::super::terminal::Terminal;
 use super::super::units::show_bytes;
 use super::super::weights::printable_lines;
-use super::{Job, Keys, PATIENCE, STEP, failed, far};
+use super::{ARRIVAL, Job, Keys, PATIENCE, STEP, failed, far};
 use rendez::control::Address;
 use rendez::engine::{Config, Engine};
 use rendez::ground::{Code, Key, Shape, Status, StepId, catalogue};
@@ -29,9 +29,6 @@ use rendez::memory::Tensor;
 
 /// The longest measurement that the far side takes part in.
 const ERRAND_MAX: Duration = Duration::from_secs(3600);
-
-/// How long a far side that is not there yet is waited for: its user has just started it, or mistyped its address.
-const ARRIVAL: Duration = Duration::from_secs(20);
 
 /// When the user hears that it is not there yet.
 const AT_ONCE: Duration = Duration::from_secs(1);

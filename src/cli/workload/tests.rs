@@ -136,6 +136,19 @@ fn what_was_due_before_an_open_loop_is_measured_is_no_part_of_it() {
     }
 }
 
+#[test]
+fn an_other_process_that_ends_before_it_is_connected_is_not_waited_for() {
+    let pair = machine::pair().expect("cores");
+    let case = case(Pattern::Pingpong, From::Shard, None);
+    let near = engine("near", pair.near, &pair, &case).expect("started");
+    let mut peer = Other::spawn(&mut std::process::Command::new("false")).expect("it starts");
+    let keys = Keys::new(STEP).expect("keys");
+    let far = keys.there.destination_task();
+    let error = await_peer(&near, far, &mut peer).expect_err("it ended");
+    assert_eq!(error.reason(), "BENCH_PEER_DIED");
+    near.shutdown(SHORT);
+}
+
 /// On a busy machine the time may be over before the first answer.
 #[test]
 fn however_short_a_measurement_has_counted_something() {
