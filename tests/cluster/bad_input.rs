@@ -13,6 +13,26 @@ type Launched<'a> = (Vec<(&'a str, &'a str)>, &'a str, &'a [&'a str]);
 
 const OF_B: [&str; 5] = ["serve", "--job", "b", "--task", "0"];
 
+/// Long before the task's time is over.
+#[test]
+fn a_task_that_no_way_leads_to_is_told_of_while_it_is_waited_for() {
+    let place = Place::new();
+    let [port] = free_ports();
+    // No name server knows a name below `invalid`.
+    let cluster = format!("a=127.0.0.1:{port};b=name.invalid:1");
+    let waiting = place.start(&[
+        "serve",
+        "--check",
+        "--cluster",
+        &cluster,
+        "--job",
+        "a",
+        "--task",
+        "0",
+    ]);
+    waiting.await_said("a task cannot be reached yet");
+}
+
 #[test]
 fn settings_that_cannot_be_are_refused_by_name() {
     let place = Place::new();

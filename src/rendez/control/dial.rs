@@ -14,6 +14,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use crate::ground::limits::ERRANDS_MAX;
 use crate::ground::{Code, Incarnation, Status, catalogue};
 
 use super::address::Address;
@@ -26,11 +27,17 @@ use super::transport::PathWish;
 /// The longest time for an attempt to reach an address: a way that is mended is tried again within this.
 const REACH_MAX: Duration = Duration::from_millis(500);
 
+/// When a dial that finds no way is told of: a network that is just coming up, or a packet that was lost, is none.
+const SAY_AFTER: Duration = Duration::from_secs(5);
+
 /// So many greetings over a Unix socket that took too long count as a way that does not work.
 const NEAR_LATE_MAX: u32 = 3;
 
 /// And so many that one side had no descriptors for, which are made again much sooner.
 const NEAR_SHORT_MAX: u32 = 8;
+
+/// Lost peers are looked for while fewer dials than this are under way.
+const SOUGHT_MAX: usize = ERRANDS_MAX / 4;
 
 /// Where one task was said to listen last, and until when it is dialled.
 #[derive(Clone, Debug)]
@@ -38,6 +45,8 @@ pub(crate) struct Dialled {
     pub(crate) address: Address,
     pub(crate) wish: PathWish,
     pub(crate) until: Instant,
+    /// It is one of many that look for a lost peer: that another answers is no news.
+    pub(crate) is_sought: bool,
 }
 
 /// The way to one task, as far as it is known.
@@ -146,7 +155,13 @@ impl Plane {
         let is_expected = ![&self.config.task, &task]
             .into_iter()
             .any(|task| is_observer(task));
-        let mut is_said = false;
+        let mut is_said = self
+            .dials
+            .borrow()
+            .get(&task)
+            .is_some_and(|to| to.is_sought);
+        let begun = Instant::now();
+        let mut is_warned = false;
         let (status, last) = loop {
             let (deadline, _) = self.heed(&task, &mut route);
             let refusal = match self.attempt(&task, &mut route, reach, deadline).await {
@@ -189,6 +204,13 @@ impl Plane {
                 break (status, refusal.status);
             }
             self.handler.dial_goes_on(&task, &refusal.status);
+            let finds_no_way = refusal.status.reason() == catalogue::CONNECT_DEADLINE;
+            if is_expected && finds_no_way && !is_warned && begun.elapsed() >= SAY_AFTER {
+                is_warned = true;
+                let (own, refusal) = (&self.config.task, &refusal.status);
+                tracing::warn!(task = %own, peer = %task, address = %route.address, %refusal, "a task cannot be \
+                    reached yet: the dial goes on");
+            }
             self.runtime.sleep(self.jitter(pause).min(left)).await;
             pause = (pause * 2).min(self.config.backoff_max);
             reach = (reach * 2).min(REACH_MAX);
@@ -198,8 +220,9 @@ impl Plane {
         self.handler.dial_failed(&task, status, last);
     }
 
-    /// Dials `task` after a pause, of which chance takes up to a half. One dial of a task at a time is put off, and it
-    /// goes nowhere if another is under way by then.
+    /// Dials `task` after a pause, of which chance takes up to a half, and as soon as few dials are under way: each may
+    /// hold an errand while a host gives no answer, and those that keys wait for come first. One dial of a task at a
+    /// time is put off, and it goes nowhere if another is under way by then, or the task was connected meanwhile.
     pub(super) fn put_off(
         self: &Rc<Self>,
         task: String,
@@ -210,13 +233,19 @@ impl Plane {
         if self.put_off.borrow_mut().insert(task.clone()) {
             let plane = Rc::clone(self);
             self.spawn(async move {
-                plane.runtime.sleep(plane.jitter(pause)).await;
-                plane.put_off.borrow_mut().remove(&task);
-                if !plane.dials.borrow().contains_key(&task) {
+                loop {
+                    plane.runtime.sleep(plane.jitter(pause)).await;
+                    if plane.dials.borrow().len() < SOUGHT_MAX {
+                        break;
+                    }
+                }
+                let is_due = plane.put_off.borrow_mut().remove(&task);
+                if is_due && !plane.dials.borrow().contains_key(&task) {
                     let to = Dialled {
                         address,
                         wish: plane.config.path_wish,
                         until: Instant::now() + patience,
+                        is_sought: true,
                     };
                     plane.handle_dial(task, to);
                 }

@@ -264,15 +264,17 @@ impl Control {
                 address,
                 wish,
                 until,
+                is_sought: false,
             },
         })
     }
 
-    /// As [`Control::dial`], after `pause`, of which chance takes up to a half, and for as long as `patience` lets.
-    /// Nothing happens if `task` is connected or dialled by then, or waits for another such dial already.
+    /// As [`Control::dial`], after `pause`, of which chance takes up to a half, or as often as it takes until few dials
+    /// are under way, and for as long as `patience` lets. Nothing happens if `task` is connected or dialled by then, or
+    /// waits for another such dial already.
     ///
     /// # Errors
-    /// As for [`Control::dial`].
+    /// `InvalidArgument` for what is no task's name; else as for [`Control::dial`].
     pub(crate) fn dial_later(
         &self,
         task: &str,

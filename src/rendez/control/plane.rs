@@ -390,6 +390,7 @@ impl Plane {
         self.peers
             .borrow_mut()
             .insert(peer, Rc::clone(&conversation));
+        self.put_off.borrow_mut().remove(&hello.task);
         let exit_provable = credentials.is_some_and(|credentials| self.follow(peer, credentials));
         if exit_provable {
             self.forget_former(&hello);

@@ -7,6 +7,7 @@ fn route() -> Route {
         address: "127.0.0.1:5".parse().expect("an address"),
         wish: PathWish::Auto,
         until: Instant::now(),
+        is_sought: false,
     })
 }
 

@@ -190,7 +190,7 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 16] = [
         "reason",
         "Dials that were given up, by the reason why their last attempt failed: with patience for an address where no \
          task answers, or another task or run, or one whose certificate is of the wrong time; at once for a no that is \
-         for good. Observers do not count.",
+         for good. Those of lost peers that are looked for count too; observers do not.",
     ),
     (
         "rendez_refused",

@@ -3,7 +3,7 @@
 //! Knows which paths are made again, until when, and how often a peer is looked for after that; not how a connection is
 //! made.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Book, Connected, Wiring};
 use crate::control::{Path, PeerGone, PeerId};
@@ -13,11 +13,10 @@ use crate::fabric::DownReason;
 use crate::ground::device::TaskName;
 use crate::ground::{Status, catalogue, limits};
 use crate::shard::Call;
-use std::time::Duration;
 
 /// A peer that is away is dialled after as long a time as it has been away, at least this,
 const SEEK_PAUSE_MIN: Duration = Duration::from_secs(1);
-/// and at most this: of a thousand peers that are away, a hundred are dialled in a second.
+/// and at most this. Chance takes up to half of it.
 const SEEK_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// How long such a dial goes on.
 const SEEK_PATIENCE: Duration = Duration::from_secs(1);
@@ -82,7 +81,12 @@ impl Wiring {
             if is_visitor {
                 tracing::debug!(%task, %status, "the connection of a visitor is lost");
             } else {
-                tracing::info!(%task, %status, ?left, "a connection is lost, and is made again");
+                let is_dialled = self.book().addresses.contains_key(&task.to_string());
+                let what = match is_dialled {
+                    true => "and is made again",
+                    false => "and this task cannot dial it: the peer may",
+                };
+                tracing::info!(%task, %status, ?left, "a connection is lost, {what}");
             }
             let until = engine.clock.stamp() + nanos(left);
             engine.call_all(|| Call::PeerAway {
@@ -155,7 +159,8 @@ impl Wiring {
             && let Some((control, address)) = engine.control.get().zip(address)
         {
             let pause = away.clamp(SEEK_PAUSE_MIN, SEEK_PAUSE_MAX);
-            let sought = control.dial_later(&task.to_string(), address, pause, SEEK_PATIENCE);
+            let patience = SEEK_PATIENCE.min(self.dial_timeout);
+            let sought = control.dial_later(&task.to_string(), address, pause, patience);
             // A control plane that ends looks for no peer.
             if let Err(status) = sought
                 && status.reason() != catalogue::CONTROL_STOPPED
