@@ -174,6 +174,18 @@ fn a_port_in_use_is_told() {
         .expect_err("no name")
         .status();
     assert_eq!(status.reason(), "CONTROL_ADDRESS");
+    let mut elsewhere = with_secret("b", 2, RuntimeKind::Poll, "0123456789abcdef");
+    // Of a net that is kept for documents.
+    elsewhere.tcp_listen = Some("198.51.100.1:0".parse().expect("an address"));
+    let status = Control::start(elsewhere, a.handler.clone())
+        .expect_err("no address of this host")
+        .status();
+    assert_eq!(status.reason(), "CONTROL_ADDRESS");
+    let said = status.message();
+    assert!(
+        said.contains("198.51.100.1") && said.contains("another host"),
+        "{status}"
+    );
 }
 
 /// An authority, and what it signs.

@@ -449,6 +449,13 @@ fn listen_tcp(
             address: address.clone(),
             task: config.task.clone(),
         },
+        std::io::ErrorKind::AddrNotAvailable => ControlError::Address {
+            address: address.clone(),
+            why: format!(
+                "{error}: this host has no such address, or not yet; is the task started on another host than the \
+                 cluster says?"
+            ),
+        },
         _ => ControlError::Address {
             address: address.clone(),
             why: error.to_string(),
