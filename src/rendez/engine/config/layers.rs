@@ -165,14 +165,20 @@ pub(super) fn hint<'a>(
     known: impl Iterator<Item = &'a str>,
     show: impl Fn(&str) -> String,
 ) -> String {
+    let name = bare(name);
     let nearest = known
-        .map(|known| (distance(name, known), known))
+        .map(|known| (distance(name, bare(known)), known))
         .min()
-        .filter(|(distance, known)| *distance <= known.len().max(4) / 2);
+        .filter(|(distance, known)| *distance <= bare(known).len().max(4) / 2);
     nearest.map_or_else(
         || "; `rendez config show` lists them all".to_owned(),
         |(_, known)| format!("; did you mean `{}`?", show(known)),
     )
+}
+
+/// A name without what all variables begin with, which makes none of them near.
+fn bare(name: &str) -> &str {
+    name.strip_prefix("RENDEZ_").unwrap_or(name)
 }
 
 /// How many letters to add, take away or change (Levenshtein); names longer than any key are far from all.

@@ -184,7 +184,7 @@ fn flags_beat_variables_beat_files() {
             ("RENDEZ_CONFIG_FILE", "/nowhere"),
             ("RENDEZ_LIBRARY", "/nowhere/librendez_c.so"),
             ("RENDEZ_SHARD", "5"),
-            ("RENDEZ_QQQQQQQQQQQQQ", "5"),
+            ("RENDEZ_BOGUS", "5"),
             ("RENDEZ_TEST_ROLE", "child"),
             ("SHARDS", "9"),
         ]),
@@ -202,7 +202,7 @@ fn flags_beat_variables_beat_files() {
     assert_eq!(origin("poll"), format!("{}:3", path.display()));
     assert_eq!(origin("lease"), "default");
     assert_eq!(loaded.warnings.len(), 2, "{:?}", loaded.warnings);
-    assert!(loaded.warnings[0].contains("QQQ") && loaded.warnings[0].contains("config show"));
+    assert!(loaded.warnings[0].contains("BOGUS") && loaded.warnings[0].contains("config show"));
     assert!(
         loaded.warnings[1].contains("RENDEZ_SHARD ")
             && loaded.warnings[1].contains("`RENDEZ_SHARDS`")
