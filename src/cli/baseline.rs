@@ -93,26 +93,30 @@ impl References {
 pub fn measure(bytes: u64, duration: Duration) -> Result<References, CliError> {
     let pair = machine::pair()?;
     let size = check_room(bytes, 3)?;
-    // On a thread of its own, so that pinning it leaves the caller's affinity as it was.
-    let measuring = std::thread::Builder::new()
-        .name("baseline".into())
-        .spawn(move || {
-            let mut raw = Raw::start(size, pair)?;
-            let pingpong = raw.cycles(0, duration)?;
-            let write_signal_read = raw.cycles(size, duration)?;
-            drop(raw.peer);
-            let memcpy = memcpy(size, duration, &raw.watch, &raw.interrupts);
-            raw.interrupts.check()?;
-            Ok(References {
-                pingpong,
-                write_signal_read,
-                memcpy,
-            })
-        });
-    let thread = measuring.map_err(|error| {
+    apart(move || {
+        let mut raw = Raw::start(size, pair)?;
+        let pingpong = raw.cycles(0, duration)?;
+        let write_signal_read = raw.cycles(size, duration)?;
+        drop(raw.peer);
+        let memcpy = memcpy(size, duration, &raw.watch, &raw.interrupts);
+        raw.interrupts.check()?;
+        Ok(References {
+            pingpong,
+            write_signal_read,
+            memcpy,
+        })
+    })
+}
+
+/// Measures on a thread of its own, so that pinning it leaves the caller's affinity as it was.
+fn apart<T: Send + 'static>(
+    measure: impl FnOnce() -> Result<T, CliError> + Send + 'static,
+) -> Result<T, CliError> {
+    let thread = std::thread::Builder::new().name("baseline".into());
+    let measuring = thread.spawn(measure).map_err(|error| {
         CliError::failure("THREAD_REFUSED", format!("cannot start a thread: {error}"))
     })?;
-    thread
+    measuring
         .join()
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -147,20 +151,12 @@ impl TcpReferences {
 pub fn measure_tcp(bytes: u64, duration: Duration) -> Result<TcpReferences, CliError> {
     let pair = machine::pair()?;
     let size = check_room(bytes.max(1), socket::STREAM_BUFFERS + 1)?;
-    let measuring = std::thread::Builder::new()
-        .name("baseline".into())
-        .spawn(move || {
-            Ok(TcpReferences {
-                pingpong: tcp(Mode::PingPong, size, duration, pair)?,
-                stream: tcp(Mode::Stream, size, duration, pair)?,
-            })
-        });
-    let thread = measuring.map_err(|error| {
-        CliError::failure("THREAD_REFUSED", format!("cannot start a thread: {error}"))
-    })?;
-    thread
-        .join()
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    apart(move || {
+        Ok(TcpReferences {
+            pingpong: tcp(Mode::PingPong, size, duration, pair)?,
+            stream: tcp(Mode::Stream, size, duration, pair)?,
+        })
+    })
 }
 
 /// One reference over a socket of its own.
