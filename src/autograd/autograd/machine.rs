@@ -432,6 +432,20 @@ impl<G: Clone> Autograd<G> {
         Some(number)
     }
 
+    /// Why there is no send function of `message`, which another says that this worker sent.
+    pub(super) fn gone(&self, message: MessageId) -> Status {
+        match self.is_of_former_life(message) {
+            true => started_again(self.me, message),
+            false => freed(message),
+        }
+    }
+
+    /// True if a former life of this worker gave the id: this one has not.
+    pub(super) fn is_of_former_life(&self, message: MessageId) -> bool {
+        let given = self.peers.life()..self.message_ids.peek();
+        message.worker() == self.me && !given.contains(&message.counter())
+    }
+
     fn context(&self, context: ContextId) -> Result<&Context<G>, Status> {
         self.contexts.get(&context).ok_or_else(|| unknown(context))
     }
@@ -538,4 +552,21 @@ pub(super) fn dead(worker: WorkerId) -> Status {
         catalogue::AUTOGRAD_WORKER_DEAD,
         format!("worker {} is dead", worker.0),
     )
+}
+
+/// What was sent before worker `me` started again is forgotten.
+fn started_again(me: WorkerId, message: MessageId) -> Status {
+    let text = format!(
+        "worker {} has started again since it sent message {message}, and has forgotten what that was computed from",
+        me.0
+    );
+    Status::of(catalogue::AUTOGRAD_WORKER_DEAD, text)
+}
+
+fn freed(message: MessageId) -> Status {
+    let text = format!(
+        "Could not find send function for autograd message id: {message}; a pass before this one used it up, unless it \
+         was told to retain the graph"
+    );
+    Status::of(catalogue::AUTOGRAD_FUNCTION_UNKNOWN, text)
 }

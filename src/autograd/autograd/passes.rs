@@ -184,7 +184,8 @@ impl<G: Clone> Autograd<G> {
                 options,
                 ports,
             } => {
-                if self.engage(pass, options, from, number) {
+                let first = ports.first().map(|port| port.message);
+                if self.engage(pass, options, (from, number), first) {
                     self.handle_mark(pass, from, ports);
                 }
             }
@@ -194,7 +195,7 @@ impl<G: Clone> Autograd<G> {
                 message,
                 gradients,
             } => {
-                if self.engage(pass, options, from, number) {
+                if self.engage(pass, options, (from, number), Some(message)) {
                     self.handle_gradient(pass, from, message, gradients);
                 }
             }
@@ -248,7 +249,7 @@ impl<G: Clone> Autograd<G> {
             sent.is_some_and(|sent| sent.requires.get(usize::from(port.index)) == Some(&true))
         };
         if let Some(port) = ports.iter().find(|port| !is_send(port)) {
-            let error = at_worker(me, id, &freed(port.message));
+            let error = at_worker(me, id, &self.gone(port.message));
             return self.fail(id, error, None);
         }
         if pass.options.mode == Mode::Fast || pass.state != State::Open || pass.phase == Phase::Runs
@@ -282,7 +283,7 @@ impl<G: Clone> Autograd<G> {
         };
         let sent = held.sends.get(&message).filter(|sent| sent.to == from);
         let Some(sent) = sent.filter(|sent| sent.requires.len() == gradients.len()) else {
-            let error = at_worker(me, id, &freed(message));
+            let error = at_worker(me, id, &self.gone(message));
             return self.fail(id, error, None);
         };
         debug_assert!(
@@ -307,18 +308,23 @@ impl<G: Clone> Autograd<G> {
         self.proceed(id);
     }
 
-    /// Notes that a message of the pass came. The first one is answered when all that follows from it is done, others
-    /// at once; the root counts them instead. False if the pass is not to go on here.
-    fn engage(&mut self, id: PassId, options: Options, from: WorkerId, number: u64) -> bool {
+    /// Notes that a message of the pass came, which asks for the send function `of`. The first one is answered when all
+    /// that follows from it is done, others at once; the root counts them instead. False if the pass is not to go on
+    /// here.
+    fn engage(
+        &mut self,
+        id: PassId,
+        options: Options,
+        (from, number): (WorkerId, u64),
+        of: Option<MessageId>,
+    ) -> bool {
         let is_delayed = self.rules.on(MachineRule::AnswerDelayed);
         let Some(held) = self.contexts.get_mut(&id.context) else {
-            self.send(
-                from,
-                Body::Fail {
-                    pass: id,
-                    error: unknown(id.context),
-                },
-            );
+            let error = match of.filter(|of| self.is_of_former_life(*of)) {
+                Some(of) => self.gone(of),
+                None => unknown(id.context),
+            };
+            self.send(from, Body::Fail { pass: id, error });
             return false;
         };
         let is_mine = id.root == self.me;
@@ -587,14 +593,6 @@ fn not_received(id: PassId, message: MessageId) -> Status {
          brought it, so begin the pass in that one or detach the value; or a pass before this one used it up, and was \
          not told to retain the graph",
         id.context
-    );
-    Status::of(catalogue::AUTOGRAD_FUNCTION_UNKNOWN, text)
-}
-
-fn freed(message: MessageId) -> Status {
-    let text = format!(
-        "Could not find send function for autograd message id: {message}; a pass before this one used it up, unless it \
-         was told to retain the graph"
     );
     Status::of(catalogue::AUTOGRAD_FUNCTION_UNKNOWN, text)
 }

@@ -106,6 +106,11 @@ impl Peers {
         }
     }
 
+    /// This life of the worker: its ids begin there.
+    pub(super) const fn life(&self) -> u64 {
+        self.life
+    }
+
     fn peer(&mut self, worker: WorkerId) -> &mut Peer {
         self.all.entry(worker).or_default()
     }

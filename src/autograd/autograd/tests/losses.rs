@@ -362,3 +362,61 @@ fn what_may_have_come_before_its_receiver_was_lost_fails_nothing() {
         assert_eq!(machine.load().passes, usize::from(is_watched));
     }
 }
+
+/// What B says, asked for what it sent in message `counter` by the pass of that number.
+fn failure(machine: &mut Machine, number: u32, counter: u64, mode: Mode) -> &'static str {
+    let (message, options) = (MessageId::new(B, counter), Options { mode, retain: true });
+    let pass = PassId {
+        context: ContextId::new(A, 0),
+        root: A,
+        number,
+    };
+    let body = match mode {
+        Mode::Smart => Body::Mark {
+            pass,
+            options,
+            ports: vec![Port { message, index: 0 }],
+        },
+        Mode::Fast => Body::Gradient {
+            pass,
+            options,
+            message,
+            gradients: vec![Some(1)],
+        },
+    };
+    machine.handle_message(A, super::message(u64::from(number) + 1, body));
+    let told = mail(machine, A).into_iter();
+    let mut errors = told.filter_map(|message| match message.body {
+        Body::Fail { error, .. } => Some(error.reason()),
+        _ => None,
+    });
+    errors.next().expect("the pass fails")
+}
+
+/// B was killed and is there again: no pass used up what it sent before.
+#[test]
+fn a_pass_through_a_former_life_of_a_worker_is_told_so() {
+    let dead = catalogue::AUTOGRAD_WORKER_DEAD;
+    let mut machine = Machine::starting_at(B, 100);
+    let smart = failure(&mut machine, 0, 5, Mode::Smart);
+    let fast = failure(&mut machine, 1, 5, Mode::Fast);
+    assert_eq!([smart, fast], [dead; 2], "the context is not here");
+    let call = Envelope {
+        context: ContextId::new(A, 0),
+        message: MessageId::new(A, 0),
+        requires: vec![true],
+    };
+    machine.record_receive(A, &call).expect("a call");
+    let smart = failure(&mut machine, 2, 5, Mode::Smart);
+    let fast = failure(&mut machine, 3, 5, Mode::Fast);
+    assert_eq!([smart, fast], [dead; 2], "the context came again");
+    let sent = machine.record_send(call.context, A, &[true], true);
+    let sent = sent.expect("it is recorded").expect("an envelope");
+    machine.forget_send(&sent);
+    let used_up = failure(&mut machine, 4, sent.message.counter(), Mode::Smart);
+    assert_eq!(
+        used_up,
+        catalogue::AUTOGRAD_FUNCTION_UNKNOWN,
+        "of this life"
+    );
+}

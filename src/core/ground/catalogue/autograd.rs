@@ -20,7 +20,7 @@ catalogue! {
         "A thread that is in a context entered another one.",
         "Leave the first, or ask for a nested one.";
     AUTOGRAD_WORKER_DEAD: Unavailable,
-        "A worker that a context or a backward pass needs is dead.",
+        "A worker that a context or a backward pass needs is dead, or has started again since.",
         "Begin another context with the workers that are left.";
     AUTOGRAD_MESSAGE: InvalidArgument,
         "A worker sent a message of autograd that cannot be.",
