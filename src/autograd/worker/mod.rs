@@ -6,6 +6,7 @@
 
 mod current;
 mod progress;
+mod scope;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use current::enter_nested;
 pub use current::{Entered, current_context};
+pub use scope::Scope;
 
 use crate::autograd::{
     Autograd, ContextId, Effect, Envelope, Load, LocalEngine, Message, Options, PassId, WorkerId,
@@ -95,13 +97,6 @@ pub struct Backward<E: LocalEngine> {
     pass: PassId,
 }
 
-/// A context that is current in this thread until this is dropped; then it is released everywhere.
-pub struct Scope<E: LocalEngine> {
-    worker: Worker<E>,
-    context: ContextId,
-    _entered: Entered,
-}
-
 impl<E: LocalEngine> Worker<E> {
     /// Worker `me`.
     pub fn new(me: WorkerId, engine: E, link: Box<dyn Link<E::Gradient>>) -> Self {
@@ -175,12 +170,7 @@ impl<E: LocalEngine> Worker<E> {
     /// `AUTOGRAD_IDS`.
     pub fn nested_scope(&self) -> Result<Scope<E>, Status> {
         let context = self.create_context()?;
-        let entered = current::enter_nested(context);
-        Ok(Scope {
-            worker: self.clone(),
-            context,
-            _entered: entered,
-        })
+        Ok(Scope::enter(self.clone(), context))
     }
 
     /// Begins a context that no thread is in yet.
@@ -501,38 +491,6 @@ impl<E: LocalEngine> Drop for Backward<E> {
     }
 }
 
-impl<E: LocalEngine> Scope<E> {
-    /// The context.
-    #[must_use]
-    pub const fn id(&self) -> ContextId {
-        self.context
-    }
-
-    /// Runs a backward pass with the usual options.
-    ///
-    /// # Errors
-    /// As [`Worker::backward`].
-    pub fn backward(&self, roots: &[E::Value]) -> Result<(), Status> {
-        self.worker
-            .backward(self.context, roots, Options::default())
-    }
-
-    /// The gradients of the leaves here.
-    ///
-    /// # Errors
-    /// As [`Worker::gradients`].
-    pub fn gradients(&self) -> Result<BTreeMap<u64, E::Gradient>, Status> {
-        self.worker.gradients(self.context)
-    }
-}
-
-impl<E: LocalEngine> Drop for Scope<E> {
-    fn drop(&mut self) {
-        // It may have been released before its time.
-        let _ = self.worker.release_context(self.context);
-    }
-}
-
 impl<E: LocalEngine> WeakWorker<E> {
     /// The worker, if it is there.
     #[must_use]
@@ -568,14 +526,6 @@ impl<E: LocalEngine> fmt::Debug for Backward<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Backward")
             .field("pass", &self.pass)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<E: LocalEngine> fmt::Debug for Scope<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scope")
-            .field("context", &self.context)
             .finish_non_exhaustive()
     }
 }
