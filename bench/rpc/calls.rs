@@ -73,7 +73,7 @@ fn start(
     address: Option<Address>,
 ) -> Result<(Agent, Autograd<Tape>), Failure> {
     let tape = Tape::with(executor::home(engine.downgrade()));
-    let joining = Joining::new(at, tape);
+    let joining = Joining::new(tape);
     let mut other = Worker::new("second", second);
     other.address = address;
     let options = Options::of_workers([Worker::new("first", first), other])

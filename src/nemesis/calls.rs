@@ -105,7 +105,7 @@ fn join(
 ) -> Option<(Agent, Worker<Tape>)> {
     while !is_over.load(Ordering::Acquire) {
         let tape = Tape::with(executor::home(engine.downgrade()));
-        let joining = Joining::new(journal.me as u16, tape.clone());
+        let joining = Joining::new(tape.clone());
         let functions = journal.functions();
         let functions = training::functions(functions, &tape);
         let mut options = joining.options(Options::of_cluster(cluster).functions(functions));

@@ -231,6 +231,9 @@ impl Agent {
             seat: Mutex::new(Some(seat)),
             options,
         });
+        for observer in &shared.options.observers {
+            observer.begun(shared.me);
+        }
         let desk = Desk::new(Arc::clone(&shared), node, step);
         // A start that fails leaves nothing behind.
         let waker = engine.spawn(shard, Box::new(desk));

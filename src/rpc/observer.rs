@@ -25,6 +25,12 @@ pub struct Leg<'a> {
 
 /// See the module. All methods do nothing unless they are written.
 pub trait Observer: Send + Sync + 'static {
+    /// This worker has its number in its group. Called once in [`Agent::init`](crate::Agent::init), before any other
+    /// method; `init` may still fail after it. It must not panic.
+    fn begun(&self, me: WorkerId) {
+        let _ = me;
+    }
+
     /// The values of a leg are about to be written into a [`Packer`](crate::Packer), in this thread.
     fn sending(&self, leg: Leg<'_>) {
         let _ = leg;

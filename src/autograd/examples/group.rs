@@ -17,7 +17,7 @@ use rendez_autograd::worker::Worker;
 use rendez_dataflow::server::executor;
 use rendez_rpc::{Agent, Options};
 
-/// The workers, by number.
+/// The workers.
 const NAMES: [&str; 3] = [TRAINER, "one", "two"];
 /// In a process that was started: the name of the example and of the worker, and the addresses of those before it.
 const ROLE: &str = "RENDEZ_EXAMPLE_WORKER";
@@ -70,10 +70,9 @@ fn join(
             None => worker,
         }
     });
-    let number = NAMES.iter().position(|other| *other == name);
     // Eager tensors lie in the engine's memory, so that calls bring them without a copy.
     let tape = Tape::with(executor::home(engine.downgrade()));
-    let joining = Joining::new(number.expect("a name of the group") as u16, tape.clone());
+    let joining = Joining::new(tape.clone());
     let functions = parts::functions(&tape, joining.worker());
     let options = joining.options(Options::of_workers(workers).functions(functions));
     let agent = Agent::init(engine, name, options).expect("an agent");

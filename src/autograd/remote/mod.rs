@@ -52,11 +52,11 @@ pub struct Joining {
 struct Travelling(Arc<Vec<Message<Tensor>>>);
 
 impl Joining {
-    /// Worker number `id` of a group, as the agent will have it, which computes on `tape`.
+    /// A worker that computes on `tape`. Its number in the group is that of its agent.
     #[must_use]
-    pub fn new(id: u16, tape: Tape) -> Self {
+    pub fn new(tape: Tape) -> Self {
         let link = link::ByCalls::default();
-        let worker = Worker::starting_at(WorkerId(id), first_id(), tape, Box::new(link.clone()));
+        let worker = Worker::unnumbered(tape, Box::new(link.clone()));
         link.set_worker(worker.downgrade());
         Self { worker, link }
     }
@@ -90,15 +90,17 @@ impl Joining {
     /// Begins: `agent` was started with [`options`](Self::options).
     ///
     /// # Errors
-    /// `AUTOGRAD_MESSAGE` if the agent has another number than was said.
+    /// `AUTOGRAD_JOINING` if no agent was started with them, or the last one that was had another number than `agent`.
     pub fn attach(self, agent: &Agent) -> Result<Worker<Tape>, Status> {
-        let id = agent.worker().id.0;
-        if id != self.worker.id().0 {
-            let message = format!(
-                "autograd was made for worker {}, and the agent is worker {id}",
-                self.worker.id().0
-            );
-            return Err(Status::of(catalogue::AUTOGRAD_MESSAGE, message));
+        let (is, was) = (agent.worker().id.0, self.worker.id().map(|id| id.0));
+        if was != Some(is) {
+            let what = match was {
+                None => "the agent was not begun with the options of this `Joining`".to_owned(),
+                Some(was) => format!(
+                    "this `Joining` was worker {was}'s, and the agent is worker {is}: make one for each `Agent::init`"
+                ),
+            };
+            return Err(Status::of(catalogue::AUTOGRAD_JOINING, what));
         }
         self.link.set_agent(agent.downgrade());
         Ok(self.worker)

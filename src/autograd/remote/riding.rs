@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::{MESSAGE, value};
+use super::{MESSAGE, first_id, value};
 use crate::autograd::{WorkerId, codec};
 use crate::tape::{Tape, Var};
 use crate::worker::{Entered, Worker, current_context, enter_nested};
@@ -25,6 +25,10 @@ impl Riding {
 }
 
 impl Observer for Riding {
+    fn begun(&self, me: rendez_rpc::WorkerId) {
+        self.worker.set_number(WorkerId(me.0), first_id());
+    }
+
     fn sending(&self, leg: Leg<'_>) {
         let context = current_context().filter(|_| leg.function != MESSAGE);
         let checked = context.map_or(Ok(()), |context| {

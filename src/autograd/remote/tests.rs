@@ -17,6 +17,7 @@ use rendez_dataflow::server::executor;
 use rendez_rpc::{Agent, Context, Error, Functions, Observer, Options, Pending, RRef};
 
 mod contexts;
+mod joining;
 mod references;
 
 fn row(values: &[f64]) -> Tensor {
@@ -136,7 +137,7 @@ impl Group {
             .collect();
         let start = |at: usize| {
             let tape = Tape::with(executor::home(engines[at].downgrade()));
-            let joining = Joining::new(at as u16, tape.clone());
+            let joining = Joining::new(tape.clone());
             let options = Options::of_workers(named.clone()).functions(functions(&tape, &open));
             let options =
                 set(joining.options(options)).observer(Arc::new(Finds(Arc::clone(&found))));

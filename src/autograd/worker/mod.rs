@@ -12,7 +12,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -69,7 +69,8 @@ pub struct Worker<E: LocalEngine> {
 pub struct WeakWorker<E: LocalEngine>(Weak<Inner<E>>);
 
 struct Inner<E: LocalEngine> {
-    me: WorkerId,
+    /// It is there when the machine may be used.
+    me: OnceLock<WorkerId>,
     engine: E,
     link: Box<dyn Link<E::Gradient>>,
     state: Mutex<State<E::Gradient>>,
@@ -100,18 +101,15 @@ pub struct Backward<E: LocalEngine> {
 impl<E: LocalEngine> Worker<E> {
     /// Worker `me`.
     pub fn new(me: WorkerId, engine: E, link: Box<dyn Link<E::Gradient>>) -> Self {
-        Self::starting_at(me, 0, engine, link)
+        let worker = Self::unnumbered(engine, link);
+        worker.set_number(me, 0);
+        worker
     }
 
-    /// The same, whose ids begin at `counter`: one that starts again must give none that it gave before.
-    pub fn starting_at(
-        me: WorkerId,
-        counter: u64,
-        engine: E,
-        link: Box<dyn Link<E::Gradient>>,
-    ) -> Self {
+    /// A worker that has no contexts, and hears of none, before [`set_number`](Self::set_number).
+    pub fn unnumbered(engine: E, link: Box<dyn Link<E::Gradient>>) -> Self {
         let state = State {
-            machine: Autograd::starting_at(me, counter),
+            machine: Autograd::new(WorkerId(0)),
             effects: BTreeMap::new(),
             busy: BTreeSet::new(),
             awaited: BTreeMap::new(),
@@ -119,7 +117,7 @@ impl<E: LocalEngine> Worker<E> {
             blocked: 0,
         };
         let inner = Inner {
-            me,
+            me: OnceLock::new(),
             engine,
             link,
             state: Mutex::new(state),
@@ -130,16 +128,25 @@ impl<E: LocalEngine> Worker<E> {
         }
     }
 
+    /// It is worker `me`, if it has no number yet. Its ids begin at `counter`: one that starts again must give none
+    /// that it gave before.
+    pub fn set_number(&self, me: WorkerId, counter: u64) {
+        let mut state = self.state();
+        if self.inner.me.set(me).is_ok() {
+            state.machine = Autograd::starting_at(me, counter);
+        }
+    }
+
     /// The worker, as what it owns may hold it.
     #[must_use]
     pub fn downgrade(&self) -> WeakWorker<E> {
         WeakWorker(Arc::downgrade(&self.inner))
     }
 
-    /// Which worker it is.
+    /// Which worker it is, once its agent has begun.
     #[must_use]
-    pub fn id(&self) -> WorkerId {
-        self.inner.me
+    pub fn id(&self) -> Option<WorkerId> {
+        self.inner.me.get().copied()
     }
 
     /// Its local engine.
@@ -158,7 +165,7 @@ impl<E: LocalEngine> Worker<E> {
     /// Begins a context, and makes it that of this thread until the scope is dropped.
     ///
     /// # Errors
-    /// `AUTOGRAD_CONTEXT_NESTED` if the thread is in one; `AUTOGRAD_IDS`.
+    /// `AUTOGRAD_CONTEXT_NESTED` if the thread is in one; as [`create_context`](Self::create_context).
     pub fn scope(&self) -> Result<Scope<E>, Status> {
         current::check()?;
         self.nested_scope()
@@ -167,7 +174,7 @@ impl<E: LocalEngine> Worker<E> {
     /// The same inside the context of the thread, which is that of the thread again afterwards.
     ///
     /// # Errors
-    /// `AUTOGRAD_IDS`.
+    /// As [`create_context`](Self::create_context).
     pub fn nested_scope(&self) -> Result<Scope<E>, Status> {
         let context = self.create_context()?;
         Ok(Scope::enter(self.clone(), context))
@@ -176,8 +183,12 @@ impl<E: LocalEngine> Worker<E> {
     /// Begins a context that no thread is in yet.
     ///
     /// # Errors
-    /// `AUTOGRAD_IDS`.
+    /// `AUTOGRAD_IDS`; `AUTOGRAD_JOINING` if the worker has no number yet.
     pub fn create_context(&self) -> Result<ContextId, Status> {
+        if self.id().is_none() {
+            let message = "a context was to begin before the worker's agent";
+            return Err(Status::of(catalogue::AUTOGRAD_JOINING, message));
+        }
         self.with(Hearing::Soon, Autograd::create_context)
     }
 

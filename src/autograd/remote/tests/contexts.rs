@@ -2,6 +2,7 @@
 //! middle of a pass.
 
 use super::super::link::ByCalls;
+use super::super::riding::Riding;
 use super::*;
 use crate::autograd::{Body, Message, MessageId, PassId, Session, WorkerId};
 use crate::worker::{Hearing, Link as _};
@@ -412,10 +413,11 @@ fn a_context_is_released_at_a_worker_that_is_busy() {
 #[test]
 fn a_worker_that_starts_again_gives_no_id_that_it_gave_before() {
     let tape = Tape::new().expect("memory");
-    let first = Joining::new(3, tape.clone());
-    let again = Joining::new(3, tape);
+    let first = Joining::new(tape.clone());
+    let again = Joining::new(tape);
     let ids = [first, again].map(|joining| {
         let worker = joining.worker().clone();
+        Riding::new(worker.clone()).begun(rendez_rpc::WorkerId(3));
         let context = worker.create_context().expect("a context");
         worker.release_context(context).expect("it is there");
         context

@@ -93,13 +93,15 @@ impl LocalGroup {
         let (caller, callee) = (self.worker(from.0), self.worker(to.0));
         let pass = |from: &Worker<Tape>, to: &Worker<Tape>, values: &[Var], is_reply| {
             let (envelope, tensors) = match current_context() {
-                Some(context) => from.outgoing(context, to.id(), values, is_reply)?,
+                Some(context) => {
+                    from.outgoing(context, to.id().expect("numbered"), values, is_reply)?
+                }
                 None => {
                     let plain = values.iter().map(|value| value.tensor().clone());
                     (None, plain.collect())
                 }
             };
-            to.incoming(from.id(), envelope.as_ref(), tensors)
+            to.incoming(from.id().expect("numbered"), envelope.as_ref(), tensors)
         };
         let arguments = pass(caller, callee, values, false)?;
         // The handler's context is the call's.

@@ -22,6 +22,9 @@ catalogue! {
     AUTOGRAD_WORKER_DEAD: Unavailable,
         "A worker that a context or a backward pass needs is dead, or has started again since.",
         "Begin another context with the workers that are left.";
+    AUTOGRAD_JOINING: FailedPrecondition,
+        "Autograd was used before its agent had begun, or with an agent that was not begun with it.",
+        "Begin each agent with the options of a `Joining` of its own, attach that, and use what you get then.";
     AUTOGRAD_MESSAGE: InvalidArgument,
         "A worker sent a message of autograd that cannot be.",
         "Run the same release on all workers; if they do, report it with the message.";

@@ -1,0 +1,88 @@
+//! How a worker comes to its number.
+
+use super::*;
+use rendez_rpc::store::Server;
+
+fn started(
+    engine: &Engine,
+    name: &str,
+    open: &Arc<AtomicBool>,
+    options: Options,
+) -> (Agent, Worker<Tape>) {
+    let tape = Tape::with(executor::home(engine.downgrade()));
+    let joining = Joining::new(tape.clone());
+    let options = joining.options(options.functions(functions(&tape, open)));
+    let agent = Agent::init(engine, name, options).expect("an agent");
+    let worker = joining.attach(&agent).expect("its worker");
+    (agent, worker)
+}
+
+fn named(test: &str, at: usize) -> Engine {
+    engine(&format!("/job:{test}_{}/task:{at}", std::process::id()))
+}
+
+#[test]
+fn numbers_may_be_those_of_the_order_in_which_workers_came() {
+    let store = Server::start("127.0.0.1:0").expect("a store");
+    let open: Arc<AtomicBool> = Arc::default();
+    let engines = [0, 1].map(|at| named("order", at));
+    let start = |at: usize| {
+        let options = Options::through_store(store.address().to_string(), None);
+        started(&engines[at], &format!("w{at}"), &open, options)
+    };
+    let (second, first) = (start(1), start(0));
+    let (agents, workers) = [first, second].into_iter().unzip();
+    let group = Group {
+        agents,
+        workers,
+        open: Arc::clone(&open),
+    };
+    let numbers_of: Vec<u16> = group
+        .workers
+        .iter()
+        .map(|worker| worker.id().expect("numbered").0)
+        .collect();
+    assert_eq!(numbers_of, [1, 0]);
+    let x = group.workers[0].engine().leaf(row(&[1.0, 3.0]));
+    let scope = group.workers[0].scope().expect("a context");
+    let y = relay(&group.agents[0], &["w0"], x.clone());
+    backward_from(&scope, &y);
+    assert_eq!(gradient_of(&scope, &x), [4.0, 1.0]);
+    drop(scope);
+    group.leave();
+}
+
+#[test]
+fn a_worker_without_its_agent_begins_no_context() {
+    let joining = Joining::new(Tape::new().expect("memory"));
+    let error = joining.worker().scope().expect_err("it has no number");
+    assert_eq!(error.reason(), catalogue::AUTOGRAD_JOINING, "{error}");
+    assert_eq!(current_context(), None);
+}
+
+#[test]
+fn autograd_is_attached_to_the_agent_that_began_with_it() {
+    let engine = named("attached", 0);
+    let task = engine.task().to_string();
+    let begin = |joining: &Joining, before: &[&str]| {
+        let workers = before
+            .iter()
+            .map(|name| rendez_rpc::Worker::new(*name, format!("/job:{name}/task:0")));
+        let own = rendez_rpc::Worker::new("own", task.clone());
+        let mut options = Options::of_workers(workers.chain([own]));
+        if !before.is_empty() {
+            options.init_timeout = Duration::from_millis(1);
+        }
+        Agent::init(&engine, "own", joining.options(options))
+    };
+    let [first, other] = [(); 2].map(|()| Joining::new(Tape::new().expect("memory")));
+    begin(&first, &["absent"]).expect_err("one is not there");
+    let agent = begin(&other, &[]).expect("it is alone");
+    let error = first.attach(&agent).expect_err("it was worker 1's");
+    assert_eq!(error.reason(), catalogue::AUTOGRAD_JOINING, "{error}");
+    let error = Joining::new(Tape::new().expect("memory")).attach(&agent);
+    let error = error.expect_err("its options were not used");
+    assert_eq!(error.reason(), catalogue::AUTOGRAD_JOINING, "{error}");
+    other.attach(&agent).expect("its own agent");
+    agent.shutdown_local();
+}
