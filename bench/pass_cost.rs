@@ -14,7 +14,6 @@ use rendez_autograd::autograd::Options as PassOptions;
 use rendez_autograd::remote::Joining;
 use rendez_autograd::tape::{Tape, Var};
 use rendez_autograd::worker::Worker as Autograd;
-use rendez_dataflow::server::executor;
 use rendez_rpc::{Agent, Error, Functions, Options, Worker};
 
 #[path = "cost/counted.rs"]
@@ -33,7 +32,7 @@ const INSTRUCTIONS: f64 = 299_000.0;
 const WITHIN: f64 = 0.10;
 
 fn start(engine: &Engine, at: u16) -> (Agent, Autograd<Tape>) {
-    let joining = Joining::new(Tape::with(executor::home(engine.downgrade())));
+    let joining = Joining::new(engine);
     let double = |x: Var| -> Result<Var, Error> { x.scale(2.0).map_err(Error::local) };
     let workers = ["a", "b"].into_iter().zip(TASKS);
     let options = Options::of_workers(workers.map(|(name, task)| Worker::new(name, task)))

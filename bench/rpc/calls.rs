@@ -11,7 +11,6 @@ use rendez_autograd::autograd::{Mode, Options as PassOptions};
 use rendez_autograd::remote::Joining;
 use rendez_autograd::tape::{Tape, Var};
 use rendez_autograd::worker::Worker as Autograd;
-use rendez_dataflow::server::executor;
 use rendez_rpc::{Agent, Error, Functions, Options, Worker, wait_all};
 
 use super::Failure;
@@ -72,8 +71,7 @@ fn start(
     [first, second]: [&str; 2],
     address: Option<Address>,
 ) -> Result<(Agent, Autograd<Tape>), Failure> {
-    let tape = Tape::with(executor::home(engine.downgrade()));
-    let joining = Joining::new(tape);
+    let joining = Joining::new(engine);
     let mut other = Worker::new("second", second);
     other.address = address;
     let options = Options::of_workers([Worker::new("first", first), other])

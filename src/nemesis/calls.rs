@@ -20,7 +20,6 @@ use rendez::memory::Tensor;
 use rendez_autograd::remote::Joining;
 use rendez_autograd::tape::Tape;
 use rendez_autograd::worker::Worker;
-use rendez_dataflow::server::executor;
 use rendez_rpc::{Agent, Context, Error, Functions, Options, Pending};
 use sharing::Shares;
 use training::Trainer;
@@ -104,10 +103,9 @@ fn join(
     is_over: &AtomicBool,
 ) -> Option<(Agent, Worker<Tape>)> {
     while !is_over.load(Ordering::Acquire) {
-        let tape = Tape::with(executor::home(engine.downgrade()));
-        let joining = Joining::new(tape.clone());
+        let joining = Joining::new(engine);
         let functions = journal.functions();
-        let functions = training::functions(functions, &tape);
+        let functions = training::functions(functions, joining.tape());
         let mut options = joining.options(Options::of_cluster(cluster).functions(functions));
         options = options.timeout(PATIENCE);
         options.init_timeout = JOINING;

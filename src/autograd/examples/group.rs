@@ -14,7 +14,6 @@ use rendez::engine::{Config, Engine};
 use rendez_autograd::remote::Joining;
 use rendez_autograd::tape::Tape;
 use rendez_autograd::worker::Worker;
-use rendez_dataflow::server::executor;
 use rendez_rpc::{Agent, Options};
 
 /// The workers.
@@ -70,10 +69,8 @@ fn join(
             None => worker,
         }
     });
-    // Eager tensors lie in the engine's memory, so that calls bring them without a copy.
-    let tape = Tape::with(executor::home(engine.downgrade()));
-    let joining = Joining::new(tape.clone());
-    let functions = parts::functions(&tape, joining.worker());
+    let joining = Joining::new(engine);
+    let functions = parts::functions(joining.tape(), joining.worker());
     let options = joining.options(Options::of_workers(workers).functions(functions));
     let agent = Agent::init(engine, name, options).expect("an agent");
     let worker = joining.attach(&agent).expect("its worker");

@@ -34,8 +34,10 @@ use std::sync::Arc;
 use crate::autograd::{COUNTER_MAX, Message, WorkerId, codec};
 use crate::tape::Tape;
 use crate::worker::Worker;
+use rendez::engine::Engine;
 use rendez::ground::{Code, Status, catalogue};
 use rendez::memory::Tensor;
+use rendez_dataflow::server::executor;
 use rendez_rpc::{Agent, Context, Error, Functions, Options, Packer, Unpacker, Value, ValueError};
 
 /// The function that messages of the machine are calls of.
@@ -52,9 +54,11 @@ pub struct Joining {
 struct Travelling(Arc<Vec<Message<Tensor>>>);
 
 impl Joining {
-    /// A worker that computes on `tape`. Its number in the group is that of its agent.
+    /// A worker on `engine`. Its tape has its tensors in the engine's memory, so that calls bring them without a copy;
+    /// its number in the group is that of its agent.
     #[must_use]
-    pub fn new(tape: Tape) -> Self {
+    pub fn new(engine: &Engine) -> Self {
+        let tape = Tape::with(executor::home(engine.downgrade()));
         let link = link::ByCalls::default();
         let worker = Worker::unnumbered(tape, Box::new(link.clone()));
         link.set_worker(worker.downgrade());
@@ -65,6 +69,12 @@ impl Joining {
     #[must_use]
     pub const fn worker(&self) -> &Worker<Tape> {
         &self.worker
+    }
+
+    /// What it computes on: functions that are registered may keep a clone.
+    #[must_use]
+    pub fn tape(&self) -> &Tape {
+        self.worker.engine()
     }
 
     /// What the agent has to be started with, beside its own: the functions of autograd, and what rides along.

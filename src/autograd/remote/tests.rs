@@ -13,7 +13,6 @@ use crate::worker::{Scope, Worker, current_context};
 use rendez::engine::{Config, Engine};
 use rendez::ground::{Shape, Status, catalogue};
 use rendez::memory::Tensor;
-use rendez_dataflow::server::executor;
 use rendez_rpc::{Agent, Context, Error, Functions, Observer, Options, Pending, RRef};
 
 mod contexts;
@@ -136,9 +135,9 @@ impl Group {
             })
             .collect();
         let start = |at: usize| {
-            let tape = Tape::with(executor::home(engines[at].downgrade()));
-            let joining = Joining::new(tape.clone());
-            let options = Options::of_workers(named.clone()).functions(functions(&tape, &open));
+            let joining = Joining::new(&engines[at]);
+            let functions = functions(joining.tape(), &open);
+            let options = Options::of_workers(named.clone()).functions(functions);
             let options =
                 set(joining.options(options)).observer(Arc::new(Finds(Arc::clone(&found))));
             let agent = Agent::init(&engines[at], &format!("w{at}"), options).expect("an agent");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use super::Worker;
 use super::current::{Entered, enter_nested};
@@ -30,13 +31,22 @@ impl<E: LocalEngine> Scope<E> {
         self.context
     }
 
-    /// Runs a backward pass with the usual options.
+    /// Runs a backward pass with the usual options, however long it takes.
     ///
     /// # Errors
     /// As [`Worker::backward`].
     pub fn backward(&self, roots: &[E::Value]) -> Result<(), Status> {
         self.worker
             .backward(self.context, roots, Options::default())
+    }
+
+    /// The same, for at most `patience`; zero is no limit.
+    ///
+    /// # Errors
+    /// As [`Worker::backward_within`].
+    pub fn backward_within(&self, roots: &[E::Value], patience: Duration) -> Result<(), Status> {
+        self.worker
+            .backward_within(self.context, roots, Options::default(), patience)
     }
 
     /// The gradients of the leaves here.

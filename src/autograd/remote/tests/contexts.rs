@@ -412,11 +412,9 @@ fn a_context_is_released_at_a_worker_that_is_busy() {
 
 #[test]
 fn a_worker_that_starts_again_gives_no_id_that_it_gave_before() {
-    let tape = Tape::new().expect("memory");
-    let first = Joining::new(tape.clone());
-    let again = Joining::new(tape);
-    let ids = [first, again].map(|joining| {
-        let worker = joining.worker().clone();
+    let engine = engine(&format!("/job:lives_{}/task:0", std::process::id()));
+    let ids = [(); 2].map(|()| {
+        let worker = Joining::new(&engine).worker().clone();
         Riding::new(worker.clone()).begun(rendez_rpc::WorkerId(3));
         let context = worker.create_context().expect("a context");
         worker.release_context(context).expect("it is there");

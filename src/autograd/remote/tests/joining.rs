@@ -9,9 +9,9 @@ fn started(
     open: &Arc<AtomicBool>,
     options: Options,
 ) -> (Agent, Worker<Tape>) {
-    let tape = Tape::with(executor::home(engine.downgrade()));
-    let joining = Joining::new(tape.clone());
-    let options = joining.options(options.functions(functions(&tape, open)));
+    let joining = Joining::new(engine);
+    let functions = functions(joining.tape(), open);
+    let options = joining.options(options.functions(functions));
     let agent = Agent::init(engine, name, options).expect("an agent");
     let worker = joining.attach(&agent).expect("its worker");
     (agent, worker)
@@ -54,7 +54,7 @@ fn numbers_may_be_those_of_the_order_in_which_workers_came() {
 
 #[test]
 fn a_worker_without_its_agent_begins_no_context() {
-    let joining = Joining::new(Tape::new().expect("memory"));
+    let joining = Joining::new(&named("unattached", 0));
     let error = joining.worker().scope().expect_err("it has no number");
     assert_eq!(error.reason(), catalogue::AUTOGRAD_JOINING, "{error}");
     assert_eq!(current_context(), None);
@@ -75,12 +75,12 @@ fn autograd_is_attached_to_the_agent_that_began_with_it() {
         }
         Agent::init(&engine, "own", joining.options(options))
     };
-    let [first, other] = [(); 2].map(|()| Joining::new(Tape::new().expect("memory")));
+    let [first, other] = [(); 2].map(|()| Joining::new(&engine));
     begin(&first, &["absent"]).expect_err("one is not there");
     let agent = begin(&other, &[]).expect("it is alone");
     let error = first.attach(&agent).expect_err("it was worker 1's");
     assert_eq!(error.reason(), catalogue::AUTOGRAD_JOINING, "{error}");
-    let error = Joining::new(Tape::new().expect("memory")).attach(&agent);
+    let error = Joining::new(&engine).attach(&agent);
     let error = error.expect_err("its options were not used");
     assert_eq!(error.reason(), catalogue::AUTOGRAD_JOINING, "{error}");
     other.attach(&agent).expect("its own agent");
