@@ -79,7 +79,8 @@ impl ServerBuilder {
         self
     }
 
-    /// More that its engine answers to other tasks than every server does.
+    /// More that its engine answers to other tasks than every server does. Numbers up to 31 are the engine's and the
+    /// server's.
     pub fn services(mut self, services: Services) -> Self {
         self.services = services;
         self

@@ -173,6 +173,11 @@ impl Services {
         })
     }
 
+    /// Their numbers.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.keys().copied()
+    }
+
     /// Both these and `others`; a number that both have is these ones'.
     #[must_use]
     pub fn and(mut self, mut others: Self) -> Self {

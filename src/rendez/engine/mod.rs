@@ -179,10 +179,10 @@ impl Engine {
         Self::start_with(config, Services::new())
     }
 
-    /// The same, and peers may call `services` too. Numbers below [`services::OWN_MAX`] are the engine's.
+    /// The same, and peers may call `services` too. Numbers up to [`services::OWN_MAX`] are the engine's.
     ///
     /// # Errors
-    /// As [`Engine::start`].
+    /// As [`Engine::start`]; `InvalidArgument` names a service whose number is the engine's.
     pub fn start_with(config: Config, services: Services) -> Result<Self, Status> {
         start::start(config, services).map(|inner| Self { inner })
     }

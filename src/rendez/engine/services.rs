@@ -25,7 +25,8 @@ pub const ECHO: u32 = 1;
 /// Takes an `OfferedRequest`, gives what the offer of that name gives; without a name `OfferedNames`.
 pub const OFFERED: u32 = 7;
 
-/// Numbers up to this are of services that every engine has, or will have.
+/// Numbers up to this are of services that every engine has, or will have: an engine that is started with others
+/// there is refused.
 pub const OWN_MAX: u32 = 15;
 
 /// How often a probe looks whether all are connected.

@@ -13,6 +13,7 @@ use super::config::{Config, draw};
 use super::ending::Ended;
 use super::reporters::Reporters;
 use super::secrets;
+use super::services::OWN_MAX;
 use super::steps::Steps;
 use super::transports::Transports;
 use super::users::Users;
@@ -43,6 +44,11 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Users>, St
         return Err(faults::forked());
     }
     config.check()?;
+    if let Some(number) = services.numbers().find(|number| *number <= OWN_MAX) {
+        return Err(super::config::invalid(format!(
+            "service {number}: numbers up to {OWN_MAX} are the engine's, take a larger one"
+        )));
+    }
     if let Some(root) = config.files_root.as_deref().filter(|root| !root.is_dir()) {
         return Err(super::config::invalid(format!(
             "files_root: {} is no folder",

@@ -13,8 +13,8 @@ use rendez_proto::services::{
     StatRequest,
 };
 
-use super::{Dumps, Room, fit_tasks, probe, recording, unpack};
-use crate::control::{Incoming, PendingCall};
+use super::{Dumps, OWN_MAX, Room, fit_tasks, probe, recording, unpack};
+use crate::control::{Incoming, PendingCall, Services};
 use crate::engine::tests::{PATIENCE, Way, config, pair};
 use crate::engine::{Engine, Inner};
 use crate::ground::device::TaskName;
@@ -300,4 +300,22 @@ fn a_probe_ends_when_it_is_given_up_or_its_engine_is_gone() {
             false => assert_eq!(reason, Err(catalogue::SHUTDOWN)),
         }
     }
+}
+
+/// The engine's own would answer in its place, and nothing would tell the program so.
+#[test]
+fn a_service_with_a_number_of_the_engine_is_refused() {
+    let start = |number| {
+        let services = Services::new().on(number, |_| Ok(vec![]));
+        Engine::start_with(config("/job:numbers/task:0"), services)
+    };
+    for number in [1, OWN_MAX] {
+        let error = start(number).expect_err("it is the engine's");
+        assert_eq!(error.reason(), catalogue::CONFIG, "{error}");
+        assert!(
+            error.message().contains(&format!("service {number}")),
+            "{error}"
+        );
+    }
+    start(OWN_MAX + 1).expect("it is free");
 }
