@@ -122,6 +122,7 @@ pub mod control;
 pub mod engine;
 #[doc(hidden)]
 pub mod files;
+mod users;
 
 #[doc = include_str!("engine/CONFIG.md")]
 pub mod configuration {}

@@ -17,6 +17,8 @@ use crate::support::{Ended, PATIENCE, Process, free_ports, text};
 /// Users whom no machine knows: whose tasks run, and who has no business there.
 const OWNER: u32 = 61_001;
 const STRANGER: u32 = 61_002;
+/// The number that the kernel shows for users that have none.
+const NOBODY: u32 = 65_534;
 
 /// A folder for all users, with the command in it: the build's own folder may be closed to others.
 struct Machine {
@@ -336,6 +338,65 @@ fn a_cluster_of_one_command_is_its_users_alone() {
     let said = up.stop().said;
     assert!(!said.contains("neither a cluster secret nor TLS"), "{said}");
     assert!(said.contains("SECRET_WRONG"), "{said}");
+}
+
+/// `program`, which runs as `user`, in a user namespace where that user alone has a number.
+fn within(machine: &Machine, user: u32, number: u32, arguments: &[&str]) -> Process {
+    let rendez = machine.folder.path().join("rendez");
+    let map = format!("--map-user={number}");
+    let all = [&["--user", &map, "--", text(&rendez)], arguments].concat();
+    Process::start(machine.program(user, Path::new("unshare"), &all))
+}
+
+fn has_namespaces(machine: &Machine) -> bool {
+    let arguments = ["--user", "--map-user=65534", "true"];
+    let made = machine
+        .program(OWNER, Path::new("unshare"), &arguments)
+        .status();
+    let has = made.is_ok_and(|status| status.success());
+    if !has {
+        skipped("users may not make user namespaces here");
+    }
+    has
+}
+
+/// Where only one user has a number, the kernel shows all others as 65534. That may be the very number that it has.
+#[test]
+fn a_second_user_without_a_number_is_no_namesake() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    if !has_namespaces(&machine) {
+        return;
+    }
+    let near = format!("unix:@rendez-test-nameless-{}", std::process::id());
+    for listen in [&["--listen", &*near][..], &[]] {
+        let [port] = free_ports();
+        let far = format!("127.0.0.1:{port}");
+        let spec = format!("a={far}");
+        let serve = ["serve", "--cluster", &*spec, "--job", "a", "--task", "0"];
+        let task = within(&machine, OWNER, NOBODY, &[&serve[..], listen].concat());
+        task.await_said("of 1 tasks");
+        let at = listen.last().copied().unwrap_or(&far);
+        for user in [OWNER, STRANGER] {
+            let ask = ["ping", "--count", "1", "--patience", "5s", at];
+            let ended = within(&machine, user, NOBODY, &ask).finish();
+            ended.refused(17, "PEER_OTHER_USER", &[]);
+        }
+        let said = task.stop().said;
+        assert!(said.contains("every user that has none in it"), "{said}");
+    }
+    // Nor are settings of such a user obeyed.
+    let found = machine.home(OWNER).join("rendez.toml");
+    fs::write(&found, "shards = 1\n").expect("written");
+    chown(&found, Some(STRANGER), None).expect("given away");
+    let ended = within(&machine, OWNER, NOBODY, &["config", "show"]).finish();
+    assert!(
+        ended.said.contains("may be another user's"),
+        "{}",
+        ended.said
+    );
+    assert_ne!(ended.code, Some(0), "{}", ended.said);
 }
 
 /// Who listens with nothing to prove says who gets in, once.

@@ -14,7 +14,8 @@ const TABLE: &[(&str, &[&str])] = &[
     ("sync", &[]),
     ("mutant", &[]),
     ("reached", &[]),
-    ("files", &[]),
+    ("users", &[]),
+    ("files", &["users"]),
     // Floor 1.
     ("wire", &["ground"]),
     ("proto", &["ground"]),
@@ -70,12 +71,13 @@ const TABLE: &[(&str, &[&str])] = &[
         ],
     ),
     // Floor 5.
-    ("control", &["ground", "proto", "fabric"]),
+    ("control", &["ground", "users", "proto", "fabric"]),
     (
         "engine",
         &[
             "ground",
             "sync",
+            "users",
             "files",
             "wire",
             "proto",

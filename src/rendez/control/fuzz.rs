@@ -19,6 +19,7 @@ use super::preamble::{self, Opening, Verdict};
 use super::secret::{Secret, Session};
 use super::tickets::Tickets;
 use crate::ground::Incarnation;
+use crate::users::UserNumbers;
 use rendez_proto as proto;
 
 /// How many envelopes a stream of these bytes carries before it ends or breaks. Each goes out again as it came in.
@@ -44,7 +45,7 @@ pub fn hello(bytes: &[u8]) -> bool {
         return false;
     };
     let identity = Identity {
-        user: 1,
+        users: UserNumbers::named(1),
         machine: "boot".into(),
     };
     let credentials = Credentials {

@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 
 use crate::ground::{Code, Incarnation, Status, TaskName, catalogue};
+use crate::users::UserNumbers;
 use rendez_proto as proto;
 
 use super::config::{ControlConfig, check_features, check_numbers, check_task};
@@ -38,7 +39,7 @@ pub(crate) enum Evidence<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     /// Our effective user.
-    pub(crate) user: u32,
+    pub(crate) users: UserNumbers,
     /// The boot we run in; empty if it cannot be read.
     pub(crate) machine: String,
 }
@@ -49,7 +50,7 @@ impl Identity {
         let own = || std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let machine = boot.map_or_else(own, str::to_owned);
         Self {
-            user: rustix::process::geteuid().as_raw(),
+            users: UserNumbers::read(),
             machine: machine.trim().to_owned(),
         }
     }
@@ -81,7 +82,7 @@ pub(crate) fn our_hello(
             segments_max: config.limits.segments_max,
         }),
         features: config.features.clone(),
-        user_id: identity.user,
+        user_id: identity.users.own(),
         machine: identity.machine.clone(),
         path: proto::PathWish::Auto.into(),
         abilities: ABILITY,
@@ -181,15 +182,19 @@ fn judge_user(
     credentials: &Credentials,
     has_proved: bool,
 ) -> Result<bool, Refusal> {
-    if credentials.user == identity.user || has_proved {
+    let (users, other) = (identity.users, credentials.user);
+    if users.is_own(other) || has_proved {
         // One user or one secret, and a Unix socket: one machine. A hello that names another boot was relayed, and
         // shares no memory.
         return Ok(hello.machine == identity.machine);
     }
     let message = format!(
-        "task {} runs as user {}, the peer {} as user {}; \
+        "task {} runs as user {}, the peer {} as user {other}{}; \
          only the same user, or one that knows the same cluster secret, may connect",
-        config.task, identity.user, hello.task, credentials.user
+        config.task,
+        users.own(),
+        hello.task,
+        why_nameless(users, other)
     );
     Err(Refusal::fatal(
         Code::PermissionDenied,
@@ -209,8 +214,13 @@ pub(crate) fn judge_owner(
 ) -> Result<(), Refusal> {
     let whose = match owner {
         Owner::Elsewhere => return Ok(()),
-        Owner::User(user) if user == identity.user => return Ok(()),
-        Owner::User(user) => format!("belongs to user {user}"),
+        Owner::User(user) if identity.users.is_own(user) => return Ok(()),
+        Owner::User(user) => {
+            format!(
+                "belongs to user {user}{}",
+                why_nameless(identity.users, user)
+            )
+        }
         Owner::Unknown => {
             "is on this machine, but the kernel does not say which user's it is".into()
         }
@@ -218,13 +228,25 @@ pub(crate) fn judge_owner(
     let message = format!(
         "the connection's other end, {peer}, {whose}, and task {} runs as user {}: without a cluster secret or TLS \
          only the same user may connect within a machine",
-        config.task, identity.user
+        config.task,
+        identity.users.own()
     );
     Err(Refusal::fatal(
         Code::PermissionDenied,
         catalogue::PEER_OTHER_USER,
         message,
     ))
+}
+
+/// What the number of `user` does not say, if it is the one of all that have none here.
+fn why_nameless(users: UserNumbers, user: u32) -> &'static str {
+    match users.is_nameless(user) {
+        true => {
+            ", the number by which this user namespace shows every user that has none in it, so that \
+             it does not say which"
+        }
+        false => "",
+    }
 }
 
 fn check_hello(hello: &proto::Hello, evidence: Evidence<'_>) -> Result<PeerHello, Refusal> {

@@ -242,7 +242,7 @@ impl Plane {
         credentials: &Credentials,
         is_dialler: bool,
     ) -> Result<bool, Refusal> {
-        let (own, other) = (self.identity.user, credentials.user);
+        let (own, other) = (self.identity.users.own(), credentials.user);
         let terms = Terms {
             secret: self.config.secret.as_ref(),
             binding: match is_dialler {

@@ -123,7 +123,7 @@ impl Plane {
             return Ok(false);
         }
         let owner = Owner::of(socket).map_err(no_stream)?;
-        Ok(owner == Owner::User(self.identity.user))
+        Ok(matches!(owner, Owner::User(user) if self.identity.users.is_own(user)))
     }
 
     /// True if no handshake has used this nonce, as far as is remembered.
@@ -319,7 +319,8 @@ impl Plane {
                 let message = format!(
                     "who listens there takes connections within the machine only from its own user, for it has \
                      neither a cluster secret nor TLS; task {} runs as user {}",
-                    self.config.task, self.identity.user
+                    self.config.task,
+                    self.identity.users.own()
                 );
                 return Err(Refusal::fatal(
                     Code::PermissionDenied,

@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::ground::limits::{
     NEWCOMERS_MAX, NEWCOMERS_PER_SOURCE_MAX, TCP_GREETINGS_MAX, TCP_GREETINGS_PER_SOURCE_MAX,
 };
+use crate::users::UserNumbers;
 
 use super::config::greeting_time;
 use super::gate::{Gate, Pass};
@@ -56,7 +57,7 @@ pub(crate) struct Data {
 #[derive(Debug)]
 pub(crate) struct Newcomers {
     time: Duration,
-    user: u32,
+    users: UserNumbers,
     waiting: Vec<Newcomer>,
     gate: Arc<Gate>,
     greetings: Arc<Gate>,
@@ -96,7 +97,7 @@ impl Newcomers {
     pub(crate) fn new(time: Duration) -> Self {
         Self {
             time,
-            user: rustix::process::geteuid().as_raw(),
+            users: UserNumbers::read(),
             waiting: Vec::new(),
             gate: Gate::new(NEWCOMERS_MAX, NEWCOMERS_PER_SOURCE_MAX),
             greetings: Gate::new(TCP_GREETINGS_MAX, TCP_GREETINGS_PER_SOURCE_MAX),
@@ -106,7 +107,7 @@ impl Newcomers {
 
     /// Takes a connection in, unless those that it shares room with are too many.
     pub(crate) fn enter(&mut self, socket: TcpStream, from: SocketAddr) {
-        let source = match owner::is_of_another(&socket, self.user) {
+        let source = match owner::is_of_another(&socket, self.users) {
             true => OTHERS_HERE,
             false => from.ip(),
         };

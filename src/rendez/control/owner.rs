@@ -22,6 +22,7 @@ use rustix::net::sockopt;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::ground::limits::SOCKET_TABLE_BYTES_MAX;
+use crate::users::UserNumbers;
 
 use super::tcp::is_loopback;
 
@@ -56,16 +57,16 @@ impl Owner {
     }
 }
 
-/// True if the kernel says that another user than `user` holds the other end of `socket`; or does not say who, and the
+/// True if the kernel says that another user than our own holds the other end of `socket`; or does not say who, and the
 /// end is on this machine by its address. It is asked in the one way that costs the same however many sockets there
 /// are: to share room, not to trust.
-pub(crate) fn is_of_another(socket: &TcpStream, user: u32) -> bool {
+pub(crate) fn is_of_another(socket: &TcpStream, users: UserNumbers) -> bool {
     let (Ok(local), Ok(peer)) = (socket.local_addr(), socket.peer_addr()) else {
         return false;
     };
     let (source, destination) = (canonical(peer), canonical(local));
     match by_diag(source, destination) {
-        Ok(Some(owner)) => owner != user,
+        Ok(Some(owner)) => !users.is_own(owner),
         _ => {
             [source.ip(), destination.ip()].into_iter().any(is_loopback)
                 || source.ip() == destination.ip()

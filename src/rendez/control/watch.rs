@@ -18,6 +18,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use crate::ground::limits::{GREETINGS_MAX, GREETINGS_OF_OTHERS_MAX};
+use crate::users::UserNumbers;
 
 use super::address::Listening;
 use super::config::greeting_time;
@@ -81,7 +82,7 @@ struct Shared {
     permits: AtomicUsize,
     /// Of them, those of other users.
     others: AtomicUsize,
-    user: u32,
+    users: UserNumbers,
 }
 
 #[derive(Debug)]
@@ -121,7 +122,7 @@ impl Watch {
             orders: Mutex::default(),
             permits: AtomicUsize::new(0),
             others: AtomicUsize::new(0),
-            user: rustix::process::geteuid().as_raw(),
+            users: UserNumbers::read(),
         });
         let mut round = Round {
             shared: Arc::clone(&shared),
@@ -177,7 +178,7 @@ impl Permit {
 
     /// For a connection of `user` of this machine, unless there are too many of other users.
     fn of_user(shared: &Arc<Shared>, user: u32) -> Option<Self> {
-        let is_others = user != shared.user;
+        let is_others = !shared.users.is_own(user);
         if is_others && shared.others.load(Ordering::Relaxed) >= GREETINGS_OF_OTHERS_MAX {
             return None;
         }

@@ -38,6 +38,8 @@ use rustix::io::Errno;
 
 use place::{OutputPlace, look, resolve, split};
 
+use crate::users::UserNumbers;
+
 /// The mode of files that every user may read, within the umask.
 const SHARED: Mode = Mode::from_raw_mode(0o666);
 
@@ -499,8 +501,8 @@ fn dress(file: &File, before: &Stat) -> io::Result<()> {
 fn is_planted(folder: &OwnedFd, found: &Stat) -> io::Result<()> {
     let of = rustix::fs::fstat(folder)?;
     let is_common = of.st_mode & 0o1000 != 0 && of.st_mode & 0o022 != 0;
-    let own = rustix::process::geteuid().as_raw();
-    if is_common && found.st_uid != own && found.st_uid != of.st_uid {
+    let users = UserNumbers::read();
+    if is_common && !users.is_own(found.st_uid) && !users.are_one(found.st_uid, of.st_uid) {
         return Err(refused(
             "it belongs to another user, in a folder that all may write to",
         ));
@@ -510,7 +512,7 @@ fn is_planted(folder: &OwnedFd, found: &Stat) -> io::Result<()> {
 
 /// What is private replaces only what is of the same user.
 fn is_own(found: &Stat, is_private: bool) -> io::Result<()> {
-    if is_private && found.st_uid != rustix::process::geteuid().as_raw() {
+    if is_private && !UserNumbers::read().is_own(found.st_uid) {
         return Err(refused("a file of another user lies there"));
     }
     Ok(())

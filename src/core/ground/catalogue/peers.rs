@@ -54,7 +54,9 @@ catalogue! {
         "Start the task, or correct its address.";
     PEER_OTHER_USER: PermissionDenied,
         "The peer runs as another user of this machine, or as one whom the kernel does not name; nothing was proved.",
-        "Run both as the same user, or give both the same cluster secret.";
+        "Run both as the same user, or give both the same cluster secret. In a user namespace (a container with one) \
+         all users that have no number there are shown as one, mostly 65534, which is taken for no user: tasks that \
+         run as that one need a secret.";
     CONTROL_ADDRESS: InvalidArgument,
         "An address of the control plane is not one, or cannot be used.",
         "Correct the address named in the message.";

@@ -4,7 +4,7 @@ use super::*;
 
 fn identity() -> Identity {
     Identity {
-        user: 1000,
+        users: UserNumbers::named(1000),
         machine: "boot".into(),
     }
 }
@@ -102,6 +102,34 @@ fn within_a_machine_only_our_own_user_needs_no_proof() {
             assert!(status.message().contains(text), "{status}");
         }
     }
+}
+
+/// In a user namespace all that have no number are shown as one, which may be our own.
+#[test]
+fn the_number_of_all_that_have_none_is_no_users() {
+    let within = Identity {
+        users: UserNumbers::within(65_534, 65_534),
+        ..identity()
+    };
+    let nameless = credentials(65_534);
+    let peer = "127.0.0.1:5".parse().expect("an address");
+    let judged = [
+        judge(&hello_of_b(), &config(), &within, socket(&nameless)).map(drop),
+        judge_owner(Owner::User(65_534), peer, &config(), &within),
+    ];
+    for judged in judged {
+        let status = judged.expect_err("it may be another user").status;
+        assert_eq!(status.reason(), "PEER_OTHER_USER");
+        for text in ["65534", "user namespace", "cluster secret"] {
+            assert!(status.message().contains(text), "{status}");
+        }
+    }
+    let all_named = Identity {
+        users: UserNumbers::named(65_534),
+        ..identity()
+    };
+    judge(&hello_of_b(), &config(), &all_named, socket(&nameless)).expect("a user like others");
+    judge_owner(Owner::User(65_534), peer, &config(), &all_named).expect("a user like others");
 }
 
 #[test]

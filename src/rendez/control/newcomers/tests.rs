@@ -9,7 +9,7 @@ use super::*;
 fn other_users_of_the_machine_are_one_source() {
     let mut newcomers = Newcomers::new(Duration::from_secs(1));
     newcomers.gate = Gate::new(4, 2);
-    let own = newcomers.user;
+    let own = newcomers.users;
     let mut dialled = Vec::new();
     let mut enter = |newcomers: &mut Newcomers, at: &str| {
         let listener = TcpListener::bind(at).expect("loopback");
@@ -21,12 +21,12 @@ fn other_users_of_the_machine_are_one_source() {
         newcomers.len() > before
     };
     // As if this process were another user's.
-    newcomers.user = own + 1;
+    newcomers.users = UserNumbers::named(own.own() + 1);
     assert!(enter(&mut newcomers, "127.0.0.1:0"));
     assert!(enter(&mut newcomers, "127.0.0.2:0"));
     assert!(!enter(&mut newcomers, "127.0.0.1:0"), "their share is full");
     assert!(!enter(&mut newcomers, "127.0.0.3:0"), "by any address");
-    newcomers.user = own;
+    newcomers.users = own;
     // A sandbox may forbid to ask the kernel: all are others then.
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let asks = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");

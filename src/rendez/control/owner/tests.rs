@@ -95,10 +95,20 @@ fn ends_of_other_users_are_told_apart_by_every_loopback_address() {
         );
         // Where the kernel cannot be asked, all are others alike.
         let can_ask = by_diag(peer, local).is_ok();
-        assert_eq!(is_of_another(&accepted, own), !can_ask, "{listen}");
-        assert!(is_of_another(&accepted, own + 1), "{listen}");
+        assert_eq!(
+            is_of_another(&accepted, UserNumbers::named(own)),
+            !can_ask,
+            "{listen}"
+        );
+        assert!(
+            is_of_another(&accepted, UserNumbers::named(own + 1)),
+            "{listen}"
+        );
         drop(dialled);
-        assert!(is_of_another(&accepted, own), "{listen}: it has no holder");
+        assert!(
+            is_of_another(&accepted, UserNumbers::named(own)),
+            "{listen}: it has no holder"
+        );
     }
 }
 
@@ -124,10 +134,13 @@ fn an_end_that_is_dialled_from_the_loopback_is_of_this_machine() {
     let (accepted, peer) = listener.accept().expect("dialled");
     assert!(peer.ip().is_loopback());
     let can_ask = by_diag(peer, accepted.local_addr().expect("one")).is_ok();
-    assert_eq!(is_of_another(&accepted, own), !can_ask);
-    assert!(is_of_another(&accepted, own + 1));
+    assert_eq!(is_of_another(&accepted, UserNumbers::named(own)), !can_ask);
+    assert!(is_of_another(&accepted, UserNumbers::named(own + 1)));
     drop(dialled);
-    assert!(is_of_another(&accepted, own), "it has no holder");
+    assert!(
+        is_of_another(&accepted, UserNumbers::named(own)),
+        "it has no holder"
+    );
 }
 
 /// An end that is shut down for writing still listens, and still has an owner.

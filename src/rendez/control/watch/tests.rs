@@ -12,7 +12,7 @@ fn other_users_have_their_share_and_get_it_back() {
         orders: Mutex::default(),
         permits: AtomicUsize::new(0),
         others: AtomicUsize::new(0),
-        user: 1,
+        users: UserNumbers::named(1),
     });
     let enter = |user| Permit::of_user(&shared, user);
     let others: Vec<_> = (0..GREETINGS_MAX).map_while(|_| enter(2)).collect();
@@ -40,7 +40,7 @@ fn accepting_ends_while_connections_keep_coming() {
             orders: Mutex::default(),
             permits: AtomicUsize::new(0),
             others: AtomicUsize::new(0),
-            user: 1,
+            users: UserNumbers::named(1),
         }),
         listening: Address::unique("watch").listen().expect("listening"),
         tcp: Some(listener.try_clone().expect("a clone")),

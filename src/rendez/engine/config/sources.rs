@@ -15,6 +15,7 @@ use crate::cluster::variables::{PORT, SERVICE_HOST, is_service_link};
 use crate::cluster::{self, Flags, Surroundings};
 use crate::ground::limits::CLUSTER_TEXT_BYTES_MAX;
 use crate::ground::{Status, TaskName};
+use crate::users::UserNumbers;
 
 /// Names the file; if it is set, the usual places are not looked at.
 pub(super) const FILE_VARIABLE: &str = "RENDEZ_CONFIG_FILE";
@@ -305,12 +306,19 @@ fn unreadable(path: &Path, why: &dyn std::fmt::Display) -> Status {
 /// own.
 fn check_owner(path: &Path, found: &Metadata) -> Result<(), Status> {
     let (owner, group, mode) = (found.uid(), found.gid(), found.mode() & 0o7777);
-    let own = rustix::process::geteuid().as_raw();
+    let users = UserNumbers::read();
     let is_open = mode & 0o002 != 0 || mode & 0o020 != 0 && group != owner;
-    let (what, mend) = match owner == own || owner == 0 {
+    let (what, mend) = match users.is_own(owner) || owner == 0 {
         true if !is_open => return Ok(()),
         true => ("may be changed by other users", "chmod go-w it".to_owned()),
-        false => ("is another user's", format!("chown it to user {own}")),
+        false if users.is_nameless(owner) => (
+            "may be another user's: this user namespace shows all that have no number in it alike",
+            "give it to a user that has one".to_owned(),
+        ),
+        false => (
+            "is another user's",
+            format!("chown it to user {}", users.own()),
+        ),
     };
     Err(invalid(format!(
         "the file of settings {} {what}: its owner is user {owner}, its group {group}, its mode {mode:03o}. \

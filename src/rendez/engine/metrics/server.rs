@@ -19,6 +19,7 @@ use super::Pages;
 use crate::cluster::HostPort;
 use crate::control::{Owner, is_loopback};
 use crate::ground::{Status, catalogue, limits};
+use crate::users::UserNumbers;
 
 /// Bytes of a request's head.
 const HEAD_MAX: usize = 8 << 10;
@@ -79,8 +80,7 @@ impl MetricsServer {
         let stopped = Arc::clone(&stop);
         let body = move || {
             let mut server_loop = ServerLoop {
-                own_user: (!any_user && is_loopback(address.ip()))
-                    .then(|| rustix::process::geteuid().as_raw()),
+                own_user: (!any_user && is_loopback(address.ip())).then(UserNumbers::read),
                 pages: Box::new(pages),
                 clients: Vec::new(),
                 fresh: [None, None],
@@ -133,7 +133,7 @@ struct Client {
 
 struct ServerLoop {
     /// The only user it answers, beside root; without it, all.
-    own_user: Option<u32>,
+    own_user: Option<UserNumbers>,
     pages: Box<dyn Pages>,
     clients: Vec<Client>,
     /// The page of each kind that was made last, and when: the open kind's is the second.
@@ -205,9 +205,11 @@ impl ServerLoop {
                         self.clients.swap_remove(at);
                     }
                 }
-                let is_welcome = self.own_user.is_none_or(|own| {
+                let is_welcome = self.own_user.is_none_or(|users| {
                     let owner = Owner::of(&socket);
-                    owner.is_ok_and(|owner| [own, ROOT].map(Owner::User).contains(&owner))
+                    owner.is_ok_and(|owner| {
+                        matches!(owner, Owner::User(user) if user == ROOT || users.is_own(user))
+                    })
                 });
                 self.clients.push(Client {
                     socket,

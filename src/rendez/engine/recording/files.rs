@@ -16,6 +16,7 @@ use crate::ground::limits::RECORDINGS_LEFT;
 use crate::ground::{Incarnation, Status, catalogue};
 use crate::trace::recorder::words_for;
 use crate::trace::stages::RecorderPlace;
+use crate::users::UserNumbers;
 
 /// Recordings are for their owner alone: they tell what a task does, with all its keys.
 const RECORDING_MODE: u32 = 0o600;
@@ -219,7 +220,7 @@ fn left_at(path: &Path) -> Option<(i64, i64)> {
     let file = File::options().read(true).custom_flags(flags).open(path);
     let file = file.ok()?;
     let found = file.metadata().ok().filter(fs::Metadata::is_file)?;
-    if found.uid() != rustix::process::geteuid().as_raw() {
+    if !UserNumbers::read().is_own(found.uid()) {
         return None;
     }
     file.try_lock().ok()?;

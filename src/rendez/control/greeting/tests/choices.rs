@@ -6,12 +6,13 @@ use crate::control::greeting::choice::{demand_of, is_elsewhere};
 use crate::control::greeting::rungs::Rungs;
 use crate::control::hello::{self, Evidence, Identity};
 use crate::ground::Incarnation;
+use crate::users::UserNumbers;
 
 /// Elsewhere, here, or refused.
 fn chosen(theirs: u32, ours: PathWish, is_near: bool) -> Option<bool> {
     let config = ControlConfig::new("b", Incarnation(2), 1);
     let identity = Identity {
-        user: 1,
+        users: UserNumbers::named(1),
         machine: if is_near { "boot" } else { "other" }.into(),
     };
     let mut hello = hello::our_hello(&config, &identity, "a");
@@ -86,7 +87,7 @@ fn who_lacks_it_is_named_before_anything_is_tried() {
             .collect();
         let config = ControlConfig::new("a", Incarnation(1), 1);
         let identity = Identity {
-            user: 1,
+            users: UserNumbers::named(1),
             machine: String::new(),
         };
         let judged = hello::judge(&hello, &config, &identity, Evidence::Network);

@@ -7,6 +7,7 @@ use crate::control::config::ControlConfig;
 use crate::control::exchange::Works;
 use crate::control::hello::{self, Evidence, Identity};
 use crate::ground::{Code, Incarnation};
+use crate::users::UserNumbers;
 
 /// A transport that no release knows.
 pub(super) const OTHER: Path = Path::new(9, "other", "the other", ["other_here", "other_there"]);
@@ -128,7 +129,7 @@ impl Fake {
 
     fn identity(&self) -> Identity {
         Identity {
-            user: 1,
+            users: UserNumbers::named(1),
             machine: self.machine.into(),
         }
     }
