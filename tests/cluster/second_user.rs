@@ -399,6 +399,55 @@ fn a_second_user_without_a_number_is_no_namesake() {
     assert_ne!(ended.code, Some(0), "{}", ended.said);
 }
 
+/// A secret proves the same however the namespaces of its users number them.
+#[test]
+fn a_secret_is_one_in_every_user_namespace() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    if !has_namespaces(&machine) {
+        return;
+    }
+    let secret = "--cluster-secret-file=secret";
+    for user in [OWNER, STRANGER] {
+        let home = machine.home(user).join("secret");
+        fs::write(&home, "one secret of two users").expect("written");
+        fs::set_permissions(&home, Permissions::from_mode(0o600)).expect("closed");
+        chown(&home, Some(user), Some(user)).expect("given away");
+    }
+    let near = |number| format!("unix:@rendez-test-numbers-{number}-{}", std::process::id());
+    for number in [None, Some(0), Some(NOBODY)] {
+        let near = near(number.unwrap_or(1));
+        let start = |user, number, arguments: &[&str]| match number {
+            Some(number) => within(&machine, user, number, arguments),
+            None => machine.start(user, arguments),
+        };
+        let [port] = free_ports();
+        let spec = format!("a=127.0.0.1:{port}");
+        let serve = [
+            "serve",
+            "--cluster",
+            &*spec,
+            "--job",
+            "a",
+            "--task",
+            "0",
+            "--listen",
+            &near,
+            secret,
+        ];
+        let task = start(OWNER, number, &serve);
+        task.await_said("of 1 tasks");
+        let ask = ["ping", "--count", "1", "--patience", "5s", &*near, secret];
+        for user in [OWNER, STRANGER] {
+            for other in [None, Some(0), Some(NOBODY)] {
+                start(user, other, &ask).finish().well();
+            }
+        }
+        task.stop().well();
+    }
+}
+
 /// Who listens with nothing to prove says who gets in, once.
 #[test]
 fn a_task_without_a_secret_says_who_gets_in() {

@@ -16,7 +16,7 @@ use rendez::ground::Code;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::Uid;
 
-use super::raw::{connect, send};
+use super::raw::{connect, lane_pair, send};
 use super::skipped::skipped;
 use super::support::{BOTH, PATIENCE, Task, config, start};
 use super::tcp::secret;
@@ -60,13 +60,16 @@ fn listen(name: &str) -> UnixListener {
     UnixListener::bind_addr(&name).expect("a free name")
 }
 
-/// Passes on what dials `listener`, with the lane, to `target`, and every byte after it in both directions.
-fn relay(listener: &UnixListener, target: &Address) {
+/// Passes on what dials `listener`, with its lane or an `own` one, to `target`, and every byte after it in both
+/// directions.
+fn relay(listener: &UnixListener, target: &Address, own: bool) {
     loop {
         let (near, _) = listener.accept().expect("accepted");
         let far = connect(target);
         far.set_read_timeout(None).expect("no timeout");
         let (preamble, lane) = preamble(&near);
+        let (_ours, made) = lane_pair();
+        let lane = if own { made } else { lane };
         send(&far, &preamble, &[lane.as_fd()]);
         let (near_in, far_in) = (near.try_clone(), far.try_clone());
         let (near_in, far_in) = (near_in.expect("a clone"), far_in.expect("a clone"));
@@ -129,14 +132,19 @@ fn a_third_user_in_between_is_found() {
         let a = start(with_secret("a", 1, kind));
         let ours = start(with_secret("b", 2, RuntimeKind::Poll));
         let Some(others) = others("c", 3) else { return };
-        for (task, name) in [(&ours, "b"), (&others, "c")] {
-            let between = format!("rendez-third-user-{}-{kind:?}-{name}", std::process::id());
+        let tasks = [(&ours, "b"), (&others, "c")];
+        let cases = tasks
+            .into_iter()
+            .flat_map(|task| [(task, false), (task, true)]);
+        for ((task, name), own) in cases {
+            let process = std::process::id();
+            let between = format!("rendez-third-user-{process}-{kind:?}-{name}-{own}");
             let (listens, is_up) = std::sync::mpsc::channel();
             let (target, at) = (task.control.address().clone(), between.clone());
             as_user(THIRD, move || {
                 let listener = listen(&at);
                 listens.send(()).expect("awaited");
-                relay(&listener, &target);
+                relay(&listener, &target, own);
             });
             is_up.recv_timeout(PATIENCE).expect("it listens");
             let patience = Duration::from_secs(5);

@@ -13,6 +13,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use crate::users::UserNumbers;
+
 /// Since Linux 6.5; the C library's headers of older systems lack it.
 const SO_PEERPIDFD: libc::c_int = 77;
 
@@ -46,6 +48,21 @@ impl Credentials {
             process,
             pidfd,
         })
+    }
+}
+
+impl Credentials {
+    /// True if both are of one user that has a number here, or surely of one process: `other` lives, so its number is
+    /// not another's.
+    pub(crate) fn is_of(&self, other: &Self, users: UserNumbers) -> bool {
+        (self.user, self.process) == (other.user, other.process)
+            && (!users.is_nameless(self.user) || self.process.is_some() && other.lives())
+    }
+
+    /// True if the process is known to run still.
+    fn lives(&self) -> bool {
+        let handle = self.pidfd.as_ref();
+        handle.is_some_and(|handle| !is_ready(handle.as_fd(), PollFlags::IN))
     }
 }
 

@@ -23,13 +23,14 @@ pub(crate) struct Terms<'a> {
     pub(crate) waives: bool,
 }
 
-/// What ties a proof to a Unix socket: the users of its ends. Each side knows its own, and the kernel names the other:
-/// to each of two that a third user stands between, that third one.
-pub(crate) fn bind_users(dialler: u32, acceptor: u32) -> [u8; 32] {
+/// What ties a proof to a Unix socket: its lane, by its `mark`, and that the process which dialled has made it, which
+/// the kernel tells the acceptor. A third process in between brings a lane of its own, of another mark, or passes on
+/// one that it has not made. Numbers of users do not belong here: each user namespace has its own.
+pub(crate) fn bind_lane(mark: u64, is_of_dialler: bool) -> [u8; 32] {
     let mut binding = [0; 32];
-    binding[..24].copy_from_slice(b"rendez 1 users of a sock");
-    binding[24..28].copy_from_slice(&dialler.to_le_bytes());
-    binding[28..].copy_from_slice(&acceptor.to_le_bytes());
+    binding[..23].copy_from_slice(b"rendez 1 lane of a sock");
+    binding[23] = is_of_dialler.into();
+    binding[24..].copy_from_slice(&mark.to_le_bytes());
     binding
 }
 

@@ -27,6 +27,7 @@ use rustix::net::{
 };
 
 use super::ancillary;
+use super::credentials::Credentials;
 use crate::ground::limits::DESCRIPTORS_PER_BATCH;
 
 /// The first bytes of every connection: a name and a version of this very layout.
@@ -83,6 +84,7 @@ pub(crate) enum LaneError {
 #[derive(Debug)]
 pub(crate) struct Lane {
     socket: OwnedFd,
+    mark: u64,
     sent: u32,
     received: u32,
 }
@@ -101,9 +103,10 @@ impl Lane {
             Then::Greeting => PREAMBLE,
             Then::Handshake => PREAMBLE_HANDSHAKE,
         };
+        let mark = mark_of(&theirs, then)?;
         let sent = send(stream, &preamble, &[theirs.as_fd()])?;
         if sent == preamble.len() {
-            Ok(Self::new(ours))
+            Ok(Self::new(ours, mark))
         } else {
             Err(LaneError::Full)
         }
@@ -127,15 +130,28 @@ impl Lane {
         let is_lane = rustix::net::sockopt::socket_domain(&socket) == Ok(AddressFamily::UNIX)
             && rustix::net::sockopt::socket_type(&socket) == Ok(SocketType::SEQPACKET);
         if is_lane {
-            Ok(Some((Self::new(socket), then)))
+            let mark = mark_of(&socket, then)?;
+            Ok(Some((Self::new(socket, mark), then)))
         } else {
             Err(LaneError::NotALane)
         }
     }
 
-    fn new(socket: OwnedFd) -> Self {
+    /// The number that the acceptor's end has among all sockets of the machine, as both sides see it, whatever
+    /// namespaces they are in; zero where no proof is tied to it.
+    pub(crate) const fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    /// Who made it, by the kernel's word.
+    pub(crate) fn maker(&self) -> std::io::Result<Credentials> {
+        Credentials::of(self.socket.as_fd())
+    }
+
+    fn new(socket: OwnedFd, mark: u64) -> Self {
         Self {
             socket,
+            mark,
             sent: 0,
             received: 0,
         }
@@ -173,6 +189,19 @@ impl Lane {
         }
         self.received = batch;
         Ok(descriptors)
+    }
+}
+
+/// The mark of a lane, by the end that goes to the acceptor.
+fn mark_of(theirs: &OwnedFd, then: Then) -> Result<u64, LaneError> {
+    match then {
+        Then::Greeting => Ok(0),
+        Then::Handshake => {
+            rustix::net::sockopt::socket_cookie(theirs).map_err(|errno| LaneError::System {
+                call: "getsockopt (SO_COOKIE)",
+                errno,
+            })
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use crate::ground::catalogue;
+use crate::ground::{Status, catalogue};
 
 use super::address::Address;
 use super::config::{GREETING_GROWTH_MAX, greeting_time};
@@ -30,6 +30,10 @@ use super::runtime::Stream;
 use super::side::{Greeted, Greeting, Means, Ours, Own, no_stream};
 use super::transport::PathWish;
 use super::watch::Arrived;
+
+/// Why no proof is taken over a connection whose lane was not surely made by who dialled.
+const HIDDEN: &str = "no common cluster secret: another process stands between the two, or namespaces hide both the \
+     dialling process and its user from this task";
 
 /// What a connection consists of before it is greeted.
 struct Fresh {
@@ -172,7 +176,7 @@ impl Plane {
         let is_admitted = Cell::new(false);
         let whole = async {
             let has_proved = self
-                .shake_hands(&mut reader, then, &credentials, dialled.is_some())
+                .shake_hands(&mut reader, &lane, then, &credentials, dialled.is_some())
                 .await?;
             let greeting = Greeting {
                 is_dialler: dialled.is_some(),
@@ -238,25 +242,37 @@ impl Plane {
     async fn shake_hands(
         &self,
         stream: &mut Stream,
+        lane: &Lane,
         then: Then,
         credentials: &Credentials,
         is_dialler: bool,
     ) -> Result<bool, Refusal> {
-        let (own, other) = (self.identity.users.own(), credentials.user);
+        let is_of_dialler = is_dialler
+            || then == Then::Greeting
+            || lane
+                .maker()
+                .is_ok_and(|maker| maker.is_of(credentials, self.identity.users));
         let terms = Terms {
             secret: self.config.secret.as_ref(),
-            binding: match is_dialler {
-                true => handshake::bind_users(own, other),
-                false => handshake::bind_users(other, own),
-            },
+            binding: handshake::bind_lane(lane.mark(), is_of_dialler),
             may_go_without: true,
             waives: false,
+        };
+        let told = |refusal: Refusal| match is_of_dialler
+            || refusal.status.reason() != catalogue::SECRET_WRONG
+        {
+            true => refusal,
+            false => Refusal {
+                status: Status::of(catalogue::SECRET_WRONG, HIDDEN),
+                ..refusal
+            },
         };
         let session = match (then, is_dialler) {
             (Then::Greeting, _) => None,
             (Then::Handshake, true) => handshake::dial(stream, terms).await?,
             (Then::Handshake, false) => {
-                handshake::accept(stream, terms, |nonce| self.is_new(nonce)).await?
+                let accepted = handshake::accept(stream, terms, |nonce| self.is_new(nonce));
+                accepted.await.map_err(told)?
             }
         };
         Ok(session.is_some())

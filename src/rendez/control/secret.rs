@@ -11,7 +11,7 @@
 //!   session = HMAC(secret, "session", t)
 //! ```
 //! Until both have proved it, neither has said a name. Role labels keep a proof from being sent back to its maker, the
-//! nonces keep it from being used again, and the binding (the exporter of the TLS connection, the users of a Unix
+//! nonces keep it from being used again, and the binding (the exporter of the TLS connection, the lane of a Unix
 //! socket, or zeros) keeps it from being passed on from one connection to another. Over TCP in the clear each message
 //! that follows is sealed with a key of the session, by direction and number: so the names, lives and numbers of both
 //! hellos belong to the very handshake that they follow, and no intermediary can change, drop or repeat a message

@@ -74,7 +74,8 @@ catalogue! {
         "Give the side that has none the secret's file, with `cluster_secret_file`.";
     SECRET_WRONG: PermissionDenied,
         "The peer did not prove that it knows this cluster's secret, or we did not to the peer.",
-        "Give all tasks the same secret file and release; if they have it, a stranger is trying to connect.";
+        "Give all tasks the same secret file and release; if they have it, a stranger is trying to connect, or, over a \
+         Unix socket, namespaces hide from the task that is dialled both the process and the user of the dialler.";
     HANDSHAKE_REPLAYED: PermissionDenied,
         "A recorded handshake was played back, and was refused.",
         "Look for who listens on the network between the tasks.";

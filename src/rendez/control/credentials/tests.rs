@@ -37,3 +37,26 @@ fn what_is_no_socket_has_no_peer() {
     let file = std::fs::File::open("/dev/null").expect("opened");
     assert!(Credentials::of(file.as_fd()).is_err());
 }
+
+#[test]
+fn two_peers_are_one_process_where_that_is_sure() {
+    let users = UserNumbers::within(1000, 65_534);
+    let (_one, other) = UnixStream::pair().expect("a pair");
+    let living = || Credentials::of(other.as_fd()).expect("credentials").pidfd;
+    let of = |user, process, pidfd| Credentials {
+        user,
+        process,
+        pidfd,
+    };
+    let is = |one: (u32, Option<i32>), another: Credentials| {
+        of(one.0, one.1, None).is_of(&another, users)
+    };
+    assert!(is((1000, Some(7)), of(1000, Some(7), None)));
+    assert!(!is((1000, Some(7)), of(1000, Some(8), None)));
+    assert!(!is((1000, Some(7)), of(1001, Some(7), None)));
+    assert!(is((1000, None), of(1000, None, None)));
+    assert!(!is((65_534, None), of(65_534, None, living())));
+    assert!(is((65_534, Some(7)), of(65_534, Some(7), living())));
+    // Its number may be another's by now.
+    assert!(!is((65_534, Some(7)), of(65_534, Some(7), None)));
+}
