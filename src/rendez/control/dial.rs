@@ -18,7 +18,7 @@ use crate::ground::limits::ERRANDS_MAX;
 use crate::ground::{Code, Incarnation, Status, catalogue};
 
 use super::address::Address;
-use super::hello::is_observer;
+use super::hello::{self, is_observer};
 use super::names::Lookup;
 use super::plane::{Established, Plane};
 use super::refusal::Refusal;
@@ -134,11 +134,12 @@ impl Route {
         }
     }
 
-    /// Why the way is TCP.
-    pub(super) fn why_tcp(&self) -> String {
+    /// Why the way is TCP for a task that runs in the boot `machine`.
+    pub(super) fn why_tcp(&self, machine: &str) -> String {
         match (&self.no_shm, self.wish.demanded()) {
             (Some(why), _) => why.clone(),
             (None, Some(path)) if path.is_far() => format!("{} is demanded", path.title()),
+            (None, _) if machine.is_empty() => hello::NO_BOOT.into(),
             (None, _) => "the peer runs on another machine, or demands TCP".into(),
         }
     }

@@ -23,6 +23,10 @@ const ABILITY: u64 = 1;
 /// Transports that a hello may lack: as many as have a bit among its abilities.
 const TRANSPORTS_MAX: usize = 64;
 
+/// Why a task that does not know its boot takes no peer for one of its own machine.
+pub(crate) const NO_BOOT: &str = "this task cannot read /proc/sys/kernel/random/boot_id, which tells whether a peer is \
+     on the same machine: mount /proc";
+
 /// What is known of a peer beside its own words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Evidence<'a> {

@@ -209,7 +209,8 @@ impl Plane {
                 return Ok(Attempt::Near(near));
             }
         };
-        tell(&mut agreed, &route.why_tcp(), route.wish, no_shm.is_some());
+        let why = route.why_tcp(&self.identity.machine);
+        tell(&mut agreed, &why, route.wish, no_shm.is_some());
         let (reader, writer) = wire.split();
         let established = self.establish(Met {
             peer,
@@ -274,6 +275,7 @@ impl Plane {
         let (mut agreed, gained) = *here;
         let no_shm = agreed.peer.no_shm.clone();
         let why = match no_shm.is_empty() {
+            true if self.identity.machine.is_empty() => hello::NO_BOOT.into(),
             true => "the peer came over TCP: from another machine, or by demand".into(),
             false => format!("the peer says: {no_shm}"),
         };

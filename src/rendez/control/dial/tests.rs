@@ -33,3 +33,9 @@ fn what_may_pass_is_tried_again_there_for_a_while() {
         assert_eq!(passed as u32 + 1, times, "{refusal:?}");
     }
 }
+
+#[test]
+fn a_task_that_does_not_know_its_boot_says_so() {
+    assert!(route().why_tcp("boot").contains("another machine"));
+    assert_eq!(route().why_tcp(""), hello::NO_BOOT);
+}

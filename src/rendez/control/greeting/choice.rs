@@ -45,6 +45,17 @@ pub(super) fn is_elsewhere(
             theirs.title(),
             ours.title()
         ))),
+        (Some(Path::Shm), _) | (_, Some(Path::Shm)) if terms.machine.is_empty() => {
+            Err(refused(format!(
+                "shared memory is demanded, but {own} cannot tell where {task} runs: {}",
+                hello::NO_BOOT
+            )))
+        }
+        (Some(Path::Shm), _) | (_, Some(Path::Shm)) if hello.machine.is_empty() => {
+            Err(refused(format!(
+                "shared memory is demanded, but {task} does not say where it runs: it cannot read its boot_id"
+            )))
+        }
         (Some(Path::Shm), _) | (_, Some(Path::Shm)) if !is_near => Err(refused(format!(
             "shared memory is demanded, but {task} and {own} run on two machines: their boots differ"
         ))),
