@@ -208,6 +208,10 @@ impl Handler for Notes {
         self.tell(Event::Segment(peer, segment));
     }
 
+    fn segment_missed(&self, peer: PeerId, arena: u16, segment: u16) {
+        panic!("no descriptor was left for segment {segment} of arena {arena} of {peer:?}");
+    }
+
     fn peer_gone(&self, peer: PeerId, gone: PeerGone, proved: Instant) {
         self.proofs.lock().expect("no panic").push(proved);
         self.tell(Event::Gone(peer, gone));

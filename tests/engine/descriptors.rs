@@ -1,5 +1,6 @@
-//! Descriptors that run out: a task whose last one went into new memory still tells its peers of that memory; and what
-//! may not run out: a process that comes again and again costs its peer one descriptor.
+//! Descriptors that run out: a task whose last one went into new memory still tells its peers of that memory, and one
+//! that has none for a peer's new memory has it copied; and what may not run out: a process that comes again and again
+//! costs its peer one descriptor.
 //!
 //! The other side is a process of its own, this very binary in another role: what one process has no descriptors for,
 //! the other must be able to take.
@@ -17,6 +18,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const ADDRESS: &str = "RENDEZ_TEST_ADDRESS";
 const VISITED: &str = "RENDEZ_TEST_VISITED";
+const FROM: &str = "RENDEZ_TEST_FROM";
 const PATIENCE: Duration = Duration::from_secs(20);
 const STEP: StepId = StepId(1);
 const SEGMENT: u64 = 4 << 20;
@@ -138,6 +140,67 @@ fn new_memory_is_announced_with_the_last_descriptor() {
         said.iter().any(|line| line.starts_with("@sent without ")),
         "{said:#?}"
     );
+}
+
+/// Not a test of its own: what the process of a receiver runs that has no descriptor left for new memory.
+#[test]
+fn receiver_without() {
+    let Ok(address) = std::env::var(FROM) else {
+        return;
+    };
+    let receiver = engine("receiver", &address);
+    let step = receiver.step(STEP);
+    let mut held = vec![];
+    for round in 0..ROUNDS {
+        let received = step.recv(&key(round)).deadline(PATIENCE).wait();
+        let received = received.unwrap_or_else(|status| panic!("round {round}: {status}"));
+        assert_eq!(received.path == Path::Lease, round == 0, "round {round}");
+        let bytes = received.tensor.host().unwrap();
+        assert!(bytes.iter().all(|byte| *byte == round));
+        if round == 0 {
+            // What comes later is copied into memory that there is already.
+            held = leave_one_descriptor();
+            held.extend(File::open("/dev/null"));
+        }
+        let came = Key::between("receiver", "sender", &format!("came{round}")).unwrap();
+        step.send(&came, rendez::memory::Tensor::scalar(1_u8))
+            .unwrap();
+    }
+    drop(held);
+    receiver.shutdown(PATIENCE);
+}
+
+/// A peer that cannot take new memory is served all the same: it has what lies there copied, and nothing is lost.
+#[test]
+fn new_memory_that_a_peer_has_no_descriptor_for_is_copied() {
+    let address = format!("unix:@rendez-without-{}", std::process::id());
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "descriptors::receiver_without",
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .env(FROM, &address)
+        .spawn()
+        .unwrap();
+    let sender = engine("sender", &format!("{address}-sender"));
+    let receiver = TaskName::parse("/job:receiver/task:0").unwrap();
+    sender.add_peer(receiver.clone(), address.parse().unwrap());
+    sender.connect(&receiver);
+    let step = sender.step(STEP);
+    let mut held = vec![];
+    for round in 0..ROUNDS {
+        let mut builder = sender.tensor(DType::U8, &[LEN]).unwrap();
+        builder.bytes_mut().fill(round);
+        let tensor = builder.finish();
+        held.push(tensor.clone());
+        step.send(&key(round), tensor).unwrap();
+        let came = Key::between("receiver", "sender", &format!("came{round}")).unwrap();
+        step.recv(&came).deadline(PATIENCE).wait().unwrap();
+    }
+    assert!(child.wait().unwrap().success());
+    sender.shutdown(PATIENCE);
 }
 
 /// Each of its connections ends without a proof that its process did.

@@ -23,10 +23,10 @@ use rendez_proto::{self as proto, Envelope};
 
 use super::calls::Calls;
 use super::config::ControlConfig;
-use super::descriptors::{accept_segment, describe_segment, lane_refusal};
+use super::descriptors::{accept_segment, describe_segment, lane_refusal, number_segment};
 use super::exchange::Seals;
 use super::frame;
-use super::lane::Lane;
+use super::lane::{Lane, LaneError};
 use super::outbox::Outbox;
 use super::peer::{Handler, PeerGone, PeerHello, PeerId, SegmentOffer};
 use super::refusal::{Refusal, clip, frame_refusal, protocol_refusal, status_from_wire};
@@ -112,6 +112,13 @@ pub(crate) struct ConversationOpening {
     pub(crate) calls: Rc<Calls>,
     pub(crate) offered: BTreeSet<(u16, u16)>,
     pub(crate) known: BTreeSet<(u16, u16)>,
+}
+
+/// What became of a segment that a peer made.
+enum Taken {
+    Whole(SegmentOffer),
+    /// There was no descriptor left for it: its arena, and which it is there.
+    Missed(u16, u16),
 }
 
 impl Conversation {
@@ -395,8 +402,12 @@ impl Conversation {
                 return Ok(());
             }
             Body::SegmentAdded(added) => {
-                let segment = self.take_segment(&added)?;
-                handler.segment_added(self.peer, segment);
+                match self.take_segment(&added)? {
+                    Taken::Whole(segment) => handler.segment_added(self.peer, segment),
+                    Taken::Missed(arena, segment) => {
+                        handler.segment_missed(self.peer, arena, segment);
+                    }
+                }
                 Body::Ack(proto::Ack {})
             }
             _ => {
@@ -414,16 +425,15 @@ impl Conversation {
         Ok(())
     }
 
-    fn take_segment(&self, added: &proto::SegmentAdded) -> Result<SegmentOffer, Refusal> {
+    fn take_segment(&self, added: &proto::SegmentAdded) -> Result<Taken, Refusal> {
         let task = &self.hello.task;
+        let mut known = self.known.borrow_mut();
         let mut lane = self.lane.borrow_mut();
         let lane = lane
             .as_mut()
             .ok_or_else(|| protocol_refusal(task, "a segment over TCP"))?;
-        let mut taken = lane
-            .receive(added.batch, 1)
-            .map_err(|error| lane_refusal(task, &error))?;
-        let (Some(fd), Some(arena)) = (taken.pop(), &added.arena) else {
+        let taken = lane.receive(added.batch, 1);
+        let Some(arena) = &added.arena else {
             return Err(protocol_refusal(task, "a segment without a description"));
         };
         if !self.read_domain {
@@ -432,7 +442,18 @@ impl Conversation {
                 "a segment from outside our read domain",
             ));
         }
-        accept_segment(arena, fd, &self.hello, &mut self.known.borrow_mut())
+        let fd = match taken.map(|mut taken| taken.pop()) {
+            Ok(Some(fd)) => fd,
+            Ok(None) => return Err(protocol_refusal(task, "a segment without a descriptor")),
+            // The peer knows nothing of it: it goes on offering what lies there, and is asked for the bytes.
+            Err(error @ LaneError::Short) => {
+                let (arena, segment) = number_segment(arena, &self.hello, &mut known)?;
+                tracing::warn!(task, %error, "what lies in a new segment of a peer will be copied");
+                return Ok(Taken::Missed(arena, segment));
+            }
+            Err(error) => return Err(lane_refusal(task, &error)),
+        };
+        accept_segment(arena, fd, &self.hello, &mut known).map(Taken::Whole)
     }
 
     fn take_answer(&self, id: u64, answer: proto::CallReply) -> Result<(), Refusal> {

@@ -165,13 +165,13 @@ pub(crate) fn describe_segment(segment: &SegmentOffer) -> proto::ArenaDescriptor
     }
 }
 
-/// A peer's segment, its numbers checked; `known` are those that came before, and this one then.
-pub(crate) fn accept_segment(
+/// The numbers of a peer's segment, checked: its arena, and which it is there. `known` are those that came before, and
+/// this one then.
+pub(crate) fn number_segment(
     arena: &proto::ArenaDescriptor,
-    fd: OwnedFd,
     peer: &PeerHello,
     known: &mut BTreeSet<(u16, u16)>,
-) -> Result<SegmentOffer, Refusal> {
+) -> Result<(u16, u16), Refusal> {
     let numbers = (u16::try_from(arena.arena), u16::try_from(arena.segment));
     let (Ok(number), Ok(segment)) = numbers else {
         return Err(protocol_refusal(
@@ -197,6 +197,17 @@ pub(crate) fn accept_segment(
             "a segment it has offered before",
         ));
     }
+    Ok((number, segment))
+}
+
+/// A peer's segment, its numbers checked; `known` are those that came before, and this one then.
+pub(crate) fn accept_segment(
+    arena: &proto::ArenaDescriptor,
+    fd: OwnedFd,
+    peer: &PeerHello,
+    known: &mut BTreeSet<(u16, u16)>,
+) -> Result<SegmentOffer, Refusal> {
+    let (number, segment) = number_segment(arena, peer, known)?;
     let kind = u8::try_from(arena.kind)
         .ok()
         .and_then(MemoryKind::from_wire);
@@ -261,14 +272,16 @@ pub(crate) fn lane_refusal(task: &str, error: &LaneError) -> Refusal {
             errno: Errno::PIPE | Errno::CONNRESET,
             ..
         } => Refusal::later("PEER_LOST", format!("descriptors of task {task}: {error}")),
-        LaneError::CutOff | LaneError::Full | LaneError::System { .. } => Refusal {
-            status: Status::new(
-                Code::ResourceExhausted,
-                "PEER_REFUSED",
-                format!("descriptors of task {task}: {error}"),
-            ),
-            retry: true,
-        },
+        LaneError::CutOff | LaneError::Short | LaneError::Full | LaneError::System { .. } => {
+            Refusal {
+                status: Status::new(
+                    Code::ResourceExhausted,
+                    "PEER_REFUSED",
+                    format!("descriptors of task {task}: {error}"),
+                ),
+                retry: true,
+            }
+        }
         _ => protocol_refusal(task, &error.to_string()),
     }
 }

@@ -67,11 +67,15 @@ pub(crate) enum LaneError {
     /// Another number of descriptors than named.
     #[error("{found} descriptors came where {named} were named")]
     Miscounted { named: usize, found: usize },
-    /// More descriptors came than one batch or this process may have.
-    #[error(
-        "descriptors were cut off: more than {DESCRIPTORS_PER_BATCH} in a batch, or this process has too many open"
-    )]
+    /// More descriptors came, or were to go, than one batch may have.
+    #[error("more than {DESCRIPTORS_PER_BATCH} descriptors in a batch")]
     CutOff,
+    /// Fewer descriptors came through than were sent.
+    #[error(
+        "descriptors were lost: most likely this process has as many open as it may; raise the limit on open files \
+         (`ulimit -n`, `LimitNOFILE`)"
+    )]
+    Short,
     /// The peer does not take what it was sent.
     #[error("the lane is full")]
     Full,
@@ -115,9 +119,10 @@ impl Lane {
     /// Takes the preamble from `stream` once it is readable: the acceptor's first act. `None` if it was not readable.
     pub(crate) fn take(stream: BorrowedFd<'_>) -> Result<Option<(Self, Then)>, LaneError> {
         let mut bytes = [0u8; PREAMBLE.len()];
-        let Some((len, mut descriptors)) = receive(stream, &mut bytes)? else {
+        let Some(received) = receive(stream, &mut bytes)? else {
             return Ok(None);
         };
+        let (len, mut descriptors) = received.whole()?;
         let then = match (len == PREAMBLE.len(), bytes) {
             (true, PREAMBLE) => Then::Greeting,
             (true, PREAMBLE_HANDSHAKE) => Then::Handshake,
@@ -168,26 +173,28 @@ impl Lane {
         Ok(batch)
     }
 
-    /// Takes the batch that a message named, of `count` descriptors. Whatever came besides is closed.
+    /// Takes the batch that a message named, of `count` descriptors. Whatever came besides is closed. After
+    /// [`LaneError::Short`] the batch is taken, and the next may be.
     pub(crate) fn receive(&mut self, batch: u32, count: usize) -> Result<Vec<OwnedFd>, LaneError> {
         let mut bytes = [0u8; 4];
-        let Some((len, descriptors)) = receive(self.socket.as_fd(), &mut bytes)? else {
+        let Some(received) = receive(self.socket.as_fd(), &mut bytes)? else {
             return Err(LaneError::Missing(batch));
         };
-        let found = u32::from_le_bytes(bytes);
+        let (found, len) = (u32::from_le_bytes(bytes), received.len);
         if len != bytes.len() || found != batch || batch != self.received.wrapping_add(1) {
             return Err(LaneError::Misnumbered {
                 named: batch,
                 found,
             });
         }
+        self.received = batch;
+        let (_, descriptors) = received.whole()?;
         if descriptors.len() != count {
             return Err(LaneError::Miscounted {
                 named: count,
                 found: descriptors.len(),
             });
         }
-        self.received = batch;
         Ok(descriptors)
     }
 }
@@ -227,11 +234,32 @@ fn send(
     })
 }
 
+/// A message that came.
+struct Received {
+    len: usize,
+    descriptors: Vec<OwnedFd>,
+    is_cut_off: bool,
+}
+
+impl Received {
+    /// Its length, and its descriptors if they are all that were sent.
+    fn whole(self) -> Result<(usize, Vec<OwnedFd>), LaneError> {
+        match self {
+            Self { descriptors, .. } if descriptors.len() > DESCRIPTORS_PER_BATCH => {
+                Err(LaneError::CutOff)
+            }
+            Self {
+                is_cut_off: true, ..
+            } => Err(LaneError::Short),
+            Self {
+                len, descriptors, ..
+            } => Ok((len, descriptors)),
+        }
+    }
+}
+
 /// One message and its descriptors, all of them owned; `None` if there is none yet. An ended socket gives no bytes.
-fn receive(
-    socket: BorrowedFd<'_>,
-    bytes: &mut [u8],
-) -> Result<Option<(usize, Vec<OwnedFd>)>, LaneError> {
+fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Option<Received>, LaneError> {
     let (len, descriptors, is_cut_off) = match ancillary::receive::<SPACE>(socket, bytes) {
         Ok(received) => received,
         Err(Errno::AGAIN) => return Ok(None),
@@ -242,10 +270,11 @@ fn receive(
             });
         }
     };
-    if is_cut_off || descriptors.len() > DESCRIPTORS_PER_BATCH {
-        return Err(LaneError::CutOff);
-    }
-    Ok(Some((len, descriptors)))
+    Ok(Some(Received {
+        len,
+        descriptors,
+        is_cut_off,
+    }))
 }
 
 #[cfg(test)]

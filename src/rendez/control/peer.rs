@@ -298,6 +298,10 @@ pub trait Handler: Send + Sync + 'static {
     /// A connected peer made another segment.
     fn segment_added(&self, peer: PeerId, segment: SegmentOffer);
 
+    /// A connected peer made another segment, number `segment` of its arena `arena`, and this process had no descriptor
+    /// left to take it: what lies there has to be copied.
+    fn segment_missed(&self, peer: PeerId, arena: u16, segment: u16);
+
     /// A connection is over. After [`PeerGone::ConnectionLost`] and [`PeerGone::Said`] a second call with the same
     /// `peer` may bring [`PeerGone::ProcessExited`], unless the same life was up again since, which brings its own;
     /// after that none. `proved` is the last moment of which it is proved that the peer lived and heard us: a timeout

@@ -24,7 +24,7 @@ use super::address::Listening;
 use super::config::greeting_time;
 use super::credentials::{Credentials, is_ready};
 use super::gate::Pass;
-use super::lane::{Lane, Then};
+use super::lane::{Lane, LaneError, Then};
 use super::newcomers::{Data, Newcomers, TcpCaller};
 use super::peer::PeerId;
 
@@ -419,7 +419,11 @@ impl<T: Fn(Sight) -> bool> Round<T> {
                 Ok(None)
             } {
                 Ok(None) if now < silent.deadline => self.silent.push(silent),
-                // Too late, or not one of us: closed without a word, since no word would be understood.
+                // Closed without a word, as all below: none would be understood.
+                Err(error @ (LaneError::System { .. } | LaneError::Short)) => {
+                    tracing::debug!(%error, "a connection is closed: its lane cannot be taken");
+                }
+                // Too late, or not one of us.
                 Ok(None) | Err(_) => {}
                 Ok(Some((lane, then))) => {
                     let Ok(credentials) = Credentials::of(silent.socket.as_fd()) else {

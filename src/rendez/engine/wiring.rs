@@ -34,8 +34,8 @@ use crate::fabric::DownReason;
 use crate::fabric::shm::{LinkConfig, LinkMapping};
 use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Key, Status, StepId, catalogue, limits};
-use crate::mail::call::PeerUp as ShardPeerUp;
-use crate::memory::{DeviceSegment, House, Segment};
+use crate::mail::call::{PeerSegment, PeerUp as ShardPeerUp};
+use crate::memory::{DeviceSegment, House, MappedSegment, MemoryError, Segment};
 use crate::shard::{Call, Observer, Unsent};
 use local::host_offer;
 
@@ -378,6 +378,26 @@ impl Handler for Wiring {
                 });
             }
         }
+    }
+
+    fn segment_missed(&self, peer: PeerId, arena: u16, segment: u16) {
+        let whose = self.book().connected.get(&peer).cloned();
+        let (Some(engine), Some(whose)) = (self.engine(), whose) else {
+            return;
+        };
+        let mapped = Arc::new(MappedSegment::refused(MemoryError::System {
+            call: "recvmsg",
+            errno: rustix::io::Errno::MFILE.raw_os_error(),
+        }));
+        engine.call_all(|| Call::PeerSegment {
+            task: whose.task.clone(),
+            incarnation: whose.incarnation,
+            segment: PeerSegment {
+                arena,
+                index: segment,
+                mapped: Arc::clone(&mapped),
+            },
+        });
     }
 
     fn peer_gone(&self, peer: PeerId, why: PeerGone, proved: Instant) {
