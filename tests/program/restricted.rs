@@ -1,4 +1,4 @@
-//! The demonstration where containers put it: no io_uring, and next to no lockable memory.
+//! The command where containers put it: no io_uring or a part of it, and next to no lockable memory.
 //!
 //! The filter and the limit are set in the child between fork and exec, so the program starts under them, and so does
 //! the second process that it starts itself.
@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CapabilitySet;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
@@ -33,11 +34,41 @@ fn the_demonstration_runs_without_rings_and_without_lockable_memory() {
     assert!(runtime.contains("io_uring"), "and why: {runtime}");
 }
 
+/// A ring that cannot be used is none: one that can be made and not entered would stop the control plane.
+#[test]
+fn rings_that_can_be_made_and_not_used_are_left_alone() {
+    let [_, enter, register] = IO_URING;
+    for (call, name) in [(enter, "io_uring_enter"), (register, "io_uring_register")] {
+        for errno in [Errno::PERM, Errno::NOSYS] {
+            let under = |args: &[&str]| {
+                let mut command = rendez(args);
+                refuse(&mut command, &[call], errno);
+                command.output().unwrap()
+            };
+            let output = under(&["demo", "--rounds", "20"]);
+            let shown = whole(&output);
+            assert!(
+                shown.contains(&format!("Poll: {name} is refused")),
+                "{shown}"
+            );
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(!said.contains("panicked"), "{said}");
+            let output = under(&["doctor"]);
+            let shown = String::from_utf8_lossy(&output.stdout);
+            assert!(
+                shown.contains(&format!("poor   io_uring         {name}")),
+                "{shown}"
+            );
+        }
+    }
+}
+
 #[test]
 fn the_filter_is_in_force() {
     let mut command = Command::new("/bin/cat");
     command.args(["/proc/self/status", "/proc/self/limits"]);
-    restrict(&mut command);
+    limit_memlock(&mut command);
+    refuse(&mut command, &IO_URING, Errno::PERM);
     let shown = String::from_utf8(command.output().unwrap().stdout).unwrap();
     let field = |name: &str| {
         shown
@@ -88,17 +119,20 @@ fn whole(output: &Output) -> String {
 }
 
 fn demo() -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
-    command
-        .args(["demo", "--rounds", "20"])
-        .stdin(Stdio::null());
-    restrict(&mut command);
+    let mut command = rendez(&["demo", "--rounds", "20"]);
+    limit_memlock(&mut command);
+    refuse(&mut command, &IO_URING, Errno::PERM);
     command.output().unwrap()
 }
 
-fn restrict(command: &mut Command) {
-    let filter = filter();
-    let prepare = move || {
+fn rendez(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+fn limit_memlock(command: &mut Command) {
+    let prepare = || {
         let limit = Rlimit {
             current: Some(MEMLOCK),
             maximum: Some(MEMLOCK),
@@ -107,25 +141,32 @@ fn restrict(command: &mut Command) {
         // A process that may lock memory has no limit. What the bounding set lacks is gone after exec, even for root;
         // one that may not change that set is not root, and has no such capability either.
         let _ = rustix::thread::remove_capability_from_bounding_set(CapabilitySet::IPC_LOCK);
-        seccompiler::apply_filter(&filter).map_err(|_| io::Error::from_raw_os_error(1))?;
         Ok(())
     };
     // SAFETY: `prepare` runs in the child between fork and exec, where only async-signal-safe calls are allowed: it
-    // makes system calls (prlimit64, prctl, seccomp) on values made before the fork, and neither allocates nor locks;
-    // the filter is only read. Its error is a number.
+    // makes system calls (prlimit64, prctl), and neither allocates nor locks. Its error is a number.
     unsafe {
         command.pre_exec(prepare);
     }
 }
 
-/// Refuses rings with EPERM, as default container profiles do, and allows all else.
-fn filter() -> BpfProgram {
+/// Has the system refuse these calls, with this error.
+fn refuse(command: &mut Command, calls: &[i64], errno: Errno) {
+    let filter = filter(calls, errno);
+    let prepare =
+        move || seccompiler::apply_filter(&filter).map_err(|_| io::Error::from_raw_os_error(1));
+    // SAFETY: as above: it makes system calls (prctl, seccomp) on a filter that was made before the fork and is only
+    // read, and neither allocates nor locks. Its error is a number.
+    unsafe {
+        command.pre_exec(prepare);
+    }
+}
+
+/// What refuses `calls`, as container profiles do, and allows all else.
+fn filter(calls: &[i64], errno: Errno) -> BpfProgram {
     let architecture = TargetArch::try_from(std::env::consts::ARCH).expect("a known architecture");
-    let rules = IO_URING
-        .iter()
-        .map(|number| (*number, Vec::new()))
-        .collect();
-    let refused = SeccompAction::Errno(1);
+    let rules = calls.iter().map(|number| (*number, Vec::new())).collect();
+    let refused = SeccompAction::Errno(errno.raw_os_error() as u32);
     let filter =
         SeccompFilter::new(rules, SeccompAction::Allow, refused, architecture).expect("a filter");
     filter.try_into().expect("a program")

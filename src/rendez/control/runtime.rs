@@ -5,10 +5,12 @@
 //!
 //! glommio is preferred: one executor with a long life, its preempt timer set to an hour (a short one can hang it for
 //! good), none of its queues. But containers commonly refuse `io_uring_setup` by seccomp or give 64 KiB of lockable
-//! memory, and glommio may then panic where it should fail. So the machine is probed first, and if io_uring is
+//! memory, and glommio may then panic where it should fail. So the machine is probed first (`trial`), and if io_uring is
 //! unavailable the same code runs on a small executor over poll. A glommio executor leaves one eventfd open when it
 //! ends: another reason to keep it for as long as the process lives (`threads`).
 #![allow(unsafe_code)]
+
+mod trial;
 
 use std::fmt;
 use std::future::Future;
@@ -25,13 +27,8 @@ use std::time::Duration;
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
 use rustix::io::Errno;
-use rustix::io_uring::{io_uring_params, io_uring_setup};
 use rustix::net::RecvFlags;
-use rustix::process::Resource;
-use rustix::thread::CapabilitySet;
 
-/// Lockable memory glommio's rings need where the kernel counts it: 512 KiB was seen to do, with nothing to spare.
-const MEMLOCK_MIN: u64 = 512 << 10;
 /// glommio's preempt timer: longer than any turn, see the head of this file.
 const PREEMPT_TIMER: Duration = Duration::from_secs(3600);
 /// Registered buffers are for files, which we have none of: the least glommio takes.
@@ -78,7 +75,7 @@ pub fn probe(force: Option<RuntimeKind>) -> RuntimeReport {
             kind,
             why: "asked for by the configuration".into(),
         },
-        None => match ring_refusal() {
+        None => match trial::ring_refusal() {
             None => RuntimeReport {
                 kind: RuntimeKind::Glommio,
                 why: "io_uring is available".into(),
@@ -383,30 +380,6 @@ pub(crate) fn block_broken_pipe() {
     unsafe { libc::sigaddset(set, libc::SIGPIPE) };
     // SAFETY: the set is initialized and only read; the null pointer asks for no copy of the former mask.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, set, std::ptr::null_mut()) };
-}
-
-/// Why there is no ring for glommio here; `None` if there is one.
-fn ring_refusal() -> Option<String> {
-    let mut parameters = io_uring_params::default();
-    // SAFETY: the contract asks only that `wq_fd` be open if `ATTACH_WQ` is set; all flags are zero.
-    let ring = unsafe { io_uring_setup(8, &mut parameters) };
-    if let Err(errno) = ring {
-        return Some(format!(
-            "io_uring_setup is refused ({errno}): a container's seccomp filter, \
-             kernel.io_uring_disabled, or no memory to lock"
-        ));
-    }
-    let may_lock = rustix::thread::capabilities(None)
-        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
-    let limit = rustix::process::getrlimit(Resource::Memlock).current;
-    match limit {
-        Some(limit) if limit < MEMLOCK_MIN && !may_lock => Some(format!(
-            "RLIMIT_MEMLOCK is {} KiB and this process lacks CAP_IPC_LOCK; glommio needs {} KiB",
-            limit >> 10,
-            MEMLOCK_MIN >> 10
-        )),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -34,6 +34,18 @@ fn the_probe_obeys_and_explains() {
 }
 
 #[test]
+fn the_probe_cuts_no_wait_of_its_caller_short() {
+    let (mut one, _other) = UnixStream::pair().expect("a pair");
+    let little = Some(Duration::from_millis(20));
+    one.set_read_timeout(little).expect("a socket");
+    for _ in 0..10 {
+        drop(probe(None));
+        let error = std::io::Read::read(&mut one, &mut [0]).expect_err("none writes");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+}
+
+#[test]
 fn streams_carry_bytes_and_ends() {
     on_both(|runtime| {
         Box::pin(async move {
