@@ -1,6 +1,6 @@
 //! Descriptors that run out: a task whose last one went into new memory still tells its peers of that memory, and one
-//! that has none for a peer's new memory has it copied; and what may not run out: a process that comes again and again
-//! costs its peer one descriptor.
+//! that has none for a peer's new memory has it copied; an engine is not started for want of some. And what may not run
+//! out: a process that comes again and again costs its peer one descriptor.
 //!
 //! The other side is a process of its own, this very binary in another role: what one process has no descriptors for,
 //! the other must be able to take.
@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rendez::control::Address;
+use rendez::control::{Address, RuntimeKind};
 use rendez::engine::{Config, Engine};
 use rendez::ground::{DType, Key, StepId, TaskName};
 use rendez::trace::Path;
@@ -79,6 +79,12 @@ fn sender() {
 
 /// Takes all descriptors there are but one.
 fn leave_one_descriptor() -> Vec<File> {
+    let mut held = leave_none();
+    assert!(held.pop().is_some(), "there were some left");
+    held
+}
+
+fn leave_none() -> Vec<File> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(
         Resource::Nofile,
@@ -88,9 +94,7 @@ fn leave_one_descriptor() -> Vec<File> {
         },
     )
     .unwrap();
-    let mut held: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
-    assert!(held.pop().is_some(), "there were some left");
-    held
+    std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
 
 #[test]
@@ -269,4 +273,48 @@ fn a_process_that_comes_again_and_again_costs_one_descriptor() {
     wait_for(0);
     assert!(child.wait().unwrap().success());
     host.shutdown(PATIENCE);
+}
+
+const STARVED: &str = "RENDEZ_TEST_STARVED";
+
+/// Not a test of its own: what the process runs that starts engines with no descriptor left, with one, and so on.
+#[test]
+fn starved() {
+    let Ok(runtime) = std::env::var(STARVED) else {
+        return;
+    };
+    let mut held = leave_none();
+    loop {
+        let mut config = Config::new("/job:starved/task:0");
+        config.shards = 1;
+        config.share_cores = true;
+        config.listen = Some("127.0.0.1:0".parse::<Address>().unwrap());
+        config.runtime = match runtime.as_str() {
+            "poll" => Some(RuntimeKind::Poll),
+            _ => None,
+        };
+        match Engine::start(config) {
+            Ok(engine) => return engine.shutdown(PATIENCE),
+            Err(status) => assert_eq!(status.reason(), "SYSTEM_LIMIT", "{status}"),
+        }
+        assert!(held.pop().is_some(), "it starts with all of them");
+    }
+}
+
+#[test]
+fn an_engine_without_descriptors_says_so_and_does_not_start() {
+    for runtime in ["poll", "any"] {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "descriptors::starved", "--nocapture"])
+            .env(STARVED, runtime)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&child.stderr);
+        let told = String::from_utf8_lossy(&child.stdout);
+        let is_well = child.status.success() && told.contains("1 passed");
+        assert!(
+            is_well && !said.contains("panicked"),
+            "{runtime}: {told}{said}"
+        );
+    }
 }

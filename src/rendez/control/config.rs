@@ -279,7 +279,7 @@ impl ControlError {
 }
 
 /// True if the process or the machine has no more of what was asked for: descriptors, threads or memory.
-fn is_shortage(error: &std::io::Error) -> bool {
+pub(crate) fn is_shortage(error: &std::io::Error) -> bool {
     let short = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
     Errno::from_io_error(error).is_some_and(|errno| short.contains(&errno))
 }

@@ -169,6 +169,9 @@ impl Control {
                 address: address.clone(),
                 task: task.clone(),
             },
+            ListenError::System { call, errno } if config::is_shortage(&errno) => {
+                ControlError::System { call, error: errno }
+            }
             error => ControlError::Address {
                 address: address.clone(),
                 why: error.to_string(),
@@ -455,6 +458,10 @@ fn listen_tcp(
                 "{error}: this host has no such address, or not yet; is the task started on another host than the \
                  cluster says?"
             ),
+        },
+        _ if config::is_shortage(&error) => ControlError::System {
+            call: "listen for TCP",
+            error,
         },
         _ => ControlError::Address {
             address: address.clone(),

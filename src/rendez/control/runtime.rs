@@ -5,12 +5,12 @@
 //!
 //! glommio is preferred: one executor with a long life, its preempt timer set to an hour (a short one can hang it for
 //! good), none of its queues. But containers commonly refuse `io_uring_setup` by seccomp or give 64 KiB of lockable
-//! memory, and glommio may then panic where it should fail. So the machine is probed first (`trial`), and if io_uring is
-//! unavailable the same code runs on a small executor over poll. A glommio executor leaves one eventfd open when it
+//! memory, and glommio may then panic where it should fail. So the machine is probed first (`trial`), and if io_uring
+//! is unavailable the same code runs on a small executor over poll. A glommio executor leaves one eventfd open when it
 //! ends: another reason to keep it for as long as the process lives (`threads`).
 #![allow(unsafe_code)]
 
-mod trial;
+pub(super) mod trial;
 
 use std::fmt;
 use std::future::Future;
@@ -343,6 +343,16 @@ impl AsyncWrite for Paced {
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_close(cx)
     }
+}
+
+/// Has async-io make its reactor and the thread for it, which all planes on poll share: it would do so at their first
+/// timer, by a panic if that failed.
+pub(crate) fn prepare_poll() -> io::Result<()> {
+    let touch = || {
+        let timer = async_io::Timer::after(PREEMPT_TIMER);
+        futures_lite::future::block_on(futures_lite::future::poll_once(timer));
+    };
+    catch_unwind(touch).map_err(|_| io::Error::other("async-io panicked at its start"))
 }
 
 /// Runs `main` on this thread until it is done, on a small executor over poll.

@@ -26,7 +26,8 @@ use rustix::thread::CpuSet;
 
 use super::mailbox::{Receiver, Sender, mailbox};
 use super::runtime::{
-    Runtime, RuntimeKind, RuntimeReport, block_broken_pipe, make_glommio, run_poll,
+    Runtime, RuntimeKind, RuntimeReport, block_broken_pipe, make_glommio, prepare_poll, run_poll,
+    trial,
 };
 
 const NAME: &str = "rendez-control";
@@ -63,6 +64,9 @@ struct Idle {
     network: Option<PathBuf>,
 }
 
+/// What a new thread says once: what it runs on, or why it does not.
+type Begun = mpsc::Sender<io::Result<RuntimeReport>>;
+
 /// Runs `main` on a control thread, and says what it runs on. Where glommio refuses that is the poll runtime.
 pub(crate) fn start<F: Future<Output = ()> + 'static>(
     wanted: RuntimeReport,
@@ -96,28 +100,34 @@ pub(crate) fn start<F: Future<Output = ()> + 'static>(
     let (report, reported) = mpsc::channel();
     let body = move || {
         block_broken_pipe();
+        if let Err(error) = trial::room() {
+            let _ = report.send(Err(error));
+            return;
+        }
         match wanted.kind {
-            RuntimeKind::Poll => {
-                let _ = report.send(wanted);
-                poll(turn);
-            }
+            RuntimeKind::Poll => poll(turn, wanted, &report),
             RuntimeKind::Glommio => match make_glommio(NAME) {
                 Ok(executor) => {
-                    let _ = report.send(wanted);
+                    let _ = report.send(Ok(wanted));
                     executor.run(serve(turn, network));
                 }
                 Err(why) => {
                     let kind = RuntimeKind::Poll;
-                    let _ = report.send(RuntimeReport { kind, why });
-                    poll(turn);
+                    poll(turn, RuntimeReport { kind, why }, &report);
                 }
             },
         }
     };
     let handle = std::thread::Builder::new().name(NAME.into()).spawn(body)?;
-    let report = reported
-        .recv()
-        .map_err(|_| io::Error::other("the control thread ended at its start"))?;
+    let ended_early = |_| Err(io::Error::other("the control thread ended at its start"));
+    let report = match reported.recv().unwrap_or_else(ended_early) {
+        Ok(report) => report,
+        Err(error) => {
+            // What it was to run holds the address until it is dropped.
+            let _ = handle.join();
+            return Err(error);
+        }
+    };
     let working = Working {
         thread: handle.thread().id(),
         done: ended,
@@ -165,7 +175,13 @@ async fn serve(first: Turn, network: Option<PathBuf>) {
     }
 }
 
-fn poll(turn: Turn) {
+fn poll(turn: Turn, runs_on: RuntimeReport, report: &Begun) {
+    let begun = prepare_poll().map(|()| runs_on);
+    let is_begun = begun.is_ok();
+    let _ = report.send(begun);
+    if !is_begun {
+        return;
+    }
     run_poll(turn.main);
     drop(turn.done);
 }

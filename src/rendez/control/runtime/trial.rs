@@ -1,15 +1,19 @@
 //! What runtimes need of the system, tried before one is made: where they get less they panic.
 //!
-//! Knows system calls, and how much a runtime asks for; makes none.
+//! Knows system calls, and how much a runtime asks for; makes no runtime.
 #![allow(unsafe_code)]
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::thread::Builder;
+use std::time::Duration;
 
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io_uring::{
     IoringEnterFlags, IoringRegisterOp, io_uring_enter, io_uring_params, io_uring_register,
     io_uring_setup,
 };
-use rustix::process::Resource;
+use rustix::process::{Resource, test_kill_process};
 use rustix::thread::CapabilitySet;
 
 const NAME: &str = "rendez-trial";
@@ -19,17 +23,47 @@ const MEMLOCK_MIN: u64 = 512 << 10;
 const OPERATIONS: usize = 256;
 const OPERATIONS_BYTES: usize = 16 + 8 * OPERATIONS;
 
+/// glommio opens three rings and two eventfds; async-io an epoll, an eventfd and a timer.
+const DESCRIPTORS: usize = 5;
+/// How often, and how long, a thread that has ended is waited for: the kernel counts it until it has taken it down.
+const LOOKS: usize = 1000;
+const LOOK_EVERY: Duration = Duration::from_micros(100);
+
 /// Why there is no ring for glommio here; `None` if there is one.
 ///
 /// The end of a ring leaves work to the thread that made it, and the next wait of that thread is cut short as if by a
 /// signal. So the trial has a thread of its own. What came of it is not kept: a process may take rights from itself.
 pub(super) fn ring_refusal() -> Option<String> {
-    match Builder::new().name(NAME.into()).spawn(try_ring) {
-        Ok(trial) => trial
-            .join()
-            .unwrap_or_else(|_| Some("the trial of io_uring panicked".into())),
+    match on_a_thread(try_ring) {
+        Ok(refusal) => refusal,
         Err(error) => Some(format!("there is no thread to try io_uring on: {error}")),
     }
+}
+
+/// Whether the system still gives the descriptors and the thread that a runtime asks for without taking a refusal.
+pub(crate) fn room() -> io::Result<()> {
+    let held: Result<Vec<OwnedFd>, _> = (0..DESCRIPTORS)
+        .map(|_| eventfd(0, EventfdFlags::CLOEXEC))
+        .collect();
+    drop(held?);
+    on_a_thread(|| ())
+}
+
+/// Runs `what` on a thread of its own, and waits until the kernel does not count that any more.
+fn on_a_thread<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    let thread = Builder::new()
+        .name(NAME.into())
+        .spawn(|| (rustix::thread::gettid(), what()))?;
+    let Ok((id, made)) = thread.join() else {
+        return Err(io::Error::other("the thread of a trial panicked"));
+    };
+    for _ in 0..LOOKS {
+        if test_kill_process(id).is_err() {
+            break;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(made)
 }
 
 fn try_ring() -> Option<String> {
