@@ -20,13 +20,13 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use async_io::Timer;
 use futures_lite::future::{block_on, or};
 use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::words::Manifest;
 use self::words::{Described, Failed, Report, judge, malformed};
+use super::clock::before;
 use super::error::CliError;
 use super::push_files::{Content, Kept, PushFiles};
 use super::weights::{self, Entry, Weights};
@@ -414,14 +414,11 @@ fn settled(engine: &Engine, from: &TaskName, known: Recv) -> Result<(), Status> 
             drop(hear_data(engine, from)?.await?);
         }
     };
-    block_on(or(
-        async { known.await.map(drop) },
-        or(unwanted, async {
-            Timer::after(SETTLES_IN).await;
-            let message = format!("{from} did not say that it knows how it went");
-            Err(Status::of(catalogue::DEADLINE, message))
-        }),
-    ))
+    let settles = or(async { known.await.map(drop) }, unwanted);
+    before(Instant::now() + SETTLES_IN, settles).unwrap_or_else(|| {
+        let message = format!("{from} did not say that it knows how it went");
+        Err(Status::of(catalogue::DEADLINE, message))
+    })
 }
 
 struct Taker<'a> {
@@ -533,15 +530,13 @@ fn wait(
     task: &TaskName,
     until: Instant,
 ) -> Result<Received, Status> {
-    let late = async {
-        Timer::at(until).await;
+    // What came before it was lost counts.
+    before(until, or(receive, lost(there))).unwrap_or_else(|| {
         let message = format!(
             "{task} is connected, and did not send all it should in time; raise `--patience`"
         );
         Err(Status::of(catalogue::DEADLINE, message))
-    };
-    // What came before it was lost counts.
-    block_on(or(receive, or(lost(there), late)))
+    })
 }
 
 /// Ends when a [`probe`] does, with the reason.

@@ -25,6 +25,7 @@ pub mod baseline;
 pub mod bench;
 mod bounded;
 pub mod call;
+mod clock;
 pub mod cluster;
 pub mod completions;
 pub mod config;

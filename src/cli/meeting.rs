@@ -15,10 +15,9 @@
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use async_io::Timer;
-use futures_lite::future::{block_on, or};
 use serde::{Deserialize, Serialize};
 
+use super::clock::before;
 use super::error::CliError;
 use super::exchange::{GRACE, hear_data, hear_taken, lost, probe};
 use super::observer::undefined;
@@ -514,10 +513,7 @@ fn no_random(error: getrandom::Error) -> CliError {
 
 /// Looks for a moment whether a probe has failed, as it does when its peer cannot be reached.
 fn failed(there: &mut Recv) -> Result<(), Status> {
-    block_on(or(lost(there), async {
-        Timer::after(LOOK_EVERY).await;
-        Ok(())
-    }))
+    before(Instant::now() + LOOK_EVERY, lost(there)).unwrap_or(Ok(()))
 }
 
 fn read<T: for<'a> Deserialize<'a>>(payload: &[u8]) -> Result<T, Status> {

@@ -6,11 +6,11 @@
 
 use std::time::{Duration, Instant};
 
-use async_io::Timer;
-use futures_lite::future::{block_on, or};
+use futures_lite::future::or;
 
 use super::plan;
 use super::tasks::Failure;
+use crate::clock::before;
 use crate::error::CliError;
 use crate::exchange::lost;
 use rendez::engine::{Engine, Recv};
@@ -80,13 +80,8 @@ impl<'a> PairWait<'a> {
     fn value(&mut self, mut value: Recv) -> Result<Tensor, CliError> {
         loop {
             // What came before the other was lost counts.
-            let next = block_on(or(
-                async { Some((&mut value).await.map(|received| received.tensor)) },
-                or(async { Some(lost(&mut self.end).await) }, async {
-                    Timer::after(LOOK).await;
-                    None
-                }),
-            ));
+            let came = async { (&mut value).await.map(|received| received.tensor) };
+            let next = before(Instant::now() + LOOK, or(came, lost(&mut self.end)));
             let lost = match next.transpose() {
                 Ok(Some(tensor)) => return Ok(tensor),
                 Ok(None) => None,
