@@ -104,6 +104,7 @@ const CHECKS: &[Check] = &[
     limits::cpu_time,
     limits::cpu_set,
     limits::descriptors,
+    limits::processes,
     limits::namespaces,
     kernel::io_uring,
     kernel::clock,

@@ -2,13 +2,14 @@
 //!
 //! Knows no verdict. The files lie under a root, so that a test can lay out a machine of its own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rendez::control::{RuntimeKind, probe};
 use rendez::memory::{ArenaConfig, ArenaId, HugePages, MemoryError, Pool};
 use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 
+use crate::itself::ITSELF;
 use crate::machine;
 
 /// A machine, as this process sees it.
@@ -21,6 +22,12 @@ pub(super) struct Host {
     pub(super) memlock_bytes: Option<u64>,
     /// Whether the process may lock more than that.
     pub(super) may_lock: bool,
+    /// Bytes of addresses that the process may have; `None` is no limit.
+    pub(super) address_bytes: Option<u64>,
+    /// Threads that the user may have, processes among them; `None` is no limit.
+    pub(super) threads: Option<u64>,
+    /// Whether this program can start itself again.
+    pub(super) has_proc: bool,
     /// Open files allowed, now and at most; `None` is no limit.
     pub(super) descriptors: (Option<u64>, Option<u64>),
     /// Why sealed shared memory is unavailable.
@@ -39,12 +46,21 @@ impl Host {
     /// This one.
     pub(super) fn read() -> Self {
         let files = rustix::process::getrlimit(Resource::Nofile);
+        let now = |resource| rustix::process::getrlimit(resource).current;
+        let effective = rustix::thread::capabilities(None).map(|sets| sets.effective);
+        let has = |capability| effective.is_ok_and(|effective| effective.contains(capability));
+        let is_bound = !has(CapabilitySet::SYS_RESOURCE) && !has(CapabilitySet::SYS_ADMIN);
         Self {
             root: "/".into(),
             affinity: machine::affinity(),
-            memlock_bytes: rustix::process::getrlimit(Resource::Memlock).current,
-            may_lock: rustix::thread::capabilities(None)
-                .is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK)),
+            memlock_bytes: now(Resource::Memlock),
+            may_lock: has(CapabilitySet::IPC_LOCK),
+            address_bytes: now(Resource::As)
+                .into_iter()
+                .chain(now(Resource::Data))
+                .min(),
+            threads: now(Resource::Nproc).filter(|_| is_bound),
+            has_proc: Path::new(ITSELF).exists(),
             descriptors: (files.current, files.maximum),
             memfd_refusal: memfd().err().map(|error| error.to_string()),
             ring_refusal: Some(probe(None))

@@ -1,12 +1,15 @@
-//! Limits set by others: processor time and cores of the control group, open files, namespaces.
+//! Limits set by others: processor time and cores of the control group, open files, processes, namespaces.
 
 use super::host::Host;
 use super::{Finding, State};
 use crate::machine::cpu_list;
-use rendez::ground::limits::PEERS_MAX;
+use rendez::ground::limits::{PEERS_MAX, SHARDS};
 
 /// Descriptors of one peer: socket, lane, process, doorbells and link, as the bound on peers has it.
 const DESCRIPTORS_PER_PEER: u64 = 5;
+
+/// Threads of an engine beside those of its shards, with what a command adds: more than were ever seen.
+const THREADS_BESIDE_SHARDS: u64 = 16;
 
 pub(super) fn cpu_time(host: &Host) -> Finding {
     // Unified: "max 100000" or "50000 100000". Before that, two files, and -1 for no limit.
@@ -98,6 +101,40 @@ pub(super) fn descriptors(host: &Host) -> Finding {
     )
 }
 
+pub(super) fn processes(host: &Host) -> Finding {
+    let shards = host.affinity.len().min(SHARDS) as u64;
+    let wanted = 2 * (shards + THREADS_BESIDE_SHARDS);
+    let most = host.of_group("pids", "pids.max");
+    let now = host.of_group("pids", "pids.current");
+    let left = most.iter().zip(&now).filter_map(|(most, now)| {
+        let most: u64 = most.parse().ok()?;
+        Some(most.saturating_sub(now.parse().ok()?))
+    });
+    let least = left.chain(host.threads).min();
+    let is_enough = least.is_none_or(|least| least >= wanted);
+    let mut found = least.map_or_else(
+        || "no limit".to_owned(),
+        |least| format!("{least} threads at most, for {wanted}"),
+    );
+    if !host.has_proc {
+        found.push_str("; /proc is not mounted");
+    }
+    let state = match is_enough && host.has_proc {
+        true => State::Good,
+        false => State::Poor,
+    };
+    Finding::new(
+        "processes",
+        state,
+        found,
+        "/proc, and threads for two tasks: one a shard, and 16",
+    )
+    .mend(
+        "ulimit -u; TasksMax= in a unit; the control group's pids.max; mount -t proc proc /proc",
+        "engines do not start; without /proc `demo`, `bench` and `up` start no other process",
+    )
+}
+
 /// Numbers the kernel gives the first namespaces of each kind.
 const FIRST: [(&str, &str); 3] = [
     ("ipc", "ipc:[4026531839]"),
@@ -106,19 +143,26 @@ const FIRST: [(&str, &str); 3] = [
 ];
 
 pub(super) fn namespaces(host: &Host) -> Finding {
-    let own: Vec<&str> = FIRST
-        .iter()
-        .filter(|(kind, first)| {
-            let link = host.link(&format!("/proc/self/ns/{kind}"));
-            link.is_some_and(|link| link != *first)
-        })
-        .map(|(kind, _)| *kind)
-        .collect();
-    let (state, found) = if own.is_empty() {
+    let link = |process: &str, kind: &str| host.link(&format!("/proc/{process}/ns/{kind}"));
+    let first = FIRST.map(|(kind, first)| (kind, Some(first.to_owned())));
+    // The first network has no number of its own: that of the first process is taken for it, if we may look.
+    let network = ("net", link("1", "net"));
+    let (mut own, mut unknown) = (vec![], vec![]);
+    for (kind, first) in first.into_iter().chain([network]) {
+        match (link("self", kind), first) {
+            (Some(ours), Some(first)) if ours == first => {}
+            (Some(_), Some(_)) => own.push(kind),
+            _ => unknown.push(kind),
+        }
+    }
+    let (state, mut found) = if own.is_empty() {
         (State::Good, "those of the machine".to_owned())
     } else {
         (State::Poor, format!("own {}", own.join(", ")))
     };
+    if !unknown.is_empty() {
+        found.push_str(&format!("; unknown: {}", unknown.join(", ")));
+    }
     Finding::new("namespaces", state, found, "the same for all tasks that share memory").mend(
         "share the network namespace for unix:@name, or a directory for unix:/path; hostPID, or one pod for all",
         "tasks in other namespaces find each other over TCP only, or cannot prove that a peer has died",

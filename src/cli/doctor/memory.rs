@@ -83,7 +83,7 @@ pub(super) fn bytes(host: &Host) -> Finding {
                     .saturating_mul(1024),
             )
         });
-    let least = limits.chain(available).min();
+    let least = limits.chain(available).chain(host.address_bytes).min();
     let (state, found) = match least {
         None => (State::Poor, "unknown".to_owned()),
         Some(bytes) => {
@@ -96,7 +96,8 @@ pub(super) fn bytes(host: &Host) -> Finding {
         }
     };
     Finding::new("memory", state, found, "4 GiB for each arena: one a shard, and one").mend(
-        "raise the control group's memory.max, or lower arena_bytes or shards",
-        "when arenas fill up the kernel ends the process, where a lower arena_bytes would end one send",
+        "raise the control group's memory.max, `ulimit -v` and `ulimit -d`, or lower arena_bytes or shards",
+        "no engine starts where addresses run out; when arenas fill up the kernel ends the process, where a lower \
+         arena_bytes would end one send",
     )
 }

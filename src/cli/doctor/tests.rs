@@ -16,6 +16,9 @@ fn host(root: &Path, files: &[(&str, &str)]) -> Host {
         affinity: vec![2, 3],
         memlock_bytes: None,
         may_lock: false,
+        address_bytes: None,
+        threads: None,
+        has_proc: true,
         descriptors: (Some(8192), None),
         memfd_refusal: None,
         ring_refusal: None,
@@ -181,6 +184,64 @@ fn a_container_is_told_what_holds_it_back() {
     // More cores than shards: each shard has an arena, and the threads of the program one.
     poor.affinity = (0..128).collect();
     assert!(memory::bytes(&poor).found.contains("for 65 arenas"));
+}
+
+#[test]
+fn limits_of_the_process_are_seen_where_no_group_sets_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut poor = host(directory.path(), GOOD);
+    poor.address_bytes = Some(1_000_000_000);
+    poor.threads = Some(20);
+    let findings = look(&poor);
+    let (state, found) = state_of(&findings, "memory");
+    assert!(
+        state == State::Poor && found.contains("for 3 arenas"),
+        "{found}"
+    );
+    let (state, found) = state_of(&findings, "processes");
+    assert_eq!((state, found), (State::Poor, "20 threads at most, for 36"));
+    // The group's limit counts what is there already.
+    poor.threads = Some(100);
+    for (file, text) in [("pids.max", "1000\n"), ("pids.current", "990\n")] {
+        std::fs::write(directory.path().join("sys/fs/cgroup/a").join(file), text).unwrap();
+    }
+    assert!(limits::processes(&poor).found.starts_with("10 threads"));
+    std::fs::write(directory.path().join("sys/fs/cgroup/a/pids.max"), "max\n").unwrap();
+    assert_eq!(limits::processes(&poor).state, State::Good);
+    poor.has_proc = false;
+    let found = limits::processes(&poor);
+    assert!(found.state == State::Poor && found.found.contains("/proc is not mounted"));
+}
+
+#[test]
+fn a_network_of_its_own_is_seen_and_one_that_cannot_be_compared_is_unknown() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = host(directory.path(), GOOD);
+    let place = |process: &str, kind: &str, number: u32| {
+        let directory = directory.path().join("proc").join(process).join("ns");
+        std::fs::create_dir_all(&directory).unwrap();
+        let link = format!("{kind}:[{number}]");
+        std::os::unix::fs::symlink(link, directory.join(kind)).unwrap();
+    };
+    let found = || limits::namespaces(&host);
+    assert!(found().found.ends_with("unknown: ipc, user, pid, net"));
+    for (kind, number) in [
+        ("ipc", 4026531839),
+        ("user", 4026531837),
+        ("pid", 4026531836),
+    ] {
+        place("self", kind, number);
+    }
+    place("self", "net", 4026532000);
+    assert_eq!(
+        (found().state, found().found.as_str()),
+        (State::Good, "those of the machine; unknown: net")
+    );
+    place("1", "net", 4026531840);
+    assert_eq!(
+        (found().state, found().found.as_str()),
+        (State::Poor, "own net")
+    );
 }
 
 #[test]
