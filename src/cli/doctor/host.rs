@@ -55,10 +55,7 @@ impl Host {
             affinity: machine::affinity(),
             memlock_bytes: now(Resource::Memlock),
             may_lock: has(CapabilitySet::IPC_LOCK),
-            address_bytes: now(Resource::As)
-                .into_iter()
-                .chain(now(Resource::Data))
-                .min(),
+            address_bytes: now(Resource::As),
             threads: now(Resource::Nproc).filter(|_| is_bound),
             has_proc: Path::new(ITSELF).exists(),
             descriptors: (files.current, files.maximum),

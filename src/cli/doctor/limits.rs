@@ -131,7 +131,7 @@ pub(super) fn processes(host: &Host) -> Finding {
     )
     .mend(
         "ulimit -u; TasksMax= in a unit; the control group's pids.max; mount -t proc proc /proc",
-        "engines do not start; without /proc `demo`, `bench` and `up` start no other process",
+        "engines do not start; without /proc `demo`, `bench`, `train` and `up` start no other process",
     )
 }
 
@@ -139,14 +139,16 @@ pub(super) fn processes(host: &Host) -> Finding {
 const FIRST: [(&str, &str); 3] = [
     ("ipc", "ipc:[4026531839]"),
     ("user", "user:[4026531837]"),
-    ("pid", "pid:[4026531836]"),
+    ("pid", FIRST_PID),
 ];
+const FIRST_PID: &str = "pid:[4026531836]";
 
 pub(super) fn namespaces(host: &Host) -> Finding {
     let link = |process: &str, kind: &str| host.link(&format!("/proc/{process}/ns/{kind}"));
     let first = FIRST.map(|(kind, first)| (kind, Some(first.to_owned())));
-    // The first network has no number of its own: that of the first process is taken for it, if we may look.
-    let network = ("net", link("1", "net"));
+    // The first network has no number of its own: that of the machine's first process is taken for it, if we may look.
+    let is_machines = link("self", "pid").as_deref() == Some(FIRST_PID);
+    let network = ("net", link("1", "net").filter(|_| is_machines));
     let (mut own, mut unknown) = (vec![], vec![]);
     for (kind, first) in first.into_iter().chain([network]) {
         match (link("self", kind), first) {
@@ -155,14 +157,20 @@ pub(super) fn namespaces(host: &Host) -> Finding {
             _ => unknown.push(kind),
         }
     }
-    let (state, mut found) = if own.is_empty() {
-        (State::Good, "those of the machine".to_owned())
-    } else {
-        (State::Poor, format!("own {}", own.join(", ")))
+    let state = match own.is_empty() {
+        true => State::Good,
+        false => State::Poor,
     };
-    if !unknown.is_empty() {
-        found.push_str(&format!("; unknown: {}", unknown.join(", ")));
-    }
+    let seen = [("own", own), ("unknown:", unknown)];
+    let said: Vec<String> = seen
+        .iter()
+        .filter(|(_, kinds)| !kinds.is_empty())
+        .map(|(what, kinds)| format!("{what} {}", kinds.join(", ")))
+        .collect();
+    let found = match said.is_empty() {
+        true => "those of the machine".to_owned(),
+        false => said.join("; "),
+    };
     Finding::new("namespaces", state, found, "the same for all tasks that share memory").mend(
         "share the network namespace for unix:@name, or a directory for unix:/path; hostPID, or one pod for all",
         "tasks in other namespaces find each other over TCP only, or cannot prove that a peer has died",

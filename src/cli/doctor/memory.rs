@@ -96,8 +96,8 @@ pub(super) fn bytes(host: &Host) -> Finding {
         }
     };
     Finding::new("memory", state, found, "4 GiB for each arena: one a shard, and one").mend(
-        "raise the control group's memory.max, `ulimit -v` and `ulimit -d`, or lower arena_bytes or shards",
-        "no engine starts where addresses run out; when arenas fill up the kernel ends the process, where a lower \
-         arena_bytes would end one send",
+        "raise the control group's memory.max, `ulimit -v`, or lower arena_bytes or shards",
+        "where addresses run out engines do not start, or sends end; when arenas fill up the kernel ends the process, \
+         where a lower arena_bytes would end one send",
     )
 }
