@@ -377,7 +377,10 @@ fn start(input: OwnedFd, pair: Pair, is_tcp: bool) -> Result<Other, CliError> {
     let cannot = |error: std::io::Error| {
         CliError::failure(
             "BASELINE_PEER_DIED",
-            format!("cannot start the other process: {error}"),
+            format!(
+                "cannot start the other process: {}",
+                itself::refused(&error)
+            ),
         )
     };
     let mut command = itself::again();

@@ -45,6 +45,11 @@ pub(crate) fn begin() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
+/// Why such a process cannot be started, and what the system's word for it may mean.
+pub(crate) fn refused(error: &io::Error) -> String {
+    format!("{error}; is the limit of processes reached, or /proc not mounted?")
+}
+
 /// A process that this one started; killed and waited for when dropped.
 #[derive(Debug)]
 pub(crate) struct Other(pub(crate) Child);

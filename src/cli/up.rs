@@ -227,8 +227,10 @@ fn spawn(
         .stderr(Stdio::piped());
     itself::end_with_this(&mut command);
     Other::spawn(&mut command).map_err(|error| {
-        let program = args.command.first().map_or(OWN, String::as_str);
-        let message = format!("{task}: cannot start {program}: {error}");
+        let message = match args.command.first() {
+            Some(program) => format!("{task}: cannot start {program}: {error}"),
+            None => format!("{task}: cannot start {OWN}: {}", itself::refused(&error)),
+        };
         CliError::failure("CONTROL_SYSTEM", message)
     })
 }

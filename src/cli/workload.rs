@@ -352,7 +352,10 @@ fn start_peer(
     Other::spawn(&mut command).map_err(|error| {
         CliError::failure(
             "BENCH_PEER_DIED",
-            format!("cannot start the other process: {error}"),
+            format!(
+                "cannot start the other process: {}",
+                itself::refused(&error)
+            ),
         )
     })
 }

@@ -287,14 +287,16 @@ impl Consumer {
         }
         // What it has to say about its failures goes where ours goes; results are ours to tell.
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        Other::spawn(&mut command).map(|process| Self { process }).map_err(|error| {
-            let message = format!(
-                "cannot start the second process ({}): {error}; is the limit of processes reached, \
-                 or /proc not mounted?",
-                how.program.display()
-            );
-            CliError::failure("PROCESS_REFUSED", message)
-        })
+        Other::spawn(&mut command)
+            .map(|process| Self { process })
+            .map_err(|error| {
+                let message = format!(
+                    "cannot start the second process ({}): {}",
+                    how.program.display(),
+                    itself::refused(&error)
+                );
+                CliError::failure("PROCESS_REFUSED", message)
+            })
     }
 
     /// How the process ended, if it did.

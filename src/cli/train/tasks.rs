@@ -202,7 +202,7 @@ impl Processes {
             Ok(process)
         });
         let process = started.map_err(|error| {
-            let message = format!("{task} cannot be started: {error}");
+            let message = format!("{task} cannot be started: {}", itself::refused(&error));
             CliError::failure("CONTROL_SYSTEM", message)
         })?;
         Ok(Process {
