@@ -21,8 +21,12 @@ pub(crate) fn keys_exhausted(limit: usize) -> Status {
 pub(crate) fn peers_exhausted(limit: usize) -> Status {
     Status::new(
         Code::ResourceExhausted,
-        reason::PEER_UNKNOWN,
-        format!("keys name more than {limit} tasks"),
+        reason::KEYS,
+        format!(
+            "this shard knows {limit} other tasks, the limit: those that are connected, and those that keys in use or \
+             tensors read in place belong to; finish steps that are over, and release prepared keys of tasks that are \
+             gone"
+        ),
     )
 }
 

@@ -133,8 +133,8 @@ impl Recv {
     ///
     /// `ResourceExhausted` if the shard has no room for it: a receive waits for its value, and not for room. With
     /// `MAILBOX_FULL` the shard is behind with what it was given; a receive that was dropped counts until the shard
-    /// has come to it. Try again. With `WAITERS`, `WAITERS_OF_KEY`, `KEYS`, `STEPS` or `PEER_UNKNOWN` the message says
-    /// what there is too much of.
+    /// has come to it. Try again. With `WAITERS`, `WAITERS_OF_KEY`, `KEYS` or `STEPS` the message says what there
+    /// is too much of.
     #[inline]
     pub fn wait(mut self) -> Result<Received, Status> {
         self.wait_for().map(|handed| handed.received)

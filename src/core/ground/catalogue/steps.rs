@@ -70,8 +70,8 @@ catalogue! {
         "The maximum number of receives is already waiting for one key.",
         "Ask for fewer values at once.";
     KEYS: ResourceExhausted,
-        "The maximum number of keys is already in use.",
-        "Finish steps that are over, and use keys of step 0 again.";
+        "The maximum number of keys is already in use, or of tasks that they name.",
+        "Finish steps that are over, use keys of step 0 again, and release prepared keys of tasks that are gone.";
     STEPS: ResourceExhausted,
         "The maximum number of steps is already alive.",
         "Finish steps that are over.";
