@@ -17,6 +17,7 @@ use std::time::Duration;
 use rendez::engine::{Config, Engine, Require, Step};
 use rendez::ground::{Key, Shape, StepId, limits};
 use rendez::memory::Tensor;
+use rendez_rpc::{Agent, Functions, Options, Worker};
 
 /// The system's allocator, with the bytes that are out.
 struct Weighing;
@@ -365,23 +366,22 @@ fn keys_that_rest_leave_over_tcp() {
     meets_many_keys(Way::Tcp);
 }
 
-/// Commands that look in on a task leave nothing in it.
-#[test]
-fn visitors_leave_nothing() {
-    let _alone = ALONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    /// What a visit may leave: a page of the allocator's own, on the average. A link alone was seven times as much.
-    const LEFT: usize = 4 << 10;
-    let visits = scaled("RENDEZ_FLAT_VISITS", 40);
+/// A task that visitors know by its address.
+fn visited() -> Engine {
     let mut config = config("/job:b/task:0");
     config.control = true;
     config.listen = Some("127.0.0.1:0".parse().unwrap());
-    let engine = Engine::start(config).unwrap();
-    let cluster = format!("b={}", engine.tcp_address().unwrap());
-    let visit = || {
+    Engine::start(config).unwrap()
+}
+
+/// Commands with these arguments come one after the other, and leave nothing in the task.
+fn come_and_go(engine: &Engine, arguments: &[&str]) {
+    /// What a visit may leave: a page of the allocator's own, on the average. A link alone was seven times as much.
+    const LEFT: usize = 4 << 10;
+    let visits = scaled("RENDEZ_FLAT_VISITS", 40);
+    let visit = |_| {
         let visitor = std::process::Command::new(env!("CARGO_BIN_EXE_rendez"))
-            .args(["ping", "--json", "--count", "1", "--cluster", &cluster])
+            .args(arguments)
             .output()
             .expect("it runs");
         assert!(visitor.status.success(), "{visitor:?}");
@@ -392,12 +392,12 @@ fn visitors_leave_nothing() {
             assert!(std::time::Instant::now() < until, "a visitor has not left");
             std::thread::sleep(Duration::from_millis(5));
         }
-        settled([&engine, &engine])
+        settled([engine, engine])
     };
     let warm_up = visits.div_ceil(4).min(100);
-    (0..warm_up).for_each(|_| visit());
+    (0..warm_up).for_each(visit);
     let warm = gone();
-    (0..visits).for_each(|_| visit());
+    (0..visits).for_each(visit);
     let out = gone();
     eprintln!("{visits} visits after {warm_up}: {warm} bytes became {out}");
     assert!(
@@ -406,5 +406,33 @@ fn visitors_leave_nothing() {
         out - warm
     );
     assert!(engine.fallbacks().is_empty());
+}
+
+#[test]
+fn visitors_leave_nothing() {
+    let _alone = ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let engine = visited();
+    let cluster = format!("b={}", engine.tcp_address().unwrap());
+    let arguments = ["ping", "--json", "--count", "1", "--cluster", &cluster];
+    come_and_go(&engine, &arguments);
+    engine.shutdown(PATIENCE);
+}
+
+/// A worker holds keys to each that calls it, until it hears that the caller is gone.
+#[test]
+fn callers_leave_nothing() {
+    let _alone = ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let engine = visited();
+    let worker = Worker::new("b", engine.task().to_string());
+    let options = Options::of_workers(vec![worker])
+        .functions(Functions::new().add("add", |one: u32, other: u32| one + other));
+    let agent = Agent::init(&engine, "b", options).unwrap();
+    let address = engine.tcp_address().unwrap().to_string();
+    come_and_go(&engine, &["call", &address, "add", "1", "2"]);
+    agent.shutdown(PATIENCE).unwrap();
     engine.shutdown(PATIENCE);
 }

@@ -26,9 +26,14 @@ impl Core {
         Ok(at)
     }
 
-    /// A place for a peer that is not known: that of one of which nothing is left, or a new one.
+    /// A place for a peer that is not known: that of one of which nothing is left, or a new one. What was in use of a
+    /// peer as it went, for its keys were prepared or a neighbour had their numbers, rests by now as a rule.
     fn new_peer(&mut self, task: &TaskName) -> Result<PeerId, Status> {
-        let vacant = self.vacant_peer();
+        let mut vacant = self.vacant_peer();
+        if vacant.is_none() {
+            self.forget_keys_of_the_gone();
+            vacant = self.vacant_peer();
+        }
         self.peers.add(task, vacant)
     }
 
@@ -277,7 +282,9 @@ impl Core {
             self.end_link(link);
         }
         self.fail_peer(at, status);
-        self.forget_keys_of(at);
+        if self.peers[at].keys > 0 {
+            self.forget_keys_of_the_gone();
+        }
         if let Some(life) = life {
             self.lives_over.note(life, status);
             if holds_values || self.stats.dropped > dropped {

@@ -105,13 +105,15 @@ impl Core {
             || self.send_queue.has_key(id)
     }
 
-    /// A peer is gone: keys that name it and rest are forgotten at once. A visitor leaves nothing behind.
-    pub(super) fn forget_keys_of(&mut self, peer: PeerId) {
-        if self.peers.at(peer).is_none_or(|peer| peer.keys == 0) {
+    /// Peers are gone: keys that name one of them and rest are forgotten at once. A visitor leaves nothing behind.
+    pub(super) fn forget_keys_of_the_gone(&mut self) {
+        let is_gone = |peer: &Peer| peer.state() == PeerState::Gone && peer.keys > 0;
+        if !self.peers.iter().any(is_gone) {
             return;
         }
         for id in self.keys.numbers() {
-            if self.keys.at(id).and_then(|entry| entry.peer()) == Some(peer) {
+            let peer = self.keys.at(id).and_then(|entry| entry.peer());
+            if peer.is_some_and(|peer| is_gone(&self.peers[peer])) {
                 self.forget_key(id);
             }
         }

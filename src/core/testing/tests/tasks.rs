@@ -6,13 +6,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::{ARENA, Deaf};
 use crate::fabric::{AnyPort, Geometry, LoopbackPort};
 use crate::ground::device::TaskName;
-use crate::ground::{Incarnation, Key, MemoryKind, Nanos, Status, StepId, catalogue};
+use crate::ground::{Incarnation, Key, MemoryKind, Nanos, Status, StepId, catalogue, limits};
 use crate::memory::{DeviceMemory, DevicePtr, Tensor};
 use crate::shard::{Settings, Task, TaskContext, TaskEvent};
 use crate::testing::solo::{End, Greeting, Queues, Solo, Team};
 use crate::trace::Clock;
 
 fn solo(keys: usize) -> Solo {
+    solo_at(keys, &Arc::new(AtomicU64::new(1)))
+}
+
+fn solo_at(keys: usize, now: &Arc<AtomicU64>) -> Solo {
     let team = Team {
         task: TaskName::parse("/job:a/task:0").unwrap(),
         incarnation: Incarnation(1),
@@ -21,7 +25,7 @@ fn solo(keys: usize) -> Solo {
             keys,
             ..Settings::default()
         },
-        clock: Clock::simulated(Arc::new(AtomicU64::new(1))),
+        clock: Clock::simulated(Arc::clone(now)),
         arena: ARENA,
         queues: Queues::default(),
     };
@@ -107,6 +111,31 @@ fn released_keys_make_room_and_prepared_ones_do_not() {
         (token, outcome.unwrap().tensor.host().unwrap()),
         (9, &[5][..])
     );
+}
+
+/// A task that serves visitors has keys to each, and gives them back when it hears that the visitor is gone. Each kept
+/// its place among the peers, and one more than there are places for was refused.
+#[test]
+fn peers_whose_keys_are_released_after_they_are_gone_leave_their_places() {
+    let now = Arc::new(AtomicU64::new(1));
+    let mut solo = solo_at(2 * limits::PEERS, &now);
+    let prepare = |context: &mut TaskContext<'_>, visitor: usize| {
+        let key = Key::between("a", &format!("visitor{visitor}"), "x").unwrap();
+        context.prepare(&key)
+    };
+    let visitors = 0..limits::PEERS;
+    let prepared: Vec<_> = solo.enter(|context| {
+        let prepared = visitors.map(|visitor| prepare(context, visitor).unwrap());
+        prepared.collect()
+    });
+    now.fetch_add(Settings::default().connect_timeout_ns, Ordering::Relaxed);
+    solo.turn();
+    solo.enter(|context| {
+        let refused = prepare(context, limits::PEERS).unwrap_err();
+        assert_eq!(refused.reason(), catalogue::KEYS, "{refused}");
+        prepared.into_iter().for_each(|key| context.release(key));
+        prepare(context, limits::PEERS).unwrap();
+    });
 }
 
 /// Memory that only claims to be a device's.
