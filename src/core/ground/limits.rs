@@ -7,8 +7,9 @@
 pub const FRAME_BYTES: usize = 64;
 
 /// Rendezvous points (step, key, frame, iteration) that one shard remembers at once. One costs two cache lines and
-/// 24 bytes beside them, and a value parked there as much: a table full of both is 300 MiB. A step of ten thousand
-/// edges runs a hundred iterations before it has to end.
+/// 24 bytes beside them, and a value parked there as much: a table full of both is 300 MiB, without its keys, which are
+/// less where points share them: see [`IDLE_KEYS`]. A step of ten thousand edges runs a hundred iterations before it
+/// has to end.
 pub const TABLE_RECORDS: u32 = 1 << 20;
 
 /// Values parked in one shard, over all keys: one for each rendezvous point it can remember. Values on their way to a
@@ -185,10 +186,13 @@ pub const KEYS: usize = 1 << 21;
 
 /// Keys a shard knows before it forgets those that rest, least recently used first: some 540 bytes each, so 34 MiB. A
 /// graph of ten thousand edges is six times under it, so that none of its keys is ever met twice; and as many have a
-/// number on a connection, so that a key that comes round again finds neither or both.
+/// number on a connection, so that a key that comes round again finds neither or both. Steps may use more, up to
+/// [`KEYS`]. Those rest from the end of their step, and go as others come, two for each; the tables stay as long as
+/// they were, for the next such step.
 pub const IDLE_KEYS: usize = INTERNED_KEYS;
 
-/// Tasks that keys may name.
+/// Other tasks that a shard may know. One that is gone does not count, unless a key that names it or a lease of its
+/// memory is still in use.
 pub const PEERS: usize = 4096;
 
 /// Ends of steps kept for a peer that is not there, to be told when it is: of as many steps as a job runs at once, and
