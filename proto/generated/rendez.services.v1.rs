@@ -155,6 +155,12 @@ pub struct StatReply {
     /// How many shards it has.
     #[prost(uint32, tag = "5")]
     pub shard_count: u32,
+    /// The arena of application threads, which no shard owns: its gauges, by the names of shards' counters.
+    #[prost(btree_map = "string, uint64", tag = "6")]
+    pub application: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        u64,
+    >,
 }
 /// Counters of a shard, by name: those of the metrics page, in its units.
 #[derive(Clone, PartialEq, ::prost::Message)]

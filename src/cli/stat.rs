@@ -148,6 +148,12 @@ fn sum(reply: &StatReply, name: &str) -> u64 {
         .sum()
 }
 
+/// Of all arenas: a task that is older than ours tells those of shards alone.
+fn arenas_used(reply: &StatReply) -> u64 {
+    let application = reply.application.get("arena_used_bytes").copied();
+    sum(reply, "arena_used_bytes").saturating_add(application.unwrap_or(0))
+}
+
 fn row(task: &str, reply: &StatReply, rate: Option<f64>) -> Vec<String> {
     let missed = ["here", "unconnected", "unsent", "fetching"];
     let missed: u64 = missed
@@ -171,7 +177,7 @@ fn row(task: &str, reply: &StatReply, rate: Option<f64>) -> Vec<String> {
         missed.to_string(),
         format!("{:.1} %", 100.0 * busy / all.max(1.0)),
         show_nanos(longest.copied().unwrap_or(0) as f64),
-        show_bytes(sum(reply, "arena_used_bytes")),
+        show_bytes(arenas_used(reply)),
     ]
 }
 
@@ -215,7 +221,8 @@ fn json(task: &str, reply: &StatReply) -> serde_json::Value {
         })
         .collect();
     serde_json::json!({
-        "task": task, "up_ns": reply.up_ns, "timed_one_in": reply.sampling, "shards": shards, "stages": stages,
+        "task": task, "up_ns": reply.up_ns, "timed_one_in": reply.sampling, "shards": shards,
+        "application": reply.application, "stages": stages,
     })
 }
 

@@ -2,6 +2,8 @@
 //!
 //! A table each, from which every page that shows a counter reads it. Knows nothing of formats.
 
+use std::sync::PoisonError;
+
 use crate::mail::ShardStats;
 use crate::trace::recorder::CLASSES;
 use rendez_proto::services::{ShardStat, StageStat, StatReply};
@@ -89,9 +91,6 @@ metrics! {
     gauge "rendez_waiting_sends" 1.0 |stats| stats.waiting_sends, "Sends that wait for room now.";
     gauge "rendez_owed" 1.0 |stats| stats.owed, "Requests, offers, writes and frames that links still owe.";
     gauge "rendez_peers_up" 1.0 |stats| stats.peers_up, "Peers that are up.";
-    gauge "rendez_arena_used_bytes" 1.0 |stats| stats.arena_in_use, "Bytes of the shard's arena in use.";
-    gauge "rendez_registered_bytes" 1.0 |stats| stats.arena_mapped,
-        "Bytes of the shard's arena that are mapped, and registered where a device needs that.";
     counter "rendez_verbs_requests" 1.0 |stats| stats.verbs.requests,
         "Work requests posted to RDMA devices: messages, and pieces of writes.";
     counter "rendez_verbs_signalled" 1.0 |stats| stats.verbs.signalled,
@@ -114,6 +113,52 @@ metrics! {
     counter "rendez_poll_seconds" {state = "asleep"} 1e-9 |stats| stats.slept_ns, "";
     gauge "rendez_longest_turn_seconds" 1e-9 |stats| stats.longest_turn_ns,
         "The longest turn that did something, since the start.";
+}
+
+/// How full an arena of the host is.
+#[derive(Clone, Copy, Debug)]
+pub struct ArenaStats {
+    used: u64,
+    mapped: u64,
+    limit: u64,
+}
+
+impl ArenaStats {
+    /// That of a shard, of `limit` bytes at most.
+    pub(super) const fn of_shard(stats: &ShardStats, limit: u64) -> Self {
+        Self {
+            used: stats.arena_in_use,
+            mapped: stats.arena_mapped,
+            limit,
+        }
+    }
+
+    /// That of application threads.
+    pub(super) fn of_application(engine: &Engine) -> Self {
+        let pool = engine.inner.pool.lock();
+        let mut pool = pool.unwrap_or_else(PoisonError::into_inner);
+        // What was dropped comes home when the next tensor is made, and there may be none for long.
+        pool.reclaim();
+        let stats = pool.stats();
+        Self {
+            used: stats.in_use_bytes,
+            mapped: stats.mapped_bytes,
+            limit: stats.limit_bytes,
+        }
+    }
+}
+
+metrics! {
+    /// All of an arena of the host: of each shard's, and of that of application threads.
+    pub ARENA_METRICS of ArenaStats:
+    gauge "rendez_arena_used_bytes" 1.0 |stats| stats.used,
+        "Bytes in use of the shard's arena; with `shard=\"application\"`, of the one for application threads, where \
+         `Engine::tensor` takes memory.";
+    gauge "rendez_registered_bytes" 1.0 |stats| stats.mapped,
+        "Bytes of that arena that are mapped, and registered where a device needs that.";
+    gauge "rendez_arena_headroom_bytes" 1.0 |stats| stats.limit.saturating_sub(stats.used),
+        "What is free of that arena, up to `arena_bytes`: what it may still grow by, which is `arena_bytes` less \
+         `rendez_registered_bytes`, and what is free in between, maybe in pieces too small for a large tensor.";
 }
 
 metrics! {
@@ -155,7 +200,7 @@ metrics! {
 
 /// The counter's flat name: the family without its first word, and its label's value.
 #[must_use]
-pub fn flat_name(metric: &Metric) -> String {
+pub fn flat_name<S>(metric: &Metric<S>) -> String {
     let family = metric.family.trim_start_matches("rendez_");
     // Its number is not multiplied by its unit there.
     let family = if metric.unit < 1.0 {
@@ -172,11 +217,11 @@ pub fn flat_name(metric: &Metric) -> String {
 /// What `rendez stat` is told: of shards from the one with number `from` on, as many as an answer has room for.
 pub(super) fn stat(engine: &Engine, from: u32) -> StatReply {
     let stats = engine.stats();
+    let limit = engine.inner.config.arena.bytes_max;
     let shards = stats.iter().skip(from as usize).map(|stats| ShardStat {
         shard: u32::from(stats.index),
-        counters: SHARD_METRICS
-            .iter()
-            .map(|metric| (flat_name(metric), (metric.read)(stats)))
+        counters: read_all(SHARD_METRICS, stats)
+            .chain(read_all(ARENA_METRICS, &ArenaStats::of_shard(stats, limit)))
             .collect(),
     });
     let mut reply = StatReply {
@@ -194,9 +239,16 @@ pub(super) fn stat(engine: &Engine, from: u32) -> StatReply {
             .0
             .saturating_sub(engine.inner.began.0),
         shard_count: u32::try_from(stats.len()).unwrap_or(u32::MAX),
+        application: read_all(ARENA_METRICS, &ArenaStats::of_application(engine)).collect(),
     };
     reply.shards = Room::beside(&reply).take(shards);
     reply
+}
+
+/// A table's numbers by their flat names.
+fn read_all<S>(table: &[Metric<S>], stats: &S) -> impl Iterator<Item = (String, u64)> {
+    let read = |metric: &Metric<S>| (flat_name(metric), (metric.read)(stats));
+    table.iter().map(read)
 }
 
 /// Those of hand-overs, and behind them those of libraries above the engine.

@@ -105,6 +105,29 @@ mod tests {
     use crate::ground::{DType, Key, StepId};
     use crate::memory::MemoryError;
 
+    /// What is kept of it shows there before it is refused, and what was dropped no longer does.
+    #[test]
+    fn memory_of_application_threads_shows_on_the_page_of_metrics() {
+        let (a, _b) = pair(Way::Shm);
+        let gauge = |name: &str| -> u64 {
+            let page = a.metrics_text().unwrap();
+            let name = format!("\nrendez_{name}_bytes{{shard=\"application\"}} ");
+            let (_, rest) = page.split_once(&name).expect("it is there");
+            rest.lines().next().unwrap().parse().unwrap()
+        };
+        let limit = a.inner.config.arena.bytes_max;
+        assert_eq!((gauge("arena_used"), gauge("arena_headroom")), (0, limit));
+        let len = a.inner.config.arena.segment_bytes as u64;
+        let kept = [(); 2].map(|()| a.tensor(DType::U8, &[len]).unwrap().finish());
+        assert_eq!(gauge("arena_used"), 2 * len);
+        assert_eq!(gauge("arena_headroom"), limit - 2 * len);
+        assert!(gauge("registered") >= 2 * len);
+        let told = crate::engine::counters::stat(&a, 0).application;
+        assert_eq!(told["arena_used_bytes"], 2 * len);
+        drop(kept);
+        assert_eq!(gauge("arena_used"), 0);
+    }
+
     /// As whole pages of reserved huge ones do, of which there may be too few behind the first that begins right.
     #[test]
     fn a_segment_is_told_of_also_if_there_was_no_room_for_what_it_was_made_for() {

@@ -8,7 +8,9 @@ use std::sync::Weak;
 
 use super::Pages;
 use crate::control::{Control, Path};
-use crate::engine::counters::{DEVICE_METRICS, DEVICES_METRICS, Metric, SHARD_METRICS};
+use crate::engine::counters::{
+    ARENA_METRICS, ArenaStats, DEVICE_METRICS, DEVICES_METRICS, Metric, SHARD_METRICS,
+};
 use crate::engine::recording::StageTimes;
 use crate::engine::reporters::{Family, Kind, Number, Sample};
 use crate::engine::wiring::Connections;
@@ -54,6 +56,9 @@ impl Pages for Page {
             .iter()
             .map(|one| (format!("shard=\"{}\"", one.index), one));
         text.table(SHARD_METRICS, shards.collect());
+        let arenas = arenas(&engine, &stats);
+        let arenas = arenas.iter().map(|(labels, one)| (labels.clone(), one));
+        text.table(ARENA_METRICS, arenas.collect());
         let devices = engine.inner.wiring.devices();
         if devices.accelerator().is_ok() {
             let stats = devices.stats();
@@ -94,7 +99,7 @@ impl Pages for Page {
 }
 
 /// Families that are the whole task's: name, is it a counter, labels, meaning.
-const TASK_FAMILIES: [(&str, bool, &str, &str); 16] = [
+const TASK_FAMILIES: [(&str, bool, &str, &str); 15] = [
     (
         "rendez_build_info",
         false,
@@ -114,13 +119,6 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 16] = [
         false,
         "shard",
         "What the shard may still park: `parked_bytes` less what it holds.",
-    ),
-    (
-        "rendez_arena_headroom_bytes",
-        false,
-        "shard",
-        "What is free of the shard's arena, up to `arena_bytes`: what it may still grow by, which is `arena_bytes` \
-         less `rendez_registered_bytes`, and what is free in between, maybe in pieces too small for a large tensor.",
     ),
     (
         "rendez_traceparents_refused",
@@ -255,8 +253,6 @@ fn engine_page(engine: &Engine, stats: &[ShardStats], text: &mut Text) {
             .saturating_sub(stats.parked_bytes + stats.offered_bytes)
     };
     one("rendez_parked_headroom_bytes", of_shards(&parked));
-    let arena = |stats: &ShardStats| config.arena.bytes_max.saturating_sub(stats.arena_in_use);
-    one("rendez_arena_headroom_bytes", of_shards(&arena));
     let refused = engine.refused_traceparents() as f64;
     one(
         "rendez_traceparents_refused",
@@ -322,6 +318,18 @@ fn engine_page(engine: &Engine, stats: &[ShardStats], text: &mut Text) {
         let lines = lines.map(|(reason, count)| (format!("reason=\"{reason}\""), count as f64));
         one(family, lines.collect());
     }
+}
+
+/// The arenas of the host, each with its label.
+fn arenas(engine: &Engine, stats: &[ShardStats]) -> Vec<(String, ArenaStats)> {
+    let limit = engine.inner.config.arena.bytes_max;
+    let shards = stats.iter().map(|one| {
+        let label = format!("shard=\"{}\"", one.index);
+        (label, ArenaStats::of_shard(one, limit))
+    });
+    let application = ArenaStats::of_application(engine);
+    let application = ("shard=\"application\"".to_owned(), application);
+    shards.chain([application]).collect()
 }
 
 fn name_of(path: Path) -> String {
@@ -517,6 +525,7 @@ pub fn reference_page() -> String {
         row(family, is_counter, labels, help);
     }
     table_rows(SHARD_METRICS, "shard", &mut row);
+    table_rows(ARENA_METRICS, "shard", &mut row);
     table_rows(DEVICE_METRICS, "device", &mut row);
     table_rows(DEVICES_METRICS, "", &mut row);
     let _ = writeln!(
