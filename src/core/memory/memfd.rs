@@ -8,6 +8,9 @@
 //! 2. seal it: `SHRINK` (a peer that maps it can never meet a fault because the file got shorter), `GROW`,
 //!    `FUTURE_WRITE` (no process, ours included, can map it writable or write to it from now on; the mapping of step
 //!    1 stays writable) and `SEAL` (no process can add `WRITE`, which would fail as long as step 1's mapping exists).
+//!
+//! `FUTURE_WRITE` also keeps everyone from punching holes, ourselves included: pages that were touched go back to the
+//! system with the whole segment only. Without that seal a peer could wipe what it reads.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -63,7 +66,8 @@ pub struct ArenaConfig {
     /// them a segment is at least a quarter of what there is. Once such segments would take more than half of
     /// `bytes_max`, the next is of all that is left.
     pub segment_bytes: usize,
-    /// The most bytes the arena maps, over all its segments.
+    /// The most bytes the arena maps, over all its segments. What was used once stays the arena's, for later buffers,
+    /// until the last of them is gone: none of it goes back to the system before.
     pub bytes_max: u64,
     /// Whether to use huge pages.
     pub huge_pages: HugePages,

@@ -5,8 +5,9 @@
 //! Small blocks (to 64 KiB) come from spans of one size (`spans.rs`); larger ones are runs of pages (`pages.rs`),
 //! cut to the page. What was dropped comes home through the return list (`home.rs`): at every [`Pool::reclaim`], and
 //! by itself when a free list runs dry. Only then does the arena grow, by a segment at a time, up to `bytes_max`.
-//! A block lies in one segment, and segments stay: half of `bytes_max` is left to one, the last, so that however long
-//! the blocks before were, one of half of the arena fits when nothing is in use.
+//! A block lies in one segment, and segments stay, with every page that was touched (`memfd.rs`): half of `bytes_max`
+//! is left to one, the last, so that however long the blocks before were, one of half of the arena fits when nothing is
+//! in use.
 //!
 //! Blocks may outlive the pool: segments and headers stay until the last handle is gone.
 #![allow(unsafe_code)]

@@ -1,5 +1,6 @@
 //! Tests of `memfd.rs`: what the seals forbid, tried.
 
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::*;
@@ -19,6 +20,9 @@ fn nobody_can_resize_or_write_to_a_segment_but_through_our_mapping() {
         rustix::fs::fcntl_add_seals(fd, SealFlags::WRITE),
         Err(Errno::PERM)
     );
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let punched = rustix::fs::fallocate(fd, hole, 0, 64 << 10);
+    assert_eq!(punched, Err(Errno::PERM));
     // SAFETY: a new mapping, which overlaps nothing; it must fail.
     let writable = unsafe {
         rustix::mm::mmap(

@@ -165,7 +165,8 @@ settings! {
         "Memory is taken in segments of this size, and after 64 in longer ones; the last is all that is left, at least \
          half of `arena_bytes`.";
     arena_bytes: Size arena.bytes_max, Engine,
-        "At most so much for each arena: one for each shard, and one for application threads.";
+        "At most so much for each arena: one for each shard, and one for application threads. What an arena has once \
+         used it keeps until the engine ends.";
     lease: Switch lease, Engine, "Read large values of processes of the same user in place.";
     inline_max: Size inline_max, Engine,
         "Values up to so many bytes with their dimensions travel in a frame.";
