@@ -69,6 +69,7 @@ const UNSAFE_FILES: &[&str] = &[
     "src/memory/lanes.rs",
     "src/memory/lease.rs",
     "src/memory/mapped.rs",
+    "src/memory/mapping.rs",
     "src/memory/memfd.rs",
     "src/memory/memfd/tests.rs",
     // Memory of the host that devices write too, streams, and copies between them.

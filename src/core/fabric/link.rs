@@ -237,6 +237,9 @@ impl LinkMapping {
     }
 }
 
+/// The call, and what may keep it from giving memory.
+const MAPPING: &str = "mmap of its rings (limits: ulimit -v, vm.max_map_count)";
+
 fn map(memory: &OwnedFd, len: usize) -> Result<Arc<Backing>, LinkError> {
     // SAFETY: a null hint lets the kernel choose unused addresses, so no memory of ours is replaced; what the mapping
     // holds is only touched in the ways that `lane.rs` argues for.
@@ -250,8 +253,12 @@ fn map(memory: &OwnedFd, len: usize) -> Result<Arc<Backing>, LinkError> {
             0,
         )
     };
-    let base = base.map_err(|errno| LinkError::Os("mmap", errno))?;
-    let base = NonNull::new(base.cast()).ok_or(LinkError::Os("mmap", Errno::NOMEM))?;
+    let call = |errno| match errno {
+        Errno::NOMEM => MAPPING,
+        _ => "mmap of its rings",
+    };
+    let base = base.map_err(|errno| LinkError::Os(call(errno), errno))?;
+    let base = NonNull::new(base.cast()).ok_or(LinkError::Os(MAPPING, Errno::NOMEM))?;
     // SAFETY: mapped above with this length, readable, writable and shared; only the backing knows the address.
     // Callers have sealed the file, or checked the seal, against shrinking.
     Ok(unsafe { Backing::mapping(base, len) })

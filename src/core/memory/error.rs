@@ -109,6 +109,16 @@ pub enum MemoryError {
         /// Its error number.
         errno: i32,
     },
+    /// The system refused to map memory.
+    #[error("mmap of {len} bytes for {what}: errno {errno}{}", what_limits(*errno))]
+    Map {
+        /// What it was for.
+        what: &'static str,
+        /// How many bytes.
+        len: u64,
+        /// The call's error number.
+        errno: i32,
+    },
     /// A device's driver refused a call.
     #[error("the {kind} driver: {call}: {code} ({name})")]
     Driver {
@@ -278,12 +288,32 @@ impl MemoryError {
         )
     }
 
+    /// The system's call that refused, and its error number.
+    pub(super) const fn refused(&self) -> Option<(&'static str, i32)> {
+        match *self {
+            Self::System { call, errno } => Some((call, errno)),
+            Self::Map { errno, .. } => Some(("mmap", errno)),
+            _ => None,
+        }
+    }
+
     /// A refused system call.
     pub(crate) const fn system(call: &'static str, errno: Errno) -> Self {
         Self::System {
             call,
             errno: errno.raw_os_error(),
         }
+    }
+}
+
+/// What to look at when the system maps no more.
+fn what_limits(errno: i32) -> &'static str {
+    match Errno::from_raw_os_error(errno) {
+        Errno::NOMEM => {
+            ": the process may have no more address space (ulimit -v) or mappings (vm.max_map_count), or, for pages of \
+             its own, memory (ulimit -d, vm.overcommit_memory) or huge pages (vm.nr_hugepages)"
+        }
+        _ => "",
     }
 }
 
@@ -308,12 +338,14 @@ impl From<MemoryError> for Status {
             MemoryError::LeasesOut { .. } => (Code::ResourceExhausted, "LEASES_OUT"),
             MemoryError::HugePages { .. } => (Code::FailedPrecondition, "HUGE_PAGES_NONE"),
             MemoryError::Kernel => (Code::FailedPrecondition, "KERNEL_UNSEALING"),
-            MemoryError::System { errno, .. } => match Errno::from_raw_os_error(errno) {
-                Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::FBIG => {
-                    (Code::ResourceExhausted, "SYSTEM_LIMIT")
+            MemoryError::System { errno, .. } | MemoryError::Map { errno, .. } => {
+                match Errno::from_raw_os_error(errno) {
+                    Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::FBIG => {
+                        (Code::ResourceExhausted, "SYSTEM_LIMIT")
+                    }
+                    _ => (Code::Internal, "SYSTEM_CALL"),
                 }
-                _ => (Code::Internal, "SYSTEM_CALL"),
-            },
+            }
             MemoryError::Driver { fault, .. } => match fault {
                 DriverFault::Memory => (Code::ResourceExhausted, catalogue::DEVICE_FULL),
                 DriverFault::Lost => (Code::Unavailable, catalogue::DEVICE_LOST),

@@ -10,15 +10,14 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::OwnedFd;
-use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::SealFlags;
-use rustix::mm::{MapFlags, ProtFlags};
 
 use super::arena::PagedFile;
+use super::mapping::{MapAccess, Mapping};
 use super::{DevicePtr, MemoryError, PeerDeviceMemory};
 use crate::ground::{MemoryKind, Region};
 
@@ -43,11 +42,10 @@ enum Memory {
 struct HostMapping {
     /// For private mappings of its pages.
     file: PagedFile,
-    base: NonNull<u8>,
+    /// To the end of a page of the file's, for reading. Slices borrow it, and leased tensors hold an `Arc` of it.
+    mapping: Mapping,
     /// What the peer claims, and the file holds: the range that may be read.
     len: usize,
-    /// What is mapped: `len` rounded up to the file's pages.
-    mapped_len: usize,
 }
 
 impl MappedSegment {
@@ -96,29 +94,15 @@ impl MappedSegment {
         let page = usize::try_from(stat.st_blksize).unwrap_or(0).max(4096);
         let mapped_len = len.checked_next_multiple_of(page).ok_or(short)?;
         let file = PagedFile::new(fd)?;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing Rust knows of. It is read-only,
-        // the file has at least `len` bytes, and its seal keeps it so; only `len` bytes are ever read.
-        let base = unsafe {
-            rustix::mm::mmap(
-                ptr::null_mut(),
-                mapped_len,
-                ProtFlags::READ,
-                MapFlags::SHARED,
-                &file.fd,
-                0,
-            )
-        }
-        .map_err(|errno| MemoryError::system("mmap", errno))?;
-        let base = NonNull::new(base.cast::<u8>()).ok_or(MemoryError::System {
-            call: "mmap",
-            errno: 0,
-        })?;
-        Ok(Self::of(Memory::Host(HostMapping {
-            file,
-            base,
-            len,
+        // The file has at least `len` bytes, and its seal keeps it so; only `len` bytes are ever read.
+        let mapping = Mapping::new(
+            &file.fd,
+            0,
             mapped_len,
-        })))
+            MapAccess::Read,
+            "a segment of a peer",
+        )?;
+        Ok(Self::of(Memory::Host(HostMapping { file, mapping, len })))
     }
 
     const fn of(memory: Memory) -> Self {
@@ -204,7 +188,7 @@ impl MappedSegment {
             return None;
         }
         // SAFETY: the word lies in the mapping, as was just seen.
-        let word = unsafe { host.base.as_ptr().cast::<AtomicU64>().add(number) };
+        let word = unsafe { host.mapping.base().cast::<AtomicU64>().add(number) };
         // SAFETY: pages are aligned for it; the mapping is readable as long as `self` lives, and initialised. This
         // process only loads from it, also where a peer claims that a value lies among these words (`slice`).
         Some(unsafe { &*word })
@@ -243,28 +227,13 @@ impl HostMapping {
             return Err(outside);
         }
         // SAFETY: `offset ≤ end ≤ len`, so the pointer stays within the mapping or one past its end.
-        let start = unsafe { self.base.as_ptr().add(region.offset as usize) };
+        let start = unsafe { self.mapping.base().add(region.offset as usize) };
         // SAFETY: `start .. start + len` lies in the mapping, which is readable, zero-filled where never written, and
         // mapped as long as `&self` lives. No code in this process writes to it: it is mapped read-only. What another
         // process does to it is the caveat above.
         Ok(unsafe { slice::from_raw_parts(start, region.len as usize) })
     }
 }
-
-impl Drop for HostMapping {
-    fn drop(&mut self) {
-        // SAFETY: the range is exactly the mapping made in `open`, unmapped once; slices borrow `self`, and leased
-        // tensors hold an `Arc` of it.
-        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped_len) };
-        debug_assert!(unmapped.is_ok(), "a mapping of our own can be unmapped");
-    }
-}
-
-// SAFETY: not automatic because of `base`. The mapping belongs to the process, not to a thread.
-unsafe impl Send for HostMapping {}
-
-// SAFETY: as above; all that a shared one gives is shared slices of memory that no code in this process writes to.
-unsafe impl Sync for HostMapping {}
 
 #[cfg(test)]
 mod tests;

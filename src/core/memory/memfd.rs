@@ -15,13 +15,14 @@
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::io::Errno;
+use rustix::mm::Advice;
 
 use super::arena::{Arena, ArenaSegment, Export, HostSegment, PagedFile};
+use super::mapping::{MapAccess, Mapping};
 use super::{ArenaId, House, MappedSegment, MemoryError, Pool, files};
 use crate::ground::MemoryKind;
 
@@ -123,8 +124,7 @@ pub enum HugePagesReport {
 #[derive(Debug)]
 pub struct Segment {
     file: PagedFile,
-    base: NonNull<u8>,
-    len: usize,
+    mapping: Mapping,
     index: u16,
     report: HugePagesReport,
 }
@@ -142,16 +142,16 @@ impl Segment {
             HugePages::Auto | HugePages::Require => {
                 match Self::on_huge_pages(index, len, len_max) {
                     Ok(segment) => return Ok(segment),
-                    // No huge page would help against `ulimit -f`.
-                    Err(MemoryError::System { call, errno })
-                        if huge == HugePages::Require
-                            && errno != rustix::io::Errno::FBIG.raw_os_error() =>
-                    {
-                        return Err(MemoryError::HugePages { call, errno });
+                    Err(error) if huge == HugePages::Require => {
+                        return Err(match error.refused() {
+                            // No huge page would help against `ulimit -f`.
+                            Some((call, errno)) if errno != Errno::FBIG.raw_os_error() => {
+                                MemoryError::HugePages { call, errno }
+                            }
+                            _ => error,
+                        });
                     }
-                    Err(MemoryError::System { errno, .. }) => Some(errno),
-                    Err(error) if huge == HugePages::Require => return Err(error),
-                    Err(_) => Some(0),
+                    Err(error) => Some(error.refused().map_or(0, |(_, errno)| errno)),
                 }
             }
         };
@@ -174,7 +174,7 @@ impl Segment {
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "no segment is empty")]
     pub const fn len(&self) -> usize {
-        self.len
+        self.mapping.len()
     }
 
     /// True if it lies on reserved huge pages.
@@ -214,27 +214,10 @@ impl Segment {
     ) -> Result<Self, MemoryError> {
         files::set_len(&fd, len as u64)?;
         let file = PagedFile::new(Arc::new(fd))?;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing Rust knows of. The file has
-        // `len` bytes, and the seals keep it from ever getting shorter.
-        let base = unsafe {
-            rustix::mm::mmap(
-                ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &file.fd,
-                0,
-            )
-        }
-        .map_err(|errno| MemoryError::system("mmap", errno))?;
-        let base = NonNull::new(base.cast::<u8>()).ok_or(MemoryError::System {
-            call: "mmap",
-            errno: 0,
-        })?;
+        let mapping = Mapping::new(&file.fd, 0, len, MapAccess::Write, "a segment of an arena")?;
         Ok(Self {
             file,
-            base,
-            len,
+            mapping,
             index,
             report,
         })
@@ -243,9 +226,8 @@ impl Segment {
     /// Asks the kernel to merge pages, and says whether it will listen.
     fn advise(&self, errno: i32) -> HugePagesReport {
         // SAFETY: the range is exactly our own mapping; this advice changes no content.
-        let advised = unsafe {
-            rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxHugepage)
-        };
+        let advised =
+            unsafe { rustix::mm::madvise(self.base().cast(), self.len(), Advice::LinuxHugepage) };
         if advised.is_ok() && merges_shared_memory() {
             HugePagesReport::Advised { errno }
         } else {
@@ -258,31 +240,32 @@ impl Segment {
         match rustix::fs::fcntl_add_seals(&self.file.fd, seals) {
             Ok(()) => Ok(()),
             // An unknown seal is an invalid argument; so were kernels before 5.1.
-            Err(rustix::io::Errno::INVAL) => Err(MemoryError::Kernel),
+            Err(Errno::INVAL) => Err(MemoryError::Kernel),
             Err(errno) => Err(MemoryError::system("fcntl(F_ADD_SEALS)", errno)),
         }
     }
 }
 
-// SAFETY: the mapping of `map` is the whole of the file, which its seals keep as long as it is, until the drop.
+// SAFETY: the mapping of `map` is the whole of the file, which its seals keep as long as it is, until the drop. Every
+// holder of pointers into it holds an `Arc` of the segment, or a block whose home keeps one.
 unsafe impl ArenaSegment for Segment {
     fn kind(&self) -> MemoryKind {
         MemoryKind::Host
     }
 
     fn base(&self) -> *mut u8 {
-        self.base.as_ptr()
+        self.mapping.base()
     }
 
     fn size(&self) -> usize {
-        self.len
+        self.len()
     }
 
     fn export(&self) -> Export {
         Export {
             kind: MemoryKind::Host,
             fd: Arc::clone(&self.file.fd),
-            len: self.len as u64,
+            len: self.len() as u64,
         }
     }
 
@@ -298,22 +281,6 @@ unsafe impl ArenaSegment for Segment {
 // SAFETY: the mapping is readable and writable, and zeroed by the kernel; the segment itself never looks through it.
 unsafe impl HostSegment for Segment {}
 
-impl Drop for Segment {
-    fn drop(&mut self) {
-        // SAFETY: the range is exactly the mapping made in `map`, unmapped once. Every holder of pointers into it holds
-        // an `Arc` of this segment, or a block whose home keeps one, so none is left.
-        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "a mapping of our own can be unmapped");
-    }
-}
-
-// SAFETY: not automatic because of `base`. The mapping belongs to the process, not to a thread, and the segment
-// itself never reads or writes through it.
-unsafe impl Send for Segment {}
-
-// SAFETY: as above: a shared segment gives out an address and a descriptor, and nothing that can race.
-unsafe impl Sync for Segment {}
-
 const NAME: &CStr = c"rendez-arena";
 
 /// Whether the kernel's setting lets pages of shared memory be merged after advice; the advice itself never fails.
@@ -327,7 +294,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`MemoryError::Unfit`] if `bytes_max` holds not even a page; [`MemoryError::HugePages`], [`MemoryError::Kernel`]
-    /// and [`MemoryError::System`] from the system.
+    /// and [`MemoryError::System`] and [`MemoryError::Map`] from the system.
     pub fn new(id: ArenaId, config: ArenaConfig) -> Result<Self, MemoryError> {
         Self::of(House::new(), id, config)
     }

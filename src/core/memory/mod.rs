@@ -50,6 +50,7 @@ mod lease;
 #[path = "lease/tests.rs"]
 mod lease_tests; // Not within `lease.rs`, which a loom test includes by path.
 mod mapped;
+mod mapping;
 mod memfd;
 mod pages;
 mod pinned;

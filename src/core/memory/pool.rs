@@ -143,7 +143,7 @@ impl<A: Arena<Segment: HostSegment>> Pool<A> {
     ///
     /// # Errors
     /// [`MemoryError::Full`] if there is no room now, [`MemoryError::Unfit`] if there never is;
-    /// [`MemoryError::System`] if the arena had to grow and could not.
+    /// [`MemoryError::System`] and [`MemoryError::Map`] if the arena had to grow and could not.
     #[inline(always)]
     pub fn buffer(&mut self, len: usize) -> Result<Buffer, MemoryError> {
         let block = self.block(len)?;

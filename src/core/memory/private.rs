@@ -16,13 +16,12 @@
 //! [`MappedSegment::slice`](super::MappedSegment::slice).
 #![allow(unsafe_code)]
 
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::slice;
-
-use rustix::mm::{MapFlags, ProtFlags};
 
 use super::arena::PagedFile;
 use super::element::{self, Element};
+use super::mapping::{MapAccess, Mapping};
 use super::tensor::check_dtype;
 use super::{MemoryError, Tensor, TensorError};
 use crate::ground::TensorMeta;
@@ -33,9 +32,8 @@ use crate::ground::TensorMeta;
 /// [`Tensor::from_foreign`].
 #[derive(Debug)]
 pub struct PrivateTensor {
-    bytes: NonNull<u8>,
-    /// Bytes that are mapped: whole pages; none for an empty tensor.
-    mapped: usize,
+    /// Whole pages; none for an empty tensor. It goes before the tensor: fields are dropped in this order.
+    mapping: Option<Mapping>,
     /// Keeps the lease, or the block: those pages that were not written to are its own.
     tensor: Tensor,
 }
@@ -64,8 +62,7 @@ impl Tensor {
     pub fn map_private(&self) -> Result<PrivateTensor, MemoryError> {
         let Some(len) = std::num::NonZeroUsize::new(self.size()) else {
             return Ok(PrivateTensor {
-                bytes: NonNull::<u128>::dangling().cast(),
-                mapped: 0,
+                mapping: None,
                 tensor: self.clone(),
             });
         };
@@ -75,28 +72,18 @@ impl Tensor {
             return Err(MemoryError::Unpaged);
         }
         let mapped = len.get().next_multiple_of(file.page_bytes);
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing Rust knows of. The region ends
-        // within the file, whose seals keep it from getting shorter: our own segment by its block, a peer's as `slice`
-        // checked when the lease was made. So every page of the mapping has a byte of the file, and can be touched. It
-        // is private: no write goes to the file.
-        let bytes = unsafe {
-            rustix::mm::mmap(
-                ptr::null_mut(),
-                mapped,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-                &file.fd,
-                offset,
-            )
-        }
-        .map_err(|errno| MemoryError::system("mmap", errno))?;
-        let bytes = NonNull::new(bytes.cast::<u8>()).ok_or(MemoryError::System {
-            call: "mmap",
-            errno: 0,
-        })?;
-        Ok(PrivateTensor {
-            bytes,
+        // The region ends within the file, whose seals keep it from getting shorter: our own segment by its block, a
+        // peer's as `slice` checked when the lease was made. So every page of the mapping has a byte of the file, and
+        // can be touched. No write goes to the file.
+        let mapping = Mapping::new(
+            &file.fd,
+            offset,
             mapped,
+            MapAccess::Copy,
+            "a tensor's own pages",
+        )?;
+        Ok(PrivateTensor {
+            mapping: Some(mapping),
             tensor: self.clone(),
         })
     }
@@ -118,20 +105,27 @@ impl PrivateTensor {
         self.tensor.meta()
     }
 
+    const fn base(&self) -> *mut u8 {
+        match &self.mapping {
+            Some(mapping) => mapping.base(),
+            None => NonNull::<u128>::dangling().as_ptr().cast(),
+        }
+    }
+
     /// Its bytes, in row-major order of the elements.
     #[must_use]
     pub const fn bytes(&self) -> &[u8] {
-        // SAFETY: `bytes` starts a mapping of at least as many bytes as the tensor is long, or dangles for none; it is
+        // SAFETY: `base` starts a mapping of at least as many bytes as the tensor is long, or dangles for none; it is
         // readable, initialised by the file and by what was written, and lives as long as `self`. In this process only
         // `bytes_mut` writes there, which borrows uniquely; what a peer can do is the head of this file.
-        unsafe { slice::from_raw_parts(self.bytes.as_ptr(), self.tensor.size()) }
+        unsafe { slice::from_raw_parts(self.base(), self.tensor.size()) }
     }
 
     /// The same, to be written to.
     #[must_use]
     pub const fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`; the mapping is writable and borrowed uniquely.
-        unsafe { slice::from_raw_parts_mut(self.bytes.as_ptr(), self.tensor.size()) }
+        unsafe { slice::from_raw_parts_mut(self.base(), self.tensor.size()) }
     }
 
     /// Its elements.
@@ -158,23 +152,6 @@ impl AsRef<[u8]> for PrivateTensor {
         self.bytes()
     }
 }
-
-impl Drop for PrivateTensor {
-    fn drop(&mut self) {
-        if self.mapped == 0 {
-            return;
-        }
-        // SAFETY: the range is exactly the mapping made in `map_private`, unmapped once; slices borrow `self`.
-        let unmapped = unsafe { rustix::mm::munmap(self.bytes.as_ptr().cast(), self.mapped) };
-        debug_assert!(unmapped.is_ok(), "a mapping of our own can be unmapped");
-    }
-}
-
-// SAFETY: not automatic because of `bytes`, memory that belongs to this value alone; the tensor is `Send`.
-unsafe impl Send for PrivateTensor {}
-
-// SAFETY: as above; a shared one gives only shared slices.
-unsafe impl Sync for PrivateTensor {}
 
 #[cfg(test)]
 mod tests;

@@ -7,35 +7,28 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
-use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
 
+use super::mapping::{MapAccess, Mapping};
 use super::{MemoryError, files};
 
 /// Words of eight bytes, mapped for reading and writing.
 #[derive(Debug)]
 pub struct Words {
-    base: NonNull<AtomicU64>,
+    mapping: Mapping,
     count: usize,
     file: OwnedFd,
 }
-
-// SAFETY: the mapping belongs to this value alone until it is dropped, is not tied to a thread, and is only ever read
-// and written through atomics.
-unsafe impl Send for Words {}
-// SAFETY: as above; `&Words` gives out `&AtomicU64` and nothing else.
-unsafe impl Sync for Words {}
 
 impl Words {
     /// `count` words, all zero, in memory that has no name: gone with the last process that has it open or mapped.
     ///
     /// # Errors
-    /// [`MemoryError::System`].
+    /// [`MemoryError::System`] and [`MemoryError::Map`].
     pub fn anonymous(count: usize) -> Result<Self, MemoryError> {
         let file = files::create(c"rendez-recorder", MemfdFlags::empty())?;
         let words = Self::map(file, count)?;
@@ -48,7 +41,7 @@ impl Words {
     /// The same in a new file, which stays however the process ends. No process may make that file shorter.
     ///
     /// # Errors
-    /// [`MemoryError::System`].
+    /// [`MemoryError::System`] and [`MemoryError::Map`].
     pub fn in_file(file: File, count: usize) -> Result<Self, MemoryError> {
         let len = (count.max(1) * size_of::<AtomicU64>()) as u64;
         files::check_len(len)?;
@@ -65,24 +58,12 @@ impl Words {
         let count = count.max(1);
         let len = count * size_of::<AtomicU64>();
         files::set_len(&file, len as u64)?;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing Rust knows of, and the file has
-        // just been given `len` bytes.
-        let base = unsafe {
-            rustix::mm::mmap(
-                ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &file,
-                0,
-            )
-        }
-        .map_err(|errno| MemoryError::system("mmap", errno))?;
-        let base = NonNull::new(base.cast::<AtomicU64>()).ok_or(MemoryError::System {
-            call: "mmap",
-            errno: 0,
-        })?;
-        Ok(Self { base, count, file })
+        let mapping = Mapping::new(&file, 0, len, MapAccess::Write, "counters and events")?;
+        Ok(Self {
+            mapping,
+            count,
+            file,
+        })
     }
 
     /// All of them.
@@ -91,7 +72,7 @@ impl Words {
     pub fn all(&self) -> &[AtomicU64] {
         // SAFETY: the mapping is page-aligned, so aligned for `AtomicU64`; it holds `count` of them, initialised by the
         // kernel to zero, and lives as long as `self`; any other writer there writes atomically.
-        unsafe { slice::from_raw_parts(self.base.as_ptr(), self.count) }
+        unsafe { slice::from_raw_parts(self.mapping.base().cast(), self.count) }
     }
 }
 
@@ -103,19 +84,6 @@ fn write_zeroes(mut file: &File, len: u64) -> Result<(), MemoryError> {
         call: "write",
         errno: error.raw_os_error().unwrap_or(0),
     })
-}
-
-impl Drop for Words {
-    fn drop(&mut self) {
-        // SAFETY: exactly what `map` mapped, once; `&mut self` shows that no reference into it is left.
-        let unmapped = unsafe {
-            rustix::mm::munmap(
-                self.base.as_ptr().cast(),
-                self.count * size_of::<AtomicU64>(),
-            )
-        };
-        debug_assert!(unmapped.is_ok(), "a mapping of ours can be taken away");
-    }
 }
 
 #[cfg(test)]

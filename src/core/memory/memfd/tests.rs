@@ -23,18 +23,9 @@ fn nobody_can_resize_or_write_to_a_segment_but_through_our_mapping() {
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let punched = rustix::fs::fallocate(fd, hole, 0, 64 << 10);
     assert_eq!(punched, Err(Errno::PERM));
-    // SAFETY: a new mapping, which overlaps nothing; it must fail.
-    let writable = unsafe {
-        rustix::mm::mmap(
-            ptr::null_mut(),
-            4096,
-            ProtFlags::WRITE,
-            MapFlags::SHARED,
-            fd,
-            0,
-        )
-    };
-    assert_eq!(writable.err(), Some(Errno::PERM));
+    let writable = Mapping::new(fd, 0, 4096, MapAccess::Write, "a test");
+    let refused = writable.expect_err("sealed").refused();
+    assert_eq!(refused, Some(("mmap", Errno::PERM.raw_os_error())));
     // SAFETY: our own mapping stays writable, and no other code knows of it.
     unsafe { segment.base().write(7) };
     let mut byte = [0];
