@@ -41,11 +41,16 @@ impl<T: Value, E: Into<Box<dyn std::error::Error + Send + Sync>>> FunctionOutcom
     type Value = T;
 
     fn outcome(self) -> Result<T, Fault> {
-        self.map_err(|error| fault_of(error.into().as_ref()))
+        self.map_err(failed)
     }
 }
 
-pub(crate) fn fault_of(error: &(dyn std::error::Error + 'static)) -> Fault {
+/// How a function's failure is told to the caller.
+pub(crate) fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Fault {
+    fault_of(error.into().as_ref())
+}
+
+fn fault_of(error: &(dyn std::error::Error + 'static)) -> Fault {
     let mut fault = Fault::new(FaultKind::Error, error.to_string());
     if let Some(error) = error.downcast_ref::<Error>() {
         fault.causes = error.causes().to_vec();
@@ -73,6 +78,8 @@ pub(crate) trait Kept: Any + Send + Sync {
     fn put(&self, to: &mut Packer) -> Result<u32, ValueError>;
     /// As what it is.
     fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+    /// What that is.
+    fn type_name(&self) -> &str;
 }
 
 /// One that can travel.
@@ -89,11 +96,15 @@ impl<T: Value + Sync> Kept for Travels<T> {
     fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
         Arc::clone(&self.0) as Arc<dyn Any + Send + Sync>
     }
+
+    fn type_name(&self) -> &str {
+        std::any::type_name::<T>()
+    }
 }
 
 impl<T: Any + Send + Sync> Kept for Stays<T> {
     fn put(&self, _: &mut Packer) -> Result<u32, ValueError> {
-        let name = std::any::type_name::<T>();
+        let name = self.type_name();
         Err(ValueError::new(format!(
             "a {name} cannot travel: call functions with the reference to it instead"
         )))
@@ -101,6 +112,10 @@ impl<T: Any + Send + Sync> Kept for Stays<T> {
 
     fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
         Arc::clone(&self.0) as Arc<dyn Any + Send + Sync>
+    }
+
+    fn type_name(&self) -> &str {
+        std::any::type_name::<T>()
     }
 }
 
@@ -243,37 +258,39 @@ impl Functions {
     }
 
     /// A function whose result is of any type, and cannot travel: it can only be asked for with
-    /// [`Agent::remote`](crate::Agent::remote), and is used by functions that take the reference to it.
+    /// [`Agent::remote`](crate::Agent::remote), and is used by functions that take the reference to it. One that never
+    /// fails returns `Ok::<_, Infallible>`.
     #[must_use]
-    pub fn add_object<A, F, T>(self, name: &str, function: F) -> Self
+    pub fn add_object<A, F, T, E>(self, name: &str, function: F) -> Self
     where
         A: Args,
-        F: Function<A, Output = T>,
+        F: Function<A, Output = Result<T, E>>,
         T: Any + Send + Sync,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let run = move |from: Unpacker, wish: Wish, hook: &dyn Fn(Stage)| {
             let args = take::<A>(from, hook)?;
             stays(wish)?;
-            Ok(Ended::Kept(Arc::new(Stays(Arc::new(function.apply(args))))))
+            keep(function.apply(args))
         };
         self.with_object::<A, T>(name, FunctionBody::Pool(Arc::new(run)))
     }
 
     /// As [`Functions::add_object`], of a function that returns a future: no thread is held until it is ready.
     #[must_use]
-    pub fn add_object_async<A, F, T>(self, name: &str, function: F) -> Self
+    pub fn add_object_async<A, F, T, E>(self, name: &str, function: F) -> Self
     where
         A: Args,
         F: Function<A>,
-        F::Output: Future<Output = T> + Send + 'static,
+        F::Output: Future<Output = Result<T, E>> + Send + 'static,
         T: Any + Send + Sync,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let begin = move |from: Unpacker, wish: Wish, hook: Hook| {
             let args = take::<A>(from, &*hook)?;
             stays(wish)?;
             let future = function.apply(args);
-            let later: Later =
-                Box::pin(async move { Ok(Ended::Kept(Arc::new(Stays(Arc::new(future.await))))) });
+            let later: Later = Box::pin(async move { keep(future.await) });
             Ok(later)
         };
         self.with_object::<A, T>(name, FunctionBody::Async(Arc::new(begin)))
@@ -371,6 +388,14 @@ fn stays(wish: Wish) -> Result<(), Fault> {
             "its result cannot travel: ask for a reference to it with `remote`",
         )),
     }
+}
+
+/// An object stays, unless it could not be made.
+fn keep<T: Any + Send + Sync>(
+    made: Result<T, impl Into<Box<dyn std::error::Error + Send + Sync>>>,
+) -> Work {
+    let object = made.map_err(failed)?;
+    Ok(Ended::Kept(Arc::new(Stays(Arc::new(object)))))
 }
 
 fn unread(error: ValueError) -> Fault {

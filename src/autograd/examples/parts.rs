@@ -1,5 +1,6 @@
 //! Parts of models: made by name and seed, here or at another worker.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::digits::tensor;
@@ -121,7 +122,7 @@ pub(crate) fn functions(tape: &Tape, worker: &Worker<Tape>) -> Functions {
         let contexts = worker.load().contexts;
         (contexts as u64, messages as u64, passes as u64)
     };
-    let new = move |kind: String, seed: u64| Part::new(&tape, &kind, seed);
+    let new = move |kind: String, seed: u64| Ok::<_, Infallible>(Part::new(&tape, &kind, seed));
     let forward = |part: RRef<Part>, x: Var| -> Result<Var, Error> {
         let part: Arc<Part> = part.local_value()?;
         part.forward(&x).map_err(Error::local)

@@ -26,7 +26,7 @@ mod tests;
 mod value;
 
 pub use backward::backward;
-pub use optimizer::{DistributedOptimizer, LocalPart};
+pub use optimizer::DistributedOptimizer;
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;

@@ -12,20 +12,17 @@ use crate::optim::{Optimizer, Parameter, Rule};
 use crate::tape::Tape;
 use crate::worker::Worker;
 use rendez::ground::{Status, catalogue};
-use rendez_rpc::{Agent, Error, Functions, Packer, Pending, RRef, Unpacker, Value, ValueError};
+use rendez_rpc::{
+    Agent, Context, Error, Functions, Packer, Pending, RRef, Unpacker, Value, ValueError,
+};
 
 const NEW: &str = "autograd.optimizer.new";
-const CHECK: &str = "autograd.optimizer.check";
 const STEP: &str = "autograd.optimizer.step";
-
-/// The optimizer of one worker, or why it could not be made.
-#[derive(Debug)]
-pub struct LocalPart(Result<Optimizer, Status>);
 
 /// An optimizer of parameters at several workers.
 #[derive(Debug)]
 pub struct DistributedOptimizer {
-    parts: Vec<RRef<LocalPart>>,
+    parts: Vec<RRef<Optimizer>>,
 }
 
 impl Value for Rule {
@@ -45,28 +42,19 @@ impl Value for Rule {
 /// The functions by which others make and step optimizers here.
 pub(super) fn register(functions: Functions, worker: &Worker<Tape>) -> Functions {
     let worker = worker.clone();
-    let new = |rule: Rule, parameters: Vec<RRef<Parameter>>| LocalPart(made(rule, &parameters));
-    let check = |part: RRef<LocalPart>| -> Result<(), Error> {
-        let part = part.local_value()?;
-        part.0
-            .as_ref()
-            .map(drop)
-            .map_err(|status| Error::local(status.clone()))
+    let new = |rule: Rule, parameters: Vec<RRef<Parameter>>| -> Result<RRef<Optimizer>, Error> {
+        let outside = || Status::of(catalogue::AUTOGRAD_OPTIMIZER, "it is made in a call");
+        let context = Context::current().ok_or_else(outside)?;
+        let optimizer = made(rule, &parameters)?;
+        Ok(RRef::to_object(&context.agent(), optimizer))
     };
-    let step = move |part: RRef<LocalPart>, context: u64| -> Result<(), Error> {
-        let part = part.local_value()?;
-        let optimizer = part
-            .0
-            .as_ref()
-            .map_err(|status| Error::local(status.clone()))?;
+    let step = move |part: RRef<Optimizer>, context: u64| -> Result<(), Error> {
+        let optimizer = part.local_value()?;
         let gradients = worker.gradients(ContextId::from_wire(context));
         let stepped = gradients.and_then(|gradients| optimizer.step(&gradients));
         stepped.map_err(Error::local)
     };
-    functions
-        .add_object(NEW, new)
-        .add(CHECK, check)
-        .add(STEP, step)
+    functions.add(NEW, new).add(STEP, step)
 }
 
 fn made(rule: Rule, parameters: &[RRef<Parameter>]) -> Result<Optimizer, Status> {
@@ -98,18 +86,10 @@ impl DistributedOptimizer {
             by_owner.entry(owner).or_default().push(parameter.clone());
         }
         let make = |(owner, parameters): (String, Vec<RRef<Parameter>>)| {
-            agent.remote(&owner, NEW, (rule, parameters))
+            agent.rpc_async(&owner, NEW, (rule, parameters))
         };
-        let parts = by_owner
-            .into_iter()
-            .map(make)
-            .collect::<Result<Vec<RRef<LocalPart>>, _>>();
-        let parts = parts.map_err(|error| failed(&error))?;
-        let checks = parts
-            .iter()
-            .map(|part| part.rpc_async::<()>(CHECK, ()))
-            .collect::<Vec<_>>();
-        all_done(checks, "Error creating optimizer.")?;
+        let made = by_owner.into_iter().map(make).collect();
+        let parts = all_done(made, "Error creating optimizer.")?;
         Ok(Self { parts })
     }
 
@@ -124,18 +104,18 @@ impl DistributedOptimizer {
             .iter()
             .map(|part| part.rpc_async::<()>(STEP, (context,)))
             .collect();
-        all_done(steps, "Error running optimizer.")
+        all_done::<()>(steps, "Error running optimizer.").map(drop)
     }
 }
 
-/// Waits for all, and gives the first failure.
-fn all_done(calls: Vec<Result<Pending<()>, Error>>, text: &str) -> Result<(), Status> {
-    let ends: Vec<_> = calls
+/// Waits for all, and gives their results, or the first failure.
+fn all_done<R: Value>(calls: Vec<Result<Pending<R>, Error>>, text: &str) -> Result<Vec<R>, Status> {
+    let ends: Vec<Result<R, Error>> = calls
         .into_iter()
         .map(|call| call.and_then(Pending::wait))
         .collect();
-    let failed = ends.into_iter().find_map(Result::err);
-    failed.map_or(Ok(()), |error| Err(with_text(text, &status_of(&error))))
+    let results = ends.into_iter().collect::<Result<_, _>>();
+    results.map_err(|error| with_text(text, &status_of(&error)))
 }
 
 fn with_text(text: &str, error: &Status) -> Status {

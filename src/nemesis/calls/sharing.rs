@@ -4,6 +4,7 @@
 //! value must be there.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -61,7 +62,7 @@ pub(super) fn functions(functions: Functions, journal: &Arc<Journal>) -> Functio
         .add_object("make", move |value: u64| {
             make.note(Remote::Made { value });
             let log = Arc::clone(&make.log);
-            Kept { value, log }
+            Ok::<_, Infallible>(Kept { value, log })
         })
         .add(
             "use",

@@ -1,5 +1,6 @@
 //! Calls that come: found, carried out on a thread of the agent's pool, and answered.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -28,7 +29,11 @@ pub(crate) fn functions(core: &Arc<Core>) -> Functions {
     let (calls, keeps) = (Arc::clone(core), Arc::clone(core));
     Functions::new()
         .add_async(CALL, move |body: Body| call(&calls, body).end())
-        .add_object_async(KEEP, move |body: Body| keep(&keeps, body).end())
+        .add_object_async(KEEP, move |body: Body| {
+            let kept = keep(&keeps, body).end();
+            // What was raised lies in the object, as Python has it.
+            async move { Ok::<_, Infallible>(kept.await) }
+        })
 }
 
 const SERVE: &str = "rendez.rpc._serve";

@@ -10,6 +10,7 @@ use super::Pending;
 use super::rref::{Pack, RRef};
 use super::shared::{Mode, Shared};
 use crate::error::Error;
+use crate::functions::Kept;
 use crate::locks::lock;
 use crate::message::Target;
 use crate::value::Packer;
@@ -115,13 +116,17 @@ impl<T: Any + Send + Sync> RRef<T> {
         let value = values.get(&self.id()).cloned()?;
         drop(values);
         let value = value.map_err(|fault| Error::remote(fault, &shared.name, shared.me));
-        Some(value.and_then(|value| {
-            value.any().downcast::<T>().map_err(|_| {
-                let name = std::any::type_name::<T>();
-                let message = format!("the value of {} is no {name}", self.id());
-                Error::of(catalogue::RPC_REFERENCE, message)
-            })
-        }))
+        Some(value.and_then(|value| self.typed(value)))
+    }
+
+    fn typed(&self, value: Arc<dyn Kept>) -> Result<Arc<T>, Error> {
+        let other = || {
+            let wanted = std::any::type_name::<T>();
+            let (id, there) = (self.id(), value.type_name());
+            let message = format!("the value of {id} is {there}, and no {wanted}");
+            Error::of(catalogue::RPC_REFERENCE, message)
+        };
+        Arc::clone(&value).any().downcast().map_err(|_| other())
     }
 
     /// Asks for the value as others ask for it: it is told when it is there; what it is does not matter.

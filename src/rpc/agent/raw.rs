@@ -12,7 +12,7 @@ use super::rref::RRef;
 use super::shared::Mode;
 use super::{Agent, Pending};
 use crate::error::Error;
-use crate::functions::{Ended, FunctionBody, Functions, Hook, Kept, Later, Stage, Wish, fault_of};
+use crate::functions::{Ended, FunctionBody, Functions, Hook, Kept, Later, Stage, Wish, failed};
 use crate::message::{Fault, Target};
 use crate::payload::digest;
 use crate::signature::Signature;
@@ -32,6 +32,10 @@ impl Kept for Raw {
 
     fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
         self
+    }
+
+    fn type_name(&self) -> &str {
+        "the result of a function by signature"
     }
 }
 
@@ -100,7 +104,7 @@ fn give<E>(
 where
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let packed = packed.map_err(|error| fault_of(error.into().as_ref()))?;
+    let packed = packed.map_err(failed)?;
     if wish == Wish::Keep {
         return Ok(Ended::Kept(Arc::new(Raw { types, packed })));
     }

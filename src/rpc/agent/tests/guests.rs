@@ -1,5 +1,6 @@
 //! Guests: programs that call a worker and are no workers of its group.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 use rendez::engine::OBSERVER_JOB;
@@ -324,7 +325,7 @@ fn what_is_made_later_by_its_signature_or_stays_holds_no_thread() {
             let left = Arc::clone(&object);
             async move {
                 meet(&left).await;
-                AtomicUsize::new(6)
+                Ok::<_, Infallible>(AtomicUsize::new(6))
             }
         });
     let agents = group_with(1, "later", |mut options| {

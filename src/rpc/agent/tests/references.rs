@@ -1,5 +1,6 @@
 //! References between agents.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
@@ -20,9 +21,11 @@ impl Drop for Counter {
 fn functions(ends: &Arc<AtomicUsize>) -> Functions {
     let ends = Arc::clone(ends);
     Functions::new()
-        .add_object("counter", move |from: u32| Counter {
-            count: std::sync::Mutex::new(from),
-            ends: Arc::clone(&ends),
+        .add_object("counter", move |from: u32| {
+            Ok::<_, Infallible>(Counter {
+                count: std::sync::Mutex::new(from),
+                ends: Arc::clone(&ends),
+            })
         })
         .add(
             "count",
@@ -140,6 +143,35 @@ fn an_object_stays_and_functions_use_it_where_it_is() {
         .rpc_sync::<u32>("w1", "counter", (10_u32,))
         .unwrap_err();
     assert!(error.message().contains("cannot travel"), "{error}");
+}
+
+#[test]
+fn an_object_that_cannot_be_made_says_why_and_one_of_another_type_what_it_is() {
+    let ends = Arc::new(AtomicUsize::new(0));
+    let refused = |from: u32| Err::<Counter, _>(format!("no counter from {from}"));
+    let later = move |from: u32| async move { refused(from) };
+    let functions = functions(&ends)
+        .add_object("refused", refused)
+        .add_object_async("refused later", later);
+    let agents = group(2, "unmade", &functions);
+    for function in ["refused", "refused later"] {
+        let counter: RRef<Counter> = agents[0]
+            .remote("w1", function, (3_u32,))
+            .expect("a reference");
+        let error = counter.rpc_sync::<u32>("count", (1_u32,)).unwrap_err();
+        assert_eq!(error.reason(), catalogue::RPC_REMOTE_ERROR, "{function}");
+        assert!(error.message().contains("no counter from 3"), "{error}");
+    }
+    let other: RRef<Counter> = agents[0]
+        .remote("w1", "sum", (vec![1.0_f32],))
+        .expect("a reference");
+    let error = other.rpc_sync::<u32>("count", (1_u32,)).unwrap_err();
+    let told = format!(
+        "the value of {} is f32, and no {}",
+        other.id(),
+        std::any::type_name::<Counter>()
+    );
+    assert!(error.message().contains(&told), "{error}");
 }
 
 #[test]
