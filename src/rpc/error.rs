@@ -1,6 +1,7 @@
 //! Errors of remote calls: what happened, at which worker, what caused it, and where.
 
 use std::fmt;
+use std::time::Duration;
 
 use rendez::ground::{Code, Status, catalogue};
 
@@ -58,21 +59,35 @@ impl Error {
         }
     }
 
-    /// How a call ended that has no answer.
-    pub(crate) fn ended<P>(ending: &Ending<P>, worker: &str, window: usize) -> Self {
-        let mut error = Self::local(match ending {
+    /// It is about that worker.
+    pub(crate) fn at(self, worker: &str) -> Self {
+        Self {
+            worker: Some(worker.to_owned()),
+            ..self
+        }
+    }
+
+    /// How a call ended that has no answer; `what` it was, `timeout` how long it might take.
+    pub(crate) fn ended<P>(
+        ending: &Ending<P>,
+        (what, timeout): (&str, Duration),
+        worker: &str,
+        window: usize,
+    ) -> Self {
+        let status = match ending {
             Ending::Answered(_) => {
                 Status::of(catalogue::RPC_MESSAGE, "the answer is not of this call")
             }
             Ending::Timeout => Status::of(
                 catalogue::RPC_TIMEOUT,
                 format!(
-                    "the call of '{worker}' ran for more than its timeout; '{worker}' was told to give it up"
+                    "{what} at '{worker}' ran for more than its timeout of {timeout:?}; '{worker}' was told to give it \
+                     up"
                 ),
             ),
             Ending::Cancelled => Status::of(
                 catalogue::RPC_CANCELLED,
-                format!("the call of '{worker}' was cancelled; '{worker}' was told"),
+                format!("{what} at '{worker}' was cancelled; '{worker}' was told"),
             ),
             Ending::Lost(status) | Ending::Unsent(status) => status.clone(),
             Ending::Busy => Status::of(
@@ -80,9 +95,8 @@ impl Error {
                 format!("{window} calls wait for '{worker}' already (`waiting`)"),
             ),
             Ending::Shutdown => shut_down(),
-        });
-        error.worker = Some(worker.to_owned());
-        error
+        };
+        Self::local(status).at(worker)
     }
 
     /// The failure as a status: its code, its stable reason, and what happened.
@@ -205,6 +219,14 @@ pub(crate) fn held_up(calls: usize) -> Status {
     let message =
         format!("{calls} calls wait already for the shard of their own worker, which is held up");
     Status::of(catalogue::RPC_BUSY, message)
+}
+
+/// What is said of a call that was under way when this worker left.
+pub(crate) fn left_first() -> Status {
+    Status::of(
+        catalogue::RPC_SHUTDOWN,
+        "the caller was shut down before the call was answered",
+    )
 }
 
 pub(crate) fn shut_down() -> Status {

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use rendez::ground::catalogue;
+use rendez::ground::spelling::distance;
 
 use crate::error::Error;
 use crate::message::{Fault, FaultKind};
@@ -17,6 +18,9 @@ use crate::value::{Args, Function, Packer, Unpacker, Value, ValueError};
 
 /// The names of functions of the house begin so: they are no one's to call.
 pub(crate) const HOUSE: &str = "rendez.";
+
+/// How many functions the answer to a call of an unknown one names.
+const NEAR_MAX: usize = 8;
 
 /// What a function's result is: a value, or an error.
 pub trait FunctionOutcome {
@@ -340,6 +344,22 @@ impl Functions {
     pub fn and(mut self, others: Self) -> Self {
         self.entries.extend(others.entries);
         self
+    }
+
+    /// What there is in place of `name`: the functions whose names are nearest to it.
+    pub(crate) fn instead_of(&self, name: &str) -> String {
+        let own = self.entries.iter();
+        let own = own.filter(|(name, _)| !name.starts_with(HOUSE));
+        let mut all: Vec<_> = own
+            .map(|(known, entry)| (distance(name, known), &*entry.signature))
+            .collect();
+        all.sort_unstable();
+        let near = all.iter().take(NEAR_MAX).map(|(_, signature)| *signature);
+        let near = near.collect::<Vec<_>>().join(", ");
+        match all.len().saturating_sub(NEAR_MAX) {
+            0 => format!("there are: {near}"),
+            more => format!("there are: {near}, and {more} more"),
+        }
     }
 
     pub(crate) fn signatures(&self) -> Vec<String> {

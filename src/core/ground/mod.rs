@@ -14,6 +14,7 @@ pub(crate) mod pattern;
 pub mod region;
 pub mod rng;
 pub mod shape;
+pub mod spelling;
 pub mod status;
 pub mod step;
 pub mod time;

@@ -94,8 +94,7 @@ impl<R> Pending<R> {
             let outcome = match ending {
                 Some(Ending::Answered(_)) | None => Ok(()),
                 Some(ending) => {
-                    let name = shared.name_of(to);
-                    let error = Error::ended(&ending, &name, shared.options.waiting);
+                    let error = shared.ended(to, &ticket, &ending);
                     Err(match error.reason() {
                         catalogue::RPC_TIMEOUT => Error::local(Status::of(
                             catalogue::RPC_TIMEOUT,
@@ -112,13 +111,19 @@ impl<R> Pending<R> {
 }
 
 impl Shared {
+    /// How a call at `to` ended that has no answer.
+    fn ended(&self, to: WorkerId, ticket: &Ticket, ending: &Ending<Payload>) -> Error {
+        let what = (&*ticket.what(), ticket.timeout);
+        Error::ended(ending, what, &self.name_of(to), self.options.waiting)
+    }
+
     /// The result of a call at `to`, packed.
     fn payload(
         &self,
         to: WorkerId,
+        ticket: &Ticket,
         answer: Option<CallAnswer>,
     ) -> Result<(Payload, WorkerId, Vec<Handle>), Error> {
-        let worker = || self.name_of(to);
         let Some(answer) = answer else {
             return Err(Error::of(
                 catalogue::RPC_CANCELLED,
@@ -133,9 +138,9 @@ impl Shared {
         let payload = match ending {
             Ending::Answered(Outcome::Value { payload, .. }) => payload,
             Ending::Answered(Outcome::Fault(fault)) => {
-                return Err(Error::remote(fault, &worker(), at));
+                return Err(Error::remote(fault, &self.name_of(to), at));
             }
-            ending => return Err(Error::ended(&ending, &worker(), self.options.waiting)),
+            ending => return Err(self.ended(to, ticket, &ending)),
         };
         Ok((payload, at, handles))
     }
@@ -147,14 +152,12 @@ impl Shared {
         ticket: &Ticket,
         answer: Option<CallAnswer>,
     ) -> Result<R, Error> {
-        let (mut payload, at, handles) = self.payload(to, answer)?;
+        let (mut payload, at, handles) = self.payload(to, ticket, answer)?;
         let function = &*ticket.function;
         if payload.types != types_of::<R>() {
             let wanted = crate::value::name_of::<R>();
-            let message = format!(
-                "the result of '{function}' at '{}' is no {wanted}",
-                self.name_of(to)
-            );
+            let (result, worker) = (ticket.result(), self.name_of(to));
+            let message = format!("{result} at '{worker}' is no {wanted}");
             return Err(Error::of(catalogue::RPC_ARGUMENTS, message));
         }
         let leg = Leg {
@@ -172,10 +175,8 @@ impl Shared {
         let value = R::take(&mut from).and_then(|value| from.end().map(|()| value));
         observers.iter().for_each(|one| one.received(leg));
         value.map_err(|error| {
-            let message = format!(
-                "the result of '{function}' at '{}' cannot be read: {error}",
-                self.name_of(to)
-            );
+            let (result, worker) = (ticket.result(), self.name_of(to));
+            let message = format!("{result} at '{worker}' cannot be read: {error}");
             Error::of(error.reason(), message)
         })
     }
@@ -224,14 +225,11 @@ impl<R> Pending<R> {
 
     fn unpack_raw(&mut self, types: u32, answer: Option<CallAnswer>) -> Result<Unpacker, Error> {
         self.is_over = true;
-        let (mut payload, _, handles) = self.shared.payload(self.to, answer)?;
+        let (mut payload, _, handles) = self.shared.payload(self.to, &self.ticket, answer)?;
         match payload.types == types {
             true => Ok(payload.unpacker(handles)),
             false => {
-                let message = format!(
-                    "the result of '{}' is not of its signature's type",
-                    self.ticket.function
-                );
+                let message = format!("{} is not of its signature's type", self.ticket.result());
                 Err(Error::of(catalogue::RPC_ARGUMENTS, message))
             }
         }

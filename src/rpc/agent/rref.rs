@@ -15,8 +15,7 @@ use crate::functions::{Kept, Stays, Travels};
 use crate::id::{ForkId, RRefId, WorkerId};
 use crate::locks::lock;
 use crate::message::{Reference, Target};
-use crate::node::Ending;
-use crate::payload::{Payload, digest_of};
+use crate::payload::digest_of;
 use crate::value::{Args, Packer, Value};
 
 /// A share of a reference that this program holds; the last clone dropped ends it.
@@ -98,8 +97,7 @@ impl Shared {
     /// A reference to what is not made, for the desk is held up: it is not told of it, neither now nor at its end.
     fn refused(&self, rref: RRefId, owner: WorkerId, fork: ForkId) -> Handle {
         self.figures.refused();
-        let ending = Ending::<Payload>::Unsent(crate::error::held_up(QUEUED_MAX));
-        let error = Error::ended(&ending, &self.name_of(owner), self.options.waiting);
+        let error = Error::local(crate::error::held_up(QUEUED_MAX)).at(&self.name_of(owner));
         Handle(Arc::new(Held {
             shared: Weak::new(),
             rref,

@@ -26,7 +26,7 @@ use super::slot::Slot;
 use super::store::Member;
 use super::{Options, Pending};
 use crate::error::Error;
-use crate::functions::{Ended, Functions, Kept};
+use crate::functions::{Ended, Functions, HOUSE, Kept};
 use crate::header::Header;
 use crate::id::{CallId, ForkId, GlobalId, RRefId, WorkerId, check_name};
 use crate::locks::{lock, read, write};
@@ -64,7 +64,36 @@ pub(crate) struct Ticket {
     pub(crate) to: WorkerId,
     /// Empty for the fetch of a value.
     pub(crate) function: SmolStr,
+    /// Whose value is fetched.
+    pub(crate) fetched: Option<RRefId>,
     pub(crate) began: Nanos,
+    /// Zero is no limit.
+    pub(crate) timeout: Duration,
+}
+
+impl Ticket {
+    /// What is waited for, as errors have it.
+    pub(crate) fn what(&self) -> String {
+        match self.fetched {
+            Some(rref) => format!("the fetch of {rref}"),
+            None if self.is_of_the_house() => "the call".into(),
+            None => format!("the call of '{}'", self.function),
+        }
+    }
+
+    /// Its result, as errors have it.
+    pub(crate) fn result(&self) -> String {
+        match self.fetched {
+            Some(rref) => format!("the value of {rref}"),
+            None if self.is_of_the_house() => "the result".into(),
+            None => format!("the result of '{}'", self.function),
+        }
+    }
+
+    /// Python's calls are all of one function, and bear their own name within.
+    fn is_of_the_house(&self) -> bool {
+        self.function.starts_with(HOUSE)
+    }
 }
 
 /// By which the desk knows a call of ours.
@@ -458,9 +487,11 @@ impl Shared {
         timeout: Duration,
         mode: Mode,
     ) -> Arc<Ticket> {
-        let function = match &target {
-            Target::Function(function) | Target::Remote { function, .. } => function.clone(),
-            Target::Fetch(_) => SmolStr::default(),
+        let (function, fetched) = match &target {
+            Target::Function(function) | Target::Remote { function, .. } => {
+                (function.clone(), None)
+            }
+            Target::Fetch(rref) => (SmolStr::default(), Some(*rref)),
         };
         let began = self.engine.clock().stamp();
         let deadline = match timeout.is_zero() {
@@ -483,7 +514,9 @@ impl Shared {
             slot: Slot::default(),
             to,
             function,
+            fetched,
             began,
+            timeout,
         });
         let call = Command::Call {
             to,

@@ -283,7 +283,7 @@ impl<P, T> Node<P, T> {
         }
         self.phase = Phase::Left;
         self.timers.clear();
-        let status = crate::error::shut_down();
+        let status = crate::error::left_first();
         for peer in self.peers.keys().copied().collect::<Vec<_>>() {
             self.fail_calls(peer, &status);
             self.drop_serving(peer);

@@ -139,7 +139,9 @@ impl Shared {
                 slot: Slot::default(),
                 to: home.worker,
                 function: REPORT.into(),
+                fetched: None,
                 began: now,
+                timeout: PATIENCE,
             };
             commands.extend(pack(self, &report).map(|packed| Command::Call {
                 to: home.worker,

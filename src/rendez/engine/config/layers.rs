@@ -12,6 +12,7 @@ use super::table::{SETTINGS, Setting, Taker};
 use super::{Config, invalid};
 use crate::cluster::variables::{SERVICE_HOST, is_service_link};
 use crate::ground::Status;
+use crate::ground::spelling::distance;
 
 /// Where a value comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -179,23 +180,6 @@ pub(super) fn hint<'a>(
 /// A name without what all variables begin with, which makes none of them near.
 fn bare(name: &str) -> &str {
     name.strip_prefix("RENDEZ_").unwrap_or(name)
-}
-
-/// How many letters to add, take away or change (Levenshtein); names longer than any key are far from all.
-fn distance(from: &str, to: &str) -> usize {
-    if from.len() > 64 {
-        return usize::MAX;
-    }
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (line, a) in from.bytes().enumerate() {
-        let mut corner = std::mem::replace(&mut row[0], line + 1);
-        for (column, b) in to.bytes().enumerate() {
-            let change = corner + usize::from(a != b);
-            corner = row[column + 1];
-            row[column + 1] = change.min(corner + 1).min(row[column] + 1);
-        }
-    }
-    row[to.len()]
 }
 
 /// `rendez.toml:3`, `RENDEZ_SHARDS`, `--shards`

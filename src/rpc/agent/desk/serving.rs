@@ -125,8 +125,8 @@ impl Desk {
             return self.done(done(Err(fault)), now);
         }
         let Some(entry) = self.shared.functions.find(&function) else {
-            let all = self.shared.functions.signatures().join(", ");
-            let message = format!("there is no function '{function}'; there are: {all}");
+            let others = self.shared.functions.instead_of(&function);
+            let message = format!("there is no function '{function}'; {others}");
             return self.done(done(Err(Fault::new(FaultKind::Function, message))), now);
         };
         if entry.types != payload.types {

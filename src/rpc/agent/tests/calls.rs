@@ -151,9 +151,12 @@ fn a_failure_names_its_worker_and_its_cause() {
     let error = agents[0].rpc_sync::<()>("w1", "scael", ()).unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_FUNCTION);
     assert!(
-        error.message().contains("'scael'") && error.message().contains("scale("),
+        error
+            .message()
+            .contains("there is no function 'scael'; there are: scale(Tensor,f32,) -> Tensor, "),
         "{error}"
     );
+    assert!(error.message().ends_with(", and 2 more"), "{error}");
     let error = agents[0]
         .rpc_sync::<u32>("w1", "add", (1_u32, 2_u64))
         .unwrap_err();
@@ -259,6 +262,8 @@ fn a_deadline_reaches_the_other_side() {
         .expect("a call");
     let error = call.wait().unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_TIMEOUT);
+    let told = "the call of 'waits_in_vain' at 'w1' ran for more than its timeout of 30ms; 'w1' was told to give it up";
+    assert_eq!(error.message(), told);
     // The function goes on until it is told: then nothing is served.
     served(&agents[1], 0);
 }

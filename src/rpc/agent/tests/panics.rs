@@ -76,7 +76,9 @@ fn what_a_desk_that_panics_has_in_its_hands_ends_too() {
             slot: Slot::default(),
             to: shared.me,
             function: "held".into(),
+            fetched: None,
             began: Nanos::ZERO,
+            timeout: Duration::ZERO,
         })
     });
     let [queued, made] = tickets

@@ -172,6 +172,10 @@ fn an_object_that_cannot_be_made_says_why_and_one_of_another_type_what_it_is() {
         std::any::type_name::<Counter>()
     );
     assert!(error.message().contains(&told), "{error}");
+    let other = agents[0].remote::<u32>("w1", "sum", (vec![1.0_f32],));
+    let other = other.expect("a reference");
+    let told = format!("the value of {} at 'w1' is no u32", other.id());
+    assert_eq!(other.to_here().unwrap_err().message(), told);
 }
 
 #[test]
@@ -264,6 +268,8 @@ fn the_wait_for_a_value_has_a_time_of_its_own_and_so_has_its_creation() {
         .expect("a reference");
     let error = value.to_here_within(Duration::from_millis(1)).unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_TIMEOUT);
+    let told = format!("the fetch of {} at 'w1' ran for more than", value.id());
+    assert!(error.message().starts_with(&told), "{error}");
     is_open.store(true, Ordering::Release);
     assert_eq!(value.to_here().expect("a value"), "a");
     drop(value);

@@ -84,7 +84,10 @@ fn the_time_of_a_shutdown_is_obeyed() {
             .contains("1 calls to worker 1 are not answered"),
         "{error}"
     );
-    assert!(call.wait().is_err());
+    let ended = call.wait().unwrap_err();
+    assert_eq!(ended.reason(), catalogue::RPC_SHUTDOWN);
+    let told = "the caller was shut down before the call was answered";
+    assert_eq!(ended.message(), told);
     // Its function was told to stop: nothing holds the other.
     assert!(
         others
@@ -131,7 +134,9 @@ fn a_call_that_is_queued_when_nobody_looks_any_more_is_refused() {
         slot: Slot::default(),
         to: me,
         function: function.into(),
+        fetched: None,
         began: Nanos::ZERO,
+        timeout: Duration::ZERO,
     });
     let call = Command::Call {
         to: me,
