@@ -124,7 +124,7 @@ fn child() {
 #[test]
 #[ignore = "wants valgrind and an optimised build"]
 fn a_pass_takes_as_few_instructions_as_it_did() {
-    let each = counted::instructions() / PASSES as f64;
+    let each = counted::instructions("1") / PASSES as f64;
     eprintln!("{each:.0} instructions for each pass, of both workers together");
     assert!(
         (each / INSTRUCTIONS - 1.0).abs() <= WITHIN,

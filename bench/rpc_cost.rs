@@ -5,7 +5,8 @@
 //!
 //! Ignored by default: it wants valgrind and an optimised build. `scripts/ci.sh counts` runs it. For a profile:
 //! `RENDEZ_COST=1 valgrind --tool=callgrind --toggle-collect='*counted::counted*'` with
-//! `target/release/deps/rpc_cost-… --exact child --ignored` behind it; `RENDEZ_COST=many` has 200 calls under way.
+//! `target/release/deps/rpc_cost-… --exact child --ignored` behind it; `RENDEZ_COST=many` has 200 calls under way, and
+//! `RENDEZ_COST=lists` has lists for arguments and results.
 
 use rendez::engine::Engine;
 use rendez_rpc::{Agent, Functions, Options, Worker};
@@ -31,6 +32,13 @@ const INSTRUCTIONS: f64 = 17_050.0;
 const HEAP_CALLS: f64 = 10.06;
 const WITHIN: f64 = 0.10;
 
+/// Numbers in each of the two lists of a call, one of bytes and one of `f32`, that come back.
+const LISTED: usize = 64 << 10;
+/// Calls with lists that are counted.
+const LISTS: u64 = 10;
+/// The same of a byte and an `f32` of such lists.
+const LISTED_INSTRUCTIONS: f64 = 42.4;
+
 /// Two workers whose shards no thread turns but this one.
 struct Pair {
     engines: [Engine; 2],
@@ -41,7 +49,9 @@ impl Pair {
     fn start() -> Self {
         let engines = pair::engines();
         let options = || {
-            let functions = Functions::new().add_in_shard("shard", |value: u32| value);
+            let functions = Functions::new()
+                .add_in_shard("shard", |value: u32| value)
+                .add_in_shard("lists", |bytes: Vec<u8>, floats: Vec<f32>| (bytes, floats));
             let workers = ["a", "b"].into_iter().zip(TASKS);
             let workers = workers.map(|(name, task)| Worker::new(name, task));
             Options::of_workers(workers).functions(functions)
@@ -91,6 +101,16 @@ impl Pair {
         }
     }
 
+    /// Lists there and back.
+    fn lists(&self, lists: &(Vec<u8>, Vec<f32>)) -> (Vec<u8>, Vec<f32>) {
+        let call = self.agents[0].rpc_async("b", "lists", lists.clone());
+        let call = call.expect("it sets out");
+        while !call.is_done() {
+            self.turn();
+        }
+        call.wait().expect("an answer")
+    }
+
     fn end(self) {
         pair::end(self.engines, self.agents);
     }
@@ -111,6 +131,12 @@ fn child() {
         Ok("many") => {
             for _ in 0..CALLS / IN_FLIGHT {
                 counted(|| pair.calls(IN_FLIGHT as u32));
+            }
+        }
+        Ok("lists") => {
+            let lists = (vec![7; LISTED], vec![0.5; LISTED]);
+            for _ in 0..LISTS {
+                assert_eq!(counted(|| pair.lists(&lists)), lists);
             }
         }
         _ => {
@@ -140,10 +166,21 @@ fn a_call_asks_the_heap_as_seldom_as_it_did() {
 #[test]
 #[ignore = "wants valgrind and an optimised build"]
 fn a_call_takes_as_few_instructions_as_it_did() {
-    let each = counted::instructions() / CALLS as f64;
+    let each = counted::instructions("1") / CALLS as f64;
     eprintln!("{each:.0} instructions for each remote call, of both workers together");
     assert!(
         (each / INSTRUCTIONS - 1.0).abs() <= WITHIN,
         "{each:.0} instructions, and were {INSTRUCTIONS}: if that is well, write it down here and in PROMISES.md"
+    );
+}
+
+#[test]
+#[ignore = "wants valgrind and an optimised build"]
+fn a_list_takes_as_few_instructions_as_it_did() {
+    let each = counted::instructions("lists") / (LISTS * LISTED as u64) as f64;
+    eprintln!("{each:.1} instructions for a byte and an f32 of lists, there and back");
+    assert!(
+        (each / LISTED_INSTRUCTIONS - 1.0).abs() <= WITHIN,
+        "{each:.1} instructions, and were {LISTED_INSTRUCTIONS}: if that is well, write it down here and in PROMISES.md"
     );
 }

@@ -12,18 +12,18 @@ pub(crate) fn counted<R>(what: impl FnOnce() -> R) -> R {
     black_box(what())
 }
 
-/// How many instructions `child` has in all that it gives to [`counted`].
-pub(crate) fn instructions() -> f64 {
+/// How many instructions `child` in this role has in all that it gives to [`counted`].
+pub(crate) fn instructions(role: &str) -> f64 {
     if cfg!(debug_assertions) {
         panic!("an optimised build is wanted: --release");
     }
-    let out = std::env::temp_dir().join(format!("rendez-cost-{}", std::process::id()));
+    let out = std::env::temp_dir().join(format!("rendez-cost-{}-{role}", std::process::id()));
     let ran = Command::new("valgrind")
         .args(["--tool=callgrind", "--toggle-collect=*counted::counted*"])
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(std::env::current_exe().expect("a path"))
         .args(["--exact", "child", "--ignored", "--test-threads=1"])
-        .env(ROLE, "1")
+        .env(ROLE, role)
         .output()
         .unwrap_or_else(|error| {
             panic!("valgrind, which counts: {error}; `apt-get install valgrind`")

@@ -16,8 +16,10 @@ use crate::payload::Plain;
 
 mod args;
 mod depth;
+mod lists;
 
 pub use args::{Args, Function};
+use lists::Bounded;
 
 /// More bytes than the plain values of one call, or of its result, may take.
 pub const PLAIN_BYTES_MAX: usize = 64 << 20;
@@ -80,6 +82,22 @@ pub trait Value: Sized + Send + 'static {
     /// # Errors
     /// What is wrong with the bytes, which come from another worker.
     fn take(from: &mut Unpacker) -> Result<Self, ValueError>;
+
+    /// Writes the values of a list, as [`Value::put`] one by one.
+    ///
+    /// # Errors
+    /// As [`Value::put`].
+    fn put_list(list: &[Self], to: &mut Packer) -> Result<(), ValueError> {
+        list.iter().try_for_each(|value| value.put(to))
+    }
+
+    /// Reads so many values of a list, as [`Value::take`] one by one.
+    ///
+    /// # Errors
+    /// As [`Value::take`].
+    fn take_list(count: usize, from: &mut Unpacker) -> Result<Vec<Self>, ValueError> {
+        (0..count).map(|_| Self::take(from)).collect()
+    }
 }
 
 /// What values are written into.
@@ -98,40 +116,33 @@ impl Packer {
     /// # Errors
     /// What its implementation of serde says.
     pub fn plain<T: serde::Serialize + ?Sized>(&mut self, value: &T) -> Result<(), ValueError> {
-        // It takes what it is given and appends; an error leaves what the call drops.
-        let bytes = std::mem::take(&mut self.plain);
-        self.plain = postcard::to_extend(value, bytes)
-            .map_err(|error| ValueError::new(format!("it cannot be serialized: {error}")))?;
-        self.check()
+        let to = Bounded(&mut self.plain);
+        postcard::serialize_with_flavor(value, to).map_err(lists::unwritten)
     }
 
     /// Writes how many values follow of a type that takes so many bytes of memory.
     fn count(&mut self, count: usize, size: usize) -> Result<(), ValueError> {
         let empty = if size == 0 { count } else { 0 };
         self.empty = self.empty.saturating_add(empty);
-        match self.empty > EMPTY_MAX {
-            true => Err(too_many_empty()),
-            false => self.plain(&(count as u64)),
+        if self.empty > EMPTY_MAX {
+            return Err(too_many_empty());
         }
+        // Each takes at least a byte, a tensor or a reference.
+        if size > 0 && count > PLAIN_BYTES_MAX {
+            return Err(lists::unwritten(postcard::Error::SerializeBufferFull));
+        }
+        self.plain(&(count as u64))
     }
 
-    fn check(&self) -> Result<(), ValueError> {
-        match self.plain.len() > PLAIN_BYTES_MAX {
-            true => Err(ValueError::new(format!(
-                "plain values of more than {PLAIN_BYTES_MAX} bytes; large data belongs into tensors"
-            ))),
-            false => Ok(()),
-        }
-    }
-
-    /// Writes bytes as they are, for [`Unpacker::bytes`]: unlike a list of them, at the speed of a copy.
+    /// Writes bytes as they are, for [`Unpacker::bytes`].
     ///
     /// # Errors
     /// They are more than plain values may be.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), ValueError> {
         self.plain(&(bytes.len() as u64))?;
+        self.reserve(bytes.len())?;
         self.plain.extend_from_slice(bytes);
-        self.check()
+        Ok(())
     }
 
     /// Writes a tensor: its handle is kept, its bytes are not touched. Returns its place among the tensors.
@@ -206,33 +217,13 @@ impl Unpacker {
         }
     }
 
-    /// Reads a value of a type that serde knows.
-    ///
-    /// # Errors
-    /// The bytes are none of that type.
-    pub fn plain<T: serde::de::DeserializeOwned>(&mut self) -> Result<T, ValueError> {
-        let mut from = postcard::Deserializer::from_bytes(&self.plain[self.at..]);
-        let value =
-            depth::read(&mut from, DEPTH_MAX).and_then(|value| Ok((value, from.finalize()?)));
-        let (value, rest) = value
-            .map_err(|error| ValueError::new(format!("it cannot be deserialized: {error}")))?;
-        self.at = self.plain.len() - rest.len();
-        Ok(value)
-    }
-
     /// Reads what [`Packer::bytes`] wrote.
     ///
     /// # Errors
     /// There are fewer bytes.
     pub fn bytes(&mut self) -> Result<&[u8], ValueError> {
         let count: u64 = self.plain()?;
-        let rest = &self.plain[self.at..];
-        let bytes = usize::try_from(count)
-            .ok()
-            .and_then(|count| rest.get(..count));
-        let bytes = bytes.ok_or_else(|| ValueError::new("bytes are missing"))?;
-        self.at += bytes.len();
-        Ok(bytes)
+        self.raw(usize::try_from(count).unwrap_or(usize::MAX))
     }
 
     /// Reads a tensor.
@@ -329,6 +320,17 @@ macro_rules! plain {
             fn take(from: &mut $crate::Unpacker) -> Result<Self, $crate::ValueError> {
                 from.plain()
             }
+
+            fn put_list(list: &[Self], to: &mut $crate::Packer) -> Result<(), $crate::ValueError> {
+                to.plain_list(list)
+            }
+
+            fn take_list(
+                count: usize,
+                from: &mut $crate::Unpacker,
+            ) -> Result<Vec<Self>, $crate::ValueError> {
+                from.plain_list(count)
+            }
         }
     )+};
 }
@@ -355,7 +357,7 @@ macro_rules! fields {
 }
 
 crate::plain!(
-    bool, char, i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize, f32, f64, String
+    bool, char, i16, i32, i64, i128, isize, u16, u32, u64, u128, usize, String
 );
 
 impl Value for () {
@@ -425,12 +427,12 @@ impl<T: Value> Value for Vec<T> {
 
     fn put(&self, to: &mut Packer) -> Result<(), ValueError> {
         to.count(self.len(), size_of::<T>())?;
-        self.iter().try_for_each(|value| value.put(to))
+        T::put_list(self, to)
     }
 
     fn take(from: &mut Unpacker) -> Result<Self, ValueError> {
         let count = from.count_of(size_of::<T>())?;
-        from.within(|from| (0..count).map(|_| T::take(from)).collect())
+        from.within(|from| T::take_list(count, from))
     }
 }
 

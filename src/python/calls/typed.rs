@@ -86,7 +86,7 @@ fn put(core: &Core, wanted: &Type, value: &Bound<'_, PyAny>, to: &mut Writing) -
         Type::List(inner) => {
             let is_bytes = **inner == Type::Plain("u8".into());
             if let (Ok(bytes), true) = (value.cast::<PyBytes>(), is_bytes) {
-                return plain(to.packer.plain(bytes.as_bytes()));
+                return plain(to.packer.bytes(bytes.as_bytes()));
             }
             if value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>() {
                 return Err(no("list"));
@@ -192,7 +192,7 @@ fn take<'py>(
             false => py.None().into_bound(py),
         },
         Type::List(inner) if **inner == Type::Plain("u8".into()) => {
-            PyBytes::new(py, &from.plain::<Vec<u8>>().map_err(failed)?).into_any()
+            PyBytes::new(py, from.bytes().map_err(failed)?).into_any()
         }
         Type::List(inner) => {
             let count = from.count().map_err(failed)?;

@@ -73,6 +73,77 @@ fn values_come_back_as_they_were() {
     assert_eq!(batch.images.as_slice::<f32>().expect("floats"), [1.0, 2.0]);
 }
 
+/// A list is the bytes that serde's of it is, and comes back.
+fn is_written_as_ever<T>(list: &Vec<T>)
+where
+    T: Value + PartialEq + std::fmt::Debug + serde::Serialize,
+{
+    let mut packer = Packer::default();
+    list.put(&mut packer).expect("a list");
+    let bytes = postcard::to_stdvec(list).expect("bytes");
+    assert_eq!(packer.plain[..], bytes, "{}", name_of::<T>());
+    assert_eq!(through(list).as_ref(), Ok(list));
+}
+
+#[test]
+fn a_list_is_written_as_its_elements_one_by_one() {
+    is_written_as_ever::<f32>(&vec![0.0, -1.5, f32::MAX, f32::INFINITY]);
+    is_written_as_ever::<f64>(&vec![-0.0, f64::MIN_POSITIVE, 1e300]);
+    is_written_as_ever::<u8>(&(0..=u8::MAX).collect());
+    is_written_as_ever::<i8>(&(i8::MIN..=i8::MAX).collect());
+    is_written_as_ever::<bool>(&vec![true, false]);
+    is_written_as_ever::<u64>(&vec![0, 127, 128, u64::MAX]);
+    is_written_as_ever::<i64>(&vec![0, -1, i64::MIN, i64::MAX]);
+    is_written_as_ever::<String>(&vec![String::new(), "a".repeat(300)]);
+    is_written_as_ever::<u8>(&Vec::new());
+    let nan = through(&vec![f32::from_bits(0x7fc0_1234)]).expect("a list");
+    assert_eq!(nan[0].to_bits(), 0x7fc0_1234);
+}
+
+/// It is never written.
+#[derive(Clone)]
+struct Unwritten(#[allow(dead_code, reason = "it takes a byte of memory")] u8);
+
+impl Value for Unwritten {
+    fn name(to: &mut String) {
+        to.push_str("Unwritten");
+    }
+
+    fn put(&self, _: &mut Packer) -> Result<(), ValueError> {
+        panic!("the list is too long")
+    }
+
+    fn take(_: &mut Unpacker) -> Result<Self, ValueError> {
+        Ok(Self(0))
+    }
+}
+
+#[test]
+fn a_list_that_is_too_long_is_refused_before_it_is_written() {
+    let told = "plain values of more than 67108864 bytes; large data belongs into tensors";
+    let most = PLAIN_BYTES_MAX - 4;
+    let mut packer = Packer::default();
+    vec![0_u8; most]
+        .put(&mut packer)
+        .expect("as long as it goes");
+    assert_eq!(packer.plain.len(), PLAIN_BYTES_MAX);
+    assert_eq!(1_u8.put(&mut packer).unwrap_err().to_string(), told);
+    assert_eq!(packer.plain.len(), PLAIN_BYTES_MAX, "nothing more");
+    for refused in [
+        through(&vec![0_u8; most + 1]).map(drop),
+        through(&vec![0_f32; PLAIN_BYTES_MAX / 4]).map(drop),
+        through(&"a".repeat(PLAIN_BYTES_MAX)).map(drop),
+    ] {
+        assert_eq!(refused.unwrap_err().to_string(), told);
+    }
+    // Its count says so.
+    let list = vec![Unwritten(0); PLAIN_BYTES_MAX + 1];
+    assert_eq!(
+        list.put(&mut Packer::default()).unwrap_err().to_string(),
+        told
+    );
+}
+
 #[test]
 fn names_tell_types_apart() {
     assert_eq!(
