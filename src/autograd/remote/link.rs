@@ -1,7 +1,7 @@
 //! Messages of the machine as calls, which are made again while their receiver is busy.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -29,10 +29,15 @@ pub(super) struct ByCalls {
 #[derive(Debug, Default)]
 struct Shared {
     agent: OnceLock<WeakAgent>,
+    /// What went before the agent was known here: others may call it already.
+    early: Mutex<Early>,
     worker: OnceLock<WeakWorker<Tape>>,
     /// The way to the thread that deals with failures; it begins with the first.
     failures: Mutex<Option<Sender<Failure>>>,
 }
+
+/// Messages, by whom they are for.
+type Early = Vec<(WorkerId, Arc<Vec<Message<Tensor>>>)>;
 
 /// Messages that did not come to their receiver.
 #[derive(Debug)]
@@ -49,7 +54,14 @@ struct Offloaded(Option<Box<dyn FnOnce() + Send>>);
 impl ByCalls {
     /// The agent that carries the messages.
     pub(super) fn set_agent(&self, agent: WeakAgent) {
-        let _ = self.shared.agent.set(agent);
+        let early = {
+            let mut early = self.shared.early();
+            let _ = self.shared.agent.set(agent);
+            std::mem::take(&mut *early)
+        };
+        for (to, messages) in early {
+            self.shared.post(to, messages, 0, Hearing::Soon);
+        }
     }
 
     /// Who is told of messages that could not be brought.
@@ -114,6 +126,10 @@ impl Drop for Offloaded {
 }
 
 impl Shared {
+    fn early(&self) -> MutexGuard<'_, Early> {
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn post(
         self: &Arc<Self>,
         to: WorkerId,
@@ -121,6 +137,13 @@ impl Shared {
         tries: u32,
         hearing: Hearing,
     ) {
+        if self.agent.get().is_none() {
+            let mut early = self.early();
+            // It may have come meanwhile.
+            if self.agent.get().is_none() {
+                return early.push((to, messages));
+            }
+        }
         let Some(agent) = self.agent.get().and_then(WeakAgent::upgrade) else {
             return;
         };
