@@ -96,7 +96,7 @@ impl Plane {
         let unreachable = |error: io::Error| match Errno::from_io_error(&error) {
             // It is this side that has none left, which says nothing of the address.
             Some(Errno::MFILE | Errno::NFILE) => no_stream(error),
-            _ => unreachable(&error, error.kind()),
+            _ => unreachable(&format_args!("{address}: {error}"), error.kind()),
         };
         let socket = address
             .connect()

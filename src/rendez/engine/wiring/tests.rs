@@ -348,7 +348,9 @@ fn who_waits_in_vain_hears_why_the_peer_is_not_there() {
         "unix:@rendez-nobody-listens-here".parse().unwrap(),
     );
     // Its dial was given up.
-    engine.reach(&named, Duration::ZERO).unwrap_err();
+    let refused = engine.reach(&named, Duration::ZERO).unwrap_err();
+    let where_it_is = "unix:@rendez-nobody-listens-here: Connection refused";
+    assert!(refused.message().contains(where_it_is), "{refused}");
     let from = |job: &str| {
         let key = Key::between(job, "b", "never").unwrap();
         engine.step(StepId(1)).recv(&key)
