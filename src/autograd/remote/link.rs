@@ -64,6 +64,11 @@ impl ByCalls {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn has_early(&self) -> bool {
+        !self.shared.early().is_empty()
+    }
+
     /// Who is told of messages that could not be brought.
     pub(super) fn set_worker(&self, worker: WeakWorker<Tape>) {
         let _ = self.shared.worker.set(worker);

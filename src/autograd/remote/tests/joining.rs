@@ -52,6 +52,41 @@ fn numbers_may_be_those_of_the_order_in_which_workers_came() {
     group.leave();
 }
 
+/// A worker is called as soon as its agent has begun, and what it says then goes when it is attached.
+#[test]
+fn what_goes_before_a_worker_is_attached_is_kept() {
+    let store = Server::start("127.0.0.1:0").expect("a store");
+    let options = || Options::through_store(store.address().to_string(), None);
+    let open: Arc<AtomicBool> = Arc::default();
+    let engines = [0, 1].map(|at| named("early", at));
+    let joining = Joining::new(&engines[1]);
+    let all = functions(joining.tape(), &open);
+    let called = joining.options(options().functions(all));
+    let called = Agent::init(&engines[1], "w1", called).expect("an agent");
+    let (agent, worker) = started(&engines[0], "w0", &open, options());
+    let x = worker.engine().leaf(row(&[1.0, 3.0]));
+    let scope = worker.scope().expect("a context");
+    let loss = relay(&agent, &[], x.clone()).total().expect("a sum");
+    let attached = std::thread::scope(|threads| {
+        let attach = threads.spawn(|| {
+            assert!(Group::until(|| joining.link.has_early()));
+            joining.attach(&called).expect("its worker")
+        });
+        scope
+            .backward_within(&[loss], Duration::from_secs(60))
+            .expect("a pass");
+        attach.join().expect("no panic")
+    });
+    assert_eq!(gradient_of(&scope, &x).len(), 2);
+    drop(scope);
+    let group = Group {
+        agents: vec![agent, called],
+        workers: vec![worker, attached],
+        open,
+    };
+    group.leave();
+}
+
 #[test]
 fn a_worker_without_its_agent_begins_no_context() {
     let joining = Joining::new(&named("unattached", 0));
