@@ -14,7 +14,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 
 # The timed ones first: they want a quiet machine, and nothing else runs then.
-all=(nemesis peers seeds graphs calls passes long sizes release deny torch mutants address thread fuzz soft-roce kernel-tls)
+all=(nemesis peers seeds graphs calls passes long sizes release deny torch mutants address thread fuzz linked soft-roce kernel-tls)
 out="${OUT:-bench/NIGHTLY.md}"
 logs="$(readlink -m "${LOGS:-target/nightly}")"
 patience="${PATIENCE:-6}"
@@ -43,6 +43,7 @@ describe() {
         address) echo "scripts/sanitize.sh address (15 min)" ;;
         thread) echo "scripts/sanitize.sh thread (30 min)" ;;
         fuzz) echo "scripts/fuzz.sh $fuzz_seconds: parsers (30 min)" ;;
+        linked) echo "the feature verbs-linked: libibverbs by rdma-sys, its structs held against ours (10 min)" ;;
         soft-roce) echo "scripts/soft-roce.sh: RDMA in an emulated guest (10 min)" ;;
         kernel-tls) echo "scripts/soft-roce.sh tls_kernel: TLS in the kernel, at both ends and at one (30 min)" ;;
         *) return 1 ;;
@@ -72,6 +73,7 @@ obstacle() {
         peers) has_ucx || echo "no ucx_perftest, and only root can install it" ;;
         torch) has_torch || echo "no PyTorch, and none can be fetched" ;;
         release) command -v dpkg-deb >/dev/null && command -v readelf >/dev/null || echo "no dpkg-deb or no binutils" ;;
+        linked) pkg-config --exists libibverbs librdmacm || echo "no libibverbs-dev, librdmacm-dev or libclang-dev" ;;
         address | thread | fuzz) has_nightly || echo "no nightly toolchain" ;;
     esac
 }
@@ -110,6 +112,7 @@ run() {
         mutants) scripts/mutants.sh ;;
         address | thread) scripts/sanitize.sh "$1" ;;
         fuzz) scripts/fuzz.sh "$fuzz_seconds" ;;
+        linked) cargo test --locked --no-default-features --features verbs-linked --test verbs layout ;;
         soft-roce) scripts/soft-roce.sh ;;
         kernel-tls) TIMEOUT=3600 scripts/soft-roce.sh tls_kernel ;;
     esac

@@ -10,6 +10,8 @@ use std::mem::offset_of;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+#[cfg(feature = "verbs-linked")]
+use rendez::fabric::verbs::sys::rdma_sys;
 use rendez::fabric::verbs::{VerbsDevice, sys};
 
 use crate::shim;

@@ -17,6 +17,11 @@ mod loaded;
 mod table;
 mod types;
 
+/// For the test that holds its structs against ours.
+#[cfg(feature = "verbs-linked")]
+#[doc(hidden)]
+pub use rdma_sys;
+
 pub use inline::{ibv_poll_cq, ibv_post_send, ibv_post_srq_recv, ibv_req_notify_cq};
 pub use table::{IsForkInitialized, SYMBOLS, VerbsTable};
 pub use types::*;
