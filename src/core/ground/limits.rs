@@ -8,7 +8,7 @@ pub const FRAME_BYTES: usize = 64;
 
 /// Rendezvous points (step, key, frame, iteration) that one shard remembers at once. One costs two cache lines and
 /// 24 bytes beside them, and a value parked there as much: a table full of both is 300 MiB, without its keys, which are
-/// less where points share them: see [`IDLE_KEYS`]. A step of ten thousand edges runs a hundred iterations before it
+/// fewer where points share them: see [`IDLE_KEYS`]. A step of ten thousand edges runs a hundred iterations before it
 /// has to end.
 pub const TABLE_RECORDS: u32 = 1 << 20;
 

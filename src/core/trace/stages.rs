@@ -2,10 +2,8 @@
 //!
 //! A value that is timed carries the number of its *trace*, a small record of this shard, through table and events;
 //! the others carry zero, and cost one count and one look. One value in so many is timed on the fastest ways, every
-//! one that an application thread sends or a socket carries, unless it answers a request. Across shards a stamp in the
-//! frame says when it was posted ([`Push::put_stamp`](crate::wire::message::Push::put_stamp)). What answers a request,
-//! be it a frame or a write, has no stamp, and is timed at neither end: half of a hand-over would be no part of any
-//! whole. A value that was offered first has its stamp in the offer.
+//! one that an application thread sends or a socket carries, unless it answers a request: an answer has no stamp. In
+//! other frames that says when they were posted ([`Push::put_stamp`](crate::wire::message::Push::put_stamp)).
 //!
 //! Without the feature `stages` all of this compiles to nothing: its cost is measured against that.
 
