@@ -2,6 +2,7 @@
 
 mod counting;
 mod counting_loop;
+mod devices;
 mod executor;
 mod memory;
 #[path = "../shim/mod.rs"]
