@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_lite::future::{block_on, poll_once};
 use rendez::drive::Driver;
-use rendez::engine::{Config, DeviceUse, Engine, Step};
+use rendez::engine::{Config, DeviceUse, Engine};
 use rendez::ground::{Key, Shape, StepId};
 use rendez::mail::Received;
 use rendez::memory::Tensor;
@@ -33,7 +33,6 @@ fn config(task: &str) -> Config {
 /// Two engines that one thread drives, and the keys from each to the other.
 struct Pair {
     engines: [Engine; 2],
-    steps: [Step; 2],
     keys: [Key; 2],
 }
 
@@ -51,7 +50,6 @@ impl Pair {
         }
         let keys = [("a", "b"), ("b", "a")].map(|(from, to)| Key::between(from, to, "x"));
         Self {
-            steps: engines.each_ref().map(|engine| engine.step(STEP)),
             engines,
             keys: keys.map(|key| key.expect("a key")),
         }
@@ -60,8 +58,11 @@ impl Pair {
     /// What `tensor` is for the other side when `from` has sent it.
     fn hop(&self, from: usize, tensor: Tensor) -> Received {
         let key = &self.keys[from];
-        self.steps[from].send(key, tensor).expect("sent");
-        let mut received = pin!(self.steps[1 - from].recv(key));
+        self.engines[from]
+            .step(STEP)
+            .send(key, tensor)
+            .expect("sent");
+        let mut received = pin!(self.engines[1 - from].step(STEP).recv(key));
         let began = Instant::now();
         loop {
             if let Some(received) = block_on(poll_once(received.as_mut())) {

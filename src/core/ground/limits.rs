@@ -344,7 +344,7 @@ pub const SHARD_MESSAGE_RING: usize = 1024;
 /// Wait cells that each thread keeps for another use.
 pub const SPARE_CELLS: usize = 64;
 
-/// Handles of steps looked over before dead ones are dropped.
+/// States of steps that are kept before those without handles are dropped.
 pub const STEP_HANDLES: usize = 4096;
 
 /// Frames in a link's ring, each way: the frame window, and as many again for credit, hellos and the fabric's own.

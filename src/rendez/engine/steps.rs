@@ -1,7 +1,7 @@
 //! Steps as application threads see them, and the status each has ended with.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::Inner;
@@ -23,10 +23,11 @@ pub(crate) struct StepState {
     ended: OnceLock<Status>,
 }
 
-/// The steps whose handles are alive, and those that ended lately.
+/// The steps that handles were made of, and those that ended lately.
 ///
-/// A step that has ended stands here as long as its tombstones in the shards: as many are remembered. Looked at only
-/// when a handle is made, so that a send costs nothing for it.
+/// The state of a step stays when its last handle goes, so that who makes a handle for each value pays no heap for it;
+/// it goes at the step's end, or when many stand here. A step that has ended stands here as long as its tombstones in
+/// the shards: as many are remembered. Looked at only when a handle is made, so that a send costs nothing for it.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     known: Mutex<Known>,
@@ -34,7 +35,8 @@ pub(crate) struct Steps {
 
 #[derive(Debug, Default)]
 struct Known {
-    live: BTreeMap<StepId, Weak<StepState>>,
+    /// Those that have not ended.
+    live: BTreeMap<StepId, Arc<StepState>>,
     ended: BTreeMap<StepId, Epitaph>,
     /// The ended ones, oldest first.
     order: VecDeque<StepId>,
@@ -70,19 +72,20 @@ impl Steps {
 
     fn state(&self, id: StepId) -> Arc<StepState> {
         let mut known = self.known();
-        if let Some(state) = known.live.get(&id).and_then(Weak::upgrade) {
-            return state;
-        }
-        if known.live.len() >= limits::STEP_HANDLES {
-            known.live.retain(|_, state| state.strong_count() > 0);
+        if let Some(state) = known.live.get(&id) {
+            return state.clone();
         }
         let state = Arc::new(StepState::default());
         if let Some(epitaph) = known.ended.get(&id)
             && !mutant!("fresh_handle_unaware")
         {
             let _ = state.ended.set(epitaph.status(id));
+            return state;
         }
-        known.live.insert(id, Arc::downgrade(&state));
+        if known.live.len() >= limits::STEP_HANDLES {
+            known.live.retain(|_, state| Arc::strong_count(state) > 1);
+        }
+        known.live.insert(id, state.clone());
         state
     }
 
@@ -102,7 +105,7 @@ impl Steps {
         if known.ended.contains_key(&id) {
             return false;
         }
-        if let Some(state) = known.live.get(&id).and_then(Weak::upgrade) {
+        if let Some(state) = known.live.remove(&id) {
             let _ = state.ended.set(epitaph.status(id));
         }
         if known.order.len() >= limits::TOMBSTONES as usize

@@ -259,3 +259,17 @@ fn what_was_sent_before_the_finish_is_sent() {
         b.step(StepId(round)).finish();
     }
 }
+
+#[test]
+fn the_state_of_a_step_that_has_a_handle_stays_when_many_come() {
+    let steps = Steps::default();
+    let held = steps.state(StepId(1));
+    for step in 2..3 * limits::STEP_HANDLES as u64 {
+        drop(steps.state(StepId(step)));
+        assert!(steps.known().live.len() <= limits::STEP_HANDLES);
+    }
+    let status = Status::new(Code::Internal, "TEST", "it broke");
+    assert!(steps.end(StepId(1), &status));
+    assert_eq!(held.ended.get(), Some(&status));
+    assert!(!steps.known().live.contains_key(&StepId(1)));
+}
