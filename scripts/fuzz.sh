@@ -112,6 +112,10 @@ make_seeds() {
             perl -e 'print pack("H*", "01ff" . $ARGV[0])' "$hex" >"$1/whole"
             perl -e 'print pack("H*", "00" . $ARGV[0])' "$hex" >"$1/bytes"
             ;;
+        rings)
+            # A write that lands, and one of ours that is answered.
+            printf '\74\0\20\1\0\377\240\10\170\0\0\377' >"$1/writes"
+            ;;
         addresses)
             printf 'unix:@rendez' >"$1/abstract"; printf 'unix:/run/rendez' >"$1/path"
             printf 'host-0.net:2222' >"$1/name"; printf '[fe80::1%%eth0]:80' >"$1/v6"

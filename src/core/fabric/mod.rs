@@ -24,6 +24,7 @@
 //! | `tcp.rs`, `tcp/` | a port over sockets, and the frames as a byte stream |
 //! | `verbs/` | a port over RDMA queue pairs |
 //! | `faulty.rs` | a port that misbehaves, by seed, for simulations |
+//! | `fuzz.rs` | a port over rings whose peer misbehaves, for fuzzing |
 //! | `doorbell.rs` | waking a shard that sleeps |
 //! | `descriptors.rs` | what a peer's descriptor is |
 //! | `spsc.rs` | the typed queue between two shards of one process |
@@ -39,6 +40,8 @@ mod descriptors;
 pub mod doorbell;
 #[cfg(any(test, feature = "testing"))]
 pub mod faulty;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzz;
 mod landings;
 mod lane;
 pub mod link;

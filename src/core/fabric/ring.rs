@@ -272,7 +272,7 @@ impl<L: RingMemory> RingProducer<L> {
 
     /// Writes the next slot; there is room.
     #[inline(always)]
-    fn put(&mut self, frame: &Frame) {
+    pub(super) fn put(&mut self, frame: &Frame) {
         let slot = self.head & (self.lane.slot_count() - 1);
         let word = (frame.words[0] & !STAMP_MASK) | stamp(self.head);
         let stale = self
