@@ -87,6 +87,7 @@ const UNSAFE_FILES: &[&str] = &[
     "src/fabric/doorbell.rs",
     "src/fabric/lane.rs",
     "src/fabric/link.rs",
+    "src/fabric/listeners.rs",
     "src/fabric/ring.rs",
     "src/fabric/spsc.rs",
     // RDMA: the library's functions, queues that work on registered memory, and that memory.

@@ -27,6 +27,7 @@
 //! | `fuzz.rs` | a port over rings whose peer misbehaves, for fuzzing |
 //! | `doorbell.rs` | waking a shard that sleeps |
 //! | `descriptors.rs` | what a peer's descriptor is |
+//! | `listeners.rs` | sockets that children of `fork` close |
 //! | `spsc.rs` | the typed queue between two shards of one process |
 #![allow(clippy::result_large_err)] // A refusal hands the item back by value: a box would allocate.
 
@@ -45,6 +46,7 @@ pub mod fuzz;
 mod landings;
 mod lane;
 pub mod link;
+pub mod listeners;
 pub mod loopback;
 mod queue_pair;
 pub mod ring;

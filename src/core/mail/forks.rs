@@ -10,6 +10,9 @@ use std::ffi::c_int;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::fabric::listeners;
+pub use crate::fabric::listeners::ParentOnly;
+
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
 // SAFETY: the declaration is that of POSIX: three functions without arguments, any of them null, and a number back.
@@ -24,6 +27,8 @@ unsafe extern "C" {
 
 extern "C" fn in_child() {
     IS_CHILD.store(true, Ordering::Relaxed);
+    // SAFETY: this is the handler of the child, which has none of the parent's threads.
+    unsafe { listeners::close_all() };
 }
 
 /// From now on children of this process know what they are.
@@ -33,8 +38,8 @@ extern "C" fn in_child() {
 pub fn watch() -> Result<(), std::io::Error> {
     static FAILED: OnceLock<c_int> = OnceLock::new();
     let failed = *FAILED.get_or_init(|| {
-        // SAFETY: the handler is a function of this program, which is never unloaded, and does one store to an atomic,
-        // which may be done in a child of a process with threads.
+        // SAFETY: the handler is a function of this program, which is never unloaded, and does what may be done in a
+        // child of a process with threads: it stores to atomics and closes descriptors.
         unsafe { pthread_atfork(None, None, Some(in_child)) }
     });
     match failed {
@@ -53,5 +58,5 @@ pub fn is_child() -> bool {
 /// true one has as chance will have it.
 #[doc(hidden)]
 pub fn pretend() {
-    in_child();
+    IS_CHILD.store(true, Ordering::Relaxed);
 }

@@ -21,6 +21,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::fabric::listeners::ParentOnly;
 use crate::ground::limits::HOST_NAME_MAX;
 
 /// Bytes of a Unix socket's name: `sun_path` has 108, one of which marks an abstract name or ends a path.
@@ -94,7 +95,7 @@ fn lock_within(directory: &OwnedFd, patience: Duration) -> Result<(), ListenErro
 /// A listening socket, and the file it must take away when it goes.
 #[derive(Debug)]
 pub(crate) struct Listening {
-    pub(crate) socket: UnixListener,
+    pub(crate) socket: ParentOnly<UnixListener>,
     /// The socket file with its device and inode: only that very file is removed.
     file: Option<(PathBuf, u64, u64)>,
 }
@@ -167,7 +168,7 @@ impl Address {
         };
         rustix::net::listen(&socket, BACKLOG).map_err(system("listen"))?;
         Ok(Listening {
-            socket: UnixListener::from(socket),
+            socket: ParentOnly::new(UnixListener::from(socket)),
             file,
         })
     }

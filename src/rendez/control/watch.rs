@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
+use crate::fabric::listeners::ParentOnly;
 use crate::ground::limits::{GREETINGS_MAX, GREETINGS_OF_OTHERS_MAX};
 use crate::users::UserNumbers;
 
@@ -127,7 +128,7 @@ impl Watch {
         let mut round = Round {
             shared: Arc::clone(&shared),
             listening,
-            tcp,
+            tcp: tcp.map(ParentOnly::new),
             greet_deadline,
             accept_after: None,
             told_rest: false,
@@ -240,7 +241,7 @@ struct Woken {
 struct Round<T> {
     shared: Arc<Shared>,
     listening: Listening,
-    tcp: Option<TcpListener>,
+    tcp: Option<ParentOnly<TcpListener>>,
     greet_deadline: Duration,
     /// Set while accepting rests after a failure.
     accept_after: Option<Instant>,

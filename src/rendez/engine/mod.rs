@@ -80,6 +80,9 @@ use wiring::Wiring;
 /// **After `fork`** an engine does not work in the child, which has none of its threads: calls that return a status
 /// return `ENGINE_FORKED`, [`Engine::start`] too, and the others do nothing. Dropping it there is harmless. Fork before
 /// the first engine starts, or call `exec` in the child, as [`std::process::Command`] does.
+///
+/// **A process that becomes a daemon** does so before its first engine starts: one that closes all its descriptors
+/// closes the engine's too, and what opens files afterwards gets their numbers, to which the engine goes on writing.
 #[derive(Clone, Debug)]
 pub struct Engine {
     inner: Arc<Users>,

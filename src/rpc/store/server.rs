@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
 use rendez::ground::catalogue;
-use rendez::mail::forks;
+use rendez::mail::forks::{self, ParentOnly};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::query::{QUERY_MAX, Query};
@@ -54,7 +54,7 @@ impl Server {
                 format!("the store cannot listen: {error}"),
             )
         };
-        let listener = TcpListener::bind(address).map_err(fault)?;
+        let listener = ParentOnly::new(TcpListener::bind(address).map_err(fault)?);
         listener.set_nonblocking(true).map_err(fault)?;
         let address = listener.local_addr().map_err(fault)?;
         let (stop, stopped) = UnixStream::pair().map_err(fault)?;
@@ -109,7 +109,7 @@ struct Connection {
 }
 
 struct Floor {
-    listener: TcpListener,
+    listener: ParentOnly<TcpListener>,
     stopped: UnixStream,
     table: Table,
     connections: BTreeMap<Id, Connection>,

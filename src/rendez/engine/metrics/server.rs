@@ -19,6 +19,7 @@ use super::Pages;
 use crate::cluster::HostPort;
 use crate::control::{Owner, is_loopback};
 use crate::ground::{Status, catalogue, limits};
+use crate::mail::forks::ParentOnly;
 use crate::users::UserNumbers;
 
 /// Bytes of a request's head.
@@ -73,6 +74,7 @@ impl MetricsServer {
             tracing::warn!(%address, "metrics can be read from other machines, by anybody who reaches this address");
         }
         let listener = TcpListener::bind(&resolved[..]).map_err(failed)?;
+        let listener = ParentOnly::new(listener);
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);

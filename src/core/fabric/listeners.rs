@@ -1,0 +1,77 @@
+//! Sockets that wait for peers, and that a child of `fork` must not keep.
+//!
+//! Knows their numbers; not what listens there, nor when a process forks: `mail/forks.rs` does.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Sockets that children close: two or three for each engine. Those of further engines stay open in children.
+static CLOSED_IN_CHILDREN: [AtomicI32; 64] = [const { AtomicI32::new(NONE) }; 64];
+
+/// No descriptor.
+const NONE: c_int = -1;
+
+/// Closes them.
+///
+/// # Safety
+/// This is a child of `fork`, whose handler calls it before anything else runs: no thread of it owns the sockets.
+pub(crate) unsafe fn close_all() {
+    for place in &CLOSED_IN_CHILDREN {
+        let fd = place.swap(NONE, Ordering::Relaxed);
+        if fd != NONE {
+            // SAFETY: any number may be given. By the caller's promise it is the copy of a socket that only a thread of
+            // the parent owns: nothing in the child uses or closes it. The call may be made in a child of a process
+            // with threads.
+            unsafe { libc::close(fd) };
+        }
+    }
+}
+
+/// A socket that a thread of this process owns, and that children of it close as soon as they begin: who dials an
+/// engine is not to wait for a child that never accepts, and the address is free when the engine has ended.
+#[derive(Debug)]
+pub struct ParentOnly<T: AsFd> {
+    socket: T,
+    place: Option<&'static AtomicI32>,
+}
+
+impl<T: AsFd> ParentOnly<T> {
+    /// Has children close `socket`. Only a thread may own what comes back, for a thread does not go on in a child.
+    pub fn new(socket: T) -> Self {
+        let fd = socket.as_fd().as_raw_fd();
+        let take = |place: &&AtomicI32| {
+            let taken = place.compare_exchange(NONE, fd, Ordering::Relaxed, Ordering::Relaxed);
+            taken.is_ok()
+        };
+        Self {
+            place: CLOSED_IN_CHILDREN.iter().find(take),
+            socket,
+        }
+    }
+}
+
+impl<T: AsFd> AsFd for ParentOnly<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl<T: AsFd> Deref for ParentOnly<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.socket
+    }
+}
+
+impl<T: AsFd> Drop for ParentOnly<T> {
+    /// Before the socket is closed: its number may be another's then.
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            place.store(NONE, Ordering::Relaxed);
+        }
+    }
+}
