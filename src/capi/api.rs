@@ -98,7 +98,7 @@ pub struct Api {
         context: *mut c_void,
         tensor: *mut *mut CTensor,
     ) -> *mut CStatus,
-    /// Another handle of the same memory. The tensor is not written from here on, also if this fails.
+    /// Another handle of the same memory. Do not write to the tensor from here on, even if this fails.
     pub tensor_clone:
         unsafe extern "C" fn(tensor: *mut CTensor, clone: *mut *mut CTensor) -> *mut CStatus,
     /// Its type and shape.
@@ -114,7 +114,7 @@ pub struct Api {
     /// Frees a tensor. The memory of one that was read in place goes back to its sender.
     pub tensor_free: unsafe extern "C" fn(tensor: *mut CTensor),
 
-    /// Sends a value by a key of this task's, and never waits for its receiver. The tensor is gone then, also if this
+    /// Sends a value by a key of this task's, and never waits for its receiver. The tensor is gone then, even if this
     /// fails: clone it to keep it. `patience_ns` is how long it waits for room if there is none; 0 to fail at once.
     pub send: unsafe extern "C" fn(
         engine: *const CEngine,
@@ -246,14 +246,15 @@ pub struct Api {
         stream: *mut c_void,
     ) -> *mut CStatus,
     /// Frees a tensor of a device when a stream has done what it has queued, which may read the tensor. The handle is
-    /// gone, also if this fails: the memory is kept for ever then.
+    /// gone, even if this fails: the memory is then never freed.
     pub tensor_free_after: unsafe extern "C" fn(
         engine: *const CEngine,
         tensor: *mut CTensor,
         device: u32,
         stream: *mut c_void,
     ) -> *mut CStatus,
-    /// As `recv_into`; `is_dead` says whether the value says that no value will come, also if `room` is too short.
+    /// As `recv_into`; `is_dead` says whether the sender announced that no value will come, also if `room` is too
+    /// short.
     pub recv_into_value: unsafe extern "C" fn(
         engine: *const CEngine,
         step: u64,

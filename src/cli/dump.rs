@@ -44,7 +44,7 @@ pub struct DumpArgs {
     /// is asked.
     #[arg(value_name = "FILE|TASK|ADDRESS")]
     pub files: Vec<PathBuf>,
-    /// Read what is in the memory of this process of this machine, also if it is stopped.
+    /// Read the memory of this local process, even if it is stopped.
     #[arg(long, conflicts_with = "files")]
     pub pid: Option<u32>,
     /// Keep the recordings that were fetched in this folder, for their owner alone (mode 0600).

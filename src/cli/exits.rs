@@ -85,7 +85,7 @@ pub const EXITS: &[Exit] = &[
     },
     Exit {
         status: 18,
-        meaning: "something else than rendez is there, or another version",
+        meaning: "a program other than rendez is there, or another version of rendez",
         reasons: &[catalogue::PEER_PROTOCOL, catalogue::PEER_VERSION],
     },
     Exit {

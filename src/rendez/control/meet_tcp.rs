@@ -348,7 +348,7 @@ impl Plane {
                 return Err(Refusal::fatal(
                     Code::Internal,
                     "PEER_PROTOCOL",
-                    "something else than rendez answers at that address",
+                    "a program other than rendez answers at that address",
                 ));
             }
         }

@@ -26,7 +26,7 @@ catalogue! {
         "A stream or memory is of a context that is not the primary one of any device.",
         "Make it in the device's primary context, as the device's runtime libraries do.";
     DEVICE_POINTER: InvalidArgument,
-        "An address is no memory of a device, or not any more: freed, or the host's, or another process's.",
+        "The address is not device memory: it was freed, or belongs to the host or to another process.",
         "Keep the memory until what was lent is given back; the message has the address.";
     DEVICE_EVENT: InvalidArgument,
         "A peer says that its bytes are there after an event that was never recorded.",

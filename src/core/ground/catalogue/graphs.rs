@@ -126,7 +126,7 @@ catalogue! {
         "The worker has no such graph: it may have restarted.",
         "Begin another session, and restore a checkpoint.";
     WORKER_ABSENT: Unavailable,
-        "A worker of the cluster did not answer in time. A session takes all of them, unless it is told which.",
+        "A worker of the cluster did not answer in time. A session uses all of them unless told which to use.",
         "Start the workers that the message names, or leave them out: `device_filters` of the session's `ConfigProto`.";
     TRACEPARENT_MALFORMED: InvalidArgument,
         "The text is not a W3C traceparent.",

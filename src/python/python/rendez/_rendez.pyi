@@ -234,7 +234,7 @@ class Step:
     ) -> None: ...
 
 class Operation(Generic[_T_co]):
-    """What is under way. It may be waited for by threads and awaited by tasks, also by several."""
+    """A pending operation. Several threads may wait for it and several tasks may await it."""
 
     def wait(self, timeout: float | None = None) -> _T_co:
         """Blocks until it has ended, without the interpreter's lock; the thread drives the engine meanwhile.
