@@ -6,6 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use prost::Message;
 
 use super::{Engine, Inner};
@@ -203,13 +204,9 @@ fn recording(engine: &Engine, shard: u32) -> Vec<u8> {
 
 /// The words that are not zero, each run after its place and its length, and all of it by zlib: most are.
 fn pack(words: &[u64]) -> Vec<u8> {
-    use std::io::Write;
-    let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+    let mut plain = Vec::new();
+    let mut put = |word: u64| plain.extend(word.to_le_bytes());
     let mut at = 0;
-    let mut put = |word: u64| {
-        // Into memory, which takes everything.
-        let _ = packer.write_all(&word.to_le_bytes());
-    };
     put(words.len() as u64);
     for run in words.chunk_by(|one, next| (*one == 0) == (*next == 0)) {
         if run.first().is_some_and(|word| *word != 0) {
@@ -219,18 +216,14 @@ fn pack(words: &[u64]) -> Vec<u8> {
         }
         at += run.len() as u64;
     }
-    packer.finish().unwrap_or_default()
+    miniz_oxide::deflate::compress_to_vec_zlib(&plain, 1)
 }
 
 /// What a task has packed of its memory; `None` for what it has not. At most `most` words.
 #[must_use]
 pub fn unpack(packed: &[u8], most: usize) -> Option<Vec<u64>> {
-    use std::io::Read;
-    let mut bytes = Vec::new();
     // Places and lengths at most treble what there is to say.
-    let unpacked = flate2::read::ZlibDecoder::new(packed).take(24 * most as u64);
-    let mut unpacked = unpacked;
-    unpacked.read_to_end(&mut bytes).ok()?;
+    let bytes = decompress_to_vec_zlib_with_limit(packed, most.saturating_mul(24)).ok()?;
     let (eights, _) = bytes.as_chunks::<8>();
     let mut said = eights.iter().map(|eight| u64::from_le_bytes(*eight));
     let count = usize::try_from(said.next()?)

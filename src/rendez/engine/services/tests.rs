@@ -13,7 +13,7 @@ use rendez_proto::services::{
     StatRequest,
 };
 
-use super::{Dumps, OWN_MAX, Room, fit_tasks, probe, recording, unpack};
+use super::{Dumps, OWN_MAX, Room, fit_tasks, pack, probe, recording, unpack};
 use crate::control::{Incoming, PendingCall, Services};
 use crate::engine::tests::{PATIENCE, Way, config, pair};
 use crate::engine::{Engine, Inner};
@@ -168,6 +168,20 @@ fn record(engine: &Engine, step: u64) {
     let step = engine.step(StepId(step));
     step.send(&key, Tensor::scalar(1u8)).unwrap();
     step.recv(&key).deadline(PATIENCE).wait().unwrap();
+}
+
+#[test]
+fn words_are_unpacked_as_they_were_and_no_more_than_asked_for() {
+    let words = [0, 7, u64::MAX, 0, 0, 1, 2, 0];
+    let packed = pack(&words);
+    assert_eq!(unpack(&packed, words.len()).as_deref(), Some(&words[..]));
+    assert_eq!(unpack(&packed, words.len() - 1), None);
+    assert_eq!(unpack(&packed[..packed.len() - 1], words.len()), None);
+    // A little that says much is not unpacked to its end: what it says of itself comes first, and is a lie.
+    let mut bytes = vec![0; 1 << 20];
+    bytes[..8].copy_from_slice(&8u64.to_le_bytes());
+    let swollen = miniz_oxide::deflate::compress_to_vec_zlib(&bytes, 1);
+    assert_eq!(unpack(&swollen, words.len()), None);
 }
 
 #[test]
