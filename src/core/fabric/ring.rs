@@ -196,7 +196,7 @@ impl<L: RingMemory> RingProducer<L> {
     ///
     /// # Errors
     /// [`PostError`]; nothing was taken.
-    #[inline]
+    #[inline(always)]
     pub fn post(
         &mut self,
         frame: &Frame,
@@ -206,12 +206,24 @@ impl<L: RingMemory> RingProducer<L> {
         let len = body[0].len() + body[1].len();
         debug_assert!(len == frame.body_len() as usize || (len == 0 && frame.body_is_inline()));
         if len > INLINE_BODY_MAX {
-            return self.post_beside(frame, body, reserve);
+            self.post_beside(frame, body, reserve)
+        } else {
+            self.post_in_tail(frame, body, reserve)
         }
-        if len == 0 {
+    }
+
+    /// Posts a frame whose body, if it has one, fits its tail. Apart, so that what posts the others is short.
+    #[inline(never)]
+    fn post_in_tail(
+        &mut self,
+        frame: &Frame,
+        body: [&[u8]; 2],
+        reserve: Reserve,
+    ) -> Result<(), PostError> {
+        if body[0].is_empty() && body[1].is_empty() {
             self.post_short(frame, reserve)
         } else {
-            self.post_short(&with_tail(frame, body), reserve)
+            self.post_short(&with_tail(frame, split_tail(body).0), reserve)
         }
     }
 
@@ -227,6 +239,7 @@ impl<L: RingMemory> RingProducer<L> {
     }
 
     /// Posts a frame whose body is longer than its tail.
+    #[inline(always)]
     fn post_beside(
         &mut self,
         frame: &Frame,
@@ -241,26 +254,17 @@ impl<L: RingMemory> RingProducer<L> {
         let piece = len.saturating_sub(IN_SLOT_MAX) as u64;
         let (offset, cursor) = place(self.cursor, piece, self.lane.payload_len());
         self.make_room(cursor, reserve)?;
-        let (in_tail, beside) = split(body, INLINE_BODY_MAX);
-        let (side, rest) = split(beside, SIDE);
         let slot = self.head & (self.lane.slot_count() - 1);
-        if !side[0].is_empty() {
-            // SAFETY: the slot is masked, and `split` keeps both parts of `side` within `SIDE` bytes. `&mut self` makes
-            // this the only producer. `make_room` compared the slot with the consumer's told progress: it is either
-            // never used or already given up.
-            unsafe { self.lane.write_side(slot, 0, side[0]) };
-        }
-        // SAFETY: as above; this part starts where the first ended.
-        unsafe { self.lane.write_side(slot, side[0].len(), side[1]) };
-        if piece > 0 {
-            // SAFETY: `place` keeps `offset + piece` within the payload ring, and both parts of `rest` together are
-            // `piece` long. `&mut self` makes this the only producer. `make_room` compared the end of this piece with
-            // the consumer's told progress: the piece is either never used or already given up.
-            unsafe { self.lane.write(offset, rest[0]) };
+        let (tail, [first, rest]) = split_tail(body);
+        // SAFETY: the slot is masked, and `make_room` compared it and the end of the piece with the consumer's told
+        // progress: both are either never used or already given up. `place` keeps the piece within the payload ring,
+        // and it is as long as what the tail and the slot leave of the body. `&mut self` makes this the only producer.
+        unsafe { self.write_beside(slot, offset, 0, first) };
+        if !rest.is_empty() {
             // SAFETY: as above; this part starts where the first ended.
-            unsafe { self.lane.write(offset + rest[0].len() as u64, rest[1]) };
+            unsafe { self.write_beside(slot, offset, first.len(), rest) };
         }
-        self.put(&with_tail(frame, in_tail));
+        self.put(&with_tail(frame, tail));
         self.cursor = cursor;
         if piece <= OWNED_MAX {
             let (offset, _) = place(cursor, piece, self.lane.payload_len());
@@ -268,6 +272,26 @@ impl<L: RingMemory> RingProducer<L> {
             self.lane.own(slot, offset, piece);
         }
         Ok(())
+    }
+
+    /// Writes a part of the body, `at` bytes behind what is in the tail.
+    ///
+    /// # Safety
+    /// `slot` is below the slot count. What the part has beyond [`SIDE`] ends within the piece at `offset`, and that
+    /// within the payload ring. The caller is the ring's one producer, and by the progress that the consumer last told,
+    /// it no longer reads the slot nor the piece.
+    #[inline(always)]
+    unsafe fn write_beside(&mut self, slot: u64, offset: u64, at: usize, part: &[u8]) {
+        let (side, rest) = part.split_at(part.len().min(SIDE.saturating_sub(at)));
+        if !side.is_empty() {
+            // SAFETY: `at` and `side` together are at most `SIDE`; the rest is the contract.
+            unsafe { self.lane.write_side(slot, at, side) };
+        }
+        if !rest.is_empty() {
+            let at = offset + (at + side.len() - SIDE) as u64;
+            // SAFETY: the contract.
+            unsafe { self.lane.write(at, rest) };
+        }
     }
 
     /// Writes the next slot; there is room.
@@ -322,39 +346,34 @@ impl<L: RingMemory> RingProducer<L> {
     }
 }
 
-/// A body in two slices, cut after `at` bytes, or at its end.
-#[inline]
-fn split(body: [&[u8]; 2], at: usize) -> ([&[u8]; 2], [&[u8]; 2]) {
-    let (first, rest) = body[0].split_at(at.min(body[0].len()));
-    let (second, last) = body[1].split_at((at - first.len()).min(body[1].len()));
-    ([first, second], [rest, last])
-}
-
-/// `frame` with the body in its tail.
-#[inline]
-fn with_tail(frame: &Frame, body: [&[u8]; 2]) -> Frame {
+/// `frame` with that tail.
+#[inline(always)]
+const fn with_tail(frame: &Frame, tail: [u64; 2]) -> Frame {
     let mut framed = *frame;
-    // One dimension and the first elements, as nearly every long body begins: 40 instructions less than two copies.
-    if let [Ok(first), Ok(second)] = body.map(<[u8; 8]>::try_from) {
-        framed.words[6] = u64::from_le_bytes(first);
-        framed.words[7] = u64::from_le_bytes(second);
-        return framed;
-    }
-    // The fields of an offer lie together.
-    let tail = <[u8; INLINE_BODY_MAX]>::try_from(body[0]).unwrap_or_else(|_| joined(body));
-    let tail = u128::from_le_bytes(tail);
-    (framed.words[6], framed.words[7]) = (tail as u64, (tail >> 64) as u64);
+    [framed.words[6], framed.words[7]] = tail;
     framed
 }
 
-/// At most sixteen bytes in two slices, and zeros behind them.
+/// The words of a body's tail, zeros behind it if it is shorter, and what lies beside it.
+#[inline(always)]
+fn split_tail([first, second]: [&[u8]; 2]) -> ([u64; 2], [&[u8]; 2]) {
+    // One dimension and the first elements, as nearly every long body begins.
+    if let (Ok(dim), Some((elements, rest))) = (first.try_into(), second.split_first_chunk()) {
+        let tail = [dim, *elements].map(u64::from_le_bytes);
+        return (tail, [rest, &[]]);
+    }
+    gather_tail(first, second)
+}
+
 #[inline(never)]
-fn joined(body: [&[u8]; 2]) -> [u8; INLINE_BODY_MAX] {
-    let mut joined = [0; INLINE_BODY_MAX];
-    let middle = body[0].len();
-    joined[..middle].copy_from_slice(body[0]);
-    joined[middle..middle + body[1].len()].copy_from_slice(body[1]);
-    joined
+fn gather_tail<'a>(first: &'a [u8], second: &'a [u8]) -> ([u64; 2], [&'a [u8]; 2]) {
+    let (head, first) = first.split_at(INLINE_BODY_MAX.min(first.len()));
+    let (next, second) = second.split_at((INLINE_BODY_MAX - head.len()).min(second.len()));
+    let mut tail = [0; INLINE_BODY_MAX];
+    tail[..head.len()].copy_from_slice(head);
+    tail[head.len()..head.len() + next.len()].copy_from_slice(next);
+    let tail = u128::from_le_bytes(tail);
+    ([tail as u64, (tail >> 64) as u64], [first, second])
 }
 
 /// The receiving end.
