@@ -110,7 +110,7 @@ impl<A: Arena> Pool<A> {
     }
 
     /// A block of `len` bytes or more, which is at home.
-    #[inline]
+    #[inline(always)]
     fn block(&mut self, len: usize) -> Result<NonNull<Block>, MemoryError> {
         if len > SMALL_MAX {
             return self.large(len);

@@ -8,7 +8,7 @@ use super::ids::{LinkId, NO_LINK, PeerId};
 use super::keys;
 use super::leases::NoLease;
 use super::transfers::{Incoming, TransferId};
-use super::value::{Arriving, InBlock, InHandle, NOT_LENT, Value};
+use super::value::{Arriving, NOT_LENT, Pushed, Value};
 use crate::channel::{Accepted, Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
 use crate::fabric::{self, Outcome, QpId};
 use crate::ground::{Key, Status, faults};
@@ -139,33 +139,28 @@ impl Core {
         if let Some(demand) = push.demand {
             self.answered(link, demand);
         }
-        if push.data.len() <= INLINE_MAX {
-            self.heard_whole(link, push, InHandle(push));
+        let buffer = if push.data.len() <= INLINE_MAX {
+            None
         } else {
-            self.heard_long(link, *push);
-        }
-    }
-
-    /// A value that lies in a block.
-    #[inline(never)]
-    fn heard_long(&mut self, link: LinkId, push: PushHeard<'_>) {
-        match self.pool.buffer_of(push.data) {
-            Ok(buffer) => self.heard_whole(link, &push, InBlock(&push, buffer)),
-            Err(_) => self.heard_on_heap(link, &push),
-        }
+            match self.pool.buffer_of(push.data) {
+                Ok(buffer) => Some(buffer),
+                Err(_) => return self.heard_on_heap(link, *push),
+            }
+        };
+        self.heard_whole(link, push, Pushed { push, buffer });
     }
 
     /// A value for which the arena has no room. It is short, and the peer's credit bounds how many are parked: so what
     /// a program says about its large tensors still arrives.
     #[cold]
     #[inline(never)]
-    fn heard_on_heap(&mut self, link: LinkId, push: &PushHeard<'_>) {
+    fn heard_on_heap(&mut self, link: LinkId, push: PushHeard<'_>) {
         let received = Received {
             tensor: Tensor::on_heap(push.meta, push.data),
             is_dead: push.is_dead,
             path: Path::Inline,
         };
-        self.heard_whole(link, push, received);
+        self.heard_whole(link, &push, received);
     }
 
     #[inline(always)]

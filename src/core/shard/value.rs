@@ -151,30 +151,22 @@ impl Arriving for Ours {
     }
 }
 
-/// A push whose bytes are so few that they lie in the handle.
-pub(super) struct InHandle<'a>(pub(super) &'a PushHeard<'a>);
-
-impl Arriving for InHandle<'_> {
-    #[inline(always)]
-    fn received(self) -> Received {
-        let Self(push) = self;
-        Received {
-            tensor: Tensor::of_inline(push.meta, push.data),
-            is_dead: push.is_dead,
-            path: Path::Inline,
-        }
-    }
+/// A push, and the block that its bytes lie in, unless they are so few that they lie in the handle.
+pub(super) struct Pushed<'a> {
+    pub(super) push: &'a PushHeard<'a>,
+    pub(super) buffer: Option<Buffer>,
 }
 
-/// A push whose bytes lie in a block.
-pub(super) struct InBlock<'a>(pub(super) &'a PushHeard<'a>, pub(super) Buffer);
-
-impl Arriving for InBlock<'_> {
+impl Arriving for Pushed<'_> {
     #[inline(always)]
     fn received(self) -> Received {
-        let Self(push, buffer) = self;
+        let Self { push, buffer } = self;
+        let tensor = match buffer {
+            None => Tensor::of_inline(push.meta, push.data),
+            Some(buffer) => buffer.finish(push.meta),
+        };
         Received {
-            tensor: buffer.finish(push.meta),
+            tensor,
             is_dead: push.is_dead,
             path: Path::Inline,
         }
