@@ -40,17 +40,19 @@ impl Core {
             at: key.frame_iter(),
         };
         let way = self.way(id)?;
-        let left = if !matches!(way.route, Route::Out { .. }) {
+        let mut sending = if !matches!(way.route, Route::Out { .. }) {
             self.send_here_at_once(way, &slot, tensor, is_dead)
         } else if self.send_short(way, &slot, &tensor, is_dead, outlet) {
             None
         } else {
-            self.send_row(way, &slot, tensor, is_dead, outlet)
+            let mut sending = Some(Value::local(tensor, is_dead));
+            self.send_row(way, &slot, &mut sending, outlet);
+            sending
         };
-        match left {
-            None => Ok(NO_LINK),
-            Some(value) => self.send(way, slot, &mut Some(value), outlet),
+        if sending.is_none() {
+            return Ok(NO_LINK);
         }
+        self.send(way, slot, &mut sending, outlet)
     }
 
     /// True if the table holds so much that the next send could be refused, or a send waits for room.

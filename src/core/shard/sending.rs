@@ -58,19 +58,18 @@ impl Shard {
         &mut self,
         way: KeyLook,
         slot: &Slot,
-        tensor: Tensor,
-        is_dead: bool,
-    ) -> Option<Value> {
+        sending: &mut Option<Value>,
+    ) -> bool {
         if !self.may_send_now() {
-            return Some(Value::local(tensor, is_dead));
+            return false;
         }
         let mut outlet = Outlet::new(&mut self.ports);
-        let left = (self.core).send_row(way, slot, tensor, is_dead, &mut outlet);
-        if left.is_none() {
+        let has_left = self.core.send_row(way, slot, sending, &mut outlet);
+        if has_left {
             self.has_posted |= outlet.must_flush();
             self.core.stages.count();
         }
-        left
+        has_left
     }
 
     /// As [`Shard::send`], by [`Core::send_here_at_once`] if it can.
@@ -136,25 +135,26 @@ impl Core {
         is_posted
     }
 
-    /// Sends a row whose bytes go beside its frame, and keeps it until the peer has acknowledged it. Any other comes
-    /// back: then nothing happened.
+    /// Sends a row whose bytes go beside its frame, and takes it, to keep it until the peer has acknowledged it. False,
+    /// and nothing happens, for any other.
     #[inline(never)]
     pub(super) fn send_row(
         &mut self,
         way: KeyLook,
         slot: &Slot,
-        tensor: Tensor,
-        is_dead: bool,
+        sending: &mut Option<Value>,
         outlet: &mut Outlet<'_>,
-    ) -> Option<Value> {
-        if tensor.size() > BODY_MAX {
-            return Some(Value::local(tensor, is_dead));
-        }
-        let Some(channel) = self.post_row(way, slot, &tensor, is_dead, outlet) else {
-            return Some(Value::local(tensor, is_dead));
+    ) -> bool {
+        let posted = (sending.as_ref())
+            .filter(|value| value.tensor.size() <= BODY_MAX)
+            .and_then(|value| self.post_row(way, slot, &value.tensor, value.is_dead, outlet));
+        let Some(channel) = posted else {
+            return false;
         };
-        channel.keep_value(Value::local(tensor, is_dead));
-        None
+        if let Some(value) = sending.take() {
+            channel.keep_value(value);
+        }
+        true
     }
 
     /// Brings a value to a receiver of this shard that waits for it: it was never in the table. Any other comes back:

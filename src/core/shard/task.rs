@@ -9,7 +9,7 @@ pub use waking::TaskWaker;
 use super::Shard;
 use super::ids::TaskId;
 use super::keys::Route;
-use super::value::Waiter;
+use super::value::{Value, Waiter};
 use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId, TensorMeta, faults};
 use crate::mail::Received;
 use crate::memory::{MemoryError, Tensor, TensorBuilder};
@@ -156,10 +156,11 @@ impl TaskContext<'_> {
         if self.shard.send_short(way, &slot, &tensor, is_dead) {
             return Ok(());
         }
-        match self.shard.send_row(way, &slot, tensor, is_dead) {
-            None => Ok(()),
-            Some(value) => self.shard.send(way, slot, &mut Some(value)),
+        let mut sending = Some(Value::local(tensor, is_dead));
+        if self.shard.send_row(way, &slot, &mut sending) {
+            return Ok(());
         }
+        self.shard.send(way, slot, &mut sending)
     }
 
     /// Whether a tensor may go by that key now, as far as its memory decides: for who announces a value before it sends
