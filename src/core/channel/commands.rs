@@ -159,12 +159,11 @@ impl<V: Payload> Channel<V> {
     /// Keeps a frame of [`Channel::frame_now`], which was posted; its value comes by [`Channel::keep_value`] if its
     /// bytes do not lie in it.
     #[inline(always)]
-    pub fn keep_posted(&mut self, key: KeyId, frame: &mut Frame) {
+    pub fn keep_posted(&mut self, key: KeyId, frame: &Frame) {
         if !mutant!("short_values_spend_no_credit") {
             self.credit.spend(lines(frame.body_len() as usize));
         }
-        frame.set_slot(key.0);
-        self.stream.push_frame(frame);
+        self.stream.push_frame(frame).set_slot(key.0);
         self.mark_posted(true, !frame.body_is_inline());
     }
 

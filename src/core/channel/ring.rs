@@ -45,13 +45,15 @@ impl<T: Copy> Ring<T> {
     }
 
     #[inline(always)]
-    pub(super) fn push(&mut self, entry: T) {
+    pub(super) fn push(&mut self, entry: &T) -> &mut T {
         if self.len() == self.places.len() {
             self.grow();
         }
         let place = self.place(self.end);
-        self.places[place] = entry;
         self.end += 1;
+        let place = &mut self.places[place];
+        *place = *entry;
+        place
     }
 
     /// Makes places for so many more at the end; what stands there has no meaning.

@@ -82,10 +82,11 @@ impl<V> FrameStream<V> {
         self.push_frame(&frame);
     }
 
-    /// Queues a frame. What does not lie in it is given to [`FrameStream::push_load`], before or at once after this.
+    /// Queues a frame, and gives it as it lies here. What does not lie in it is given to [`FrameStream::push_load`],
+    /// before or at once after this.
     #[inline(always)]
-    pub(super) fn push_frame(&mut self, frame: &Frame) {
-        self.frames.push(*frame);
+    pub(super) fn push_frame(&mut self, frame: &Frame) -> &mut Frame {
+        self.frames.push(frame)
     }
 
     /// Queues what a frame carries beside itself.

@@ -122,12 +122,12 @@ impl Core {
         };
         let subject = subject_of(slot.key, Self::point_of(*slot), clear.next.get());
         let push = Push::usual(subject, tensor.meta(), is_dead, data);
-        let Some(mut frame) = clear.channel.frame_now(slot.key, &push) else {
+        let Some(frame) = clear.channel.frame_now(slot.key, &push) else {
             return false;
         };
         let is_posted = outlet.post_short(clear.qp, &frame);
         if is_posted {
-            clear.channel.keep_posted(slot.key, &mut frame);
+            clear.channel.keep_posted(slot.key, &frame);
             if !mutant!("short_values_share_an_ordinal") {
                 clear.next.give();
             }
@@ -194,11 +194,11 @@ impl Core {
         let clear = self.clear_way(way, slot)?;
         let subject = subject_of(slot.key, Self::point_of(*slot), clear.next.get());
         let push = Push::usual(subject, meta, is_dead, data);
-        let mut frame = clear.channel.frame_now(slot.key, &push)?;
+        let frame = clear.channel.frame_now(slot.key, &push)?;
         if frame.body_is_inline() || !outlet.post(clear.qp, &frame, [&dim.to_le_bytes(), data]) {
             return None;
         }
-        clear.channel.keep_posted(slot.key, &mut frame);
+        clear.channel.keep_posted(slot.key, &frame);
         clear.next.give();
         Some(clear.channel)
     }

@@ -31,7 +31,7 @@ proptest! {
         for act in acts {
             match act {
                 Act::Push(entry) => {
-                    ring.push(entry);
+                    ring.push(&entry);
                     queue.push_back(entry);
                 }
                 Act::Insert(at, entry) => {

@@ -67,14 +67,14 @@ fn push_now(
     let value = value(len);
     let subject = subject_of(key, point(1), ordinal);
     let push = Push::usual(subject, value.meta(), false, &value.bytes);
-    let Some(mut frame) = channel.frame_now(key, &push) else {
+    let Some(frame) = channel.frame_now(key, &push) else {
         return false;
     };
     let (is_whole, dim) = (frame.body_is_inline(), (len as u64).to_le_bytes());
     let beside: [&[u8]; 2] = [&dim, &value.bytes];
     let is_posted = post(&frame, if is_whole { [&[], &[]] } else { beside });
     if is_posted {
-        channel.keep_posted(key, &mut frame);
+        channel.keep_posted(key, &frame);
         if !is_whole {
             channel.keep_value(value);
         }
