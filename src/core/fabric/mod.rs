@@ -397,12 +397,13 @@ impl AnyPort {
         }
     }
 
-    /// As [`Port::post_send`], of a frame whose body, if it has one, lies in its tail.
+    /// As [`Port::post_send`], of a frame whose body, if it has one, lies in its tail. Says whether the port must be
+    /// flushed.
     ///
     /// # Errors
     /// As [`Port::post_send`].
     #[inline(always)]
-    pub(crate) fn post_short(&mut self, qp: QpId, frame: &Frame) -> Result<(), PostRefusal> {
+    pub(crate) fn post_short(&mut self, qp: QpId, frame: &Frame) -> Result<bool, PostRefusal> {
         match self.as_rings() {
             Some(port) => port.post_short(qp, frame),
             None => self.post_short_elsewhere(qp, frame),
@@ -410,8 +411,9 @@ impl AnyPort {
     }
 
     #[inline(never)]
-    fn post_short_elsewhere(&mut self, qp: QpId, frame: &Frame) -> Result<(), PostRefusal> {
-        self.post_send(qp, frame, [&[], &[]])
+    fn post_short_elsewhere(&mut self, qp: QpId, frame: &Frame) -> Result<bool, PostRefusal> {
+        self.post_send(qp, frame, [&[], &[]])?;
+        Ok(self.must_flush())
     }
 
     /// True if it looks at a few rings of memory and no more: then arrivals can be taken one by one at little cost, and

@@ -317,13 +317,13 @@ impl RingPort {
     }
 
     #[cold]
-    fn refused(&mut self, index: u32, refusal: PostRefusal) -> Result<(), PostRefusal> {
+    fn refused(&mut self, index: u32, refusal: PostRefusal) -> PostRefusal {
         match refusal {
             PostRefusal::Closed => self.retire(index),
             PostRefusal::Full => self.stats.refused_full += 1,
             _ => {}
         }
-        Err(refusal)
+        refusal
     }
 
     /// Rings the doorbells that are due.
@@ -351,19 +351,18 @@ impl RingPort {
 }
 
 impl RingPort {
-    /// As [`Port::post_send`], of a frame whose body, if it has one, lies in its tail.
+    /// As [`Port::post_send`], of a frame whose body, if it has one, lies in its tail. Says whether a doorbell must be
+    /// rung.
     #[inline(always)]
-    pub(super) fn post_short(&mut self, qp: QpId, frame: &Frame) -> Result<(), PostRefusal> {
+    pub(super) fn post_short(&mut self, qp: QpId, frame: &Frame) -> Result<bool, PostRefusal> {
         let (index, queue_pair) = self.find(qp).ok_or(PostRefusal::Closed)?;
-        match queue_pair.post_short(frame) {
-            Ok(()) => {
-                if queue_pair.wake.may_sleep() {
-                    self.note_posted(index);
-                }
-                Ok(())
-            }
-            Err(refusal) => self.refused(index, refusal),
+        if let Err(refusal) = queue_pair.post_short(frame) {
+            return Err(self.refused(index, refusal));
         }
+        if queue_pair.wake.may_sleep() {
+            self.note_posted(index);
+        }
+        Ok(!self.due.is_empty())
     }
 
     /// As [`RingPort::poll`], where there is more than hot rings.
@@ -415,7 +414,7 @@ impl Port for RingPort {
                 }
                 Ok(())
             }
-            Err(refusal) => self.refused(index, refusal),
+            Err(refusal) => Err(self.refused(index, refusal)),
         }
     }
 

@@ -446,9 +446,11 @@ impl Shard {
             let brought = port.poll(core.now, budget, &mut |arrival| {
                 core.arrived(index, arrival)
             });
-            done += brought;
-            most = most.max(brought);
-            is_awaited &= brought == 0 || port.has_few_rings();
+            if brought > 0 {
+                done += brought;
+                most = most.max(brought);
+                is_awaited &= port.has_few_rings();
+            }
         }
         self.is_full = if is_awaited && !core.events.is_empty() {
             self.burst = 1;

@@ -67,9 +67,9 @@ impl<'a> Outlet<'a> {
         let Some(port) = self.ports.get_mut(port) else {
             return false;
         };
-        let is_posted = port.post_short(qp, frame).is_ok();
-        self.must_flush |= port.must_flush();
-        is_posted
+        let posted = port.post_short(qp, frame);
+        self.must_flush |= posted == Ok(true);
+        posted.is_ok()
     }
 
     /// True if a port has doorbells to ring.
