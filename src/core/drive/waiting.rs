@@ -223,7 +223,8 @@ impl Turn<'_> {
         spare: impl FnOnce() -> Arc<WaitCell<Handed>>,
     ) -> Result<shard::Led, Arc<WaitCell<Handed>>> {
         let drive = self.drive;
-        let led = self.with(|seat| {
+        let mut outcome = None;
+        let cell = self.with(|seat| {
             let mut place = None;
             let led = seat.inside(|shard| {
                 place = shard.recv_of_leader(key, step, deadline);
@@ -236,30 +237,30 @@ impl Turn<'_> {
             });
             let led = led.unwrap_or(Led::Over);
             seat.is_over |= matches!(led, Led::Over);
-            let Some(shard) = &mut seat.shard else {
-                return Err(None);
-            };
+            let shard = seat.shard.as_mut()?;
             match led {
                 // The end of a shard tells all that wait, after a panic too.
-                Led::Here(()) | Led::Over => shard.take_led().ok_or(None),
+                Led::Here(()) | Led::Over => {
+                    outcome = shard.take_led();
+                    None
+                }
                 Led::Late | Led::Left => {
                     let cell = spare();
                     if let Some(place) = place {
                         shard.leader_leaves(place, Arc::clone(&cell));
                     }
-                    Err(Some(cell))
+                    Some(cell)
                 }
             }
         });
         drop(self);
-        match led {
-            Some(Ok(outcome)) => Ok(outcome),
-            Some(Err(Some(cell))) => Err(cell),
-            Some(Err(None)) | None => Ok(shard::Led {
-                outcome: Err(drive.mailbox.end()),
-                waking: 0,
-            }),
+        if let Some(Some(cell)) = cell {
+            return Err(cell);
         }
+        Ok(outcome.unwrap_or_else(|| shard::Led {
+            outcome: Err(drive.mailbox.end()),
+            waking: 0,
+        }))
     }
 
     /// Turns the shard until the outcome is here, which another thread may bring too.
