@@ -165,8 +165,8 @@ impl Pair {
     fn recv(&mut self, slot: Slot, deadline: Nanos) {
         let tag = self.fresh();
         let now = self.model.now;
-        // As the shard does: most wait alone.
-        let got = match self.table.wait_alone(now, &slot, tag, deadline) {
+        // As the shard does: most find nothing.
+        let got = match self.table.wait(now, &slot, tag, deadline) {
             Some((id, ordinal)) => Ok(ReceiveOutcome::Waiting { id, ordinal }),
             None => self.table.recv(now, slot, tag, deadline),
         };
@@ -249,9 +249,19 @@ impl Pair {
             }
         };
         let bytes = u64::from(b % 16);
-        let got = self
-            .table
-            .arrive(self.model.now, slot, ordinal_of(ordinal), item(), bytes);
+        // As the shard does: most values are waited for, and never lie in the table.
+        let claimed = match offers {
+            true => None,
+            false => self.table.claim(&slot, ordinal_of(ordinal)),
+        };
+        let got = match claimed {
+            Some((waiter, from)) => Ok(PushOutcome::Matched {
+                waiter,
+                value: token,
+                from,
+            }),
+            None => (self.table).arrive(self.model.now, slot, ordinal_of(ordinal), item(), bytes),
+        };
         let expected = self.expect_arrive(slot, ordinal, offers, token, bytes);
         if offers && matches!(expected, Ok(Came::Parked | Came::Wanted(_))) {
             self.offers.push((slot, token));

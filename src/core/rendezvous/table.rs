@@ -21,6 +21,7 @@ use super::waiters::Waiters;
 use crate::ground::{Nanos, StepId};
 
 mod sweep;
+mod waiting;
 
 /// The matching table of one shard, over values `V` and waiters' tags `W`.
 ///
@@ -118,10 +119,10 @@ impl<V, W: Copy> Table<V, W> {
         })
     }
 
-    /// As [`Table::recv`], for a receive that waits alone, for the value of the ordinal that is given too: the usual
-    /// case. `None` changes nothing.
+    /// As [`Table::recv`], for a receive at whose point nothing lies, and which has no deadline: the usual case. The
+    /// ordinal of its value is given too. `None` changes nothing.
     #[inline(always)]
-    pub fn wait_alone(
+    pub fn wait(
         &mut self,
         now: Nanos,
         slot: &Slot,
@@ -129,8 +130,11 @@ impl<V, W: Copy> Table<V, W> {
         deadline: Nanos,
     ) -> Option<(WaiterId, u32)> {
         let (at, record) = self.records.last(slot)?;
-        if !record.is_idle() || is_timed(deadline) && !mutant!("receives_alone_have_no_deadline") {
+        if is_timed(deadline) && !mutant!("receives_alone_have_no_deadline") {
             return None;
+        }
+        if !record.is_idle() {
+            return self.wait_behind(now, at, waiter);
         }
         let ordinal = record.next_ordinal();
         let first = self.waiters.admit(0, waiter, now).ok()?;
@@ -211,18 +215,17 @@ impl<V, W: Copy> Table<V, W> {
     /// the value through here. `None` changes nothing: [`Table::arrive`] says what to do with the value then.
     #[inline(always)]
     pub fn claim(&mut self, slot: &Slot, ordinal: u32) -> Option<(W, Origin)> {
-        if let Some((at, record)) = self.records.last(slot) {
-            if record.next_ordinal() == ordinal
-                && let Some(waiter) = record.meet(ordinal)
-            {
-                self.waiters.dismiss();
-                return Some((waiter, self.records.origin(at, ordinal)));
-            }
-            if !record.is_awaited() {
-                return None;
-            }
+        let Some((at, record)) = self.records.last(slot) else {
+            return self.claim_slowly(*slot, ordinal);
+        };
+        if record.next_ordinal() != ordinal {
+            return None;
         }
-        self.claim_slowly(*slot, ordinal)
+        let Some(waiter) = record.meet(ordinal) else {
+            return self.claim_listed(at, ordinal);
+        };
+        self.waiters.dismiss();
+        Some((waiter, self.records.origin(at, ordinal)))
     }
 
     /// The oldest waiter of a slot, if the next value of this process goes to it at once: the usual case, without
@@ -232,7 +235,10 @@ impl<V, W: Copy> Table<V, W> {
     pub fn claim_next(&mut self, slot: &Slot) -> Option<(W, Origin)> {
         let (at, record) = self.records.last(slot)?;
         let ordinal = record.next_ordinal();
-        let waiter = record.meet(ordinal)?;
+        let Some(waiter) = record.meet(ordinal) else {
+            let is_live = !record.is_grace();
+            return is_live.then(|| self.claim_listed(at, ordinal))?;
+        };
         self.waiters.dismiss();
         Some((waiter, self.records.origin(at, ordinal)))
     }
@@ -432,8 +438,7 @@ impl<V, W: Copy> Table<V, W> {
     fn claim_slowly(&mut self, slot: Slot, ordinal: u32) -> Option<(W, Origin)> {
         let at = self.records.seek(&slot)?;
         let is_next = self.records.at(at).next_ordinal() == ordinal;
-        let waiter = is_next.then(|| self.meet(at, ordinal))??;
-        Some((waiter, self.records.origin(at, ordinal)))
+        is_next.then(|| self.claim_listed(at, ordinal))?
     }
 
     #[inline(never)]
@@ -448,61 +453,6 @@ impl<V, W: Copy> Table<V, W> {
         let is_behind = record.has_items();
         let pass = if is_behind { Pass::Behind } else { Pass::Clear };
         Ok(pass(QueuePosition(self.records.origin(at, ordinal))))
-    }
-
-    /// The oldest waiter, if a value goes to it at once: the value has that ordinal then, which is not below the next.
-    #[inline]
-    fn meet(&mut self, at: u32, ordinal: u32) -> Option<W> {
-        let record = self.records.at_mut(at);
-        if let Some(waiter) = record.meet(ordinal) {
-            self.waiters.dismiss();
-            return Some(waiter);
-        }
-        if !record.is_awaited() || record.has_items() {
-            return None;
-        }
-        record.give(ordinal);
-        self.leave(at, None)
-    }
-
-    /// Adds a waiter behind all others.
-    fn join(&mut self, now: Nanos, at: u32, tag: W, deadline: Nanos) -> Result<WaiterId, Refusal> {
-        let record = self.records.at_mut(at);
-        let waiter = self.waiters.admit(record.waiters(), tag, now)?;
-        if record.is_idle() && !is_timed(deadline) {
-            return Ok(record.seat(at, waiter));
-        }
-        let before = record.surplus();
-        let id = record.change(|_, list| self.waiters.push(list, at, waiter, deadline));
-        // What stood there for no waiter is no more parked.
-        self.room.count(0, before, record.surplus());
-        Ok(id)
-    }
-
-    /// Takes a waiter out: the one at that place among the listed, or the oldest.
-    #[inline(never)]
-    fn leave(&mut self, at: u32, listed: Option<u32>) -> Option<W> {
-        let record = self.records.at_mut(at);
-        let before = record.surplus();
-        let seated = match listed {
-            Some(_) => None,
-            None => record.unseat(),
-        };
-        let tag = match seated {
-            Some(tag) => {
-                self.waiters.dismiss();
-                tag
-            }
-            None => {
-                let index = listed.unwrap_or_else(|| record.listed().head());
-                if index == NONE {
-                    return None;
-                }
-                record.change(|_, list| self.waiters.remove(list, index))
-            }
-        };
-        self.room.count(0, before, record.surplus());
-        Some(tag)
     }
 
     /// The ordinal of the front of the queue, or that of the next value.

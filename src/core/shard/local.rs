@@ -416,7 +416,7 @@ impl Core {
             self.complete(waiter, Err(status));
             return None;
         }
-        match self.table.wait_alone(self.now, &slot, waiter, deadline) {
+        match self.table.wait(self.now, &slot, waiter, deadline) {
             Some((id, ordinal)) => {
                 self.nothing_is_here(way, slot, ordinal, deadline);
                 Some(id)
@@ -425,7 +425,7 @@ impl Core {
         }
     }
 
-    /// As [`Core::recv`], for a receive that does not wait alone.
+    /// As [`Core::recv`], for a receive that finds something, or has a deadline.
     #[inline(never)]
     fn recv_slowly(
         &mut self,
