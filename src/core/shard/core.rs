@@ -9,7 +9,7 @@ use super::asked::Requests;
 use super::budget::LandingPlace;
 use super::deadlines::StepDeadlines;
 use super::events::{EventHead, Events};
-use super::ids::{LinkId, NO_LINK};
+use super::ids::{LinkId, NO_LINK, TaskId};
 use super::keys::{KeyEntry, Keys, Route};
 use super::links::{Links, NextConnection};
 use super::lives_over::LivesOver;
@@ -219,28 +219,27 @@ impl Core {
             let received = arriving.received();
             return self.bring_elsewhere(waiter, Handed { received, from });
         };
+        put(self.place_for(task, from), token, arriving);
+    }
+
+    /// Where a task's event is to be put that brings it a value from there.
+    #[inline(always)]
+    pub(super) fn place_for(&mut self, task: TaskId, from: Origin) -> &mut TaskEvent {
         let (trace, shard) = (self.stages.take_handing(), self.index);
-        let head = EventHead {
+        let (head, place) = self.events.place();
+        *head = EventHead {
             task,
             trace,
             shard,
             from,
         };
-        let place = self.events.place(head);
-        // There is nothing to drop.
-        std::mem::forget(std::mem::replace(
-            place,
-            TaskEvent::Received {
-                token,
-                outcome: Ok(arriving.received()),
-            },
-        ));
+        place
     }
 
     /// As [`Core::bring_value`], to what is no task of this shard. Apart, so that what brings a task its value is
     /// short.
     #[inline(never)]
-    fn bring_elsewhere(&mut self, waiter: Waiter, handed: Handed) {
+    pub(super) fn bring_elsewhere(&mut self, waiter: Waiter, handed: Handed) {
         if waiter != Waiter::Leader {
             return self.complete(waiter, Ok(handed));
         }
@@ -410,4 +409,14 @@ impl Core {
             at: slot.at,
         }
     }
+}
+
+/// Puts a value where its task's event is to be. There is none to drop.
+#[inline(always)]
+pub(super) fn put(place: &mut TaskEvent, token: u64, arriving: impl Arriving) {
+    let outcome = Ok(arriving.received());
+    std::mem::forget(std::mem::replace(
+        place,
+        TaskEvent::Received { token, outcome },
+    ));
 }

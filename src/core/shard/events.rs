@@ -1,9 +1,8 @@
 //! Events: what this shard's tasks are still to be told, in order.
 //!
-//! It does not know what an event says. Most turns bring one: that lies apart, and is written once, where it stays
-//! until its task is called (`delivery.rs`). Those behind it stand in a queue, where they are written once too.
-
-use std::collections::VecDeque;
+//! It does not know what an event says. An event is written once, where it stays until its task is called
+//! (`delivery.rs`). They stand in a row, which begins anew when all were taken: most turns bring one, and that has the
+//! same lines each time.
 
 use super::TaskEvent;
 use super::ids::{Id, TaskId};
@@ -23,94 +22,98 @@ pub(crate) struct EventHead {
 /// The queue.
 #[derive(Debug)]
 pub(crate) struct Events {
-    /// The first, if there is one; else an event that says nothing and holds nothing.
-    first: TaskEvent,
-    has_first: bool,
-    /// Whose the first is.
-    head: EventHead,
-    /// Those behind the first, or all that are left when that is taken.
-    rest: VecDeque<(EventHead, TaskEvent)>,
+    /// Where no event stands, one does that says nothing and holds nothing.
+    places: Box<[(EventHead, TaskEvent)]>,
+    /// The place of the next; if there is none, the first of all.
+    next: usize,
+    /// The place behind the last.
+    end: usize,
 }
 
 impl Events {
-    /// None, with room for so many.
+    /// None, with room for so many, and for one at least.
     pub(super) fn new(room: usize) -> Self {
         Self {
-            first: TaskEvent::Again,
-            has_first: false,
-            head: EventHead {
-                task: TaskId::of_row(0),
-                trace: 0,
-                shard: 0,
-                from: Origin::NOWHERE,
-            },
-            rest: VecDeque::with_capacity(room),
+            places: blanks().take(room.max(1)).collect(),
+            next: 0,
+            end: 0,
         }
     }
 
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        !self.has_first && self.rest.is_empty()
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.end == 0
     }
 
-    pub(super) fn len(&self) -> usize {
-        usize::from(self.has_first) + self.rest.len()
+    pub(super) const fn len(&self) -> usize {
+        self.end - self.next
     }
 
     #[inline]
     pub(super) fn push(&mut self, head: EventHead, event: TaskEvent) {
+        let place = self.place();
+        place.0 = head;
         // There is none to drop.
-        std::mem::forget(std::mem::replace(self.place(head), event));
+        std::mem::forget(std::mem::replace(&mut place.1, event));
     }
 
-    /// Where the next event is to be put, which is that head's. What stands there says nothing, and needs no drop.
+    /// Where the next event is to be put. What stands there says nothing, and needs no drop.
     #[inline(always)]
-    pub(super) fn place(&mut self, head: EventHead) -> &mut TaskEvent {
-        if self.is_empty() {
-            self.has_first = true;
-            self.head = head;
-            &mut self.first
-        } else {
-            self.queued(head)
+    pub(super) fn place(&mut self) -> &mut (EventHead, TaskEvent) {
+        if self.end >= self.places.len() {
+            return self.place_anew();
         }
+        self.end += 1;
+        &mut self.places[self.end - 1]
     }
 
+    /// As [`Events::place`], where the row has ended. If half of it or more was taken, what is left moves to the front:
+    /// so one event moves at most for each that was taken. Else the row gets twice as long.
+    #[cold]
     #[inline(never)]
-    fn queued(&mut self, head: EventHead) -> &mut TaskEvent {
-        self.rest.push_back((head, TaskEvent::Again));
-        let last = self.rest.len() - 1;
-        &mut self.rest[last].1
+    fn place_anew(&mut self) -> &mut (EventHead, TaskEvent) {
+        let room = self.places.len();
+        if self.next * 2 >= room {
+            self.places.rotate_left(self.next);
+            (self.end, self.next) = (self.len(), 0);
+        } else {
+            let places = std::mem::take(&mut self.places).into_iter();
+            self.places = places.chain(blanks().take(room)).collect();
+        }
+        self.place()
     }
 
     /// Whose the next is.
     #[inline(always)]
     pub(super) fn front(&self) -> Option<EventHead> {
-        if self.has_first {
-            return Some(self.head);
+        if self.is_empty() {
+            return None;
         }
-        self.rest.front().map(|(head, _)| *head)
-    }
-
-    /// Whether [`Events::front`] is of the one that lies apart.
-    #[inline(always)]
-    pub(super) const fn has_first(&self) -> bool {
-        self.has_first
-    }
-
-    /// Takes the event that lies apart.
-    #[inline(always)]
-    pub(super) fn pop_first(&mut self) -> TaskEvent {
-        self.has_first = false;
-        std::mem::replace(&mut self.first, TaskEvent::Again)
+        Some(self.places[self.next].0)
     }
 
     /// Takes the event whose head [`Events::front`] gave.
-    #[inline]
+    #[inline(always)]
     pub(super) fn pop(&mut self) -> TaskEvent {
-        if self.has_first {
-            return self.pop_first();
+        let event = std::mem::replace(&mut self.places[self.next].1, TaskEvent::Again);
+        self.next += 1;
+        if self.next == self.end {
+            (self.next, self.end) = (0, 0);
         }
-        let next = self.rest.pop_front();
-        next.map_or(TaskEvent::Again, |(_, event)| event)
+        event
     }
 }
+
+/// Places where no event stands.
+fn blanks() -> impl Iterator<Item = (EventHead, TaskEvent)> {
+    let nobodys = EventHead {
+        task: TaskId::of_row(0),
+        trace: 0,
+        shard: 0,
+        from: Origin::NOWHERE,
+    };
+    std::iter::repeat_with(move || (nobodys, TaskEvent::Again))
+}
+
+#[cfg(test)]
+mod tests;

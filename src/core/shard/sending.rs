@@ -10,14 +10,15 @@
 //! `oracle_table` asks both, and every simulated world goes by both: what a port refuses goes by the other.
 
 use super::Shard;
-use super::core::Core;
+use super::core::{Core, put};
 use super::keys::{KeyLook, Route};
 use super::posting::Outlet;
-use super::value::{Ours, Value};
+use super::value::{Arriving, Ours, Value, Waiter};
 use crate::channel::{Channel, subject_of};
 use crate::fabric::QpId;
 use crate::ground::Status;
 use crate::ground::limits::BODY_MAX;
+use crate::mail::Handed;
 use crate::memory::Tensor;
 use crate::rendezvous::{NextOrdinal, Slot};
 use crate::wire::INLINE_BODY_MAX;
@@ -174,7 +175,16 @@ impl Core {
             && let Some((waiter, from)) = self.table.claim_next(slot)
         {
             self.stats.delivered += 1;
-            self.bring_value(waiter, from, Ours(tensor, is_dead));
+            // Not by `bring_value`: the tensor would be moved once more before it is known where it goes.
+            match waiter {
+                Waiter::Task { task, token } => {
+                    put(self.place_for(task, from), token, Ours(tensor, is_dead));
+                }
+                waiter => {
+                    let received = Ours(tensor, is_dead).received();
+                    self.bring_elsewhere(waiter, Handed { received, from });
+                }
+            }
             return None;
         }
         Some(Value::local(tensor, is_dead))

@@ -20,17 +20,9 @@ impl Shard {
     pub(super) fn tell_next(&mut self, task: TaskId, trace: u16) {
         if trace != 0 {
             self.call_timed(task, trace);
-        } else if self.core.events.has_first() {
-            self.call_with(task, |core| core.events.pop_first());
         } else {
-            self.call_queued(task);
+            self.call_with(task, |core| core.events.pop());
         }
-    }
-
-    /// The event is one of many.
-    #[inline(never)]
-    fn call_queued(&mut self, task: TaskId) {
-        self.call_with(task, |core| core.events.pop());
     }
 
     /// Whose time it was: of `turns` the last did something if `is_busy`, the others found nothing to do.
