@@ -870,7 +870,8 @@ impl Raw {
             is_inline: true,
         };
         // SAFETY: it is inline, and the bytes live until the post returns.
-        unsafe { self.qp.post(&[request]) }.expect("posted");
+        unsafe { self.qp.stage(&request) };
+        self.qp.post().expect("posted");
     }
 }
 

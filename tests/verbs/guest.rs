@@ -423,8 +423,12 @@ impl Bare {
             is_inline: false,
         };
         let both = [request(1, what, 64), request(2, WorkKind::Send, 0)];
-        // SAFETY: the first names the registered segment, which `self` keeps and nothing writes to; the second nothing.
-        unsafe { self.qp.post(&both) }.expect("posted");
+        for request in &both {
+            // SAFETY: the first names the registered segment, which `self` keeps and nothing writes to; the second
+            // nothing.
+            unsafe { self.qp.stage(request) };
+        }
+        self.qp.post().expect("posted");
         let mut ended = Vec::new();
         let mut out = [sys::ibv_wc::default(); 4];
         let until = Instant::now() + PATIENCE;
@@ -472,7 +476,8 @@ fn guest_4_a_bad_key_and_a_receiver_without_entries_end_as_the_manual_says() {
         lkey: far.registered.lkey(),
     };
     // SAFETY: the entry lies in the registered segment, which nothing else touches.
-    unsafe { far.receive.post(&[entry]) }.expect("posted");
+    unsafe { far.receive.add(&entry) }.expect("added");
+    far.receive.post().expect("posted");
     // The first takes the only entry, the second finds none.
     let ended = near.post(WorkKind::Send);
     assert_eq!(ended, [sys::IBV_WC_SUCCESS, sys::IBV_WC_RNR_RETRY_EXC_ERR]);

@@ -18,19 +18,21 @@
 //! were looked at as it has room for, it is destroyed. Then nothing can touch a landing or a source any more, and all
 //! of them go back.
 mod inputs;
+mod send_slots;
 mod sending;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::chain::CHAIN_MAX;
 use super::error::VerbsError;
 use super::incoming::{ClosedLanding, IncomingWrites};
 use super::message::{self, VerbsMalformed, Word};
 use super::outgoing::{Outgoing, Posted as Settled, WriteIndex};
-use super::queue_pair::{POST_MAX, QpEndpoint, QueuePair, WorkRequest};
+use super::queue_pair::{QpEndpoint, QueuePair};
 use super::slots::Slots;
-use super::{Proof, RECEIVE_SLOTS, StagingSlots, VerbsStats};
+use super::{Proof, StagingSlots, VerbsStats};
 use crate::fabric::{Arrival, Caps, DownReason, Landing, Outcome, PostRefusal, QpId, Write};
 use crate::ground::Nanos;
 use crate::ground::limits::{
@@ -38,13 +40,10 @@ use crate::ground::limits::{
 };
 use crate::memory::{Buffer, Tensor};
 use crate::wire::Frame;
+use send_slots::SendSlots;
 
 /// Slots held by unsignalled requests: a quarter of them, so that an idle queue pair still has most.
 const HELD_MAX: u32 = VERBS_SEND_SLOTS as u32 / 4;
-
-/// The slots of its slab that it sends from: behind those that are received into.
-const SEND_SLOTS: std::ops::Range<u16> =
-    RECEIVE_SLOTS as u16..(RECEIVE_SLOTS + VERBS_SEND_SLOTS) as u16;
 
 /// Entries of the send queue that no message takes: one marks the end of all (`mark_end`).
 const SENDS_RESERVE: usize = 2;
@@ -83,6 +82,8 @@ pub(super) struct VerbsLink {
     /// The upper half of its requests' ids.
     tag: u64,
     state: State,
+    /// Why it went down, once it did.
+    reason: DownReason,
     body_max: usize,
     message_max: usize,
     /// Receive entries that we grant, as far as they are used.
@@ -100,15 +101,14 @@ pub(super) struct VerbsLink {
     known: u16,
     /// The number of the next request.
     next: u32,
-    /// Requests whose completion is not known, in order. The last are in `batch`, and not posted yet.
+    /// Requests whose completion is not known, in order. The last are only staged, and not posted yet.
     posted: VecDeque<Posted>,
-    batch: Vec<WorkRequest>,
     unsignalled: u32,
     /// Slots held by requests since the last signalled one.
     held: u32,
-    free: Vec<u16>,
+    free: SendSlots,
     /// Slots that the next doorbell frees.
-    inline: Vec<u16>,
+    inline: SendSlots,
     words: VecDeque<Word>,
     incoming: IncomingWrites,
     outgoing: Outgoing,
@@ -137,9 +137,7 @@ enum State {
     /// Saying goodbye.
     Leaving,
     /// In error, until it is quiet.
-    Down {
-        reason: DownReason,
-    },
+    Down,
 }
 
 /// What a request's completion frees.
@@ -172,6 +170,7 @@ impl VerbsLink {
             id,
             tag,
             state: State::Made,
+            reason: DownReason::Closed,
             body_max: 0,
             message_max,
             granted,
@@ -184,12 +183,11 @@ impl VerbsLink {
             known: 0,
             next: 0,
             posted: VecDeque::with_capacity(VERBS_SENDS as usize),
-            batch: Vec::with_capacity(POST_MAX),
             unsignalled: 0,
             held: 0,
-            free: SEND_SLOTS.rev().collect(),
-            inline: Vec::with_capacity(VERBS_SEND_SLOTS),
-            words: VecDeque::with_capacity(POST_MAX),
+            free: SendSlots::ALL,
+            inline: SendSlots::NONE,
+            words: VecDeque::with_capacity(CHAIN_MAX),
             incoming: IncomingWrites::new(),
             outgoing: Outgoing::new(),
             ended: VecDeque::with_capacity(crate::fabric::WRITES_MAX),
@@ -255,12 +253,12 @@ impl VerbsLink {
     }
 
     pub(super) const fn is_down(&self) -> bool {
-        matches!(self.state, State::Down { .. })
+        matches!(self.state, State::Down)
     }
 
     /// True while time alone may move it on.
     pub(super) const fn is_ending(&self) -> bool {
-        matches!(self.state, State::Down { .. } | State::Leaving)
+        matches!(self.state, State::Down | State::Leaving)
     }
 
     pub(super) const fn caps(&self) -> Caps {
@@ -276,9 +274,15 @@ impl VerbsLink {
     }
 
     /// True if a flush has, or may soon have, something to do.
+    #[inline]
     pub(super) fn has_work(&self) -> bool {
-        !self.batch.is_empty()
-            || !self.words.is_empty()
+        self.qp.staged() > 0 || self.has_more()
+    }
+
+    /// True if there is more to do than to ring the doorbell.
+    #[inline]
+    fn has_more(&self) -> bool {
+        !self.words.is_empty()
             || !self.outgoing.going.is_empty()
             || !self.ended.is_empty()
             || self.incoming.due() > 0
@@ -301,32 +305,32 @@ impl VerbsLink {
         frame: &Frame,
         body: [&[u8]; 2],
         slots: &mut Slots,
-        tools: &mut Tools<'_>,
+        stats: &mut VerbsStats,
     ) -> Result<(), PostRefusal> {
         if !self.caps().takes(frame, body) {
             return Err(PostRefusal::Malformed);
         }
         let len = frame.body_len() as usize;
         let count = message::messages(len);
-        if self.free.len() < count {
-            self.ring(tools.stats);
+        if !self.free.has(count) {
+            self.ring(stats);
         }
         if self.has_failed() && !mutant!("verbs_posts_behind_a_refused_one") {
             return Err(PostRefusal::Closed);
         }
-        if self.credit(VERBS_WINDOW_RESERVE) < count
-            || self.free.len() < count
-            || self.room() < count
+        if self.credit(VERBS_WINDOW_RESERVE) < count || !self.free.has(count) || self.room() < count
         {
-            tools.stats.refused_full += 1;
+            stats.refused_full += 1;
             return Err(PostRefusal::Full);
         }
-        self.first(frame, body, slots, tools.stats);
-        let mut start = message::first_len(len);
-        for _ in 1..count {
-            start = self.further(body, start, slots, tools.stats);
+        self.first(frame, body, None, slots, stats);
+        if count > 1 {
+            let mut start = message::first_len(len);
+            while start < len {
+                start = self.further(body, start, slots, stats);
+            }
         }
-        tools.stats.frames += 1;
+        stats.frames += 1;
         Ok(())
     }
 
@@ -373,13 +377,12 @@ impl VerbsLink {
             return;
         }
         // Of a queue pair that we closed, how it ends is no news.
-        let reason = match self.state {
-            State::Leaving => DownReason::Closed,
-            _ => reason,
-        };
-        let untold = self.posted.len() - self.batch.len();
+        if self.state != State::Leaving {
+            self.reason = reason;
+        }
+        let untold = self.posted.len() - self.qp.staged();
         self.strand(untold);
-        self.batch.clear();
+        self.qp.unstage();
         self.words.clear();
         let failed = self.qp.fail();
         // A queue pair that cannot be put into error flushes nothing: only its destruction makes it quiet.
@@ -391,13 +394,24 @@ impl VerbsLink {
         if let Some(proof) = &self.proof {
             proof.note(Proof::FAILED);
         }
-        self.state = State::Down { reason };
+        self.state = State::Down;
     }
 
     // ───────────────────────────────────────────────── outputs ─────────────────────────────────────────────────
 
-    /// Posts what waits, as far as there is room, and rings the doorbell once.
-    pub(super) fn flush(&mut self, slots: &mut Slots, tools: &mut Tools<'_>) {
+    /// Posts what waits, as far as there is room, and rings the doorbell once. True if something is left to do.
+    #[inline]
+    pub(super) fn flush(&mut self, slots: &mut Slots, tools: &mut Tools<'_>) -> bool {
+        let has_more = self.has_more();
+        if has_more {
+            self.stage_more(slots, tools);
+        }
+        self.ring(tools.stats);
+        has_more && self.has_more() && !self.is_down()
+    }
+
+    /// Stages what waits besides frames, as far as there is room.
+    fn stage_more(&mut self, slots: &mut Slots, tools: &mut Tools<'_>) {
         self.settle(tools);
         if self.has_failed() {
             return;
@@ -410,9 +424,8 @@ impl VerbsLink {
             }
             State::Leaving => self.say_bye(slots, tools.stats),
             State::Proving => self.say(slots, tools.stats),
-            State::Made | State::Down { .. } => return,
+            State::Made | State::Down => {}
         }
-        self.ring(tools.stats);
     }
 
     /// True when a goodbye has arrived, or may take no longer.
@@ -468,7 +481,7 @@ impl VerbsLink {
         }
         tools.given.push_back(GivenBack::Down {
             qp: self.id,
-            reason: self.reason(),
+            reason: self.reason,
         });
     }
 
@@ -484,19 +497,12 @@ impl VerbsLink {
         }
     }
 
-    fn reason(&self) -> DownReason {
-        match self.state {
-            State::Down { reason, .. } => reason,
-            _ => DownReason::Closed,
-        }
-    }
-
     /// Gives back everything, of a queue pair that is destroyed.
     pub(super) fn finish(self, tools: &mut Tools<'_>) {
-        let reason = self.reason();
         let Self {
             qp,
             id,
+            reason,
             mut incoming,
             mut outgoing,
             posted,

@@ -81,7 +81,7 @@ pub(super) struct HeaderStamp {
 /// A message, cut into its parts.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum VerbsMessage<'a> {
-    /// A frame and as much of its body as the message holds.
+    /// A frame and as much of its body as the message holds, its tail too.
     First { frame: Frame, body: &'a [u8] },
     /// More of a body.
     Further { body: &'a [u8] },
@@ -162,13 +162,11 @@ pub(super) const fn first_len(len: usize) -> usize {
 /// How many messages a frame with a body of `len` takes.
 #[inline]
 pub(super) const fn messages(len: usize) -> usize {
-    1 + (len
-        - if len <= INLINE_BODY_MAX {
-            len
-        } else {
-            first_len(len)
-        })
-    .div_ceil(FURTHER_MAX)
+    if len <= FIRST_MAX {
+        1
+    } else {
+        1 + (len - FIRST_MAX).div_ceil(FURTHER_MAX)
+    }
 }
 
 /// How many grants fit behind so many bytes of body.
@@ -199,7 +197,9 @@ pub(super) fn write_first(
     slot[..FRAME_BYTES].copy_from_slice(&frame.to_bytes());
     let len = first_len(frame.body_len() as usize);
     let mut at = FRAME_BYTES + len;
-    gather(&mut slot[FRAME_BYTES..at], body, 0);
+    if len > 0 {
+        gather(&mut slot[FRAME_BYTES..at], body, 0);
+    }
     for grant in grants {
         for (word, place) in grant
             .words()
@@ -255,13 +255,19 @@ pub(super) fn parse<'a>(
         .ok_or(VerbsMalformed)?;
     let mut frame = Frame::from_bytes(head);
     frame.words[0] &= !0xffff_ffff;
-    let len = first_len(frame.body_len() as usize);
-    if rest.len() != len + usize::from(stamp.grants) * GRANT_BYTES {
+    let len = frame.body_len() as usize;
+    let first = first_len(len);
+    if rest.len() != first + usize::from(stamp.grants) * GRANT_BYTES {
         return Err(VerbsMalformed);
     }
-    let (body, grants) = rest.split_at(len);
-    for grant in grants.chunks_exact(GRANT_BYTES) {
-        granted(Grant::parse(grant)?);
+    let (mut body, grants) = rest.split_at(first);
+    if frame.body_is_inline() {
+        body = &head[FRAME_BYTES - INLINE_BODY_MAX..][..len];
+    }
+    if !grants.is_empty() {
+        for grant in grants.chunks_exact(GRANT_BYTES) {
+            granted(Grant::parse(grant)?);
+        }
     }
     Ok((stamp, VerbsMessage::First { frame, body }))
 }
@@ -280,6 +286,7 @@ impl Grant {
         ]
     }
 
+    #[inline(never)]
     fn parse(bytes: &[u8]) -> Result<Self, VerbsMalformed> {
         let mut words = [0; 6];
         for (word, eight) in words.iter_mut().zip(bytes.chunks_exact(8)) {
@@ -339,6 +346,7 @@ const fn landing_of(word: u64) -> Landing {
 }
 
 /// Copies what both slices hold together, from `start` on, until `to` is full.
+#[inline(never)]
 fn gather(to: &mut [u8], from: [&[u8]; 2], start: usize) {
     let split = from[0].len().saturating_sub(start).min(to.len());
     let (one, other) = to.split_at_mut(split);

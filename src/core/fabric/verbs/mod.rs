@@ -8,6 +8,7 @@
 //! | `sys/` | the library as it is: layouts, numbers, functions, and how they are found |
 //! | `device.rs`, `domain.rs` | which device, port and address; what is registered, what the device tells |
 //! | `completion.rs`, `shared_receive.rs`, `queue_pair.rs` | the three queues, without policy |
+//! | `chain.rs` | the requests of one doorbell |
 //! | `message.rs` | what travels |
 //! | `incoming.rs`, `outgoing.rs` | landings and writes of one queue pair |
 //! | `slots.rs` | memory for messages |
@@ -28,6 +29,7 @@
 //! a word of the fabric's own; a [`Proof`] says what is known. What a peer sends after its word, because it is ready
 //! sooner, waits in its receive entries until [`VerbsPort::adopt`].
 
+mod chain;
 mod completion;
 mod device;
 mod domain;

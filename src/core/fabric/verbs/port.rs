@@ -14,13 +14,14 @@ use std::sync::Arc;
 
 use quarantine::Kept;
 
+use super::chain::CHAIN_MAX;
 use super::completion::CompletionQueue;
 use super::device::check;
 use super::domain::{Access, Domain, Registration};
 use super::error::VerbsError;
 use super::link::{GivenBack, Tools, VerbsLink};
 use super::queue_pair::RetryPolicy;
-use super::shared_receive::{REFILL_MAX, ReceiveEntry, SharedReceive};
+use super::shared_receive::{ReceiveEntry, SharedReceive};
 use super::slots::Slots;
 use super::sys;
 use super::{RECEIVE_SLOTS, StagingSlots, VerbsStats};
@@ -45,7 +46,7 @@ const SLAB_SLOTS: usize = RECEIVE_SLOTS + VERBS_SEND_SLOTS;
 /// The bit of an id that says that it is a receive entry's: an entry in error does not say it otherwise.
 const RECEIVE: u64 = 1 << 63;
 
-const _: () = assert!(VERBS_REFILL == REFILL_MAX);
+const _: () = assert!(VERBS_REFILL == CHAIN_MAX);
 
 /// How a port treats its queue pairs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,8 +101,6 @@ pub struct VerbsPort {
     /// receive entry meanwhile, so there are no more of them than were granted.
     waiting: Vec<sys::ibv_wc>,
     again: VecDeque<sys::ibv_wc>,
-    /// Receive entries to be posted again.
-    spare: Vec<ReceiveEntry>,
     given: VecDeque<GivenBack>,
     now: Nanos,
     stats: VerbsStats,
@@ -165,7 +164,6 @@ impl VerbsPort {
             completions_max: u64::from(depth) + BURST as u64,
             waiting: Vec::new(),
             again: VecDeque::new(),
-            spare: Vec::with_capacity(2 * REFILL_MAX),
             given: VecDeque::with_capacity(64),
             now: Nanos::ZERO,
             stats: VerbsStats::default(),
@@ -274,9 +272,7 @@ impl VerbsPort {
         let slab = Slots::new(&self.domain, VERBS_SLOT_BYTES, SLAB_SLOTS)?;
         self.slabs.push(slab);
         for slot in 0..RECEIVE_SLOTS {
-            let entry = self.entry(index, slot);
-            self.spare.push(entry);
-            self.refill();
+            self.add_entry(index, slot);
         }
         self.places.push(Place::default());
         let index = index as u16;
@@ -289,28 +285,24 @@ impl VerbsPort {
         Ok(index)
     }
 
-    /// The receive entry of a slot.
-    fn entry(&self, slab: usize, slot: usize) -> ReceiveEntry {
-        ReceiveEntry {
+    /// A slot may be received into again: it is posted with others, a burst at a time. Those that wait are beyond what
+    /// is granted.
+    #[inline]
+    fn add_entry(&mut self, slab: usize, slot: usize) {
+        if self.is_broken {
+            return;
+        }
+        let entry = ReceiveEntry {
             id: RECEIVE | (slab as u64) << 32 | slot as u64,
             address: self.slabs[slab].address(slot),
             len: VERBS_SLOT_BYTES as u32,
             lkey: self.slabs[slab].lkey(),
-        }
-    }
-
-    /// Posts consumed receive entries again, a burst at a time. Those that wait are beyond what is granted.
-    #[inline]
-    fn refill(&mut self) {
-        while self.spare.len() >= REFILL_MAX && !self.is_broken {
-            self.stats.refills += 1;
-            let rest = self.spare.len() - REFILL_MAX;
-            // SAFETY: each entry is a slot of a slab that is registered and kept until the queue is destroyed. It is
-            // new, or its completion was handled; it is not looked at again before its next one.
-            if unsafe { self.receive.post(&self.spare[rest..]) }.is_err() {
-                self.is_broken = true;
-            }
-            self.spare.truncate(rest);
+        };
+        // SAFETY: the entry is a slot of a slab that is registered and kept until the queue is destroyed. It is new, or
+        // its completion was handled; it is not looked at again before its next one.
+        match unsafe { self.receive.add(&entry) } {
+            Ok(was_posted) => self.stats.refills += u64::from(was_posted),
+            Err(_) => self.is_broken = true,
         }
     }
 
@@ -369,9 +361,19 @@ impl Port for VerbsPort {
     #[inline]
     fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), PostRefusal> {
         let index = self.find(qp).ok_or(PostRefusal::Closed)?;
-        let (link, slots, mut tools) = self.at(index).ok_or(PostRefusal::Closed)?;
-        link.post_send(frame, body, slots, &mut tools)?;
-        self.activate(index);
+        let Self {
+            places,
+            slabs,
+            stats,
+            active,
+            ..
+        } = self;
+        let at = usize::from(index);
+        let link = places[at].link.as_mut().ok_or(PostRefusal::Closed)?;
+        link.post_send(frame, body, &mut slabs[at], stats)?;
+        if !std::mem::replace(&mut link.is_active, true) {
+            active.push(index);
+        }
         Ok(())
     }
 
@@ -448,7 +450,7 @@ impl Port for VerbsPort {
         if self.is_broken || self.domain.is_dead() {
             self.all_down();
         }
-        if !self.active.is_empty() {
+        if self.must_flush() {
             let before = self.stats.requests;
             self.flush_active();
             done += usize::from(self.stats.requests != before);
@@ -465,8 +467,16 @@ impl Port for VerbsPort {
         done
     }
 
+    #[inline]
     fn flush(&mut self) {
-        self.flush_active();
+        if self.must_flush() {
+            self.flush_active();
+        }
+    }
+
+    #[inline]
+    fn must_flush(&self) -> bool {
+        !self.active.is_empty()
     }
 
     fn close(&mut self, qp: QpId) {

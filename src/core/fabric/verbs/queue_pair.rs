@@ -7,6 +7,7 @@
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use super::chain::{CHAIN_MAX, Chain, ChainRequest};
 use super::completion::CompletionQueue;
 use super::device::{check, last_errno};
 use super::domain::{Domain, Signal};
@@ -14,9 +15,6 @@ use super::error::VerbsError;
 use super::shared_receive::SharedReceive;
 use super::sys;
 use crate::sync::Ordering;
-
-/// Requests posted at once: one doorbell for all of them.
-pub(super) const POST_MAX: usize = 32;
 
 /// Reads and atomics under way at once: nothing here reads, and a queue pair must allow for one.
 const READS: u8 = 1;
@@ -118,8 +116,8 @@ pub struct QueuePair {
     qp: NonNull<sys::ibv_qp>,
     number: u32,
     inline_max: u32,
-    requests: Box<[sys::ibv_send_wr; POST_MAX]>,
-    pieces: Box<[sys::ibv_sge; POST_MAX]>,
+    /// Requests that the next doorbell posts.
+    staged: Chain<sys::ibv_send_wr>,
     /// What the device's events say of it; also known to the library, by its address.
     signal: Arc<Signal>,
     is_destroyed: bool,
@@ -178,24 +176,12 @@ impl QueuePair {
             .or_else(|error| less.map(&mut create).find_map(Result::ok).ok_or(error))?;
         // SAFETY: made just now; its number is never written after.
         let number = unsafe { (*qp.as_ptr()).qp_num };
-        let empty = sys::ibv_send_wr {
-            wr_id: 0,
-            next: ptr::null_mut(),
-            sg_list: ptr::null_mut(),
-            num_sge: 0,
-            opcode: sys::IBV_WR_SEND,
-            send_flags: 0,
-            imm_data: 0,
-            rdma: sys::ibv_send_wr_rdma::default(),
-            rest: [0; 7],
-        };
         let mut made = Self {
             qp,
             number,
             // The device says what it really gives, which is at least what was asked for.
             inline_max: wanted.cap.max_inline_data,
-            requests: Box::new([empty; POST_MAX]),
-            pieces: Box::new([sys::ibv_sge::default(); POST_MAX]),
+            staged: Chain::new(),
             signal,
             is_destroyed: false,
             domain: Arc::clone(domain),
@@ -268,49 +254,54 @@ impl QueuePair {
         self.ready_to_send(first_packet, patience)
     }
 
-    /// Posts up to `POST_MAX` requests with one doorbell.
+    /// Requests that wait for the doorbell.
+    #[inline]
+    #[must_use]
+    pub const fn staged(&self) -> usize {
+        self.staged.len()
+    }
+
+    /// True if no request can be staged before those that wait are posted.
+    #[inline]
+    pub(super) const fn must_post(&self) -> bool {
+        self.staged() == CHAIN_MAX
+    }
+
+    /// Forgets the requests that wait for the doorbell.
+    pub(super) const fn unstage(&mut self) {
+        self.staged.clear();
+    }
+
+    /// Puts a request behind those that wait for the doorbell.
+    ///
+    /// # Panics
+    /// With 32 waiting already.
+    ///
+    /// # Safety
+    /// What it names is memory of a live registration of the same domain that is not written to until the request
+    /// completes or the queue pair is destroyed; if it is inline, until [`QueuePair::post`] returns.
+    #[inline]
+    pub unsafe fn stage(&mut self, request: &WorkRequest) {
+        let (entry, piece) = self.staged.add();
+        *piece = sys::ibv_sge {
+            addr: request.address,
+            length: request.len,
+            lkey: request.lkey,
+        };
+        request.write(entry);
+    }
+
+    /// Posts the requests that wait, with one doorbell.
     ///
     /// # Errors
     /// How many were posted, and the error number: the queue pair is to be given up.
-    ///
-    /// # Safety
-    /// What each request names is memory of a live registration of the same domain that is not written to until the
-    /// request completes or the queue pair is destroyed; of one that is inline, until this returns.
     #[inline]
-    pub unsafe fn post(&mut self, posted: &[WorkRequest]) -> Result<(), (usize, i32)> {
-        let count = posted.len().min(POST_MAX);
-        if count == 0 {
-            return Ok(());
-        }
-        let requests = self.requests.as_mut_ptr();
-        let pieces = self.pieces.as_mut_ptr();
-        for (index, request) in posted[..count].iter().enumerate() {
-            let piece = sys::ibv_sge {
-                addr: request.address,
-                length: request.len,
-                lkey: request.lkey,
-            };
-            // SAFETY: `index` is within the array, which `self` owns and borrows uniquely.
-            unsafe { pieces.wrapping_add(index).write(piece) };
-            let next = if index + 1 == count {
-                ptr::null_mut()
-            } else {
-                requests.wrapping_add(index + 1)
-            };
-            let entry = request.entry(next, pieces.wrapping_add(index));
-            // SAFETY: as for its piece.
-            unsafe { requests.wrapping_add(index).write(entry) };
-        }
-        let mut bad = ptr::null_mut();
-        // SAFETY: `ibv_post_send(3)`: the queue pair is live, the chain of `count` ends with a null and lives in
-        // `self`;
-        // the library copies it in the call. For the memory the caller answers.
-        let errno = unsafe { sys::ibv_post_send(self.qp.as_ptr(), requests, &raw mut bad) };
-        if errno == 0 {
-            return Ok(());
-        }
-        let refused = (0..count).find(|&index| ptr::eq(requests.wrapping_add(index), bad));
-        Err((refused.unwrap_or(0), errno))
+    pub fn post(&mut self) -> Result<(), (usize, i32)> {
+        let qp = self.qp.as_ptr();
+        // SAFETY: `ibv_post_send(3)`: the queue pair is live, and the chain ends with a null and lives in `self`; the
+        // library copies it in the call. For the memory those answer who staged it.
+        self.staged
+            .post(|first, bad| unsafe { sys::ibv_post_send(qp, first, bad) })
     }
 
     /// Puts it into the state ERR: nothing more is sent or received by it, and all that was posted comes back flushed.
@@ -505,50 +496,51 @@ impl Drop for QueuePair {
     }
 }
 
-// SAFETY: not automatic because of the pointers: `qp` may be used by any thread, and those of the requests point into
-// `self` and are written anew in every call.
+// SAFETY: not automatic because of the pointer: `qp` may be used by any thread.
 unsafe impl Send for QueuePair {}
 
 impl WorkRequest {
+    /// Writes it where the library reads it. Of where a send goes nothing is read.
     #[inline]
-    const fn entry(
-        &self,
-        next: *mut sys::ibv_send_wr,
-        piece: *mut sys::ibv_sge,
-    ) -> sys::ibv_send_wr {
-        let (opcode, remote_addr, rkey, immediate) = match self.what {
-            WorkKind::Send => (sys::IBV_WR_SEND, 0, 0, 0),
-            WorkKind::Write { remote, rkey } => (sys::IBV_WR_RDMA_WRITE, remote, rkey, 0),
-            WorkKind::WriteWithImmediate {
-                remote,
-                rkey,
-                immediate,
-            } => (sys::IBV_WR_RDMA_WRITE_WITH_IMM, remote, rkey, immediate),
+    const fn write(&self, to: &mut sys::ibv_send_wr) {
+        to.opcode = match self.what {
+            WorkKind::Send => sys::IBV_WR_SEND,
+            WorkKind::Write { .. } => sys::IBV_WR_RDMA_WRITE,
+            WorkKind::WriteWithImmediate { .. } => sys::IBV_WR_RDMA_WRITE_WITH_IMM,
         };
-        let signalled = if self.is_signalled {
-            sys::IBV_SEND_SIGNALED
-        } else {
-            0
-        };
-        let inline = if self.is_inline {
-            sys::IBV_SEND_INLINE
-        } else {
-            0
-        };
-        sys::ibv_send_wr {
-            wr_id: self.id,
-            next,
+        if let WorkKind::Write { remote, rkey }
+        | WorkKind::WriteWithImmediate { remote, rkey, .. } = self.what
+        {
+            to.rdma.remote_addr = remote;
+            to.rdma.rkey = rkey;
+        }
+        if let WorkKind::WriteWithImmediate { immediate, .. } = self.what {
+            to.imm_data = immediate.to_be();
+        }
+        to.wr_id = self.id;
+        to.num_sge = (self.len != 0) as i32;
+        to.send_flags = (self.is_signalled as u32 * sys::IBV_SEND_SIGNALED)
+            | (self.is_inline as u32 * sys::IBV_SEND_INLINE);
+    }
+}
+
+impl ChainRequest for sys::ibv_send_wr {
+    fn empty(piece: *mut sys::ibv_sge) -> Self {
+        Self {
+            wr_id: 0,
+            next: ptr::null_mut(),
             sg_list: piece,
-            num_sge: if self.len == 0 { 0 } else { 1 },
-            opcode,
-            send_flags: signalled | inline,
-            imm_data: immediate.to_be(),
-            rdma: sys::ibv_send_wr_rdma {
-                remote_addr,
-                rkey,
-                rest_of_union: [0; 5],
-            },
+            num_sge: 0,
+            opcode: sys::IBV_WR_SEND,
+            send_flags: 0,
+            imm_data: 0,
+            rdma: sys::ibv_send_wr_rdma::default(),
             rest: [0; 7],
         }
+    }
+
+    #[inline]
+    fn next(&mut self) -> &mut *mut Self {
+        &mut self.next
     }
 }

@@ -6,13 +6,11 @@
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use super::chain::{CHAIN_MAX, Chain, ChainRequest};
 use super::device::last_errno;
 use super::domain::Domain;
 use super::error::VerbsError;
 use super::sys;
-
-/// Entries posted at once.
-pub(super) const REFILL_MAX: usize = 32;
 
 /// Memory that a message may be received into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -31,8 +29,8 @@ pub struct ReceiveEntry {
 #[derive(Debug)]
 pub struct SharedReceive {
     srq: NonNull<sys::ibv_srq>,
-    requests: Box<[sys::ibv_recv_wr; REFILL_MAX]>,
-    pieces: Box<[sys::ibv_sge; REFILL_MAX]>,
+    /// Entries that the next call posts.
+    spare: Chain<sys::ibv_recv_wr>,
     is_left: bool,
     domain: Arc<Domain>,
 }
@@ -63,66 +61,48 @@ impl SharedReceive {
         // SAFETY: `ibv_create_srq(3)`: the domain is live, and the attributes are read and written in the call.
         let srq = unsafe { (domain.table().create_srq)(domain.pd().as_ptr(), &raw mut wanted) };
         let srq = NonNull::new(srq).ok_or_else(|| device.failed("ibv_create_srq", last_errno()))?;
-        let empty = sys::ibv_recv_wr {
-            wr_id: 0,
-            next: ptr::null_mut(),
-            sg_list: ptr::null_mut(),
-            num_sge: 0,
-        };
         Ok(Self {
             srq,
-            requests: Box::new([empty; REFILL_MAX]),
-            pieces: Box::new([sys::ibv_sge::default(); REFILL_MAX]),
+            spare: Chain::new(),
             is_left: false,
             domain: Arc::clone(domain),
         })
     }
 
-    /// Posts up to `REFILL_MAX` entries with one call.
+    /// Puts an entry behind those that wait to be posted, and posts them once they are [`CHAIN_MAX`]. True if it did.
     ///
     /// # Errors
     /// The error number; some may have been posted.
     ///
     /// # Safety
-    /// Each entry is memory of a live registration of the same domain, and it is neither read nor written until its
+    /// The entry is memory of a live registration of the same domain, and it is neither read nor written until its
     /// completion, or until the queue is destroyed.
     #[inline]
-    pub unsafe fn post(&mut self, entries: &[ReceiveEntry]) -> Result<(), i32> {
-        let count = entries.len().min(REFILL_MAX);
-        if count == 0 {
-            return Ok(());
+    pub unsafe fn add(&mut self, entry: &ReceiveEntry) -> Result<bool, i32> {
+        let (request, piece) = self.spare.add();
+        *piece = sys::ibv_sge {
+            addr: entry.address,
+            length: entry.len,
+            lkey: entry.lkey,
+        };
+        request.wr_id = entry.id;
+        if self.spare.len() < CHAIN_MAX {
+            return Ok(false);
         }
-        let requests = self.requests.as_mut_ptr();
-        let pieces = self.pieces.as_mut_ptr();
-        for (index, entry) in entries[..count].iter().enumerate() {
-            let next = if index + 1 == count {
-                ptr::null_mut()
-            } else {
-                requests.wrapping_add(index + 1)
-            };
-            let piece = sys::ibv_sge {
-                addr: entry.address,
-                length: entry.len,
-                lkey: entry.lkey,
-            };
-            // SAFETY: `index` is within the array, which `self` owns and borrows uniquely.
-            unsafe { pieces.wrapping_add(index).write(piece) };
-            let request = sys::ibv_recv_wr {
-                wr_id: entry.id,
-                next,
-                sg_list: pieces.wrapping_add(index),
-                num_sge: 1,
-            };
-            // SAFETY: as for its piece.
-            unsafe { requests.wrapping_add(index).write(request) };
-        }
-        let mut bad = ptr::null_mut();
-        // SAFETY: `ibv_post_srq_recv(3)`: the queue is live, the chain of `count` ends with a null and lives in `self`;
-        // the library copies it in the call. For the memory the caller answers.
-        match unsafe { sys::ibv_post_srq_recv(self.srq.as_ptr(), requests, &raw mut bad) } {
-            0 => Ok(()),
-            errno => Err(errno),
-        }
+        self.post().map(|()| true)
+    }
+
+    /// Posts the entries that wait, with one call.
+    ///
+    /// # Errors
+    /// As [`SharedReceive::add`].
+    pub fn post(&mut self) -> Result<(), i32> {
+        let srq = self.srq.as_ptr();
+        // SAFETY: `ibv_post_srq_recv(3)`: the queue is live, and the chain ends with a null and lives in `self`; the
+        // library copies it in the call. For the memory those answer who added it.
+        self.spare
+            .post(|first, bad| unsafe { sys::ibv_post_srq_recv(srq, first, bad) })
+            .map_err(|(_, errno)| errno)
     }
 
     /// It outlives us: a queue pair on it cannot be destroyed.
@@ -146,6 +126,21 @@ impl Drop for SharedReceive {
     }
 }
 
-// SAFETY: not automatic because of the pointers: `srq` may be used by any thread, and those of the requests
-// point into `self` and are written anew in every call.
+// SAFETY: not automatic because of the pointer: `srq` may be used by any thread.
 unsafe impl Send for SharedReceive {}
+
+impl ChainRequest for sys::ibv_recv_wr {
+    fn empty(piece: *mut sys::ibv_sge) -> Self {
+        Self {
+            wr_id: 0,
+            next: ptr::null_mut(),
+            sg_list: piece,
+            num_sge: 1,
+        }
+    }
+
+    #[inline]
+    fn next(&mut self) -> &mut *mut Self {
+        &mut self.next
+    }
+}

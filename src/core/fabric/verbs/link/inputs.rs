@@ -2,6 +2,8 @@
 //!
 //! Knows what each does to the link; not where the bytes lay. Everything a message says is an allegation.
 
+use std::collections::VecDeque;
+
 use super::{Ends, GivenBack, Posted, Proof, State, Tools, VerbsLink};
 use crate::fabric::verbs::message::{self, VerbsMessage, Word};
 use crate::fabric::{Arrival, DownReason, FABRIC_KIND_MIN};
@@ -18,7 +20,7 @@ impl VerbsLink {
     ) {
         let oldest = self.next.wrapping_sub(self.posted.len() as u32);
         let count = number.wrapping_sub(oldest).wrapping_add(1) as usize;
-        let sent = self.posted.len() - self.batch.len();
+        let sent = self.posted.len() - self.qp.staged();
         // The device tells of what was posted, once; anything else would be its bug, and must not become ours.
         if count > sent {
             return;
@@ -30,13 +32,13 @@ impl VerbsLink {
             let is_done = is_success || (index + 1 < count && !self.is_down());
             match posted {
                 Posted::Nothing => {}
-                Posted::Slot(slot) => self.free.push(slot),
+                Posted::Slot(slot) => self.free.add(slot),
                 Posted::Bye(slot) => {
-                    self.free.push(slot);
+                    self.free.add(slot);
                     self.has_said_bye = true;
                 }
                 Posted::Check(slot) => {
-                    self.free.push(slot);
+                    self.free.add(slot);
                     if let Some(proof) = self.proof.as_ref().filter(|_| is_done) {
                         proof.note(Proof::REACHED);
                     }
@@ -57,7 +59,7 @@ impl VerbsLink {
     pub(in crate::fabric::verbs) fn heard<S: FnMut(Arrival<'_>)>(
         &mut self,
         bytes: &[u8],
-        tools: &mut Tools<'_>,
+        given: &mut VecDeque<GivenBack>,
         sink: &mut S,
     ) -> Ends<bool> {
         self.heard = self.heard.wrapping_add(1);
@@ -84,9 +86,9 @@ impl VerbsLink {
             return Ok(false);
         }
         let qp = self.id;
-        let given = match message {
+        let was_given = match message {
             VerbsMessage::First { frame, .. } if frame.kind() >= FABRIC_KIND_MIN => {
-                self.told_by_peer(Word::parse(&frame)?, tools)?;
+                self.told_by_peer(Word::parse(&frame)?, given)?;
                 false
             }
             VerbsMessage::First { .. } if self.incoming.is_in_frame() => {
@@ -99,12 +101,6 @@ impl VerbsLink {
                 false
             }
             VerbsMessage::First { frame, body } => {
-                let tail = frame.tail();
-                let body = if frame.body_is_inline() {
-                    &tail[..frame.body_len() as usize]
-                } else {
-                    body
-                };
                 sink(Arrival::Frame {
                     qp,
                     frame: &frame,
@@ -125,8 +121,7 @@ impl VerbsLink {
                 is_whole
             }
         };
-        self.settle(tools);
-        Ok(given)
+        Ok(was_given)
     }
 
     /// A write of the peer's ended. True if the sink was given something.
@@ -169,7 +164,8 @@ impl VerbsLink {
         }
     }
 
-    fn told_by_peer(&mut self, word: Word, tools: &mut Tools<'_>) -> Ends<()> {
+    #[inline(never)]
+    fn told_by_peer(&mut self, word: Word, given: &mut VecDeque<GivenBack>) -> Ends<()> {
         match word {
             Word::Credit => {}
             Word::Ask(landing) => {
@@ -185,7 +181,7 @@ impl VerbsLink {
             }
             Word::Quiet(landing) => {
                 if let Some(buffer) = self.incoming.quiet(landing)? {
-                    tools.given.push_back(GivenBack::Quiet {
+                    given.push_back(GivenBack::Quiet {
                         qp: self.id,
                         landing,
                         buffer,

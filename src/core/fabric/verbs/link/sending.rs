@@ -4,11 +4,10 @@
 #![allow(unsafe_code)]
 
 use super::{GivenBack, HELD_MAX, Posted, SENDS_RESERVE, Tools, VerbsLink};
-use crate::fabric::FABRIC_KIND_MIN;
 use crate::fabric::verbs::VerbsStats;
 use crate::fabric::verbs::message::{self, Word};
 use crate::fabric::verbs::outgoing::WriteIndex;
-use crate::fabric::verbs::queue_pair::{POST_MAX, WorkKind, WorkRequest};
+use crate::fabric::verbs::queue_pair::{WorkKind, WorkRequest};
 use crate::fabric::verbs::slots::Slots;
 use crate::ground::limits::{
     VERBS_SENDS, VERBS_SIGNAL_EVERY, VERBS_SLICE_BYTES, VERBS_SLICES, VERBS_STAGE_BYTES,
@@ -67,17 +66,29 @@ impl VerbsLink {
                 return;
             }
             self.words.pop_front();
-            self.first(&word.frame(), [&[], &[]], slots, stats);
+            self.first(&word.frame(), [&[], &[]], Some(word), slots, stats);
         }
     }
 
     /// Credit, if half of it is untold; grants, if no frame took them along.
     pub(super) fn say_credit(&mut self, slots: &mut Slots, stats: &mut VerbsStats) {
         while self.incoming.due() > 0 && self.can_say(VERBS_WINDOW_RESERVE) {
-            self.first(&Word::Credit.frame(), [&[], &[]], slots, stats);
+            self.first(
+                &Word::Credit.frame(),
+                [&[], &[]],
+                Some(Word::Credit),
+                slots,
+                stats,
+            );
         }
         if self.owes_credit() && self.can_say(1) {
-            self.first(&Word::Credit.frame(), [&[], &[]], slots, stats);
+            self.first(
+                &Word::Credit.frame(),
+                [&[], &[]],
+                Some(Word::Credit),
+                slots,
+                stats,
+            );
         }
     }
 
@@ -91,13 +102,19 @@ impl VerbsLink {
             return;
         }
         if self.can_say(0) {
-            self.first(&Word::Bye.frame(), [&[], &[]], slots, stats);
+            self.first(
+                &Word::Bye.frame(),
+                [&[], &[]],
+                Some(Word::Bye),
+                slots,
+                stats,
+            );
         }
     }
 
     /// True if there is room for one message.
     pub(super) fn can_say(&mut self, kept: u16) -> bool {
-        self.credit(kept) > 0 && !self.free.is_empty() && self.room() > 0
+        self.credit(kept) > 0 && self.free.has(1) && self.room() > 0
     }
 
     /// Pieces of writes, as far as there is room.
@@ -139,7 +156,7 @@ impl VerbsLink {
         let is_direct = piece.lkey.is_some();
         if self.credit(VERBS_WINDOW_RESERVE) < entries
             || self.room() < 2
-            || (must_tell_total && self.free.is_empty())
+            || (must_tell_total && !self.free.has(1))
             || (is_direct && piece.flying >= VERBS_SLICES)
         {
             return None;
@@ -162,7 +179,7 @@ impl VerbsLink {
         };
         if must_tell_total {
             let total = Word::Total(piece.landing, piece.total as u64);
-            self.first(&total.frame(), [&[], &[]], slots, tools.stats);
+            self.first(&total.frame(), [&[], &[]], Some(total), slots, tools.stats);
         }
         let (remote, rkey) = (piece.remote, piece.rkey);
         let what = if is_last {
@@ -202,21 +219,28 @@ impl VerbsLink {
         &mut self,
         frame: &Frame,
         body: [&[u8]; 2],
+        word: Option<Word>,
         slots: &mut Slots,
         stats: &mut VerbsStats,
     ) {
-        let Some(slot) = self.free.pop() else {
+        let Some(slot) = self.free.take() else {
             unreachable!("the caller saw that there is a slot")
         };
-        let count = message::grants_max(message::first_len(frame.body_len() as usize));
-        let grants = self.incoming.tell(count);
         // SAFETY: the slot was free: its last request is complete, or was inline and is posted.
         let bytes = unsafe { slots.bytes_mut(slot.into()) };
-        let len = message::write_first(bytes, frame, body, self.heard, grants);
-        let told = (frame.kind() >= FABRIC_KIND_MIN)
-            .then(|| Word::parse(frame).ok())
-            .flatten();
-        self.message(slot, len, told, slots, stats);
+        let len = if self.incoming.due() == 0 {
+            message::write_first(bytes, frame, body, self.heard, std::iter::empty())
+        } else {
+            self.write_with_grants(bytes, frame, body)
+        };
+        self.message(slot, len, word, slots, stats);
+    }
+
+    #[inline(never)]
+    fn write_with_grants(&mut self, slot: &mut [u8], frame: &Frame, body: [&[u8]; 2]) -> usize {
+        let count = message::grants_max(message::first_len(frame.body_len() as usize));
+        let grants = self.incoming.tell(count);
+        message::write_first(slot, frame, body, self.heard, grants)
     }
 
     /// A further message of a frame's body, from `start` on; returns where the next starts.
@@ -227,7 +251,7 @@ impl VerbsLink {
         slots: &mut Slots,
         stats: &mut VerbsStats,
     ) -> usize {
-        let Some(slot) = self.free.pop() else {
+        let Some(slot) = self.free.take() else {
             unreachable!("the caller saw that there is a slot")
         };
         // SAFETY: the slot was free: its last request is complete, or was inline and is posted.
@@ -238,8 +262,8 @@ impl VerbsLink {
     }
 
     /// Sends what was written into a slot. Of the first word and of the last the completion is waited for.
-    #[inline]
-    pub(super) fn message(
+    #[inline(always)]
+    fn message(
         &mut self,
         slot: u16,
         len: usize,
@@ -262,7 +286,7 @@ impl VerbsLink {
             is_inline,
         };
         let posted = if is_inline {
-            self.inline.push(slot);
+            self.inline.add(slot);
             Posted::Nothing
         } else if word == Some(Word::Bye) {
             Posted::Bye(slot)
@@ -276,13 +300,8 @@ impl VerbsLink {
         self.push(request, posted, stats);
     }
 
-    #[inline]
-    pub(super) fn push(
-        &mut self,
-        mut request: WorkRequest,
-        posted: Posted,
-        stats: &mut VerbsStats,
-    ) {
+    #[inline(always)]
+    fn push(&mut self, mut request: WorkRequest, posted: Posted, stats: &mut VerbsStats) {
         self.unsignalled += 1;
         if request.is_signalled || self.unsignalled >= VERBS_SIGNAL_EVERY {
             request.is_signalled = true;
@@ -294,42 +313,41 @@ impl VerbsLink {
         self.next = self.next.wrapping_add(1);
         stats.requests += 1;
         self.posted.push_back(posted);
-        self.batch.push(request);
-        if self.batch.len() == POST_MAX {
+        // SAFETY: a request names a slot that was taken off the free ones, and returns there at its completion, or when
+        // it is posted if it is inline; or a copy's slot, which is free again at its completion; or a source inside of
+        // a registration that its port keeps, held by `outgoing` until its completion or until `finish` has destroyed
+        // the queue pair. Sources are tensors, which are never written to.
+        unsafe { self.qp.stage(&request) };
+        if self.qp.must_post() {
             self.ring(stats);
         }
     }
 
-    /// Posts the batch: one doorbell. After a post that was refused nothing is posted any more: the peer counts what
-    /// comes, and would take what follows for what is missing.
+    /// Posts what is staged: one doorbell. After a post that was refused nothing is posted any more: the peer counts
+    /// what comes, and would take what follows for what is missing.
     #[inline]
     pub(super) fn ring(&mut self, stats: &mut VerbsStats) {
-        if self.batch.is_empty() {
+        let count = self.qp.staged();
+        if count == 0 {
             return;
         }
         if self.fault.is_some() {
-            return self.unpost(self.batch.len());
+            return self.unpost(count);
         }
         stats.doorbells += 1;
-        // SAFETY: a request names a slot that was taken off the free list, and returns there at its completion, or when
-        // it is posted if it is inline; or a copy's slot, which is free again at its completion; or a source inside of
-        // a registration that its port keeps, held by `outgoing` until its completion or until `finish` has destroyed
-        // the queue pair. Sources are tensors, which are never written to.
-        let result = unsafe { self.qp.post(&self.batch) };
-        if let Err((count, errno)) = result {
+        if let Err((posted, errno)) = self.qp.post() {
             self.fault = Some(self.qp.failed_post(errno));
-            return self.unpost(self.batch.len() - count);
+            return self.unpost(count - posted);
         }
-        self.batch.clear();
-        self.free.append(&mut self.inline);
+        self.free.add_all(&mut self.inline);
     }
 
-    /// The last `count` of the batch stay unposted, and the link goes down for it.
+    /// The last `count` requests stay unposted, and the link goes down for it.
     #[cold]
     fn unpost(&mut self, count: usize) {
         self.strand(self.posted.len() - count);
-        self.batch.clear();
-        self.free.append(&mut self.inline);
+        self.qp.unstage();
+        self.free.add_all(&mut self.inline);
     }
 
     /// Posts one request more on a queue pair in error. It is not carried out but comes back flushed, behind all
@@ -345,7 +363,8 @@ impl VerbsLink {
             is_inline: false,
         };
         // SAFETY: it names no memory.
-        if unsafe { self.qp.post(&[request]) }.is_ok() {
+        unsafe { self.qp.stage(&request) };
+        if self.qp.post().is_ok() {
             self.next = self.next.wrapping_add(1);
             self.posted.push_back(Posted::Nothing);
         }

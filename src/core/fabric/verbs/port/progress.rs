@@ -14,12 +14,10 @@ impl VerbsPort {
     pub(super) fn flush_active(&mut self) {
         for at in (0..self.active.len()).rev() {
             let index = self.active[at];
-            let mut has_failed = false;
-            let mut has_work = false;
+            let (mut has_failed, mut has_work) = (false, false);
             if let Some((link, slots, mut tools)) = self.at(index) {
-                link.flush(slots, &mut tools);
+                has_work = link.flush(slots, &mut tools);
                 has_failed = link.has_failed();
-                has_work = link.has_work() && !link.is_down();
                 link.is_active = has_work;
             }
             if !has_work {
@@ -127,31 +125,20 @@ impl VerbsPort {
         let known = self
             .numbers
             .binary_search_by_key(&completion.qp_num, |known| known.0);
-        let mut given = false;
+        let mut was_given = false;
         if let Ok(at) = known {
             let index = self.numbers[at].1;
-            let link = self.places[usize::from(index)].link.as_ref();
-            let is_success = completion.status == sys::IBV_WC_SUCCESS;
-            if is_success && link.is_some_and(|link| link.is_waiting()) {
-                self.waits(index, completion);
-                return false;
-            }
-            if is_success {
-                given = self.heard(index, completion, (slab, slot), sink);
-            } else if !mutant!("verbs_receive_errors_ignored") {
-                self.failed(index, completion);
+            match self.heard(index, completion, sink) {
+                Heard::Nothing => {}
+                Heard::Given => was_given = true,
+                Heard::Waits => {
+                    self.waits(index, completion);
+                    return false;
+                }
             }
         }
-        self.give_back((slab, slot));
-        given
-    }
-
-    /// A receive entry whose completion was handled is posted again.
-    #[inline]
-    fn give_back(&mut self, (slab, slot): (usize, usize)) {
-        let entry = self.entry(slab, slot);
-        self.spare.push(entry);
-        self.refill();
+        self.add_entry(slab, slot);
+        was_given
     }
 
     /// Keeps what came for a queue pair that is not adopted yet. A peer that sends more than it was granted is dropped.
@@ -184,9 +171,9 @@ impl VerbsPort {
         let mut at = 0;
         while let Some(waiting) = self.waiting.get(at) {
             if waiting.qp_num == number {
-                let slot = slot_of(waiting);
+                let (slab, slot) = slot_of(waiting);
                 self.waiting.remove(at);
-                self.give_back(slot);
+                self.add_entry(slab, slot);
             } else {
                 at += 1;
             }
@@ -195,47 +182,56 @@ impl VerbsPort {
 
     /// A peer's message or write.
     #[inline]
-    pub(super) fn heard<S: FnMut(Arrival<'_>)>(
+    fn heard<S: FnMut(Arrival<'_>)>(
         &mut self,
         index: u16,
         completion: &sys::ibv_wc,
-        (slab, slot): (usize, usize),
         sink: &mut S,
-    ) -> bool {
+    ) -> Heard {
         let Self {
             places,
             slabs,
-            stage,
-            stats,
             given,
+            active,
             ..
         } = self;
+        if completion.status != sys::IBV_WC_SUCCESS {
+            if !mutant!("verbs_receive_errors_ignored") {
+                self.failed(index, completion);
+            }
+            return Heard::Nothing;
+        }
         let Some(link) = places[usize::from(index)].link.as_mut() else {
-            return false;
+            return Heard::Nothing;
         };
-        let mut tools = Tools {
-            stage,
-            stats,
-            given,
-        };
+        if link.is_waiting() {
+            return Heard::Waits;
+        }
         let result = if completion.opcode == sys::IBV_WC_RECV_RDMA_WITH_IMM {
             link.written(u32::from_be(completion.imm_data), completion.byte_len, sink)
         } else {
+            let (slab, slot) = slot_of(completion);
             let len = (completion.byte_len as usize).min(VERBS_SLOT_BYTES);
             // SAFETY: the slot's completion was polled just now, so the device has done with it; it is posted again
             // only after this.
             let bytes = unsafe { slabs[slab].bytes(slot, len) };
-            link.heard(bytes, &mut tools, sink)
+            link.heard(bytes, given, sink)
         };
         match result {
             Ok(was_given) => {
                 // Credit may be due, and what waited for credit may go.
-                self.activate(index);
-                was_given
+                if link.has_work() && !std::mem::replace(&mut link.is_active, true) {
+                    active.push(index);
+                }
+                if was_given {
+                    Heard::Given
+                } else {
+                    Heard::Nothing
+                }
             }
             Err(reason) => {
                 self.go_down(index, reason, None);
-                false
+                Heard::Nothing
             }
         }
     }
@@ -359,6 +355,15 @@ impl VerbsPort {
             given.give(sink);
         }
     }
+}
+
+/// What a message or a write of a peer's came to.
+enum Heard {
+    Nothing,
+    /// The sink was given something.
+    Given,
+    /// Its queue pair is not adopted yet.
+    Waits,
 }
 
 /// The slab and the slot that a receive entry is of.
