@@ -101,6 +101,7 @@ mutants=(
     "dropped_values_not_told graphs::regressions::a_receive_of_what_was_dropped_meanwhile_is_told what a peer dropped because it had been given up is waited for without end"
     "arenas_of_any_engine regressions::a_tensor_of_another_engine_is_not_read_in_the_senders_arena a tensor in another engine's arena is offered under that one's number"
     "segments_of_any_life            regressions::a_segment_of_another_life_is_not_read a segment is taken for that of another life of its task's"
+    "given_up_lives_not_told testing::tests::teams::last_ends a life that was given up is not told which ends it missed"
     "awaited_peers_not_told engine::steps::tests::a_peer_that_comes_later_hears_how_steps_ended how a step ended is not kept for a peer that is awaited"
     "fresh_handle_unaware engine::steps::tests::a_handle_made_after_the_end_knows_of_it a handle that is made after its step's end does not know of it"
     "panicked_tasks_wait_on testing::tests::tasks::a_panic_ends_its_task_and_what_it_waits_for receives of a task that panicked take values"

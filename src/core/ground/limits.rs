@@ -195,8 +195,8 @@ pub const IDLE_KEYS: usize = INTERNED_KEYS;
 /// memory is still in use.
 pub const PEERS: usize = 4096;
 
-/// Ends of steps kept for a peer that is not there, to be told when it is: of as many steps as a job runs at once, and
-/// 16 bytes each.
+/// Ends of steps that a shard keeps for peers that are not there, to be told when they are: of as many steps as a job
+/// runs at once, and 16 bytes each.
 pub const UNTOLD_ENDS: usize = 256;
 
 /// Receives of application threads and neighbours that wait on one shard: what a ticket can name, less a half.

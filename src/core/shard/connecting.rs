@@ -34,7 +34,7 @@ impl Core {
             self.forget_keys_of_the_gone();
             vacant = self.vacant_peer();
         }
-        self.peers.add(task, vacant)
+        self.peers.add(task, self.last_ends.count(), vacant)
     }
 
     /// Something waits for the peer: if it is not there, control is asked to dial, and the wait has an end.
@@ -82,6 +82,7 @@ impl Core {
             self.peer_restarted(at, former, up.incarnation);
         }
         self.fail_strangers(at, up.incarnation);
+        let ends_before = self.ends_before(at, up.incarnation);
         self.lives_over.forget(up.incarnation);
         let incarnation = up.incarnation;
         self.peers.set_state(at, PeerState::Up { incarnation });
@@ -115,7 +116,7 @@ impl Core {
         self.forgo_leases(at);
         self.resolve_links(at);
         self.requeue_parked(at);
-        self.tell_ends(at);
+        self.tell_ends(at, ends_before);
     }
 
     /// Values that were to be read in place are copied, if the way that the peer is reached by now has no such reading:
@@ -286,6 +287,7 @@ impl Core {
             self.forget_keys_of_the_gone();
         }
         if let Some(life) = life {
+            self.peers[at].ends_before = self.last_ends.count();
             self.lives_over.note(life, status);
             if holds_values || self.stats.dropped > dropped {
                 self.mark_dropped(&links, life);

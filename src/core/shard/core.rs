@@ -11,6 +11,7 @@ use super::deadlines::StepDeadlines;
 use super::events::{EventHead, Events};
 use super::ids::{LinkId, NO_LINK, TaskId};
 use super::keys::{KeyEntry, Keys, Route};
+use super::last_ends::LastEnds;
 use super::links::{Links, NextConnection};
 use super::lives_over::LivesOver;
 use super::neighbour_queues::NeighbourQueues;
@@ -78,6 +79,7 @@ pub(crate) struct Core {
     pub(crate) leases: Leases,
     pub(crate) links: Links,
     pub(crate) peers: Peers,
+    pub(crate) last_ends: LastEnds,
     pub(crate) lives_over: LivesOver,
     /// Sends that wait for room.
     pub(crate) send_queue: SendQueue,

@@ -25,6 +25,7 @@ mod forgetting;
 mod home;
 pub(crate) mod ids;
 pub(crate) mod keys;
+mod last_ends;
 mod leases;
 mod link_timers;
 pub(crate) mod links;
@@ -69,6 +70,7 @@ use deadlines::StepDeadlines;
 use events::Events;
 use ids::{NO_LINK, Rows, TaskId};
 use keys::{KeyLook, Keys};
+use last_ends::LastEnds;
 use links::Links;
 use lives_over::LivesOver;
 use neighbour_queues::NeighbourQueues;
@@ -248,6 +250,7 @@ impl Shard {
             leases: Leases::new(settings.leases),
             links: Links::new(parts.ports.len()),
             peers: Peers::default(),
+            last_ends: LastEnds::default(),
             lives_over: LivesOver::default(),
             send_queue: SendQueue::default(),
             deadlines: StepDeadlines::default(),

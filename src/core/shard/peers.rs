@@ -3,14 +3,14 @@
 //! Knows peers by number and name; not what waits for them, nor what follows from a change of theirs
 //! (`connecting.rs`, `peer_failure.rs`).
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 use super::ids::{LinkId, NO_LINK, PeerId, Rows};
 use super::parked::ParkedQueue;
 use crate::ground::device::TaskName;
-use crate::ground::{Incarnation, Nanos, Status, StepId, faults, limits};
+use crate::ground::{Incarnation, Nanos, Status, faults, limits};
 use crate::mail::call::PeerSegment;
 use crate::memory::MappedSegment;
 use crate::rendezvous::WaiterId;
@@ -31,9 +31,8 @@ pub(crate) struct Peer {
     segments: Vec<PeerSegment>,
     /// Values that wait for the peer to be there at all.
     pub(crate) parked: ParkedQueue,
-    /// Steps that ended here while it was not there, oldest first, and whether by an abort: a waiter there in one of
-    /// them may have no other way to hear of it.
-    pub(crate) untold: VecDeque<(StepId, bool)>,
+    /// How many steps had ended here when it was named, or lost: it is told of those that ended since.
+    pub(super) ends_before: u64,
     /// Receives of in-shard tasks that began while it was not there, and the life of it that each names.
     pub(crate) expecting: Vec<(WaiterId, Incarnation)>,
     /// It was told that values were dropped which the peer was not there for.
@@ -48,7 +47,7 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// Of that name; not there, and nothing waits for it.
-    fn new(task: &TaskName) -> Self {
+    fn new(task: &TaskName, ends_before: u64) -> Self {
         Self {
             task: task.clone(),
             state: PeerState::Gone,
@@ -58,7 +57,7 @@ impl Peer {
             devices: 0,
             segments: Vec::new(),
             parked: ParkedQueue::default(),
-            untold: VecDeque::new(),
+            ends_before,
             expecting: Vec::new(),
             has_told_dropped: false,
             bound: None,
@@ -171,9 +170,10 @@ impl Peers {
     pub(super) fn add(
         &mut self,
         task: &TaskName,
+        ends_before: u64,
         vacant: Option<PeerId>,
     ) -> Result<PeerId, Status> {
-        let peer = Peer::new(task);
+        let peer = Peer::new(task, ends_before);
         if let Some(at) = vacant {
             self.rows[at] = peer;
             return Ok(at);

@@ -4,10 +4,10 @@
 
 use super::core::Core;
 use super::ids::{LinkId, PeerId};
-use super::peers::{Peer, PeerState};
+use super::peers::PeerState;
 use super::value::{Value, Waiter};
 use crate::channel::Violation;
-use crate::ground::{Nanos, Status, StepId, catalogue, faults, limits};
+use crate::ground::{Incarnation, Nanos, Status, StepId, catalogue, faults};
 use crate::rendezvous::{self, Refusal, Slot};
 
 /// How a step ends here.
@@ -41,7 +41,7 @@ impl Core {
         };
         self.end_step(step, ended, &status, told);
         if is_first && !mutant!("awaited_peers_not_told") {
-            self.keep_end(step, true);
+            self.last_ends.note(step, true);
         }
         is_first
     }
@@ -56,7 +56,7 @@ impl Core {
             for link in self.links.iter_mut() {
                 link.channel.finish(step);
             }
-            self.keep_end(step, false);
+            self.last_ends.note(step, false);
         }
         let status = self
             .table
@@ -102,30 +102,27 @@ impl Core {
         }
     }
 
-    /// A step ended here: a peer that is not there is told when it is.
-    fn keep_end(&mut self, step: StepId, is_abort: bool) {
-        let is_absent =
-            |peer: &&mut Peer| matches!(peer.state(), PeerState::Awaited { .. } | PeerState::Gone);
-        for peer in self.peers.iter_mut().filter(is_absent) {
-            if peer.untold.len() >= limits::UNTOLD_ENDS {
-                peer.untold.pop_front();
-            }
-            peer.untold.push_back((step, is_abort));
+    /// How many of the steps that ended here a peer that comes up in that life need not be told of. One that is there,
+    /// or away, hears of each by its links. A life that was given up may have missed any.
+    pub(super) fn ends_before(&self, at: PeerId, life: Incarnation) -> u64 {
+        let peer = &self.peers[at];
+        match peer.state() {
+            PeerState::Up { .. } | PeerState::Away { .. } => self.last_ends.count(),
+            _ if self.lives_over.status(life).is_some() && !mutant!("given_up_lives_not_told") => 0,
+            PeerState::Awaited { .. } | PeerState::Gone => peer.ends_before,
         }
     }
 
-    /// The peer is there: it is told which steps ended meanwhile, of those whose end is remembered. A step that was
-    /// forgotten may have begun again.
-    pub(super) fn tell_ends(&mut self, at: PeerId) {
-        let peer = &mut self.peers[at];
-        let untold = std::mem::take(&mut peer.untold);
-        let links = peer.links.clone();
-        for (step, is_abort) in untold {
+    /// The peer is there: it is told which steps ended since so many had, of those whose end is remembered. A step that
+    /// was forgotten may have begun again.
+    pub(super) fn tell_ends(&mut self, at: PeerId, ends_before: u64) {
+        let links = &self.peers[at].links;
+        for &(step, is_abort) in self.last_ends.since(ends_before) {
             if !self.table.has_ended(step) {
                 continue;
             }
             let status = self.table.status_of(step).filter(|_| is_abort);
-            for &link in &links {
+            for &link in links {
                 let Some(entry) = self.links.at_mut(link) else {
                     continue;
                 };

@@ -21,7 +21,7 @@ fn segments_are_found_in_whatever_order_they_come() {
             mapped: Arc::new(mapped),
         }
     };
-    let mut peer = Peer::new(&TaskName::parse("/job:a/task:0").unwrap());
+    let mut peer = Peer::new(&TaskName::parse("/job:a/task:0").unwrap(), 0);
     let greeted = [(3, 0), (0, 1), (1, 7), (0, 0)].map(|(arena, index)| segment(arena, index));
     let news = [(1, 8), (0, 2), (2, 0), (9, 9)].map(|(arena, index)| segment(arena, index));
     peer.set_segments(greeted.to_vec());

@@ -3,6 +3,7 @@
 
 mod asking;
 mod in_place;
+mod last_ends;
 mod sent_on;
 
 use std::sync::atomic::{AtomicU64, Ordering};
