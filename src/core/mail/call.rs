@@ -75,7 +75,7 @@ pub enum Call<T> {
         /// When it is given up.
         until: Nanos,
     },
-    /// A peer is gone for good: it exited, or was given up.
+    /// A peer is gone for good: it exited, was given up, or cannot be connected to.
     PeerLost {
         /// Which task.
         task: TaskName,
@@ -88,13 +88,6 @@ pub enum Call<T> {
         task: TaskName,
         /// Which life of it.
         incarnation: Incarnation,
-    },
-    /// A peer could not be reached in time.
-    PeerUnreachable {
-        /// Which task.
-        task: TaskName,
-        /// What waiters hear.
-        status: Status,
     },
     /// A peer's arena grew.
     PeerSegment {

@@ -10,7 +10,6 @@ use super::owed::Owed;
 use super::panicking::quietly;
 use super::{ARRIVALS_PER_TURN, Shard, Task, TaskEvent};
 use crate::fabric::{AnyPort, Arrival, Port};
-use crate::ground::catalogue::CONNECT_DEADLINE;
 use crate::ground::{Nanos, faults};
 use crate::mail::ShardStats;
 use crate::trace::recorder::What;
@@ -110,12 +109,7 @@ impl Shard {
                 self.transmit();
                 self.flush();
             }
-            Call::PeerUnreachable { task, status } if status.reason() == CONNECT_DEADLINE => {
-                if let Some(at) = self.core.peers.find(&task) {
-                    self.core.give_up(at, &status);
-                }
-            }
-            Call::PeerLost { task, status } | Call::PeerUnreachable { task, status } => {
+            Call::PeerLost { task, status } => {
                 // What was asked for before it went ends with it, and does not wait for its next life.
                 if !mutant!("earlier_receives_outlive_peers") {
                     self.take_commands_before();

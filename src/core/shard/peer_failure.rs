@@ -37,10 +37,7 @@ impl Core {
 
     /// A peer was not there in time. Receives with a deadline of their own wait until that one, and for them control
     /// goes on dialling; all else that waits for it fails.
-    pub(crate) fn give_up(&mut self, at: PeerId, status: &Status) {
-        if !matches!(self.peers[at].state(), PeerState::Awaited { .. }) {
-            return;
-        }
+    pub(super) fn give_up(&mut self, at: PeerId, status: &Status) {
         let mut impatient = Vec::new();
         let mut is_awaited = false;
         let Self { table, keys, .. } = &*self;

@@ -146,8 +146,7 @@ impl Wiring {
         };
         Ok(Self {
             shards,
-            // The dial gives up before the shards do: it can tell waiters why the peer is unreachable, the shards
-            // cannot.
+            // The dial gives up before the shards do: what its end was is known when they tell their waiters.
             dial_timeout: config.connect_timeout - (config.connect_timeout / 8).min(DIAL_LEAD),
             rules: config.rules,
             given_up_after: config.given_up_after(),
@@ -345,7 +344,7 @@ impl Handler for Wiring {
             if let (Some(engine), Ok(task)) = (self.engine(), TaskName::parse(&task)) {
                 self.start_over(&engine, peer, &task, &status);
                 self.not_reached(&task, &status);
-                engine.call_all(|| Call::PeerUnreachable {
+                engine.call_all(|| Call::PeerLost {
                     task: task.clone(),
                     status: status.clone(),
                 });

@@ -69,7 +69,7 @@ impl Wiring {
         if let Some((control, address)) = dialled
             && let Err(status) = control.dial(&task.to_string(), address, self.dial_timeout)
         {
-            engine.call_all(|| Call::PeerUnreachable {
+            engine.call_all(|| Call::PeerLost {
                 task: task.clone(),
                 status: status.clone(),
             });
@@ -243,10 +243,14 @@ impl Wiring {
                     and what was sent to it is dropped");
             }
             self.not_reached(&task, last);
-            engine.call_all(|| Call::PeerUnreachable {
-                task: task.clone(),
-                status: status.clone(),
-            });
+            // Where it was only not there in time, each shard gives it up by its own clock: what began to wait as the
+            // dial ended has its whole time.
+            if status.reason() != catalogue::CONNECT_DEADLINE {
+                engine.call_all(|| Call::PeerLost {
+                    task: task.clone(),
+                    status: status.clone(),
+                });
+            }
             self.seek(&engine, &task, status);
         }
     }

@@ -420,3 +420,25 @@ fn who_demands_tcp_waits_for_no_task_that_is_known_by_a_unix_address() {
     let status = recv.wait().unwrap_err();
     assert_eq!(status.reason(), catalogue::PATH_REFUSED, "{status}");
 }
+
+/// A dial of the peer that had begun before it ends as the receive begins: that is no end of the receive's own time.
+#[test]
+fn a_receive_that_begins_as_a_dial_ends_has_its_whole_time() {
+    let mut settings = config("/job:a/task:0");
+    settings.connect_timeout = 100 * PATIENCE;
+    let a = Engine::start(settings).unwrap();
+    let b = Engine::start(config("/job:b/task:0")).unwrap();
+    let key = Key::between("b", "a", "late").unwrap();
+    let waiting = a.step(StepId(1)).recv(&key).start().unwrap();
+    until("no receive waits", || {
+        a.stats().iter().any(|stats| stats.waiting > 0)
+    });
+    let late = Status::of(catalogue::CONNECT_DEADLINE, "not in time");
+    let wiring = &a.inner.wiring;
+    wiring.given_up(&b.task().to_string(), &late, &late);
+    a.connect_local(&b).unwrap();
+    let sent = b.step(StepId(1)).send(&key, Tensor::scalar(7u8));
+    sent.unwrap();
+    let received = waiting.wait().unwrap();
+    assert_eq!(received.tensor.host().unwrap(), [7]);
+}
