@@ -102,7 +102,7 @@ pub enum MemoryError {
     )]
     Kernel,
     /// The system refused a call.
-    #[error("{call}: errno {errno}")]
+    #[error("{call}: errno {errno}{}", what_forbids(call, *errno))]
     System {
         /// The call.
         call: &'static str,
@@ -312,6 +312,16 @@ fn what_limits(errno: i32) -> &'static str {
         Errno::NOMEM => {
             ": the process may have no more address space (ulimit -v) or mappings (vm.max_map_count), or, for pages of \
              its own, memory (ulimit -d, vm.overcommit_memory) or huge pages (vm.nr_hugepages)"
+        }
+        _ => "",
+    }
+}
+
+/// What to look at when the system forbids a file in memory: the kernel alone refuses none to any user.
+fn what_forbids(call: &str, errno: i32) -> &'static str {
+    match (call, Errno::from_raw_os_error(errno)) {
+        ("memfd_create", Errno::PERM) => {
+            ": a seccomp filter forbids it: allow memfd_create in the profile of the container or service"
         }
         _ => "",
     }

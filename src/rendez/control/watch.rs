@@ -33,6 +33,9 @@ use super::peer::PeerId;
 /// poll would return at once, for ever.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long the log hears no more of such failures. Some connections may be accepted between them.
+const REST_QUIET: Duration = Duration::from_secs(10);
+
 /// A connection that has introduced itself.
 #[derive(Debug)]
 pub(crate) struct Arrived {
@@ -131,7 +134,7 @@ impl Watch {
             tcp: tcp.map(ParentOnly::new),
             greet_deadline,
             accept_after: None,
-            told_rest: false,
+            told_rest: None,
             silent: Vec::new(),
             newcomers: Newcomers::new(greet_deadline),
             followed: Vec::new(),
@@ -245,8 +248,8 @@ struct Round<T> {
     greet_deadline: Duration,
     /// Set while accepting rests after a failure.
     accept_after: Option<Instant>,
-    /// The log was told of that, and nothing was accepted since.
-    told_rest: bool,
+    /// When the log was told of that last.
+    told_rest: Option<Instant>,
     silent: Vec<Silent>,
     newcomers: Newcomers,
     followed: Vec<Followed>,
@@ -343,7 +346,6 @@ impl<T: Fn(Sight) -> bool> Round<T> {
                 rustix::net::SocketFlags::CLOEXEC,
             ) {
                 Ok(socket) => {
-                    self.told_rest = false;
                     let user = Credentials::of(socket.as_fd()).map(|of| of.user);
                     let Some(permit) = user
                         .ok()
@@ -365,15 +367,19 @@ impl<T: Fn(Sight) -> bool> Round<T> {
                 }
                 Err(Errno::AGAIN) => return,
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
-                Err(error) => return self.rest(error.into()),
+                Err(error) => return self.rest(error.into(), Instant::now()),
             }
         }
     }
 
-    /// Accepts nothing for a moment: who dials hears nothing until then. The log hears of the first failure in a row.
-    fn rest(&mut self, error: io::Error) {
-        self.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
-        if !std::mem::replace(&mut self.told_rest, true) {
+    /// Accepts nothing for a moment: who dials hears nothing until then.
+    fn rest(&mut self, error: io::Error, now: Instant) {
+        self.accept_after = Some(now + ACCEPT_PAUSE);
+        if self
+            .told_rest
+            .is_none_or(|told| now.saturating_duration_since(told) >= REST_QUIET)
+        {
+            self.told_rest = Some(now);
             let status = super::side::no_stream(error).status;
             tracing::warn!(%status, "connections cannot be accepted, and wait");
         }
@@ -388,14 +394,13 @@ impl<T: Fn(Sight) -> bool> Round<T> {
             }
             match listener.accept() {
                 Ok((socket, from)) => {
-                    self.told_rest = false;
                     self.newcomers.enter(socket, from);
                 }
                 Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
                     Some(Errno::AGAIN) => return,
                     // What befell a connection before it was accepted is told by its accept.
                     Some(Errno::CONNABORTED | Errno::INTR | Errno::PROTO | Errno::NETDOWN) => {}
-                    _ => return self.rest(error),
+                    _ => return self.rest(error, Instant::now()),
                 },
             }
         }

@@ -144,8 +144,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Users>, St
                 }
                 Err(status) => drop(ready.send(Err(status))),
             });
-        threads
-            .push(thread.map_err(|error| missing(format!("a thread for shard {index}: {error}")))?);
+        threads.push(thread.map_err(|error| no_thread(index, &error))?);
         Ok::<_, Status>(())
     });
     // Only the shards are waited for: one that panics before it is ready says so by its end.
@@ -393,6 +392,17 @@ fn no_doorbell(error: DoorbellError) -> Status {
     missing(format!("a doorbell: {error}"))
 }
 
+/// The shard's thread cannot be made: why, and what to do if there may be no more threads.
+fn no_thread(shard: usize, error: &std::io::Error) -> Status {
+    let mend = match error.kind() {
+        std::io::ErrorKind::WouldBlock => {
+            "; raise the limit on threads (`ulimit -u`, TasksMax= in a unit, the control group's pids.max)"
+        }
+        _ => "",
+    };
+    missing(format!("a thread for shard {shard}: {error}{mend}"))
+}
+
 fn missing(what: impl std::fmt::Display) -> Status {
     Status::of(
         catalogue::SYSTEM_LIMIT,
@@ -403,6 +413,20 @@ fn missing(what: impl std::fmt::Display) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As `pthread_create` says it where the user, or the control group, may have no more.
+    #[test]
+    fn a_thread_that_cannot_be_made_names_the_limits() {
+        let of = |errno: rustix::io::Errno| no_thread(3, &errno.into());
+        let limits = ["ulimit -u", "TasksMax=", "pids.max"];
+        let status = of(rustix::io::Errno::AGAIN);
+        assert_eq!(status.reason(), catalogue::SYSTEM_LIMIT);
+        let said = status.message();
+        assert!(limits.iter().all(|limit| said.contains(limit)), "{said}");
+        assert!(said.contains("shard 3"), "{said}");
+        let said = of(rustix::io::Errno::NOMEM);
+        assert!(!said.message().contains("ulimit"), "{said}");
+    }
 
     /// The last shard of such a task.
     pub(super) fn break_down(seed: &Seed) {

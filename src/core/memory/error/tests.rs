@@ -106,6 +106,20 @@ const _: () = assert!(
 );
 
 #[test]
+fn a_call_that_a_filter_forbids_is_told_with_what_to_do() {
+    let said = |call, errno| MemoryError::system(call, errno).to_string();
+    let forbidden = said("memfd_create", Errno::PERM);
+    assert!(
+        forbidden.contains("seccomp filter") && forbidden.contains("allow memfd_create"),
+        "{forbidden}"
+    );
+    assert_eq!(
+        said("memfd_create", Errno::MFILE),
+        format!("memfd_create: errno {}", Errno::MFILE.raw_os_error())
+    );
+}
+
+#[test]
 fn huge_pages_that_lack_are_told_with_what_to_do() {
     let error = MemoryError::HugePages {
         call: "mmap",
