@@ -51,7 +51,6 @@ pub struct CallArgs {
     /// The function; without one, print those that there are.
     pub function: Option<String>,
     /// Its arguments: JSON each, and for tensors also @FILE.npy or @FILE.safetensors:NAME.
-    #[arg(allow_negative_numbers = true)]
     pub arguments: Vec<String>,
     /// Which group the worker is meant in, if it is in several.
     #[arg(long, value_name = "NAME")]

@@ -68,8 +68,8 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches};
 use tracing_subscriber::filter::LevelFilter;
 
 use self::args::{Cli, Command, LogFormat};
@@ -97,7 +97,7 @@ pub fn run(
 ) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let format = logs::format_of(&arguments);
-    let result = match Cli::try_parse_from(arguments) {
+    let result = match parse(arguments) {
         Ok(cli) => {
             if cli.wide {
                 terminal.widen();
@@ -110,6 +110,21 @@ pub fn run(
         Ok(()) => EXIT_OK,
         Err(error) => told(&error, format, errors),
     }
+}
+
+fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let mut command = with_negative(Cli::command());
+    let matches = command.try_get_matches_from_mut(arguments)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// The command, where a negative number is a value as any other: what refuses it names the argument that it is for.
+fn with_negative(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| match arg.get_action().takes_values() {
+        true => arg.allow_negative_numbers(true),
+        false => arg,
+    });
+    command.mut_subcommands(with_negative)
 }
 
 /// Says what ended a command, unless that is no failure.
@@ -209,5 +224,25 @@ fn show_usage(
             let _ = writeln!(errors, "{}", logs::error_line(&error, format));
             EXIT_USAGE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Cli, clap::Error> {
+        parse(line.split(' ').map(OsString::from).collect())
+    }
+
+    #[test]
+    fn a_negative_number_that_cannot_be_is_told_with_its_argument() {
+        for line in ["rendez bench --size -1", "rendez push --patience -1"] {
+            let said = parsed(line).expect_err(line).to_string();
+            let option = line.split(' ').nth(2).expect("an option");
+            let named = format!("invalid value '-1' for '{option} <");
+            assert!(said.contains(&named), "{said}");
+        }
+        parsed("rendez call unix:@a scale -1.5").expect("an argument of a function");
     }
 }

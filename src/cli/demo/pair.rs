@@ -304,7 +304,7 @@ impl Consumer {
         use std::os::unix::process::ExitStatusExt;
         let id = self.process.0.id();
         let Some(status) = self.process.ended() else {
-            return is_leaving(id).then(|| format!("(process {id}) was killed"));
+            return is_leaving(id).then(|| format!("(process {id}) is ending"));
         };
         Some(match (status.code(), status.signal()) {
             (Some(code), _) => format!("(process {id}) ended with exit code {code}"),

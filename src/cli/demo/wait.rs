@@ -138,7 +138,7 @@ impl<'a> PairWait<'a> {
 ///
 /// The kernel takes the rings of a killed process down before it reports the end, on threads of its own that wait for a
 /// core like all others: on a loaded machine that was seen to take seconds. Of both sides here the first thread is the
-/// last to leave by itself, so that its end proves that the process was killed.
+/// last to leave by itself, so that its end proves that of the process. Whether it was killed is not known yet.
 pub(super) fn is_leaving(process: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit(')')
