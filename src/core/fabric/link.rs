@@ -25,6 +25,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use super::descriptors::has_huge_pages;
 use super::lane::{Backing, Geometry, MemoryLane};
+use crate::ground::faults::more_descriptors;
 use crate::memory::files;
 
 /// Spells `rendezSH` in a hex dump.
@@ -97,7 +98,7 @@ pub enum LinkError {
     #[error("the link's slots, payload or channels are out of bounds")]
     Config,
     /// A system call failed.
-    #[error("{0}: {1}")]
+    #[error("{call}: {errno}{mend}", call = .0, errno = .1, mend = more_descriptors(.1.raw_os_error()))]
     Os(&'static str, Errno),
     /// The descriptor is no memfd, or lacks a seal.
     #[error("the link's descriptor is not sealed against shrinking, growing and sealing")]

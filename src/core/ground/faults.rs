@@ -8,6 +8,17 @@ use super::catalogue as reason;
 use super::device::TaskName;
 use super::{Code, Incarnation, Key, Status, StepId, limits};
 
+/// What to do where the system refused a call with that error number, to be said after that: if it was for want of
+/// descriptors.
+pub const fn more_descriptors(errno: i32) -> &'static str {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    match errno {
+        ENFILE | EMFILE => "; raise the limit on open files (`ulimit -n`, `LimitNOFILE`)",
+        _ => "",
+    }
+}
+
 pub(crate) fn keys_exhausted(limit: usize) -> Status {
     Status::new(
         Code::ResourceExhausted,

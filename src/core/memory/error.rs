@@ -5,6 +5,7 @@
 use rustix::io::Errno;
 
 use super::DriverFault;
+use crate::ground::faults::more_descriptors;
 use crate::ground::{Code, DType, MemoryKind, Status, catalogue};
 
 /// Why memory was not given, mapped or leased.
@@ -102,7 +103,7 @@ pub enum MemoryError {
     )]
     Kernel,
     /// The system refused a call.
-    #[error("{call}: errno {errno}{}", what_forbids(call, *errno))]
+    #[error("{call}: errno {errno}{}", what_to_do(call, *errno))]
     System {
         /// The call.
         call: &'static str,
@@ -317,13 +318,14 @@ fn what_limits(errno: i32) -> &'static str {
     }
 }
 
-/// What to look at when the system forbids a file in memory: the kernel alone refuses none to any user.
-fn what_forbids(call: &str, errno: i32) -> &'static str {
+/// What to do where the system refuses a call. That it forbids a file in memory comes from a filter: the kernel alone
+/// forbids none to any user.
+fn what_to_do(call: &str, errno: i32) -> &'static str {
     match (call, Errno::from_raw_os_error(errno)) {
         ("memfd_create", Errno::PERM) => {
             ": a seccomp filter forbids it: allow memfd_create in the profile of the container or service"
         }
-        _ => "",
+        _ => more_descriptors(errno),
     }
 }
 

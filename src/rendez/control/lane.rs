@@ -28,6 +28,7 @@ use rustix::net::{
 
 use super::ancillary;
 use super::credentials::Credentials;
+use crate::ground::faults::more_descriptors;
 use crate::ground::limits::DESCRIPTORS_PER_BATCH;
 
 /// The first bytes of every connection: a name and a version of this very layout.
@@ -80,7 +81,7 @@ pub(crate) enum LaneError {
     #[error("the lane is full")]
     Full,
     /// The system refused.
-    #[error("{call}: {errno}")]
+    #[error("{call}: {errno}{}", more_descriptors(errno.raw_os_error()))]
     System { call: &'static str, errno: Errno },
 }
 

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
 use rendez_proto as proto;
-use rustix::io::Errno;
 
+use crate::ground::faults::more_descriptors;
 use crate::ground::limits::DATA_CHANNELS_MAX;
 use crate::ground::{Code, Status, catalogue};
 
@@ -423,12 +423,7 @@ impl<C> Works for Ours<'_, C> {
 
 /// A socket or a descriptor that cannot be used.
 pub(super) fn no_stream(error: std::io::Error) -> Refusal {
-    let mend = match Errno::from_io_error(&error) {
-        Some(Errno::MFILE | Errno::NFILE) => {
-            "; raise the limit on open files (`ulimit -n`, `LimitNOFILE`)"
-        }
-        _ => "",
-    };
+    let mend = error.raw_os_error().map_or("", more_descriptors);
     let message = format!("a socket could not be used: {error}{mend}");
     Refusal::later("PEER_REFUSED", message)
 }

@@ -45,9 +45,18 @@ proptest! {
 
 #[test]
 fn a_lack_of_descriptors_is_told_with_what_to_do() {
+    use super::super::lane::LaneError;
     use super::super::side::no_stream;
+    use crate::fabric::link::LinkError;
     use rustix::io::Errno;
     let told = |errno: Errno| no_stream(errno.into()).status.message().to_owned();
     assert!(told(Errno::MFILE).contains("`ulimit -n`"));
     assert!(!told(Errno::CONNRESET).contains("`ulimit -n`"));
+    let call = "socketpair";
+    let lane = |errno| LaneError::System { call, errno }.to_string();
+    assert!(lane(Errno::MFILE).contains("`ulimit -n`"));
+    assert!(!lane(Errno::CONNRESET).contains("`ulimit -n`"));
+    let link = |errno| LinkError::Os(call, errno).to_string();
+    assert!(link(Errno::MFILE).contains("`ulimit -n`"));
+    assert!(!link(Errno::CONNRESET).contains("`ulimit -n`"));
 }
