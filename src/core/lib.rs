@@ -12,6 +12,9 @@
 
 #[macro_use]
 #[doc(hidden)]
+pub mod listed;
+#[macro_use]
+#[doc(hidden)]
 pub mod mutant;
 #[macro_use]
 #[doc(hidden)]

@@ -102,10 +102,8 @@
 //! What is listed below is the library. Its rooms, [`engine`] and the others, can be named as well, for the crates of
 //! this repository and their tests: they change without notice, and `src/ARCHITECTURE.md` says how they stand.
 
-#[macro_use(mutant)]
+#[macro_use(listed, mutant)]
 extern crate rendez_core;
-#[doc(hidden)]
-pub use rendez_core::reached;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub use rendez_core::testing;
@@ -113,6 +111,8 @@ pub use rendez_core::testing;
 pub use rendez_core::{
     channel, drive, fabric, ground, mail, memory, rendezvous, shard, sync, trace, wire,
 };
+#[doc(hidden)]
+pub use rendez_core::{listed, reached};
 
 #[doc(hidden)]
 pub mod cluster;

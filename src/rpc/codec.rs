@@ -464,8 +464,7 @@ fn beginning(text: &str, most: usize) -> &str {
 }
 
 fn read_fault(reader: &mut Reader<'_>) -> Result<Fault, Malformed> {
-    let kind = reader.byte()?;
-    let kind = FaultKind::ALL.get(usize::from(kind)).copied();
+    let kind = FaultKind::from_wire(reader.byte()?);
     let kind = kind.ok_or(Malformed("a kind of failure that there is not"))?;
     let message = reader.text()?.into();
     let backtrace = reader.text()?.into();

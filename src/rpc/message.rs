@@ -154,43 +154,30 @@ pub enum Outcome<P> {
     Fault(Fault),
 }
 
-/// What a failure is. Numbers are the wire's.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum FaultKind {
-    /// The function returned an error.
-    Error = 0,
-    /// The call's time was over before it began.
-    Timeout = 1,
-    /// The caller gave it up.
-    Cancelled = 2,
-    /// The function panicked.
-    Panic = 3,
-    /// There is no such function.
-    Function = 4,
-    /// The arguments are not of the function's types.
-    Arguments = 5,
-    /// Too many calls wait.
-    Busy = 6,
-    /// The worker shuts down.
-    Shutdown = 7,
-    /// A reference names no value.
-    Reference = 8,
-}
-
-impl FaultKind {
-    /// All of them, by number.
-    pub const ALL: [Self; 9] = [
-        Self::Error,
-        Self::Timeout,
-        Self::Cancelled,
-        Self::Panic,
-        Self::Function,
-        Self::Arguments,
-        Self::Busy,
-        Self::Shutdown,
-        Self::Reference,
-    ];
+listed! {
+    /// What a failure is. Numbers are the wire's.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[repr(u8)]
+    pub enum FaultKind {
+        /// The function returned an error.
+        Error = 0,
+        /// The call's time was over before it began.
+        Timeout = 1,
+        /// The caller gave it up.
+        Cancelled = 2,
+        /// The function panicked.
+        Panic = 3,
+        /// There is no such function.
+        Function = 4,
+        /// The arguments are not of the function's types.
+        Arguments = 5,
+        /// Too many calls wait.
+        Busy = 6,
+        /// The worker shuts down.
+        Shutdown = 7,
+        /// A reference names no value.
+        Reference = 8,
+    }
 }
 
 /// A failure as it travels.

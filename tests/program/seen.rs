@@ -252,7 +252,8 @@ fn the_stages_of_hand_overs_add_up_to_the_whole_of_them() {
             }
             assert!(agree(timed()), "{way:?}: {:?} of {count}", timed());
             let stages = Stage::ALL
-                .into_iter()
+                .iter()
+                .copied()
                 .filter(|stage| *stage != Stage::Whole);
             let sum: u64 = stages.map(|stage| of(stage, way).0).sum();
             let (whole, _) = of(Stage::Whole, way);

@@ -12,6 +12,7 @@ const TABLE: &[(&str, &[&str])] = &[
     // Floor 0.
     ("ground", &[]),
     ("sync", &[]),
+    ("listed", &[]),
     ("mutant", &[]),
     ("reached", &[]),
     ("users", &[]),

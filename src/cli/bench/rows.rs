@@ -136,9 +136,8 @@ impl Followed {
             });
             (count > 0).then(|| sum_ns as f64 / count as f64)
         };
-        let stages = Stage::ALL
-            .into_iter()
-            .filter(|stage| *stage != Stage::Whole);
+        let stages = Stage::ALL.iter().copied();
+        let stages = stages.filter(|stage| *stage != Stage::Whole);
         Some(Self {
             sum_ns: stages.filter_map(mean).sum(),
             whole_ns: mean(Stage::Whole).filter(|mean| *mean > 0.0)?,

@@ -89,40 +89,18 @@ impl Region {
     }
 }
 
-macro_rules! memory_kinds {
-    ($($(#[$attribute:meta])* $name:ident = $number:literal, $text:literal;)*) => {
-        /// What kind of memory bytes lie in. Numbers are part of the wire format and never reused.
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-        #[repr(u8)]
-        #[non_exhaustive]
-        pub enum MemoryKind { $($(#[$attribute])* $name = $number,)* }
-
-        impl MemoryKind {
-            /// Every kind, in the order of their wire numbers.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// The kind of this number; `None` if there is none.
-            #[inline]
-            #[must_use]
-            pub const fn from_wire(number: u8) -> Option<Self> {
-                match number { $($number => Some(Self::$name),)* _ => None }
-            }
-
-            /// What it is called in messages, as in `CUDA`.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$name => $text,)* }
-            }
-        }
-    };
-}
-
-memory_kinds! {
-    /// Memory of the machine, which its processor reads.
-    #[default]
-    Host = 0, "host";
-    /// Memory of a CUDA device.
-    Cuda = 1, "CUDA";
+listed! {
+    /// What kind of memory bytes lie in. Numbers are part of the wire format and never reused.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    #[repr(u8)]
+    #[non_exhaustive]
+    pub enum MemoryKind {
+        /// Memory of the machine, which its processor reads.
+        #[default]
+        Host = 0 => "host",
+        /// Memory of a CUDA device.
+        Cuda = 1 => "CUDA",
+    }
 }
 
 impl std::fmt::Display for MemoryKind {

@@ -35,104 +35,52 @@ const TURNS_AT: usize = 18;
 const TASK_AT: usize = 32;
 const TASK_BYTES: usize = 256;
 
-/// A stage of a hand-over. Each ends where the next begins.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-#[repr(u8)]
-pub enum Stage {
-    /// From the call of an application thread until the shard took it.
-    Queued = 0,
-    /// Until its way was clear: connection, credit, and the values before it. Of a local value, until it met its
-    /// receiver.
-    Matched = 1,
-    /// Until its frame was made and went to the fabric.
-    Posted = 2,
-    /// Until the frame arrived at the receiver's shard.
-    Wire = 3,
-    /// Until the value, whole, met its receiver.
-    Landed = 4,
-    /// Until the receiver had it.
-    Woken = 5,
-    /// All of it, from the call of the sender until the receiver had it: no stage, and measured without them. Of
-    /// values whose receiver knows when they set out.
-    Whole = 6,
-}
-
-impl Stage {
-    /// All of them, in order; the whole comes last.
-    pub const ALL: [Self; 7] = [
-        Self::Queued,
-        Self::Matched,
-        Self::Posted,
-        Self::Wire,
-        Self::Landed,
-        Self::Woken,
-        Self::Whole,
-    ];
-
-    /// As labels and reports spell it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Matched => "matched",
-            Self::Posted => "posted",
-            Self::Wire => "wire",
-            Self::Landed => "landed",
-            Self::Woken => "woken",
-            Self::Whole => "whole",
-        }
+listed! {
+    /// A stage of a hand-over. Each ends where the next begins.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+    #[repr(u8)]
+    pub enum Stage {
+        /// From the call of an application thread until the shard took it.
+        Queued => "queued",
+        /// Until its way was clear: connection, credit, and the values before it. Of a local value, until it met its
+        /// receiver.
+        Matched => "matched",
+        /// Until its frame was made and went to the fabric.
+        Posted => "posted",
+        /// Until the frame arrived at the receiver's shard.
+        Wire => "wire",
+        /// Until the value, whole, met its receiver.
+        Landed => "landed",
+        /// Until the receiver had it.
+        Woken => "woken",
+        /// All of it, from the call of the sender until the receiver had it: no stage, and measured without them. Of
+        /// values whose receiver knows when they set out.
+        Whole => "whole",
     }
 }
 
-/// The way of a value: what carried it, and how.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
-#[repr(u8)]
-pub enum Way {
-    /// Within one task.
-    #[default]
-    Local = 0,
-    /// In a frame, through shared memory.
-    ShmInline = 1,
-    /// Read in place.
-    ShmLease = 2,
-    /// Copied through shared memory.
-    ShmCopy = 3,
-    /// In a frame, by TCP.
-    TcpInline = 4,
-    /// Received from a socket into place.
-    TcpCopy = 5,
-    /// In a frame, by RDMA.
-    VerbsInline = 6,
-    /// Written into place by RDMA.
-    VerbsCopy = 7,
-}
-
-impl Way {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Local,
-        Self::ShmInline,
-        Self::ShmLease,
-        Self::ShmCopy,
-        Self::TcpInline,
-        Self::TcpCopy,
-        Self::VerbsInline,
-        Self::VerbsCopy,
-    ];
-
-    /// As labels and reports spell it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::ShmInline => "shm_inline",
-            Self::ShmLease => "shm_lease",
-            Self::ShmCopy => "shm_copy",
-            Self::TcpInline => "tcp_inline",
-            Self::TcpCopy => "tcp_copy",
-            Self::VerbsInline => "verbs_inline",
-            Self::VerbsCopy => "verbs_copy",
-        }
+listed! {
+    /// The way of a value: what carried it, and how.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+    #[repr(u8)]
+    pub enum Way {
+        /// Within one task.
+        #[default]
+        Local = 0 => "local",
+        /// In a frame, through shared memory.
+        ShmInline = 1 => "shm_inline",
+        /// Read in place.
+        ShmLease = 2 => "shm_lease",
+        /// Copied through shared memory.
+        ShmCopy = 3 => "shm_copy",
+        /// In a frame, by TCP.
+        TcpInline = 4 => "tcp_inline",
+        /// Received from a socket into place.
+        TcpCopy = 5 => "tcp_copy",
+        /// In a frame, by RDMA.
+        VerbsInline = 6 => "verbs_inline",
+        /// Written into place by RDMA.
+        VerbsCopy = 7 => "verbs_copy",
     }
 }
 
@@ -487,12 +435,12 @@ impl Recording {
             .iter()
             .enumerate()
             .filter_map(|(slot, words)| {
-                let what = What::from_word(words[1])?;
-                let way = Way::ALL.get((words[1] >> 8) as usize & 0xff)?;
+                let what = What::from_wire(words[1] as u8)?;
+                let way = Way::from_wire((words[1] >> 8) as u8)?;
                 let event = Event {
                     what,
                     at: words[0],
-                    way: *way,
+                    way,
                     class: ((words[1] >> 16) as u8).min(CLASSES.len() as u8 - 1),
                     step: words[2],
                     key: words[3],

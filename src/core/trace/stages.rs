@@ -587,11 +587,11 @@ const _: () = assert!(Way::ALL.len() * CLASSES.len() <= stamps::PLACES);
 pub fn woke_thread(recorder: &Recorder, word: u64, now: Nanos) {
     let waking = Waking::of(word, now);
     let class = waking.place % CLASSES.len();
-    if let Some(way) = Way::ALL.get(waking.place / CLASSES.len()) {
+    if let Some(way) = Way::from_wire((waking.place / CLASSES.len()) as u8) {
         let woken = waking.woken_ns.saturating_sub(recorder.clock_ns());
-        recorder.record(cell_of(Stage::Woken, *way, class), woken);
+        recorder.record(cell_of(Stage::Woken, way, class), woken);
         if let Some(so_far) = waking.so_far_ns {
-            recorder.record(cell_of(Stage::Whole, *way, class), so_far + woken);
+            recorder.record(cell_of(Stage::Whole, way, class), so_far + woken);
         }
     }
 }

@@ -20,59 +20,43 @@ pub const INLINE_BODY_MAX: usize = 16;
 /// Words of a frame.
 pub const FRAME_WORDS: usize = FRAME_BYTES / 8;
 
-macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident = $number:literal;)*) => {
-        /// What a frame says. Numbers are part of the wire format; 0xF0 and above are the fabrics' own.
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        #[repr(u8)]
-        pub enum Kind { $($(#[$doc])* $name = $number,)* }
-
-        impl Kind {
-            /// Every kind.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// The kind of a wire number, if there is one.
-            #[inline]
-            #[must_use]
-            pub const fn from_wire(number: u8) -> Option<Self> {
-                match number { $($number => Some(Self::$name),)* _ => None }
-            }
-        }
-    };
-}
-
-kinds! {
-    /// A small value, whole: the body holds its dimensions and its bytes.
-    Push = 1;
-    /// A large value that waits at its sender, readable in place where a region is named.
-    Offer = 2;
-    /// A demand for a value, with the landing it may be written to.
-    Request = 3;
-    /// A demand is taken back.
-    Cancel = 4;
-    /// The answer to a cancel whose demand had not been served.
-    Cancelled = 5;
-    /// A demand cannot be served: a status.
-    Failed = 6;
-    /// An offered value is no longer needed by the receiver.
-    Release = 7;
-    /// The sender asks for an offered value's memory.
-    Recall = 8;
-    /// Credit and acknowledgement only.
-    Credit = 9;
-    /// Gives a key's text a number.
-    Intern = 10;
-    /// A step ended with a status.
-    Abort = 11;
-    /// The first frame of every connection.
-    Hello = 12;
-    // 13 said that the sender leaves: no rendez ever sent it, and the number is not given again.
-    /// The sender has done its part of a step: what it has sent in it, it has sent.
-    Finish = 14;
-    /// The sender is about to leave: the receiver tells which of the values on offer it holds.
-    Drain = 15;
-    /// An offered value's memory is held by the receiver, which needs no more for it.
-    Held = 16;
+listed! {
+    /// What a frame says. Numbers are part of the wire format; 0xF0 and above are the fabrics' own.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    #[repr(u8)]
+    pub enum Kind {
+        /// A small value, whole: the body holds its dimensions and its bytes.
+        Push = 1,
+        /// A large value that waits at its sender, readable in place where a region is named.
+        Offer = 2,
+        /// A demand for a value, with the landing it may be written to.
+        Request = 3,
+        /// A demand is taken back.
+        Cancel = 4,
+        /// The answer to a cancel whose demand had not been served.
+        Cancelled = 5,
+        /// A demand cannot be served: a status.
+        Failed = 6,
+        /// An offered value is no longer needed by the receiver.
+        Release = 7,
+        /// The sender asks for an offered value's memory.
+        Recall = 8,
+        /// Credit and acknowledgement only.
+        Credit = 9,
+        /// Gives a key's text a number.
+        Intern = 10,
+        /// A step ended with a status.
+        Abort = 11,
+        /// The first frame of every connection.
+        Hello = 12,
+        // 13 said that the sender leaves: no rendez ever sent it, and the number is not given again.
+        /// The sender has done its part of a step: what it has sent in it, it has sent.
+        Finish = 14,
+        /// The sender is about to leave: the receiver tells which of the values on offer it holds.
+        Drain = 15,
+        /// An offered value's memory is held by the receiver, which needs no more for it.
+        Held = 16,
+    }
 }
 
 /// The flag bits of a frame.

@@ -129,23 +129,25 @@ pub struct PassedOver {
     pub why: String,
 }
 
-/// Sources of the cluster's description, in the order in which they are asked.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Source {
-    /// Flags and `RENDEZ_*` variables.
-    Given,
-    /// The configuration file.
-    File,
-    /// TensorFlow's variable.
-    TfConfig,
-    /// torchrun.
-    Torchrun,
-    /// Open MPI, PMIx, Hydra.
-    Mpi,
-    /// Slurm.
-    Slurm,
-    /// Kubernetes.
-    Kubernetes,
+listed! {
+    /// Sources of the cluster's description, in the order in which they are asked.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum Source {
+        /// Flags and `RENDEZ_*` variables.
+        Given => "flags and RENDEZ_*",
+        /// The configuration file.
+        File => "configuration file",
+        /// TensorFlow's variable.
+        TfConfig => variables::TF_CONFIG,
+        /// torchrun.
+        Torchrun => "torchrun",
+        /// Open MPI, PMIx, Hydra.
+        Mpi => "MPI",
+        /// Slurm.
+        Slurm => "Slurm",
+        /// Kubernetes.
+        Kubernetes => "Kubernetes",
+    }
 }
 
 /// Asks all sources in order; the first that says anything is believed, and must then say all of it.
@@ -167,7 +169,7 @@ pub fn members(surroundings: &Surroundings) -> Result<Membership, Status> {
 
 fn first_of_all(view: &View<'_>) -> Result<Resolved, Status> {
     let mut passed_over = Vec::new();
-    for source in Source::ALL {
+    for &source in Source::ALL {
         match source.ask(view)? {
             Answer::Absent(why) => passed_over.push(PassedOver { source, why }),
             Answer::Found(found) => return found.checked(source, passed_over),
@@ -194,31 +196,6 @@ impl Resolved {
 }
 
 impl Source {
-    /// All, in order.
-    pub const ALL: [Self; 7] = [
-        Self::Given,
-        Self::File,
-        Self::TfConfig,
-        Self::Torchrun,
-        Self::Mpi,
-        Self::Slurm,
-        Self::Kubernetes,
-    ];
-
-    /// What people call it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Given => "flags and RENDEZ_*",
-            Self::File => "configuration file",
-            Self::TfConfig => variables::TF_CONFIG,
-            Self::Torchrun => "torchrun",
-            Self::Mpi => "MPI",
-            Self::Slurm => "Slurm",
-            Self::Kubernetes => "Kubernetes",
-        }
-    }
-
     fn ask(self, view: &View<'_>) -> Result<Answer, Status> {
         match self {
             Self::Given => given::ask(view),

@@ -91,8 +91,8 @@ impl Engine {
     pub fn stages(&self) -> Vec<StageTimes> {
         let mut found = Vec::new();
         for (shard, recorder) in self.inner.recorders() {
-            for stage in Stage::ALL {
-                for way in ValueWay::ALL {
+            for &stage in Stage::ALL {
+                for &way in ValueWay::ALL {
                     for class in 0..CLASSES.len() {
                         let cell = recorder.cell(cell_of(stage, way, class));
                         found.extend(cell.map(|(sum_ns, times)| StageTimes {

@@ -222,7 +222,7 @@ mod tests {
             references: Vec::new(),
         };
         figures.ended(&Ending::Answered(empty()), Nanos::ZERO, now);
-        for kind in FaultKind::ALL {
+        for &kind in FaultKind::ALL {
             let fault = Outcome::Fault(Fault::new(kind, ""));
             figures.ended(&Ending::Answered(fault), Nanos::ZERO, now);
         }
@@ -269,8 +269,8 @@ mod tests {
 
     #[test]
     fn names_of_outcomes_are_in_the_order_of_the_kinds() {
-        let name = |kind: FaultKind| format!("{kind:?}").to_lowercase();
-        let names: Vec<String> = FaultKind::ALL.into_iter().map(name).collect();
+        let name = |kind: &FaultKind| format!("{kind:?}").to_lowercase();
+        let names: Vec<String> = FaultKind::ALL.iter().map(name).collect();
         assert_eq!(OUTCOMES[2..], names);
     }
 }

@@ -5,72 +5,35 @@
 use super::Way;
 use crate::ground::Traceparent;
 
-/// What happened, in an event.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-#[non_exhaustive]
-pub enum What {
-    /// A value went to the fabric; `a` is how long it was queued, `b` matched, `c` posted.
-    Sent = 1,
-    /// A value reached its receiver; `a` is how long it was landed, `b` woken, `c` on the wire (all ones if unknown).
-    Took = 2,
-    /// A receive with a deadline began; `a` is how long it may take.
-    Waits = 3,
-    /// A receive's deadline passed; `a` is since when it waited.
-    Missed = 4,
-    /// A value parks here: its way is not clear, or no receiver waits for it. `a` is its size.
-    Parked = 5,
-    /// A value is on offer here, its bytes are elsewhere. `a` is its size.
-    Offered = 6,
-    /// Its bytes are asked for. `a` is their number.
-    Fetched = 7,
-    /// A step ended by a failure or an abort.
-    Ended = 8,
-    /// A peer is up; `a` is its number.
-    PeerUp = 9,
-    /// A peer is away or lost; `a` is its number.
-    PeerDown = 10,
-    /// A step belongs to a trace of its caller's: see [`Event::traceparent`].
-    Traced = 11,
-}
-
-impl What {
-    const ALL: [Self; 11] = [
-        Self::Sent,
-        Self::Took,
-        Self::Waits,
-        Self::Missed,
-        Self::Parked,
-        Self::Offered,
-        Self::Fetched,
-        Self::Ended,
-        Self::PeerUp,
-        Self::PeerDown,
-        Self::Traced,
-    ];
-
-    pub(super) fn from_word(word: u64) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|what| *what as u64 == word & 0xff)
-    }
-
-    /// As timelines spell it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sent => "sent",
-            Self::Took => "took",
-            Self::Waits => "receive begins",
-            Self::Missed => "deadline missed",
-            Self::Parked => "parked",
-            Self::Offered => "on offer",
-            Self::Fetched => "fetching",
-            Self::Ended => "step ended",
-            Self::PeerUp => "peer up",
-            Self::PeerDown => "peer down",
-            Self::Traced => "traced",
-        }
+listed! {
+    /// What happened, in an event.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    #[repr(u8)]
+    #[non_exhaustive]
+    pub enum What {
+        /// A value went to the fabric; `a` is how long it was queued, `b` matched, `c` posted.
+        Sent = 1 => "sent",
+        /// A value reached its receiver; `a` is how long it was landed, `b` woken, `c` on the wire (all ones if
+        /// unknown).
+        Took = 2 => "took",
+        /// A receive with a deadline began; `a` is how long it may take.
+        Waits = 3 => "receive begins",
+        /// A receive's deadline passed; `a` is since when it waited.
+        Missed = 4 => "deadline missed",
+        /// A value parks here: its way is not clear, or no receiver waits for it. `a` is its size.
+        Parked = 5 => "parked",
+        /// A value is on offer here, its bytes are elsewhere. `a` is its size.
+        Offered = 6 => "on offer",
+        /// Its bytes are asked for. `a` is their number.
+        Fetched = 7 => "fetching",
+        /// A step ended by a failure or an abort.
+        Ended = 8 => "step ended",
+        /// A peer is up; `a` is its number.
+        PeerUp = 9 => "peer up",
+        /// A peer is away or lost; `a` is its number.
+        PeerDown = 10 => "peer down",
+        /// A step belongs to a trace of its caller's: see [`Event::traceparent`].
+        Traced = 11 => "traced",
     }
 }
 

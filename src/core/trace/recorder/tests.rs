@@ -71,8 +71,8 @@ fn a_bucket_is_within_one_part_in_128_of_every_time_in_it() {
 #[test]
 fn every_cell_is_its_own() {
     let mut seen = std::collections::BTreeSet::new();
-    for stage in Stage::ALL {
-        for way in Way::ALL {
+    for &stage in Stage::ALL {
+        for &way in Way::ALL {
             for class in 0..CLASSES.len() {
                 assert!(seen.insert(cell_of(stage, way, class)));
             }

@@ -246,7 +246,8 @@ fn the_stages_leave_nothing_out() {
     for (way, count) in [(Way::Local, 200), (Way::ShmInline, 800)] {
         let (whole, wholes) = of(Stage::Whole, way);
         let stages = Stage::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .filter(|stage| *stage != Stage::Whole);
         let sum: u64 = stages.map(|stage| of(stage, way).0).sum();
         assert_eq!(wholes, count, "{way:?}");

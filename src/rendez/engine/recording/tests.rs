@@ -86,9 +86,9 @@ fn the_error_is_of_what_lies_between_machines() {
     // Compared just now, whenever it is looked at.
     clocks().insert(other.task().clone(), (clock, Nanos::NEVER));
     let error = |stage, way| engine.error_of(stage, way).as_nanos();
-    for way in ValueWay::ALL {
+    for &way in ValueWay::ALL {
         let is_far = way.name().starts_with("tcp") || way.name().starts_with("verbs");
-        for stage in Stage::ALL {
+        for &stage in Stage::ALL {
             let is_between = matches!(stage, Stage::Wire | Stage::Whole);
             let expected = if is_far && is_between { 4321 } else { 0 };
             assert_eq!(error(stage, way), expected, "{stage:?} {way:?}");

@@ -198,7 +198,7 @@ fn every_message_has_the_bytes_it_always_had() {
     for kind in HELLO..=OVER {
         assert!(messages.iter().any(|(_, bytes)| bytes[0] == kind), "{kind}");
     }
-    let kinds = FaultKind::ALL.map(|kind| kind as u8);
-    assert_eq!(kinds, [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    let kinds = FaultKind::ALL.iter().map(|kind| *kind as u8);
+    assert!(kinds.eq(0..=8));
     golden::hold(&format!("calls_v{PROTOCOL_VERSION}"), &messages);
 }
