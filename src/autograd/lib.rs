@@ -68,7 +68,7 @@
 
 #![forbid(unsafe_code)]
 
-#[macro_use(mutant, rules)]
+#[macro_use(mutant, rules, shown)]
 extern crate rendez_core;
 
 pub mod autograd;

@@ -99,14 +99,7 @@ impl Terminal {
     }
 }
 
-impl std::fmt::Debug for Terminal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Terminal")
-            .field("width", &self.width)
-            .field("progress", &self.progress)
-            .finish_non_exhaustive()
-    }
-}
+rendez::shown! { Terminal { width, progress } }
 
 /// A progress bar; it is gone from the screen when dropped. Draws only when told something, never by itself.
 #[derive(Debug)]

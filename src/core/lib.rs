@@ -19,6 +19,9 @@ pub mod mutant;
 #[macro_use]
 #[doc(hidden)]
 pub mod reached;
+#[macro_use]
+#[doc(hidden)]
+pub mod shown;
 pub mod sync;
 
 pub mod ground;

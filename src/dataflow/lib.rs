@@ -6,7 +6,7 @@
 //! * Floor 5: [`operations`], the operations that graphs may have.
 //! * Floor 6: [`server`], one task of a cluster from its description to a clean end: master, worker and sessions.
 
-#[macro_use(mutant, reached)]
+#[macro_use(mutant, reached, shown)]
 extern crate rendez_core;
 
 pub mod graph;

@@ -102,7 +102,7 @@
 //! What is listed below is the library. Its rooms, [`engine`] and the others, can be named as well, for the crates of
 //! this repository and their tests: they change without notice, and `src/ARCHITECTURE.md` says how they stand.
 
-#[macro_use(listed, mutant)]
+#[macro_use(listed, mutant, shown)]
 extern crate rendez_core;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
@@ -112,7 +112,7 @@ pub use rendez_core::{
     channel, drive, fabric, ground, mail, memory, rendezvous, shard, sync, trace, wire,
 };
 #[doc(hidden)]
-pub use rendez_core::{listed, reached};
+pub use rendez_core::{listed, reached, shown};
 
 #[doc(hidden)]
 pub mod cluster;

@@ -86,11 +86,7 @@ impl WeakAgent {
     }
 }
 
-impl std::fmt::Debug for WeakAgent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("WeakAgent")
-    }
-}
+shown! { WeakAgent {} }
 
 enum Inner {
     /// Of the program.

@@ -66,7 +66,7 @@
 //! Its tests run thousands of random programs over a network that loses, delays, repeats and reorders. An [`Agent`]
 //! drives it inside a shard of an engine.
 
-#[macro_use(listed, mutant, rules)]
+#[macro_use(listed, mutant, rules, shown)]
 extern crate rendez_core;
 
 pub mod agent;

@@ -15,6 +15,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("listed", &[]),
     ("mutant", &[]),
     ("reached", &[]),
+    ("shown", &[]),
     ("users", &[]),
     ("files", &["users"]),
     // Floor 1.

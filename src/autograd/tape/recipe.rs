@@ -298,11 +298,7 @@ pub(super) fn compute(
     Ok(outputs)
 }
 
-impl fmt::Debug for Recipes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recipes").finish_non_exhaustive()
-    }
-}
+shown! { Recipes {} }
 
 impl fmt::Debug for Recipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,7 +11,6 @@ mod scope;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -511,11 +510,7 @@ impl<E: LocalEngine> WeakWorker<E> {
     }
 }
 
-impl<E: LocalEngine> fmt::Debug for WeakWorker<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("WeakWorker")
-    }
-}
+shown! { <E: LocalEngine> WeakWorker<E> {} }
 
 impl<E: LocalEngine> Clone for Worker<E> {
     fn clone(&self) -> Self {
@@ -525,18 +520,6 @@ impl<E: LocalEngine> Clone for Worker<E> {
     }
 }
 
-impl<E: LocalEngine> fmt::Debug for Worker<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker")
-            .field("id", &self.id())
-            .finish_non_exhaustive()
-    }
-}
+shown! { <E: LocalEngine> Worker<E> { id() } }
 
-impl<E: LocalEngine> fmt::Debug for Backward<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Backward")
-            .field("pass", &self.pass)
-            .finish_non_exhaustive()
-    }
-}
+shown! { <E: LocalEngine> Backward<E> { pass } }

@@ -1,7 +1,6 @@
 //! A context for the part of a program that a scope is there.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use super::Worker;
@@ -65,10 +64,4 @@ impl<E: LocalEngine> Drop for Scope<E> {
     }
 }
 
-impl<E: LocalEngine> fmt::Debug for Scope<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scope")
-            .field("context", &self.context)
-            .finish_non_exhaustive()
-    }
-}
+shown! { <E: LocalEngine> Scope<E> { context } }

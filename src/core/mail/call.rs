@@ -3,7 +3,6 @@
 //! Calls are rare and may carry an answer; notes between shards are the hot path of an in-shard task whose key
 //! belongs to a neighbour.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::delivery::Handed;
@@ -54,13 +53,7 @@ pub struct PeerUp {
     pub links: Vec<(u16, Attach)>,
 }
 
-impl fmt::Debug for PeerUp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PeerUp")
-            .field("task", &self.task)
-            .finish_non_exhaustive()
-    }
-}
+shown! { PeerUp { task } }
 
 /// What control asks of a shard whose tasks are `T`.
 pub enum Call<T> {
@@ -169,11 +162,7 @@ pub enum Call<T> {
     },
 }
 
-impl<T> fmt::Debug for Call<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Call(…)")
-    }
-}
+shown! { <T> Call<T> {} }
 
 /// What has begun and not ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -335,10 +335,4 @@ impl Default for Keeper {
     }
 }
 
-impl std::fmt::Debug for Keeper {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keeper")
-            .field("count", &self.count())
-            .finish_non_exhaustive()
-    }
-}
+shown! { Keeper { count() } }

@@ -150,8 +150,4 @@ fn strings<S: AsRef<[u8]>>(
     made.map_err(|error| unfit(&error))
 }
 
-impl fmt::Debug for Home {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Home").finish_non_exhaustive()
-    }
-}
+shown! { Home {} }

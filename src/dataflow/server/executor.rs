@@ -35,7 +35,6 @@ mod step_driver;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 
 pub use plan::Plan;
@@ -102,15 +101,7 @@ pub fn home(engine: WeakEngine) -> Home {
     .with_files(files)
 }
 
-impl fmt::Debug for Face {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { task, plans, .. } = self;
-        f.debug_struct("Face")
-            .field("task", task)
-            .field("plans", plans)
-            .finish_non_exhaustive()
-    }
-}
+shown! { Face { task, plans } }
 
 impl Executor {
     /// An executor on the shards of `engine`, whose kernels use `home`. It keeps `home` until its last run has ended,

@@ -103,7 +103,6 @@ pub(crate) use tls::Part;
 pub use tls::Tls;
 pub use transport::{Ends, Lack, Offers, Path, PathWish};
 
-use std::fmt;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -494,12 +493,4 @@ impl Drop for Control {
     }
 }
 
-impl fmt::Debug for Control {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Control")
-            .field("task", &self.task)
-            .field("address", &self.address)
-            .field("runtime", &self.runtime)
-            .finish_non_exhaustive()
-    }
-}
+shown! { Control { task, address, runtime } }

@@ -194,11 +194,7 @@ impl Session {
     }
 }
 
-impl fmt::Debug for Session {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Session(…)")
-    }
-}
+shown! { Session {} }
 
 impl Seal {
     /// The seal of the next message.

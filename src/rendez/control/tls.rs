@@ -5,7 +5,6 @@
 //! are PEM texts. A certificate names no task: a holder of one that the authority has signed belongs to the cluster.
 //! The provider of the primitives is ring, which needs no more than a C compiler to be built.
 
-use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -344,11 +343,7 @@ fn no_name() -> ServerName<'static> {
     ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into())
 }
 
-impl fmt::Debug for Tls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Tls(…)")
-    }
-}
+shown! { Tls {} }
 
 /// Takes any server that the authority has signed, whatever its host is called.
 #[derive(Debug)]

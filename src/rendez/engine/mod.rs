@@ -573,11 +573,4 @@ impl Inner {
     }
 }
 
-impl std::fmt::Debug for Inner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inner")
-            .field("task", &self.task)
-            .field("placement", &self.placement)
-            .finish_non_exhaustive()
-    }
-}
+shown! { Inner { task, placement } }

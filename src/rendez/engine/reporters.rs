@@ -4,7 +4,6 @@
 //! The engine knows what they tell by its shape alone. They are asked on the threads that answer such questions, never
 //! on a shard's.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::Engine;
@@ -99,11 +98,7 @@ pub trait Reporter: Send + Sync {
 #[derive(Default)]
 pub(crate) struct Reporters(Mutex<Vec<Weak<dyn Reporter>>>);
 
-impl fmt::Debug for Reporters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reporters")
-    }
-}
+shown! { Reporters {} }
 
 impl Reporters {
     /// Those that are still there; none in a child of `fork`.

@@ -1,7 +1,6 @@
 //! How an agent is set up.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,15 +115,7 @@ pub struct Options {
     pub(crate) faulty: Option<Faulty>,
 }
 
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
-            .field("group", &self.group)
-            .field("meeting", &self.meeting)
-            .field("functions", &self.functions)
-            .finish_non_exhaustive()
-    }
-}
+shown! { Options { group, meeting, functions } }
 
 impl Options {
     /// A group of these workers, all of which are known from the beginning.

@@ -105,11 +105,7 @@ pub(crate) struct Token {
     pub(crate) span: Option<Arc<CallSpan>>,
 }
 
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token")
-    }
-}
+shown! { Token {} }
 
 /// The end of a function, on its way to the desk.
 pub(crate) struct Done {

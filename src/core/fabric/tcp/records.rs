@@ -178,11 +178,7 @@ impl TlsRecords {
     }
 }
 
-impl std::fmt::Debug for TlsRecords {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Records(…)")
-    }
-}
+shown! { TlsRecords {} }
 
 impl Write for Out<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -2,7 +2,6 @@
 //!
 //! Knows the words of [signatures](crate::graph::signature) and what names operations may have; not what computes them.
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -221,14 +220,6 @@ impl OwnGradient {
     }
 }
 
-impl fmt::Debug for OwnGradient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OwnGradient")
-    }
-}
+shown! { OwnGradient {} }
 
-impl fmt::Debug for OwnShapes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OwnShapes")
-    }
-}
+shown! { OwnShapes {} }

@@ -476,11 +476,4 @@ fn quiet(outcome: Result<(), Status>) {
     }
 }
 
-impl std::fmt::Debug for There {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("There")
-            .field("task", &self.task)
-            .field("session", &self.session)
-            .finish_non_exhaustive()
-    }
-}
+shown! { There { task, session } }

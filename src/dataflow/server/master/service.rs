@@ -411,10 +411,4 @@ fn deadline(options: Option<&RunOptions>) -> Option<Instant> {
     Instant::now().checked_add(Duration::from_millis(timeout))
 }
 
-impl std::fmt::Debug for Client {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client")
-            .field("task", &self.task)
-            .finish_non_exhaustive()
-    }
-}
+shown! { Client { task } }

@@ -433,10 +433,4 @@ fn unknown_callable(handle: i64) -> Status {
     Status::of(catalogue::CALLABLE_UNKNOWN, message)
 }
 
-impl std::fmt::Debug for MasterSession {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MasterSession")
-            .field("handle", &self.handle())
-            .finish_non_exhaustive()
-    }
-}
+shown! { MasterSession { handle() } }

@@ -284,10 +284,4 @@ pub(super) fn dead(fetch: &str) -> Status {
     Status::of(catalogue::FETCH_DEAD, message)
 }
 
-impl std::fmt::Debug for RunningStep {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RunningStep")
-            .field("id", &self.id)
-            .finish_non_exhaustive()
-    }
-}
+shown! { RunningStep { id } }

@@ -459,11 +459,4 @@ impl Drop for Remote {
     }
 }
 
-impl std::fmt::Debug for Remote {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Remote")
-            .field("engine", &self.engine)
-            .field("line", &self.line)
-            .finish_non_exhaustive()
-    }
-}
+shown! { Remote { engine, line } }

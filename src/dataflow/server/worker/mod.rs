@@ -238,10 +238,4 @@ impl Worker {
 /// How many sessions that were lost are remembered.
 const LOST_MAX: usize = 64;
 
-impl std::fmt::Debug for Worker {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Worker")
-            .field("task", self.task())
-            .finish_non_exhaustive()
-    }
-}
+shown! { Worker { task() } }

@@ -422,10 +422,4 @@ fn unknown_graph(graph: &str) -> Status {
     Status::of(catalogue::WORKER_GRAPH_UNKNOWN, message)
 }
 
-impl std::fmt::Debug for WorkerSession {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WorkerSession")
-            .field("handle", &self.handle)
-            .finish_non_exhaustive()
-    }
-}
+shown! { WorkerSession { handle } }

@@ -102,13 +102,7 @@ impl Setting {
     }
 }
 
-impl std::fmt::Debug for Setting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Setting")
-            .field("key", &self.key)
-            .finish_non_exhaustive()
-    }
-}
+shown! { Setting { key } }
 
 /// Rows of `key: Kind field, Taker, meaning;`.
 macro_rules! settings {

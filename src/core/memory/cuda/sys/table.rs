@@ -83,8 +83,4 @@ for_each_function!(table);
 
 pub(super) use for_each_function;
 
-impl std::fmt::Debug for CudaTable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CudaTable").finish_non_exhaustive()
-    }
-}
+shown! { CudaTable {} }
