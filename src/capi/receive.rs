@@ -4,13 +4,13 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use async_executor::Executor;
 use futures_lite::future::{block_on, yield_now};
-use rendez::ground::catalogue;
+use rendez::ground::{Locked, Unpoisoned, catalogue};
 use rendez::mail::forks;
 use rendez::{CancelToken, Received, Recv, Status, StepId, WeakEngine};
 
@@ -99,7 +99,7 @@ impl Receiver {
     }
 
     fn take_handle(&self) -> Option<JoinHandle<()>> {
-        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut handle = self.handle.locked();
         handle.take()
     }
 
@@ -140,10 +140,7 @@ impl Drop for Receiver {
     fn drop(&mut self) {
         if forks::is_child() {
             // The thread is not here, and may have held locks of both others when the process was copied.
-            let handle = self
-                .handle
-                .get_mut()
-                .unwrap_or_else(PoisonError::into_inner);
+            let handle = self.handle.get_mut().unpoisoned();
             std::mem::forget(handle.take());
             std::mem::forget((Arc::clone(&self.executor), self.stop.clone()));
             return;

@@ -2,8 +2,9 @@
 //!
 //! Knows nothing of the work.
 
+use rendez::ground::{Locked, Unpoisoned};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 /// Does `work` with all `items`, with `most` of them at once, and gives what came of each, in their order. Where the
@@ -20,7 +21,7 @@ pub(super) fn at_once<'a, T: Sync, R: Send>(
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(item) = items.get(at) else { return };
             let result = work(item);
-            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut done = done.locked();
             done.push((at, result));
         }
     };
@@ -32,7 +33,7 @@ pub(super) fn at_once<'a, T: Sync, R: Send>(
         }
         some();
     });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut done = done.into_inner().unpoisoned();
     done.sort_unstable_by_key(|(at, _)| *at);
     done.into_iter().map(|(_, result)| result).collect()
 }

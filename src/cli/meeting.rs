@@ -12,7 +12,7 @@
 //!   push beside a, when it ends: ─ WITHDRAW ─▶ a           an offer that is not repeated ends soon as well
 //! ```
 
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ use rendez::cluster::Membership;
 use rendez::control::{Address, Incoming, Services};
 use rendez::engine::{Config, DeviceUse, Engine, OBSERVER_JOB, Recv};
 use rendez::ground::limits::OFFERED_PUSHES_MAX;
-use rendez::ground::{Code, Status, TaskName, catalogue};
+use rendez::ground::{Code, Locked, Status, TaskName, catalogue};
 use rendez_dataflow::server::{Server, dialled, listen_at};
 
 /// Says where a visitor pushes from, and to which task.
@@ -139,7 +139,7 @@ impl Board {
     }
 
     fn put(&self, offer: Offer) -> Result<(), Status> {
-        let mut offers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut offers = self.0.locked();
         let now = Instant::now();
         offers.retain(|other| other.until > now && other.pusher != offer.pusher);
         if offers.len() >= OFFERED_PUSHES_MAX {
@@ -152,12 +152,12 @@ impl Board {
     }
 
     fn withdraw(&self, pusher: &str) {
-        let mut offers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut offers = self.0.locked();
         offers.retain(|offer| offer.pusher != pusher);
     }
 
     fn find(&self, to: &TaskName) -> Option<(String, String)> {
-        let offers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let offers = self.0.locked();
         let now = Instant::now();
         let offer = offers
             .iter()
@@ -188,7 +188,7 @@ impl Takes {
             return Err(elsewhere(format!("this push is for {}", self.wanted)));
         }
         let taker = TaskName::parse(&call.task)?;
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.locked();
         match told.1 {
             None => {
                 let sent = told.0.send(taker);

@@ -3,11 +3,11 @@
 //!
 //! Knows an engine's devices, and the library that plays them; no step and no key.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use rendez::engine::{Engine, EngineDevices};
-use rendez::ground::Status;
+use rendez::ground::{Locked, Status};
 use rendez::memory::{Stream, Tensor, TensorBytes};
 use rendez_played_cuda::Played;
 
@@ -101,7 +101,7 @@ impl Devices {
             stream: stream as usize,
             _kept: kept,
         };
-        let mut all = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.stalled.locked();
         self.played.hold(stalled.stream, all.is_some());
         if let Some(all) = &mut *all {
             all.push(stalled);
@@ -113,7 +113,7 @@ impl Devices {
         loop {
             let is_last = is_over();
             let now = now_ns();
-            let mut all = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.stalled.locked();
             if let Some(all) = &mut *all {
                 all.retain(|one| {
                     let stays = !is_last && one.until_ns > now;

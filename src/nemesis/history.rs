@@ -10,12 +10,13 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use rustix::time::{ClockId, clock_gettime};
 
 use super::devices::Held;
 use super::scope::Kind;
+use rendez::ground::Locked;
 
 pub(super) mod remote;
 
@@ -373,7 +374,7 @@ impl Log {
     /// # Panics
     /// If the disk is full: a history with a hole proves nothing.
     pub(super) fn add(&self, event: &Event) {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.locked();
         let line = format!("{} {}\n", now_ns(), event.text());
         file.write_all(line.as_bytes())
             .expect("the history can be written");

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use super::PeerArgs;
@@ -20,7 +20,7 @@ use super::scope::{
 };
 use super::value::{self, Label};
 use rendez::engine::Engine;
-use rendez::ground::{Code, DType, Key, Status, StepId, TaskName, catalogue};
+use rendez::ground::{Code, DType, Key, Locked, Status, StepId, TaskName, catalogue};
 use rendez::memory::Tensor;
 use rendez::trace::Path;
 use rendez_cli::error::CliError;
@@ -494,7 +494,7 @@ impl Shared {
     }
 
     fn life_of(&self, other: &Other) -> u32 {
-        let mut life = other.life.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut life = other.life.locked();
         // A file that cannot be opened, as when there are no descriptors, changes nothing.
         let text = std::fs::read_to_string(&self.lives).unwrap_or_else(|error| {
             if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) {
@@ -512,7 +512,7 @@ impl Shared {
     /// Holds the step's handle while it is used, and notes that it must be finished.
     fn use_step(&self, other: &Other, scope: &Scope) -> rendez::engine::Step {
         let step = scope.step();
-        let mut used = other.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = other.used.locked();
         used.insert((scope.slot, step));
         drop(used);
         self.engine.step(step)
@@ -529,7 +529,7 @@ impl Other {
     }
 
     fn finish_if(&self, engine: &Engine, is_over: impl Fn(StepId) -> bool) {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.locked();
         used.retain(|(_, step)| {
             let is_over = is_over(*step);
             if is_over {

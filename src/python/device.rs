@@ -9,14 +9,14 @@
 //! each thread. A consumer's stream must live as long as its view.
 #![allow(unsafe_code)]
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use rendez::engine::EngineDevices;
-use rendez::ground::catalogue;
+use rendez::ground::{Unpoisoned, catalogue};
 use rendez::memory::{Lane, Stream, TensorBytes};
 use rendez::{
     DeviceMemory, DevicePtr, Engine, MemoryKind, Path, Readiness, Status, Tensor, TensorMeta,
@@ -326,7 +326,7 @@ impl DeviceMemory for Foreign {
 
 impl Drop for Foreign {
     fn drop(&mut self) {
-        let kept = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.get_mut().unpoisoned();
         if let Some((kept, hook)) = kept.take() {
             let Some(hook) = hook else {
                 return errands::leave(move |_| drop(kept));

@@ -4,13 +4,13 @@
 //! made a tensor behind the lane, and memory that is not sent goes home behind it too.
 #![allow(unsafe_code)]
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use rendez::engine::EngineDevices;
-use rendez::ground::catalogue;
+use rendez::ground::{Locked, catalogue};
 use rendez::memory::{DeviceBuffer, Lane, Stream};
 use rendez::{DevicePtr, Status, Tensor, TensorMeta};
 
@@ -104,7 +104,7 @@ impl Writers {
     }
 
     fn lane(&self) -> MutexGuard<'_, Option<Lane>> {
-        self.lane.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lane.locked()
     }
 
     fn stream(&self, handle: u64) -> Outcome<Stream> {

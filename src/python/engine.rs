@@ -1,13 +1,13 @@
 //! The engine as Python holds it: started, told of peers, asked, and ended, by `with`, by hand or at the interpreter's
 //! exit.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyInt, PyList};
-use rendez::ground::{catalogue, faults};
+use rendez::ground::{Locked, catalogue, faults};
 use rendez::mail::forks;
 use rendez::{
     Address, DType, Engine as Inner, PendingWhat, Shape, ShardStats, TaskName, TensorMeta,
@@ -52,7 +52,7 @@ impl Engine {
         if ending::is_over() {
             return Err(Failure(faults::shutdown()));
         }
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.locked();
         inner.clone().ok_or_else(|| Failure(faults::shutdown()))
     }
 
@@ -90,7 +90,7 @@ impl Engine {
         let offered = services.services();
         let started = ending::detach(py, || Inner::start_with(config, offered));
         let inner = started.map_err(Failure::from)?;
-        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = RUNNING.locked();
         running.retain(|engine| engine.upgrade().is_some());
         running.push(inner.downgrade());
         drop(running);
@@ -131,10 +131,7 @@ impl Engine {
 
     #[getter]
     fn closed(&self) -> bool {
-        self.inner
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_none()
+        self.inner.locked().is_none()
     }
 
     /// Says where a task is found. It is dialled when a key first names it.
@@ -367,11 +364,7 @@ impl Engine {
             None => self.drain,
             Some(_) => arguments::patience(timeout, "timeout")?.unwrap_or(Duration::MAX),
         };
-        let inner = self
-            .inner
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let inner = self.inner.locked().take();
         // A signal ends the wait; the engine's end goes on by itself.
         let closed = inner.map(|inner| patiently(py, move || inner.shutdown(patience), || {}));
         self.services.clear();
@@ -457,11 +450,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        let inner = self
-            .inner
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let inner = self.inner.locked().take();
         if let Some(inner) = inner {
             let patience = self.drain;
             // Threads of Python go on while its last values leave.
@@ -478,7 +467,7 @@ impl Drop for Engine {
 #[pyfunction]
 #[pyo3(name = "_at_exit")]
 pub(crate) fn at_exit(py: Python<'_>) {
-    let running = std::mem::take(&mut *RUNNING.lock().unwrap_or_else(PoisonError::into_inner));
+    let running = std::mem::take(&mut *RUNNING.locked());
     ending::detach(py, || {
         for engine in running.iter().filter_map(WeakEngine::upgrade) {
             engine.shutdown(Duration::from_secs(1));

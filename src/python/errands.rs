@@ -10,11 +10,12 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crossbeam::queue::SegQueue;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use rendez::ground::Locked;
 use rendez::mail::forks;
 
 use super::ending::Away;
@@ -93,7 +94,7 @@ pub(crate) fn tell(told: impl FnOnce(Python<'_>) -> PyResult<Call> + Send + 'sta
         return;
     }
     TOLD.push(Box::new(told));
-    if let Some(queue) = &*LISTENER.lock().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(queue) = &*LISTENER.locked() {
         queue.ring(0);
     }
 }
@@ -107,7 +108,7 @@ pub(crate) fn call_of(py: Python<'_>, hook: &Py<PyAny>) -> PyResult<Call> {
 #[pyfunction]
 #[pyo3(name = "_listen")]
 pub(crate) fn listen(wakes: &Wakes) {
-    let mut listener = LISTENER.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut listener = LISTENER.locked();
     *listener = Some(Arc::clone(&wakes.queue));
     wakes.queue.ring(0);
 }

@@ -11,14 +11,14 @@
 //! value that is sent afterwards goes to it.
 
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use rendez::ground::{catalogue, faults};
+use rendez::ground::{Locked, Unpoisoned, catalogue, faults};
 use rendez::mail::forks;
 use rendez::{Driver, Engine, Key, Recv as Receive, Status, StepId};
 
@@ -117,7 +117,7 @@ impl Operation {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
     /// It ended: who waits hears so, when the memory that it was to fill is its owner's again.
@@ -307,7 +307,7 @@ impl Operation {
         // At the interpreter's end a thread may keep it for ever.
         while matches!(*state, State::Taken) && !ending::has_begun() {
             let waited = self.ended.wait_timeout(state, SLICE);
-            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            (state, _) = waited.unpoisoned();
         }
     }
 }
@@ -315,7 +315,7 @@ impl Operation {
 impl Drop for Operation {
     /// A send that is under way ends with it, and what could be written is its sender's again.
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.get_mut().unpoisoned();
         if let State::Idle(Work::Send(send, mut sender)) = std::mem::replace(state, State::Ended)
             && sender.room.is_some()
             && let Err(unsent) = send.give_up()

@@ -1,12 +1,12 @@
 //! Waits that hear signals: what blocks is done on a thread of its own, and Python's thread looks at it now and then.
 
+use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use rendez::Status;
-use rendez::ground::catalogue;
+use rendez::ground::{Locked, catalogue};
 
 use super::errors::Failure;
 use super::{ending, errands};
@@ -28,7 +28,7 @@ pub(crate) fn patiently<R: Send + 'static>(
     let given = Mutex::new(given);
     loop {
         let waited = ending::detach(py, || {
-            let given = given.lock().unwrap_or_else(PoisonError::into_inner);
+            let given = given.locked();
             given.recv_timeout(SLICE)
         });
         match waited {

@@ -5,13 +5,13 @@
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rendez::Status;
 use rendez::control::{Incoming, Services};
-use rendez::ground::catalogue;
+use rendez::ground::{Locked, catalogue};
 
 use super::calls::exit;
 use super::errors::{Outcome, argument, status_of};
@@ -40,7 +40,7 @@ impl Table {
                 "service {method}: they are {first} to {last}"
             )));
         }
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.locked();
         let before = match function {
             Some(function) => table.insert(method, function),
             None => table.remove(&method),
@@ -53,7 +53,7 @@ impl Table {
 
     /// Refuses all from now on. The functions hold what serves, and that the engine.
     pub(crate) fn clear(&self) {
-        let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let all = std::mem::take(&mut *self.0.locked());
         drop(all);
     }
 
@@ -62,7 +62,7 @@ impl Table {
         let ending = || Status::of(catalogue::SHUTDOWN, "the interpreter has ended");
         let _active = exit::SERVICES.enter().ok_or_else(ending)?;
         let answered = Python::try_attach(|py| {
-            let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let table = self.0.locked();
             let found = table.get(&method).map(|function| function.clone_ref(py));
             drop(table);
             let Some(function) = found else {

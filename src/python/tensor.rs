@@ -3,14 +3,14 @@
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyList, PyTuple};
 use rendez::engine::EngineDevices;
-use rendez::ground::catalogue;
+use rendez::ground::{Locked, catalogue};
 use rendez::memory::TensorBytes;
 use rendez::{DType, Engine, Path, Received, Shape, Status, Tensor as Inner, TensorMeta};
 
@@ -97,7 +97,7 @@ impl Tensor {
 
     /// Another handle of it.
     pub(crate) fn inner(&self) -> Outcome<Inner> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.locked();
         inner.clone().ok_or_else(freed)
     }
 }
@@ -188,17 +188,9 @@ impl Tensor {
 
     /// Gives the memory back, to its sender if it lies there. Views of it stay valid until they are gone.
     fn release(&self) {
-        let inner = self
-            .inner
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let inner = self.inner.locked().take();
         drop(inner);
-        let shown = self
-            .shown
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let shown = self.shown.locked().take();
         drop(shown);
     }
 
@@ -392,7 +384,7 @@ impl Tensor {
             )
         })?;
         let (said, seen) = tensor.interface(py)?;
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
+        *self.shown.locked() = Some(seen);
         Ok(said)
     }
 

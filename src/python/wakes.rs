@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use super::ending;
 use super::linger::Linger;
 use super::{arguments, errands};
+use rendez::ground::Locked;
 
 /// The numbers of what can go on, and the eventfd that says that there are some.
 #[derive(Debug)]
@@ -53,9 +54,7 @@ pub(crate) struct Bell {
 
 impl Bell {
     fn listeners(&self) -> MutexGuard<'_, Vec<(Arc<Queue>, u64)>> {
-        self.listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.listeners.locked()
     }
 
     /// A queue wants to hear.

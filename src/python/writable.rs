@@ -6,13 +6,13 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 use rendez::engine::EngineDevices;
-use rendez::ground::catalogue;
+use rendez::ground::{Locked, Unpoisoned, catalogue};
 use rendez::{DType, Path, PrivateTensor, Status, Tensor, TensorBuilder, TensorMeta};
 
 use super::buffer::{self, Shown};
@@ -111,7 +111,7 @@ impl TensorMut {
     }
 
     fn shared(&self) -> Outcome<Arc<Shared>> {
-        let room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = self.room.locked();
         room.clone().ok_or_else(freed)
     }
 
@@ -129,7 +129,7 @@ impl TensorMut {
         if let Some(tensor) = self.take_refused() {
             return Ok(tensor);
         }
-        let mut held = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.room.locked();
         let room = held.take().ok_or_else(freed)?;
         match Arc::try_unwrap(room) {
             Ok(shared) => finished(shared.room.into_inner(), self.meta),
@@ -144,13 +144,13 @@ impl TensorMut {
 
     /// The send of what `finish` gave was refused: it can be sent again, and is written no more.
     pub(crate) fn put_back(&self, tensor: Tensor) {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.refused.locked();
         *refused = Some(tensor);
     }
 
     fn take_refused(&self) -> Option<Tensor> {
         let refused = self.refused.lock();
-        refused.unwrap_or_else(PoisonError::into_inner).take()
+        refused.unpoisoned().take()
     }
 }
 
@@ -243,11 +243,7 @@ impl TensorMut {
 
     /// Gives the memory back. Views of it stay valid until they are gone.
     fn release(&self) {
-        let room = self
-            .room
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let room = self.room.locked().take();
         drop((room, self.take_refused()));
     }
 

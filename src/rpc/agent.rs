@@ -41,13 +41,12 @@ use std::time::{Duration, Instant};
 use crossbeam::queue::SegQueue;
 use rendez::engine::Engine;
 use rendez::ground::hash::fnv1a;
-use rendez::ground::{Code, Status, StepId, catalogue};
+use rendez::ground::{Code, Status, StepId, Unpoisoned, catalogue};
 use rendez::mail::forks;
 use rendez::mail::wait::Awaited;
 
 use crate::error::Error;
 use crate::id::{WorkerId, check_name};
-use crate::locks::read;
 use crate::message::{Hello, Target};
 use crate::node::{Group, Node};
 use crate::value::{Args, Value};
@@ -283,7 +282,7 @@ impl Agent {
     #[must_use]
     pub fn worker(&self) -> WorkerInfo {
         let shared = self.shared();
-        let workers = read(&shared.workers);
+        let workers = shared.workers.read().unpoisoned();
         workers
             .get(&shared.me)
             .cloned()
@@ -297,14 +296,14 @@ impl Agent {
     /// All workers of the group.
     #[must_use]
     pub fn workers(&self) -> Vec<WorkerInfo> {
-        let workers = read(&self.shared().workers);
+        let workers = self.shared().workers.read().unpoisoned();
         workers.values().cloned().collect()
     }
 
     /// The name of a worker of the group.
     #[must_use]
     pub fn name_of(&self, worker: WorkerId) -> Option<String> {
-        let workers = read(&self.shared().workers);
+        let workers = self.shared().workers.read().unpoisoned();
         workers.get(&worker).map(|info| info.name.clone())
     }
 

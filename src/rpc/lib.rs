@@ -75,7 +75,6 @@ pub mod error;
 pub mod functions;
 pub mod header;
 pub mod id;
-mod locks;
 pub mod message;
 pub mod metrics;
 pub mod node;

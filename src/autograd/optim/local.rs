@@ -1,12 +1,12 @@
 //! Parameters, and an optimizer of those of one worker.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::rule::Rule;
 use super::step::{ParameterState, Real, step};
 use crate::tape::{Tape, Var};
-use rendez::ground::{DType, Status, catalogue};
+use rendez::ground::{DType, Locked, Status, catalogue};
 use rendez::memory::{Element, Tensor, TensorBuilder};
 
 /// A leaf whose value changes by steps of optimizers. Cheap to clone: all clones are one parameter.
@@ -65,13 +65,13 @@ impl Parameter {
 
     fn lock(&self) -> MutexGuard<'_, Var> {
         let value = &self.place.value;
-        value.lock().unwrap_or_else(PoisonError::into_inner)
+        value.locked()
     }
 
     /// While it is held no other thread changes the value.
     fn change(&self) -> MutexGuard<'_, ()> {
         let change = &self.place.change;
-        change.lock().unwrap_or_else(PoisonError::into_inner)
+        change.locked()
     }
 
     /// Its value now, a leaf to compute with. What was computed of it before a step goes on with what it was then.
@@ -163,7 +163,7 @@ impl Optimizer {
         }
         for (parameter, kept) in &self.parameters {
             if let Some(gradient) = gradients.get(&parameter.id()) {
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut kept = kept.locked();
                 self.step_one(parameter, &mut kept, gradient)?;
             }
         }

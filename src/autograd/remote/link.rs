@@ -1,7 +1,7 @@
 //! Messages of the machine as calls, which are made again while their receiver is busy.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::{MESSAGE, Travelling, status_of};
 use crate::autograd::{Message, WorkerId};
 use crate::tape::Tape;
 use crate::worker::{Hearing, Link, WeakWorker};
-use rendez::ground::{Status, catalogue};
+use rendez::ground::{Locked, Status, catalogue};
 use rendez::memory::Tensor;
 use rendez_rpc::{Agent, Pending, WeakAgent};
 
@@ -119,7 +119,7 @@ impl Drop for Offloaded {
         };
         let work = Arc::new(Mutex::new(Some(work)));
         let run = move || {
-            let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let work = work.locked().take();
             work.into_iter().for_each(|work| work());
         };
         let thread = std::thread::Builder::new().name("autograd-offloaded".into());
@@ -132,7 +132,7 @@ impl Drop for Offloaded {
 
 impl Shared {
     fn early(&self) -> MutexGuard<'_, Early> {
-        self.early.lock().unwrap_or_else(PoisonError::into_inner)
+        self.early.locked()
     }
 
     fn post(
@@ -173,7 +173,7 @@ impl Shared {
 
     /// Hands a failure on: who sees it may be the shard's own thread, and what follows from it may take time.
     fn failed(self: &Arc<Self>, failure: Failure) {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.locked();
         if failures.is_none() {
             let (sender, receiver) = channel();
             let shared = Arc::downgrade(self);

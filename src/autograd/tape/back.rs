@@ -6,11 +6,11 @@
 //! operands that are alike, and kept; and a node that changes nothing for such operands, as a sum over no axes, hands
 //! its input on.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use rendez::ground::shape::RANK_MAX;
-use rendez::ground::{DType, Shape, Status, catalogue};
+use rendez::ground::{DType, Locked, Shape, Status, catalogue};
 use rendez::memory::Tensor;
 use rendez_dataflow::graph::Node;
 use rendez_dataflow::kernel::{Home, Kernel, Value};
@@ -197,7 +197,7 @@ impl Back {
     }
 
     fn plan(&self, slots: &Slots) -> Option<Arc<Plan>> {
-        let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let plans = self.plans.locked();
         let is_it = |plan: &&Arc<Plan>| plan.operands.iter().all(|one| one.is_in(slots));
         plans.iter().find(is_it).cloned()
     }
@@ -262,7 +262,7 @@ impl Back {
             known: found,
             turns,
         };
-        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plans = self.plans.locked();
         // Another thread may have been at the same.
         if plans.iter().all(|other| other.operands != plan.operands) {
             if plans.len() == PLANS_MAX {

@@ -1,21 +1,18 @@
 //! The tape as the local engine of distributed autograd.
 
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use super::task::{Side, Task, Tasks, check_roots, sum};
 use super::var::{Edge, Kind, Tape, Var};
 use crate::autograd::{
     ContextId, Envelope, Input, LocalEngine, MessageId, PassId, Port, Ran, Start,
 };
-use rendez::ground::{Status, catalogue};
+use rendez::ground::{Locked, Status, catalogue};
 use rendez::memory::Tensor;
 
 impl Tape {
     fn tasks(&self) -> MutexGuard<'_, Tasks> {
-        self.inner
-            .tasks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.inner.tasks.locked()
     }
 
     /// How many messages and passes it keeps something of.

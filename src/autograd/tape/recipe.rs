@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use rendez::ground::{DType, Status, StepId, catalogue};
+use rendez::ground::{DType, Locked, Status, StepId, catalogue};
 use rendez::memory::Tensor;
 use rendez_dataflow::graph::{Builder, Graph, NodeBuilder, NodeId, Output, gradients, types};
 use rendez_dataflow::kernel::{Call, Home, Kernel, Value, Waiting};
@@ -77,7 +77,7 @@ impl Recipes {
             attrs: attrs.to_vec(),
             inputs,
         };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.locked();
         if let Some(recipe) = known.get(&name) {
             return Ok(Arc::clone(recipe));
         }
@@ -145,7 +145,7 @@ impl Recipe {
     }
 
     fn back_of(&self, case: Case) -> Result<Arc<Back>, Status> {
-        let mut known = self.back.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.back.locked();
         if let Some(back) = known.get(&case) {
             return Ok(Arc::clone(back));
         }

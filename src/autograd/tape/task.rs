@@ -7,12 +7,12 @@
 //! alive at most.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::recipe::Recipe;
 use super::var::{Edge, Function, Kind, Saved, Tape, Var};
 use crate::autograd::{ContextId, MessageId, PassId, Port, Ran, WorkerId};
-use rendez::ground::{Status, catalogue};
+use rendez::ground::{Locked, Status, catalogue};
 use rendez::memory::Tensor;
 
 /// The passes of a tape, and what messages took away.
@@ -292,7 +292,7 @@ impl Task {
     pub(super) fn use_up(self) {
         for waiting in self.waiting.into_values() {
             if let Kind::Operation { saved, .. } = &waiting.function.kind {
-                *saved.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                *saved.locked() = None;
             }
         }
     }
@@ -359,7 +359,7 @@ impl Function {
         let Kind::Operation { saved, .. } = &self.kind else {
             return FUNCTION;
         };
-        let saved = saved.lock().unwrap_or_else(PoisonError::into_inner);
+        let saved = saved.locked();
         let kept = saved
             .iter()
             .flat_map(|saved| saved.inputs.iter().chain(&saved.outputs));
@@ -371,9 +371,7 @@ impl Function {
     /// What an operation kept, unless it is used up.
     fn saved(&self) -> Option<Arc<Saved>> {
         match &self.kind {
-            Kind::Operation { saved, .. } => {
-                saved.lock().unwrap_or_else(PoisonError::into_inner).clone()
-            }
+            Kind::Operation { saved, .. } => saved.locked().clone(),
             Kind::Leaf | Kind::Received { .. } => None,
         }
     }

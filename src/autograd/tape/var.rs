@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::recipe::{Attrs, Recipe, Recipes};
 use super::task::Tasks;
 use crate::autograd::MessageId;
-use rendez::ground::{DType, Shape, Status, TensorMeta, catalogue};
+use rendez::ground::{DType, Locked, Shape, Status, TensorMeta, catalogue};
 use rendez::memory::{ArenaConfig, ArenaId, MemoryError, Pool, Tensor};
 use rendez_dataflow::kernel::Home;
 
@@ -91,7 +91,7 @@ impl Tape {
         let pool = Pool::new(ArenaId(0), config).map_err(Status::from)?;
         let pool = Mutex::new(pool);
         let allocate = move |meta: TensorMeta| {
-            let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pool = pool.locked();
             pool.reclaim();
             pool.builder(meta)
                 .map_err(|error: MemoryError| Status::from(error))

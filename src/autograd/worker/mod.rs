@@ -11,7 +11,7 @@ mod scope;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ pub use scope::Scope;
 use crate::autograd::{
     Autograd, ContextId, Effect, Envelope, Load, LocalEngine, Message, Options, PassId, WorkerId,
 };
-use rendez::ground::{Status, catalogue};
+use rendez::ground::{Locked, Status, Unpoisoned, catalogue};
 
 /// When what comes back is to be heard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,10 +155,7 @@ impl<E: LocalEngine> Worker<E> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<E::Gradient>> {
-        self.inner
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.inner.state.locked()
     }
 
     /// Begins a context, and makes it that of this thread until the scope is dropped.
@@ -484,10 +481,10 @@ impl<E: LocalEngine> Backward<E> {
             }
             state.blocked += 1;
             state = match left {
-                None => ended.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => ended.wait(state).unpoisoned(),
                 Some(left) => {
                     let waited = ended.wait_timeout(state, left);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
+                    waited.unpoisoned().0
                 }
             };
             state.blocked -= 1;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use clap::Args;
@@ -19,7 +19,7 @@ use crate::terminal::Terminal;
 use rendez::cluster::{HostPort, Membership, resolve};
 use rendez::control::Address;
 use rendez::engine::{Config, Engine, Loaded};
-use rendez::ground::{Status, TaskName, catalogue, units};
+use rendez::ground::{Locked, Status, TaskName, catalogue, units};
 use rendez_dataflow::server::Protocol;
 
 /// Addresses that are tried at once, and names that are looked up.
@@ -61,7 +61,7 @@ impl<'a> Hosts<'a> {
         let Some(find) = self.find else {
             return Ok(Vec::new());
         };
-        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.known.locked();
         if let Some(found) = known().get(host) {
             return found.clone();
         }

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use tracing::Metadata;
@@ -12,6 +12,7 @@ use tracing::callsite::Identifier;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::LogFormat;
+use rendez::ground::Locked;
 
 #[cfg(test)]
 mod tests;
@@ -54,7 +55,7 @@ impl<M> Limited<M> {
     /// Whether a line from there may be shown, and how many were left out since the last one that was.
     fn admit(&self, from: Identifier) -> Option<u64> {
         let now = (self.now)();
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places.locked();
         let place = places.entry(from).or_insert(Place {
             began: now,
             lines: 0,

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{ChildStderr, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::error::CliError;
@@ -16,7 +16,7 @@ use crate::settings::SettingArgs;
 use crate::up::metrics_of;
 use rendez::cluster::HostPort;
 use rendez::engine::{Config, Origin, Setting};
-use rendez::ground::TaskName;
+use rendez::ground::{Locked, TaskName};
 
 /// How long a process may take to end once it was told to.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -225,7 +225,7 @@ impl Process {
     fn failed(&self, status: ExitStatus) -> CliError {
         // What it said last may still be on its way through the pipe.
         std::thread::sleep(LOOK_EVERY);
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = self.said.locked();
         let said = said.join("\n");
         let message = format!("{} ended: {status}; it said:\n{said}", self.task);
         CliError::failure("TASK_FAILED", message)
@@ -246,7 +246,7 @@ fn end(mut processes: Vec<Process>) {
 fn listen(pipe: Option<ChildStderr>, said: &Arc<Mutex<Vec<String>>>) -> io::Result<()> {
     let said = Arc::clone(said);
     itself::listen(pipe, LINE_MAX, move |line| {
-        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = said.locked();
         if said.len() == KEPT_LINES {
             said.remove(0);
         }

@@ -6,12 +6,13 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::super::error::CliError;
 use super::super::terminal::Terminal;
+use rendez::ground::Locked;
 
 /// Lines that wait to be written.
 const LINES_MAX: usize = 256;
@@ -146,7 +147,7 @@ impl Shared {
     }
 
     fn next(&self) -> Option<Line> {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.lines.locked();
         lines.recv().ok()
     }
 

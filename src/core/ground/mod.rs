@@ -1,6 +1,6 @@
 //! Ground: the plain values every floor stands on. No clock, no I/O, no globals, no unsafe.
 //!
-//! Nothing here knows of tables, channels, fabrics or threads.
+//! Nothing here knows of tables, channels or fabrics.
 
 pub mod catalogue;
 pub mod device;
@@ -9,6 +9,7 @@ pub mod faults;
 pub mod hash;
 pub mod key;
 pub mod limits;
+mod locks;
 #[cfg(test)]
 pub(crate) mod pattern;
 pub mod region;
@@ -24,6 +25,7 @@ pub mod units;
 pub use device::{DeviceName, TaskName};
 pub use dtype::DType;
 pub use key::{FrameIter, Key};
+pub use locks::{Locked, Unpoisoned};
 pub use region::{MemoryKind, Region};
 pub use shape::{Shape, TensorMeta};
 pub use status::{Code, Status, StatusGroup};

@@ -4,13 +4,13 @@
 //! one kind of step after the other have that node in common, and what its kernel has come to.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::Kernel;
 use crate::graph::Node;
 use crate::graph::attr::Attrs;
 use rendez::ground::limits::GRAPH_NODES_MAX;
-use rendez::ground::{Status, catalogue};
+use rendez::ground::{Locked, Status, catalogue};
 
 /// The kernels of a session's stateful nodes, by name.
 #[derive(Debug, Default)]
@@ -66,7 +66,7 @@ impl KeptKernels {
     }
 
     fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 

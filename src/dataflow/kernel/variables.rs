@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 
-use rendez::ground::{Shape, Status, catalogue};
+use rendez::ground::{Locked, Shape, Status, catalogue};
 use rendez::memory::Tensor;
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ impl Variable {
     /// Whether anything was assigned to it.
     #[must_use]
     pub fn is_initialized(&self) -> bool {
-        lock(&self.content).is_some()
+        self.content.locked().is_some()
     }
 
     /// The shape that its content is to have, if declared.
@@ -88,7 +88,7 @@ impl Variable {
     /// # Errors
     /// `FailedPrecondition` if it has none yet.
     pub fn read(&self) -> Result<Tensor, Status> {
-        lock(&self.content).clone().ok_or_else(|| self.empty())
+        self.content.locked().clone().ok_or_else(|| self.empty())
     }
 
     /// Replaces its content.
@@ -115,7 +115,7 @@ impl Variable {
     pub fn hold(&self) -> Held<'_> {
         Held {
             variable: self,
-            _turn: lock(&self.turn),
+            _turn: self.turn.locked(),
         }
     }
 
@@ -148,7 +148,7 @@ impl Held<'_> {
         let bytes = content.size();
         self.variable.bytes.store(bytes, Ordering::Relaxed);
         // The old content is dropped after the lock: it may be the last handle of much memory.
-        let old = lock(&self.variable.content).replace(content);
+        let old = self.variable.content.locked().replace(content);
         drop(old);
     }
 }
@@ -182,7 +182,7 @@ impl Variables {
     #[must_use]
     pub fn find(&self, container: &str, name: &str) -> Arc<Variable> {
         let container = container_name(container);
-        let mut all = lock(&self.0);
+        let mut all = self.0.locked();
         let place = all.entry((container.to_owned(), name.to_owned()));
         let variable = place.or_insert_with(|| {
             Arc::new(Variable {
@@ -200,7 +200,7 @@ impl Variables {
 
     /// Forgets `variable`, unless another has taken its name; holders keep it. True if it was there.
     pub fn forget(&self, variable: &Arc<Variable>) -> bool {
-        let mut all = lock(&self.0);
+        let mut all = self.0.locked();
         let key = (variable.container.clone(), variable.name.clone());
         let known = all
             .get(&key)
@@ -216,7 +216,7 @@ impl Variables {
     pub fn clear(&self, containers: &[String]) {
         // Dropped when others may look for theirs again: they may hold much.
         let mut gone = vec![];
-        lock(&self.0).retain(|(container, _), variable| {
+        self.0.locked().retain(|(container, _), variable| {
             let mut named = containers.iter().map(|named| container_name(named));
             let stays = !containers.is_empty() && !named.any(|named| named == container);
             if !stays {
@@ -233,8 +233,4 @@ fn container_name(container: &str) -> &str {
         "" => DEFAULT_CONTAINER,
         named => named,
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,7 +2,7 @@
 //!
 //! What is handed on is the same tensor; nothing here copies but a constant, once.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::row::{Row, row};
 use crate::graph::attr::Attrs;
@@ -12,7 +12,7 @@ use crate::graph::{Node, PartialShape, Role, attr, integers, types};
 use crate::kernel::call::{Done, Fault};
 use crate::kernel::make::{Cost, Made, made};
 use crate::kernel::{Call, Value, protos};
-use rendez::ground::TensorMeta;
+use rendez::ground::{Locked, TensorMeta};
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::{DataType, TensorProto};
 
@@ -201,7 +201,7 @@ impl Constant {
         if let Some(tensor) = self.tensor.get() {
             return Ok(tensor.clone());
         }
-        let mut attrs = self.attrs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut attrs = self.attrs.locked();
         if let Some(tensor) = self.tensor.get() {
             return Ok(tensor.clone());
         }

@@ -3,7 +3,7 @@
 //! A reference and a handle are the same thing here. What differs is the texts of refusals, which are the original's,
 //! and what a handle leads to after its variable was forgotten: the next one of that name.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::row::{Row, row};
 use crate::graph::gradients::{none, passed};
@@ -14,7 +14,7 @@ use crate::kernel::make::{Cost, Made, dtype, made, typed};
 use crate::kernel::numbers::Number;
 use crate::kernel::variables::Variable;
 use crate::kernel::{Call, Value};
-use rendez::ground::{DType, Shape, Status, catalogue};
+use rendez::ground::{DType, Locked, Shape, Status, catalogue};
 use rendez::memory::{Bool8, Tensor, TensorBuilder};
 
 #[cfg(test)]
@@ -218,7 +218,7 @@ fn variable(node: &Node, is_declared: bool) -> Made {
     // The kernel lives as long as its session, and a variable that was forgotten as long as a step has it.
     let found: Mutex<Weak<Variable>> = Mutex::default();
     made(Cost::Light, move |call| {
-        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = found.locked();
         let known = found.upgrade().filter(|variable| !variable.is_forgotten());
         let variable = known.unwrap_or_else(|| {
             let variable = call.home.variables.find(&container, &name);

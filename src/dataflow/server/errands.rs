@@ -3,10 +3,10 @@
 //! Knows nothing of what is done. Shards hand over here what they must not do themselves.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rendez::ground::limits::{ERRANDS_OF_SESSIONS_MAX, SESSIONS_MAX};
-use rendez::ground::{Status, catalogue};
+use rendez::ground::{Locked, Status, catalogue};
 
 #[cfg(test)]
 mod tests;
@@ -64,7 +64,7 @@ impl Errands {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 

@@ -40,7 +40,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 pub use builder::ServerBuilder;
@@ -55,7 +55,7 @@ use rendez::cluster::{ClusterSpec, HostPort, Local, Membership};
 use rendez::control::Services;
 use rendez::control::here::ThisHost;
 use rendez::engine::{Config, Engine};
-use rendez::ground::{Code, Status, TaskName, catalogue};
+use rendez::ground::{Code, Locked, Status, TaskName, Unpoisoned, catalogue};
 use runtime::{Means, Runtime, RuntimePlace};
 
 /// One task of a cluster. Cheap to clone.
@@ -140,7 +140,7 @@ impl Server {
         let mut stage = self.stage();
         while let Stage::Starting(_) = *stage {
             let waited = self.inner.changed.wait(stage);
-            stage = waited.unwrap_or_else(PoisonError::into_inner);
+            stage = waited.unpoisoned();
         }
         match &*stage {
             Stage::Started { .. } => {
@@ -247,7 +247,7 @@ impl Server {
         let mut stage = self.stage();
         while !matches!(*stage, Stage::Stopped) {
             let waited = self.inner.changed.wait(stage);
-            stage = waited.unwrap_or_else(PoisonError::into_inner);
+            stage = waited.unpoisoned();
         }
     }
 
@@ -339,7 +339,7 @@ impl Server {
 
 impl Inner {
     fn stage(&self) -> std::sync::MutexGuard<'_, Stage> {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stage.locked()
     }
 
     /// Where the task listens, as its cluster says.

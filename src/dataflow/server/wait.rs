@@ -2,8 +2,9 @@
 //!
 //! Knows nothing of what is told. It looks for as long as waking up takes before it sleeps.
 
+use rendez::ground::{Locked, Unpoisoned};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
 /// Looks before the thread sleeps: some 20 µs, as long as ending a sleep takes.
@@ -56,7 +57,7 @@ impl<T: Send + 'static> Waiter<T> {
             what = match deadline {
                 None => {
                     let woken = self.0.changed.wait(what);
-                    woken.unwrap_or_else(PoisonError::into_inner)
+                    woken.unpoisoned()
                 }
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
@@ -64,13 +65,13 @@ impl<T: Send + 'static> Waiter<T> {
                         return None;
                     }
                     let woken = self.0.changed.wait_timeout(what, left);
-                    woken.unwrap_or_else(PoisonError::into_inner).0
+                    woken.unpoisoned().0
                 }
             };
         }
     }
 
     fn what(&self) -> std::sync::MutexGuard<'_, Option<T>> {
-        self.0.what.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.what.locked()
     }
 }

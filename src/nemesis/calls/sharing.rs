@@ -6,12 +6,13 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::super::history::remote::Remote;
 use super::super::history::{Event, Log};
 use super::{Caller, Error, Functions, Journal, PATIENCE, answer_of, name};
+use rendez::ground::Locked;
 use rendez_rpc::RRef;
 
 /// Shares of others that a task takes at a time.
@@ -93,7 +94,7 @@ pub(super) fn functions(functions: Functions, journal: &Arc<Journal>) -> Functio
 
 impl Shares {
     fn lock(&self) -> std::sync::MutexGuard<'_, Held> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.locked()
     }
 
     /// Uses each share that was handed to this task, and lets it go.

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyWeakrefReference};
-use rendez::ground::{catalogue, faults};
+use rendez::ground::{Locked, Unpoisoned, catalogue, faults};
 use rendez::mail::forks;
 use rendez::{Engine, Status};
 use rendez_rpc::{Agent, Context, Signature, ValueError, WeakAgent};
@@ -68,7 +68,7 @@ impl Core {
         if self.weak.get().is_some() {
             return None;
         }
-        let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lent = self.lent.locked();
         let agent = lent.as_ref().and_then(WeakAgent::upgrade);
         let agent = agent.unwrap_or_else(|| call.agent());
         *lent = Some(agent.downgrade());
@@ -78,7 +78,7 @@ impl Core {
     /// The agent has begun.
     pub(crate) fn begin(&self, agent: Agent) {
         let _ = self.weak.set(agent.downgrade());
-        *self.own.lock().unwrap_or_else(PoisonError::into_inner) = Some(agent);
+        *self.own.locked() = Some(agent);
         if self.is_given_up.load(Ordering::SeqCst) {
             self.leave();
         }
@@ -98,10 +98,7 @@ impl Core {
 
     /// The agent, to end it; the first caller gets it.
     pub(crate) fn take(&self) -> Option<Agent> {
-        self.own
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        self.own.locked().take()
     }
 
     /// The agent has left its group. Its functions may be methods of what has the agent: nothing else frees the two.
@@ -112,17 +109,14 @@ impl Core {
     /// The signatures of the functions of a worker that was asked for them before.
     pub(crate) fn known(&self, worker: &str) -> Option<Arc<[Signature]>> {
         let all = self.signatures.lock();
-        let all = all.unwrap_or_else(PoisonError::into_inner);
+        let all = all.unpoisoned();
         all.get(worker).cloned()
     }
 
     /// A worker has told the signatures of its functions.
     pub(crate) fn learn(&self, worker: &str, signatures: &Arc<[Signature]>) {
         let there = self.agent().map(|agent| agent.workers());
-        let mut all = self
-            .signatures
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.signatures.locked();
         all.insert(worker.to_owned(), Arc::clone(signatures));
         // Workers leave a group that has no size, and others come with other names.
         if let Ok(there) = there
@@ -134,18 +128,12 @@ impl Core {
 
     /// What is known of other workers' functions may have changed.
     pub(crate) fn forget(&self, worker: &str) {
-        let mut all = self
-            .signatures
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.signatures.locked();
         all.remove(worker);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.own
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_none()
+        self.own.locked().is_none()
     }
 
     /// The agent, to call with.
@@ -154,7 +142,7 @@ impl Core {
             return Err(Failure(faults::forked()));
         }
         let lent = || {
-            let lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
+            let lent = self.lent.locked();
             let lent = lent.as_ref().and_then(WeakAgent::upgrade);
             lent.or_else(|| Context::current().map(|call| call.agent()))
         };

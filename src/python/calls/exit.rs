@@ -2,10 +2,11 @@
 //! is gone would take the process with it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use rendez::ground::Locked;
 use rendez::mail::forks;
 
 use super::core::Core;
@@ -83,7 +84,7 @@ pub(super) fn is_ending() -> bool {
 
 /// An agent is there.
 pub(crate) fn add(core: &Arc<Core>) {
-    let mut agents = AGENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut agents = AGENTS.locked();
     agents.retain(|core| core.strong_count() > 0);
     agents.push(Arc::downgrade(core));
 }
@@ -96,7 +97,7 @@ pub(crate) fn end_calls(py: Python<'_>) -> PyResult<()> {
     if forks::is_child() {
         return Ok(());
     }
-    let agents = std::mem::take(&mut *AGENTS.lock().unwrap_or_else(PoisonError::into_inner));
+    let agents = std::mem::take(&mut *AGENTS.locked());
     for core in agents.iter().filter_map(Weak::upgrade) {
         if let Some(agent) = core.take() {
             py.detach(|| agent.shutdown_local());

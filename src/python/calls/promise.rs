@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use pyo3::exceptions::PyBaseException;
@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 
 use super::serve::Served;
 use crate::wakes::{Queue, Wakes};
+use rendez::ground::Locked;
 
 /// What a function returned, or raised.
 pub(crate) type Outcome<'py> = PyResult<Bound<'py, PyAny>>;
@@ -23,12 +24,8 @@ enum State<T> {
 
 type Shared<T> = Arc<Mutex<State<T>>>;
 
-fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, State<T>> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn end<T>(shared: &Shared<T>, ended: T) {
-    let mut state = lock(shared);
+    let mut state = shared.locked();
     let waker = match &mut *state {
         State::Runs(waker) => waker.take(),
         State::Ended(_) | State::Over => return,
@@ -62,7 +59,7 @@ impl<T: Send + 'static> Later<T> {
         let shared: Shared<T> = Arc::new(Mutex::new(State::Runs(None)));
         let told = Arc::clone(&shared);
         let promise = Promise(Box::new(move |py, outcome| {
-            if matches!(*lock(&told), State::Runs(_)) {
+            if matches!(*told.locked(), State::Runs(_)) {
                 end(&told, made(py, outcome));
             }
         }));
@@ -93,7 +90,7 @@ impl<T> Future for Later<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let mut state = lock(&self.shared);
+        let mut state = self.shared.locked();
         match std::mem::replace(&mut *state, State::Over) {
             State::Runs(_) => *state = State::Runs(Some(context.waker().clone())),
             State::Ended(ended) => return Poll::Ready(ended),
@@ -106,7 +103,7 @@ impl<T> Future for Later<T> {
 impl<T> Drop for Later<T> {
     fn drop(&mut self) {
         // Dropped after the lock: it may be an object of Python's.
-        let state = std::mem::replace(&mut *lock(&self.shared), State::Over);
+        let state = std::mem::replace(&mut *self.shared.locked(), State::Over);
         if matches!(state, State::Runs(_)) {
             self.queue.ring(self.number);
         }

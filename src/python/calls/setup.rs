@@ -2,10 +2,11 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use pyo3::prelude::*;
 use rendez::Address;
+use rendez::ground::Locked;
 use rendez_rpc::store::Server;
 use rendez_rpc::{Options, Worker};
 
@@ -82,11 +83,7 @@ impl Store {
 
     /// Ends it; what it held is gone.
     fn close(&self, py: Python<'_>) {
-        let server = self
-            .server
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let server = self.server.locked().take();
         ending::detach(py, || drop(server));
     }
 

@@ -2,9 +2,10 @@
 //!
 //! Knows numbers and addresses only. The holder of a [`Pass`] is inside.
 
+use crate::ground::Locked;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Counts those inside.
 #[derive(Debug)]
@@ -67,7 +68,7 @@ impl Gate {
     }
 
     fn inside(&self) -> std::sync::MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inside.locked()
     }
 }
 

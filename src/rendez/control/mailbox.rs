@@ -8,9 +8,10 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use crate::ground::Locked;
 use crate::ground::limits::CONTROL_COMMANDS_MAX;
 
 #[derive(Debug)]
@@ -70,7 +71,7 @@ impl<T> Sender<T> {
     }
 
     fn put_from(&self, item: &mut Option<T>, bound: usize) -> Result<(), Refused> {
-        let mut state = lock(&self.0);
+        let mut state = self.0.locked();
         if !state.open {
             return Err(Refused::Closed);
         }
@@ -99,7 +100,7 @@ impl<T> Receiver<T> {
 
     /// The same, as a poll.
     pub(crate) fn poll_receive(&self, context: &Context<'_>) -> Poll<T> {
-        let mut state = lock(&self.0);
+        let mut state = self.0.locked();
         match state.queue.pop_front() {
             Some(item) => Poll::Ready(item),
             None => {
@@ -111,7 +112,7 @@ impl<T> Receiver<T> {
 
     /// The next item if there is one. Senders wake the receiver for none that comes after: it looks again.
     pub(crate) fn take(&self) -> Option<T> {
-        let mut state = lock(&self.0);
+        let mut state = self.0.locked();
         state.waker = None;
         state.queue.pop_front()
     }
@@ -119,16 +120,11 @@ impl<T> Receiver<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        let mut state = lock(&self.0);
+        let mut state = self.0.locked();
         state.open = false;
         state.waker = None;
         let left = std::mem::take(&mut state.queue);
         drop(state);
         drop(left);
     }
-}
-
-/// A panic elsewhere leaves a queue that is still a queue.
-fn lock<T>(state: &Mutex<State<T>>) -> MutexGuard<'_, State<T>> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -105,11 +105,11 @@ pub use transport::{Ends, Lack, Offers, Path, PathWish};
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::ground::limits::{CALL_PAYLOAD_MAX, CONTROL_COMMANDS_MAX};
-use crate::ground::{Code, Status, catalogue};
+use crate::ground::{Code, Locked, Status, catalogue};
 
 use self::address::ListenError;
 use self::calls::{Asked, Calls};
@@ -392,11 +392,7 @@ impl Control {
             reason: reason.to_owned(),
             deadline,
         });
-        let working = self
-            .working
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let working = self.working.locked().take();
         // The last owner of this may be the handler, which the control thread itself lets go: it ends by itself then.
         if let Some(working) = working {
             working.wait();

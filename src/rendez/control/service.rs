@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use prost::Message;
 
 use crate::ground::limits::{CALL_PAYLOAD_MAX, SERVICE_QUEUE_MAX, SERVICE_THREADS};
-use crate::ground::{Incarnation, Status, catalogue};
+use crate::ground::{Incarnation, Locked, Status, Unpoisoned, catalogue};
 use rendez_proto::Method;
 
 /// Bytes of a call that is carried out on the control thread: to copy so many takes less time than to wake a thread.
@@ -295,16 +295,13 @@ impl Queue {
             if let Some(job) = waiting.take() {
                 return Some(job);
             }
-            waiting = self
-                .more
-                .wait(waiting)
-                .unwrap_or_else(PoisonError::into_inner);
+            waiting = self.more.wait(waiting).unpoisoned();
         }
         None
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.locked()
     }
 }
 

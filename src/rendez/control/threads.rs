@@ -18,7 +18,7 @@ use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Mutex, MutexGuard, mpsc};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ use super::runtime::{
     Runtime, RuntimeKind, RuntimeReport, block_broken_pipe, make_glommio, prepare_poll, run_poll,
     trial,
 };
+use crate::ground::Locked;
 
 const NAME: &str = "rendez-control";
 /// Time for glommio to take in the last wake-ups from other threads, and to cancel what closed streams had under way,
@@ -196,7 +197,7 @@ fn take(network: Option<&std::path::Path>) -> Option<Idle> {
 }
 
 fn idle() -> MutexGuard<'static, Vec<Idle>> {
-    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+    IDLE.locked()
 }
 
 /// The network namespace of this thread, which threads begun by it inherit: sockets made in another lead elsewhere.

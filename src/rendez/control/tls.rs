@@ -7,7 +7,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
@@ -25,7 +25,7 @@ use rustls::{
 };
 
 use crate::fabric::Secured;
-use crate::ground::{Code, Status, catalogue};
+use crate::ground::{Code, Locked, Status, catalogue};
 
 use super::errand::Errands;
 use super::mailbox::Receiver;
@@ -233,7 +233,9 @@ impl Tls {
     fn begin_look(&self) -> Option<Receiver<()>> {
         let shared = &self.0;
         let asked = Instant::now();
-        let looks_long = locked(&shared.looks_since)
+        let looks_long = shared
+            .looks_since
+            .locked()
             .is_some_and(|since| asked.saturating_duration_since(since) > LOOK_MAX);
         if shared.renewal.is_none() || looks_long {
             return None;
@@ -302,28 +304,24 @@ impl Tls {
 
 impl Shared {
     fn current(&self) -> Sides {
-        locked(&self.current).clone()
+        self.current.locked().clone()
     }
 
     /// Looks, unless another look began since this one was `asked` for.
     fn look(&self, asked: Instant) {
-        let mut looked = locked(&self.looked);
+        let mut looked = self.looked.locked();
         if looked.is_some_and(|began| began >= asked) {
             return;
         }
         let began = Instant::now();
-        *locked(&self.looks_since) = Some(began);
+        *self.looks_since.locked() = Some(began);
         let renewed = self.renewal.as_ref().and_then(|renewal| renewal());
         if let Some(renewed) = renewed {
-            *locked(&self.current) = renewed.0.current();
+            *self.current.locked() = renewed.0.current();
         }
-        *locked(&self.looks_since) = None;
+        *self.looks_since.locked() = None;
         *looked = Some(began);
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What binds a ticket to the data connection that it is shown on.

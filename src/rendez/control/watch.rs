@@ -10,7 +10,7 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use crate::fabric::listeners::ParentOnly;
+use crate::ground::Locked;
 use crate::ground::limits::{GREETINGS_MAX, GREETINGS_OF_OTHERS_MAX};
 use crate::users::UserNumbers;
 
@@ -213,10 +214,7 @@ impl Drop for Permit {
 
 impl Shared {
     fn order(&self, order: Order) {
-        self.orders
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(order);
+        self.orders.locked().push(order);
         self.wake();
     }
 
@@ -491,13 +489,7 @@ impl<T: Fn(Sight) -> bool> Round<T> {
     }
 
     fn take_orders(&mut self) -> bool {
-        let orders = std::mem::take(
-            &mut *self
-                .shared
-                .orders
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        let orders = std::mem::take(&mut *self.shared.orders.locked());
         for order in orders {
             match order {
                 Order::Follow(peer, process, pidfd) => self.follow(peer, process, pidfd),

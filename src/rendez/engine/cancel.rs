@@ -13,9 +13,10 @@ use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
+use crate::ground::Locked;
 use crate::mail::stops::Stops;
 
 /// Cancels whatever hangs on it: [`Recv::cancel_on`](super::Recv::cancel_on) and
@@ -69,21 +70,16 @@ impl Waiter {
     /// The next cancel calls this one.
     fn watch(&self, waker: &Waker) {
         let waker = waker.clone();
-        let former = locked(&self.waker).replace(waker);
+        let former = self.waker.locked().replace(waker);
         drop(former);
     }
 
     fn wake(&self) {
-        let waker = locked(&self.waker).take();
+        let waker = self.waker.locked().take();
         if let Some(waker) = waker {
             waker.wake();
         }
     }
-}
-
-/// No thread panics under these locks: what they guard is whole.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Default for CancelToken {
@@ -138,7 +134,7 @@ impl CancelToken {
             && let Some(own) = self.lists.last()
         {
             // What comes into the list after this sees the stop.
-            let waiting = std::mem::take(&mut *locked(own));
+            let waiting = std::mem::take(&mut *own.locked());
             for waiter in waiting.into_values() {
                 waiter.wake();
             }
@@ -216,7 +212,7 @@ impl Drop for Hung {
         if let Some(waiter) = &self.waiter {
             for list in self.token.lists.iter() {
                 // Not the last holder of the waker, which is dropped without a lock.
-                locked(list).remove(&waiter.number);
+                list.locked().remove(&waiter.number);
             }
         }
     }
@@ -274,7 +270,7 @@ impl Hook {
             let waiter = Arc::new(Waiter::new());
             waiter.watch(context.waker());
             for list in hung.token.lists.iter() {
-                locked(list).insert(waiter.number, Arc::clone(&waiter));
+                list.locked().insert(waiter.number, Arc::clone(&waiter));
             }
             hung.waiter = Some(waiter);
         }

@@ -2,8 +2,7 @@
 //!
 //! A table each, from which every page that shows a counter reads it. Knows nothing of formats.
 
-use std::sync::PoisonError;
-
+use crate::ground::Unpoisoned;
 use crate::mail::ShardStats;
 use crate::trace::recorder::CLASSES;
 use rendez_proto::services::{ShardStat, StageStat, StatReply};
@@ -136,7 +135,7 @@ impl ArenaStats {
     /// That of application threads.
     pub(super) fn of_application(engine: &Engine) -> Self {
         let pool = engine.inner.pool.lock();
-        let mut pool = pool.unwrap_or_else(PoisonError::into_inner);
+        let mut pool = pool.unpoisoned();
         // What was dropped comes home when the next tensor is made, and there may be none for long.
         pool.reclaim();
         let stats = pool.stats();

@@ -13,13 +13,13 @@ mod pinning;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::config::Config;
 use super::users::Users;
 use super::{Engine, Inner};
 use crate::ground::device::TaskName;
-use crate::ground::{Status, TensorMeta, catalogue};
+use crate::ground::{Locked, Status, TensorMeta, catalogue};
 use crate::memory::{
     Accelerator, ArenaConfig, ArenaId, DeviceArena, DeviceBuffer, DeviceInfo, DeviceSegment, House,
     HugePages, HugePagesReport, Keeper, Lanes, MemoryError, Pool, PoolStats, Staging, Stream,
@@ -138,10 +138,6 @@ pub struct DeviceStats {
     pub between_bytes: u64,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Devices {
     /// Looks for devices, as the settings have it.
     pub(super) fn open(config: &Config, house: House) -> Result<Self, Status> {
@@ -187,9 +183,9 @@ impl Devices {
 
     /// What is used of each device that was used.
     pub(super) fn stats(&self) -> Vec<DeviceStats> {
-        let arenas = lock(&self.arenas);
+        let arenas = self.arenas.locked();
         let stats = arenas.iter().map(|(device, arena)| {
-            let mut pool = lock(&arena.pool);
+            let mut pool = arena.pool.locked();
             let (mut used, mut marks) = (self.unused(), arena.times.pinned_bytes() as u64);
             if let Some(pool) = &mut *pool {
                 pool.reclaim();
@@ -230,7 +226,7 @@ impl Devices {
     /// What there is for a device, made if this is its first use.
     fn arena(&self, inner: &Inner, device: u32) -> Result<Arc<Arena>, Status> {
         let accelerator = self.accelerator()?;
-        let mut arenas = lock(&self.arenas);
+        let mut arenas = self.arenas.locked();
         if let Some(arena) = arenas.get(&device) {
             return Ok(Arc::clone(arena));
         }
@@ -273,7 +269,7 @@ impl Devices {
         device: u32,
         copy: impl FnOnce(&mut Staging, &Keeper) -> Result<T, MemoryError>,
     ) -> Result<T, Status> {
-        let mut staging = lock(&arena.staging);
+        let mut staging = arena.staging.locked();
         if staging.as_ref().is_some_and(|staging| !staging.is_usable()) {
             *staging = None;
         }
@@ -295,7 +291,7 @@ impl Devices {
     /// Refuses a pinned pool that the control group has no room for: the kernel would end the process in its place. The
     /// limit of locked memory is kept by who pins, the driver, and its refusal is `DEVICE_FULL` too.
     fn check_room(&self, device: u32, wanted: u64) -> Result<(), Status> {
-        let room = groups::room(&lock(&self.root));
+        let room = groups::room(&self.root.locked());
         let Some(groups::GroupRoom { left, limit, file }) = room.filter(|room| room.left < wanted)
         else {
             return Ok(());
@@ -430,7 +426,7 @@ impl EngineDevices {
                 let message = format!("{} of {} have no size", meta.shape, meta.dtype);
                 Status::of(catalogue::TENSOR_SHAPE, message)
             })?;
-        let mut pool = lock(&arena.pool);
+        let mut pool = arena.pool.locked();
         let known = pool.as_ref().map_or(0, |pool| pool.segments().len());
         let pool_of = match &mut *pool {
             Some(pool) => pool,

@@ -2,13 +2,14 @@
 //!
 //! It knows what is to be waited for, and in which order; not what a shard does before it stops.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::ThreadId;
 use std::time::Duration;
 
 use super::{Crew, Inner, PARTING, recording};
 use crate::control::PeerGone;
 use crate::drive::{finish_all, is_shard_thread};
+use crate::ground::{Locked, Unpoisoned};
 use crate::mail::forks;
 use crate::shard::Call;
 
@@ -43,14 +44,14 @@ impl Ended {
     }
 
     fn tell(&self, state: State) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *self.state.locked() = state;
         self.told.notify_all();
     }
 
     /// Not on the thread that sees to the end: what it ends may hold the last handle.
     fn wait(&self, patience: Duration) {
         let own = State::Ending(std::thread::current().id());
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.locked();
         // In time or not, there is no more to do.
         drop(self.told.wait_timeout_while(state, patience, |state| {
             *state != State::Ended && *state != own
@@ -86,16 +87,8 @@ impl Inner {
 
     /// Tells the shards to stop. `None` if that was done before.
     fn begin_stop(&self, deadline: Duration) -> Option<Crew> {
-        let mut crew = self
-            .crew
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()?;
-        crew.metrics = self
-            .metrics
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let mut crew = self.crew.locked().take()?;
+        crew.metrics = self.metrics.locked().take();
         if let Some(server) = &crew.metrics {
             server.end_soon();
         }
@@ -198,10 +191,7 @@ impl Inner {
     /// devices when it is dropped is left as it is. The process's end takes it.
     fn forget(&mut self) {
         fn inside<T>(mutex: &mut Mutex<Option<T>>) -> Option<T> {
-            mutex
-                .get_mut()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take()
+            mutex.get_mut().unpoisoned().take()
         }
         std::mem::forget(self.control.take());
         std::mem::forget(inside(&mut self.crew));

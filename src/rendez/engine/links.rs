@@ -4,7 +4,7 @@
 //! cold.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::Inner;
 use super::devices::Devices;
@@ -14,7 +14,7 @@ use crate::control::{PeerUp, SegmentOffer};
 use crate::fabric::doorbell::PeerWake;
 use crate::fabric::shm::{LinkConfig, Side};
 use crate::fabric::{Geometry, LoopbackPort, QUEUE_PAIRS_MAX};
-use crate::ground::{Code, MemoryKind, Status, catalogue, limits};
+use crate::ground::{Code, Locked, MemoryKind, Status, catalogue, limits};
 use crate::mail::call::{Attach, PeerSegment, PeerUp as ShardPeerUp};
 use crate::memory::{Arena as _, Export, MappedSegment, Memfd, MemoryError};
 use crate::shard::Call;
@@ -45,7 +45,7 @@ pub(super) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), 
     let (of_one, of_other) = (one.mapped_for_local(other)?, other.mapped_for_local(one)?);
     // From here on each tells the other of what it adds; nothing that may fail follows.
     for (here, there) in [(one, other), (other, one)] {
-        let mut locals = here.locals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locals = here.locals.locked();
         // One that had that name before tells us nothing more.
         locals.retain(|other| {
             other
@@ -147,7 +147,7 @@ impl Joining {
 
     /// Notes what is so now, and tells both, once, if a link cannot be made and both know each other.
     fn note(&self, change: impl FnOnce(&mut Progress)) {
-        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut progress = self.progress.locked();
         change(&mut progress);
         let is_over = progress.do_all_know && progress.has_failed;
         let is_due = is_over && !std::mem::replace(&mut progress.is_told, is_over);

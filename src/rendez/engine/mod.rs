@@ -50,7 +50,7 @@ pub use wiring::{Connected, Fallback};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -60,7 +60,9 @@ use crate::control::{Address, Control, RuntimeReport, Services, check_exposure, 
 use crate::drive::{Drive, is_shard_thread};
 use crate::fabric::doorbell::Doorbell;
 use crate::ground::device::TaskName;
-use crate::ground::{Code, Incarnation, Nanos, Status, StepId, catalogue, faults};
+use crate::ground::{
+    Code, Incarnation, Locked, Nanos, Status, StepId, Unpoisoned, catalogue, faults,
+};
 use crate::mail::wait::WaitCell;
 use crate::mail::{PendingItem, ShardStats, forks};
 use crate::memory::{HugePagesReport, Pool};
@@ -334,12 +336,7 @@ impl Engine {
         if forks::is_child() {
             return HugePagesReport::Off;
         }
-        self.inner
-            .pool
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .stats()
-            .huge_pages
+        self.inner.pool.locked().stats().huge_pages
     }
 
     /// The clock that deadlines of in-shard tasks are read on.
@@ -389,7 +386,7 @@ impl Engine {
             return None;
         }
         let metrics = self.inner.metrics.lock();
-        let metrics = metrics.unwrap_or_else(PoisonError::into_inner);
+        let metrics = metrics.unpoisoned();
         metrics.as_ref().map(metrics::MetricsServer::address)
     }
 

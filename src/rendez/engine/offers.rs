@@ -3,14 +3,14 @@
 //! Numbers of services are given out when the engine starts. One of them, [`services::OFFERED`], asks these.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use prost::Message;
 
 use super::{Engine, services};
 use crate::control::{Incoming, read_answer};
-use crate::ground::{Status, TaskName, catalogue, faults};
+use crate::ground::{Locked, Status, TaskName, catalogue, faults};
 use crate::mail::forks;
 use rendez_proto::services::{OfferedNames, OfferedRequest};
 
@@ -50,7 +50,7 @@ impl Drop for Offer {
 
 impl EngineOffers {
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     #[cfg(test)]

@@ -8,8 +8,8 @@ mod files;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::{Engine, Inner};
@@ -18,7 +18,7 @@ use crate::files::Output;
 use crate::ground::device::TaskName;
 use crate::ground::hash::fnv1a;
 use crate::ground::limits::COUNTER_DRIFT_PPM;
-use crate::ground::{Key, Nanos, Status, StepId, Traceparent};
+use crate::ground::{Key, Locked, Nanos, Status, StepId, Traceparent, Unpoisoned};
 use crate::mail::forks;
 use crate::shard::Call;
 use crate::trace::clock::Scale;
@@ -186,7 +186,7 @@ impl Engine {
             return Vec::new();
         }
         let clocks = self.inner.clocks.lock();
-        let clocks = clocks.unwrap_or_else(PoisonError::into_inner).clone();
+        let clocks = clocks.unpoisoned().clone();
         let connected = self.connected();
         let is_connected = |task: &TaskName| connected.iter().any(|peer| peer.task == *task);
         let now = self.inner.clock.stamp();
@@ -276,7 +276,7 @@ impl Engine {
             error: Duration::from_nanos(clock.error_ns),
         };
         let clocks = self.inner.clocks.lock();
-        let mut clocks = clocks.unwrap_or_else(PoisonError::into_inner);
+        let mut clocks = clocks.unpoisoned();
         clocks.insert(task.clone(), (compared, self.inner.clock.stamp()));
         drop(clocks);
         self.inner.call_all(|| Call::PeerClock {
@@ -295,7 +295,7 @@ impl Engine {
         let is_connected = |task: &TaskName| connected.iter().any(|peer| peer.task == *task);
         let clocks = self.inner.clocks.lock();
         // A short visitor, as `rendez stat` is, has another name every time.
-        let mut clocks = clocks.unwrap_or_else(PoisonError::into_inner);
+        let mut clocks = clocks.unpoisoned();
         clocks.retain(|task, _| is_connected(task));
         drop(clocks);
         for peer in connected {
@@ -371,7 +371,7 @@ impl Inner {
         let is_off =
             way == Way::Shm || !crate::trace::stages::ON || self.config.stage_sampling == 0;
         let keeper = self.clock_keeper.lock();
-        let mut keeper = keeper.unwrap_or_else(PoisonError::into_inner);
+        let mut keeper = keeper.unpoisoned();
         if is_off || keeper.is_some() {
             return;
         }
@@ -434,7 +434,7 @@ impl Inner {
         let thread = std::thread::Builder::new()
             .name("rendez-dump".into())
             .spawn(body);
-        *self.dumping.lock().unwrap_or_else(PoisonError::into_inner) = thread.ok();
+        *self.dumping.locked() = thread.ok();
     }
 
     pub(crate) fn recorders(&self) -> impl Iterator<Item = (u16, &Recorder)> {
@@ -460,7 +460,7 @@ impl Inner {
 /// The clock thread has nothing to do any more. It ends by itself: it may be asking a peer.
 pub(super) fn release_keeper(inner: &Inner) {
     let keeper = inner.clock_keeper.lock();
-    let keeper = keeper.unwrap_or_else(PoisonError::into_inner).take();
+    let keeper = keeper.unpoisoned().take();
     if let Some(keeper) = keeper {
         keeper.thread().unpark();
     }

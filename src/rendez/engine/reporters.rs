@@ -4,9 +4,10 @@
 //! The engine knows what they tell by its shape alone. They are asked on the threads that answer such questions, never
 //! on a shard's.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::Engine;
+use crate::ground::Locked;
 use crate::ground::device::TaskName;
 use crate::mail::forks;
 use rendez_proto::services::StageStat;
@@ -106,7 +107,7 @@ impl Reporters {
         if forks::is_child() {
             return Vec::new();
         }
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.locked();
         all.retain(|one| one.strong_count() > 0);
         all.iter().filter_map(Weak::upgrade).collect()
     }
@@ -130,7 +131,7 @@ impl Engine {
             return;
         }
         let reporters = &self.inner.reporters;
-        let mut all = reporters.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = reporters.0.locked();
         all.retain(|one| one.strong_count() > 0);
         all.push(reporter);
     }

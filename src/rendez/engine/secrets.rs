@@ -5,12 +5,12 @@
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::config::Config;
 use crate::control::{Part, Secret, Tls};
 use crate::ground::limits::SECRET_FILE_BYTES_MAX;
-use crate::ground::{Code, Status, catalogue};
+use crate::ground::{Code, Locked, Status, catalogue};
 
 /// The cluster's secret, if there is one.
 ///
@@ -37,7 +37,7 @@ pub(super) fn tls(config: &Config) -> Result<Option<Tls>, Status> {
     });
     let config = config.clone();
     Ok(Some(tls.renewed_by(move || {
-        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = known.locked();
         // Before they are read, as above.
         let now = marks(&config);
         let renewed = known.renewed(&config.task, now, || read_tls(&config))?;

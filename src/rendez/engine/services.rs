@@ -3,7 +3,7 @@
 //! What is answered; the right to call was settled when the caller was greeted. Methods and messages are those of
 //! `proto/services.proto`, two apart whose payloads are bytes.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
@@ -13,7 +13,7 @@ use super::{Engine, Inner};
 use crate::control::{Incoming, Services, read_answer};
 use crate::ground::device::TaskName;
 use crate::ground::limits::{CALL_PAYLOAD_MAX, DUMPS_MAX};
-use crate::ground::{Code, Incarnation, Status, catalogue};
+use crate::ground::{Code, Incarnation, Locked, Status, catalogue};
 use crate::mail::PendingWhat;
 use rendez_proto::Method;
 use rendez_proto::methods::engine_service::{GetClock, GetConnected, GetDump, GetPending, GetStat};
@@ -129,7 +129,7 @@ pub(super) fn of(engine: Weak<Inner>) -> Services {
             let engine = dump()?;
             // Others take pieces of theirs meanwhile.
             let fresh = (asked.from == 0).then(|| recording(&engine, asked.shard));
-            let mut dumps = dumps.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut dumps = dumps.locked();
             dumps.piece(&engine, call, &asked, fresh)
         })
         .serve::<GetPending>(move |_, _| Ok(what_waits(&pending()?)))

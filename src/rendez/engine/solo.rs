@@ -4,7 +4,7 @@
 //! until their owner turns them, and a blocking wait on the thread that would have to turn them waits for ever.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::config::Config;
@@ -16,7 +16,7 @@ use super::users::Users;
 use super::wiring::{ShardObserver, Wiring};
 use super::{Engine, Inner, Placement};
 use crate::control::Services;
-use crate::ground::Status;
+use crate::ground::{Status, Unpoisoned};
 use crate::memory::{ArenaId, House, Pool, Segment};
 use crate::shard::Observer;
 use crate::testing::solo::{Solo, Team};
@@ -94,8 +94,6 @@ impl Engine {
     #[must_use]
     pub fn segments(&self) -> Vec<Arc<Segment>> {
         let pool = self.inner.pool.lock();
-        pool.unwrap_or_else(PoisonError::into_inner)
-            .segments()
-            .to_vec()
+        pool.unpoisoned().segments().to_vec()
     }
 }

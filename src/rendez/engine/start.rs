@@ -3,7 +3,7 @@
 //! A shard's thread is pinned first and then makes its arena and ports, so that their pages are near its core.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
 use core_affinity::CoreId;
@@ -24,7 +24,7 @@ use crate::control::{Control, ControlConfig, PollPolicy as ControlPolicy, Servic
 use crate::drive::{Drive, Driver, PollPolicy, Running};
 use crate::fabric::doorbell::{Doorbell, DoorbellError};
 use crate::ground::device::TaskName;
-use crate::ground::{Code, Incarnation, Status, catalogue, faults, limits};
+use crate::ground::{Code, Incarnation, Locked, Status, catalogue, faults, limits};
 use crate::mail::forks;
 use crate::mail::neighbour::{Neighbour, neighbours};
 use crate::memory::{ArenaId, House, Pool, Segment};
@@ -210,7 +210,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Users>, St
     if let Some(address) = &inner.config.metrics {
         let page = metrics::Page(Arc::downgrade(&inner));
         let server = metrics::MetricsServer::start(address, inner.config.metrics_any_user, page)?;
-        *inner.metrics.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
+        *inner.metrics.locked() = Some(server);
     }
     tracing::debug!(task = %inner.task, cores = ?inner.placement.cores, is_huge, "the engine runs");
     Ok(users)

@@ -1,7 +1,7 @@
 //! Steps as application threads see them, and the status each has ended with.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use super::Inner;
@@ -10,7 +10,7 @@ use super::recv::{Recv, may_wait};
 use super::send::SendAsync;
 use super::users::Users;
 use crate::drive::Drive;
-use crate::ground::{Key, Nanos, Status, StepId, Traceparent, catalogue, faults, limits};
+use crate::ground::{Key, Locked, Nanos, Status, StepId, Traceparent, catalogue, faults, limits};
 use crate::mail::mailbox::{Command, bytes_of};
 use crate::mail::wait::WaitCell;
 use crate::mail::{Received, forks};
@@ -62,7 +62,7 @@ impl Epitaph {
 
 impl Steps {
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.locked()
     }
 
     #[cfg(test)]

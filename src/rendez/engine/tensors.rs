@@ -1,9 +1,9 @@
 //! Tensors in memory of the engine, made by application threads: peers read them in place.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::{Engine, Inner};
-use crate::ground::{Code, DType, Shape, Status, TensorMeta, catalogue};
+use crate::ground::{Code, DType, Locked, Shape, Status, TensorMeta, catalogue};
 use crate::memory::strings::check_count;
 use crate::memory::{Element, MemoryError, Pool, Tensor, TensorBuilder};
 
@@ -87,7 +87,7 @@ impl Inner {
         };
         let shape = Shape::new(dims).map_err(|error| unfit(&error))?;
         let meta = TensorMeta::new(dtype, shape).map_err(|error| unfit(&error))?;
-        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = self.pool.locked();
         let known = pool.segments().len();
         let built = build(&mut pool, meta);
         // Also if it failed: the arena may have grown before it did, and the segment is there for whatever comes next.

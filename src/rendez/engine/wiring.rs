@@ -16,7 +16,7 @@ pub(super) use local::mapped_by;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use super::Inner;
@@ -33,7 +33,7 @@ use crate::control::{
 use crate::fabric::DownReason;
 use crate::fabric::shm::{LinkConfig, LinkMapping};
 use crate::ground::device::TaskName;
-use crate::ground::{Code, Incarnation, Key, Status, StepId, catalogue, limits};
+use crate::ground::{Code, Incarnation, Key, Locked, Status, StepId, catalogue, limits};
 use crate::mail::call::{PeerSegment, PeerUp as ShardPeerUp};
 use crate::memory::{DeviceSegment, House, MappedSegment, MemoryError, Segment};
 use crate::shard::{Call, Observer, Unsent};
@@ -247,7 +247,7 @@ impl Wiring {
     }
 
     fn book(&self) -> std::sync::MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.book.locked()
     }
 
     fn link_config(&self, peer_shards: u16) -> LinkConfig {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Waker;
 
-use rendez::ground::{Nanos, Traceparent, catalogue, faults};
+use rendez::ground::{Locked, Nanos, Traceparent, catalogue, faults};
 use rendez::mail::forks;
 use smol_str::SmolStr;
 
@@ -13,7 +13,6 @@ use super::Agent;
 use super::shared::Shared;
 use crate::error::Error;
 use crate::id::WorkerId;
-use crate::locks::lock;
 use crate::observer::Leg;
 use crate::spans::ServedSpan;
 
@@ -48,7 +47,7 @@ impl Gate {
 
     pub(crate) fn stop(&self) {
         self.state.store(STOPPED, Ordering::Release);
-        let waker = lock(&self.waker).take();
+        let waker = self.waker.locked().take();
         waker.into_iter().for_each(Waker::wake);
     }
 
@@ -58,7 +57,7 @@ impl Gate {
 
     /// Wakes `waker` when it is stopped.
     pub(crate) fn watch(&self, waker: &Waker) {
-        *lock(&self.waker) = Some(waker.clone());
+        *self.waker.locked() = Some(waker.clone());
     }
 }
 

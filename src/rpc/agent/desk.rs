@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use rendez::ground::{Nanos, Status, StepId, TaskName, catalogue};
+use rendez::ground::{Locked, Nanos, Status, StepId, TaskName, Unpoisoned, catalogue};
 use rendez::shard::{Task, TaskContext, TaskEvent};
 use smol_str::SmolStr;
 
@@ -26,7 +26,6 @@ use super::shared::{CallAnswer, Command, Left, Shared, Ticket, Token, WorkerInfo
 use super::timer::Timer;
 use crate::error::Error;
 use crate::id::{CallId, RRefId, WorkerId};
-use crate::locks::{lock, read};
 use crate::message::Outcome;
 use crate::node::{Ending, Node, Output};
 use crate::payload::Payload;
@@ -98,7 +97,7 @@ impl Desk {
     }
 
     fn start(&mut self, context: &mut TaskContext<'_>) {
-        let workers = read(&self.shared.workers).clone();
+        let workers = self.shared.workers.read().unpoisoned().clone();
         for (id, info) in workers {
             if id != self.shared.me {
                 self.meet(id, &info, context);
@@ -261,7 +260,7 @@ impl Desk {
                     self.ended(token, at, ending, || context.now());
                 }
                 Output::Broken(rref, fault) => {
-                    let mut values = lock(&self.shared.values);
+                    let mut values = self.shared.values.locked();
                     values.insert(rref, Err(fault));
                 }
                 Output::Release(rref) => self.release(rref),
@@ -356,7 +355,7 @@ impl Desk {
     }
 
     fn release(&self, rref: RRefId) {
-        let mut values = lock(&self.shared.values);
+        let mut values = self.shared.values.locked();
         let value = values.remove(&rref);
         drop(values);
         // Its type's drop is not ours: it may hold references, or panic.
@@ -460,7 +459,7 @@ impl Desk {
 
     /// The values that were kept for others go. Their types' drops are not ours: they may call the agent, or panic.
     fn drop_values(&self) {
-        let mut values = lock(&self.shared.values);
+        let mut values = self.shared.values.locked();
         let gone = std::mem::take(&mut *values);
         drop(values);
         for (rref, value) in gone {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rendez::control::Incoming;
 use rendez::engine::Engine;
-use rendez::ground::{Status, TaskName, catalogue};
+use rendez::ground::{Locked, Status, TaskName, Unpoisoned, catalogue};
 use serde::{Deserialize, Serialize};
 
 use super::builtin::FUNCTIONS;
@@ -22,7 +22,6 @@ use super::{Agent, Options, Pending, WorkerInfo};
 use crate::error::Error;
 use crate::functions::HOUSE;
 use crate::id::{WorkerId, check_name};
-use crate::locks::{lock, read};
 use crate::message::Hello;
 use crate::node::Group;
 use crate::signature::Signature;
@@ -59,11 +58,11 @@ struct Welcome {
 impl Shared {
     /// A number for a guest: the same for one task, until it is gone.
     pub(super) fn seat(&self, task: &TaskName, name: String) -> Result<WorkerId, Error> {
-        let mut guests = lock(&self.guests);
+        let mut guests = self.guests.locked();
         if let Some((&id, _)) = guests.iter().find(|(_, guest)| guest.task == *task) {
             return Ok(id);
         }
-        let workers = read(&self.workers);
+        let workers = self.workers.read().unpoisoned();
         // Its keys as a guest would be those that it has as a worker.
         if let Some(worker) = workers.values().find(|worker| worker.task == *task) {
             let message = format!(
@@ -84,17 +83,17 @@ impl Shared {
     }
 
     pub(super) fn unseat(&self, guest: WorkerId) -> bool {
-        let mut guests = lock(&self.guests);
+        let mut guests = self.guests.locked();
         guests.remove(&guest).is_some()
     }
 
     pub(super) fn is_guest(&self, worker: WorkerId) -> bool {
-        let guests = lock(&self.guests);
+        let guests = self.guests.locked();
         guests.contains_key(&worker)
     }
 
     pub(super) fn guest_name(&self, worker: WorkerId) -> Option<String> {
-        let guests = lock(&self.guests);
+        let guests = self.guests.locked();
         guests.get(&worker).map(|guest| guest.name.clone())
     }
 
@@ -128,7 +127,7 @@ impl Shared {
         let task = TaskName::parse(&call.task)?;
         let patience = call.deadline.saturating_duration_since(Instant::now());
         let guest = self.admit(task, visit.name, patience)?;
-        let workers = read(&self.workers);
+        let workers = self.workers.read().unpoisoned();
         let welcome = Welcome {
             guest: guest.0,
             worker: self.me.0,
@@ -153,7 +152,7 @@ pub(super) fn receive(shared: &Arc<Shared>) {
     };
     match engine.offer(&name, welcome) {
         Ok(offer) => {
-            let mut place = lock(&shared.offer);
+            let mut place = shared.offer.locked();
             *place = Some(offer);
         }
         // Of two agents of one group on one engine the first has the guests.

@@ -4,14 +4,13 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rendez::ground::catalogue;
+use rendez::ground::{Locked, catalogue};
 
 use super::Pending;
 use super::rref::{Pack, RRef};
 use super::shared::{Mode, Shared};
 use crate::error::Error;
 use crate::functions::Kept;
-use crate::locks::lock;
 use crate::message::Target;
 use crate::value::Packer;
 
@@ -112,7 +111,7 @@ impl<T: Any + Send + Sync> RRef<T> {
 
     /// The value, if it is there, or why it could not be made.
     fn look(&self, shared: &Shared) -> Option<Result<Arc<T>, Error>> {
-        let values = lock(&shared.values);
+        let values = shared.values.locked();
         let value = values.get(&self.id()).cloned()?;
         drop(values);
         let value = value.map_err(|fault| Error::remote(fault, &shared.name, shared.me));

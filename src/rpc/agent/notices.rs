@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use super::shared::Shared;
 use crate::id::WorkerId;
-use crate::locks::{lock, read};
+use rendez::ground::{Locked, Unpoisoned};
 
 /// A worker came, or went.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ impl Shared {
         if self.options.observers.is_empty() {
             return;
         }
-        lock(&self.notices.waiting).push_back(notice);
+        self.notices.waiting.locked().push_back(notice);
         let shared = Arc::clone(self);
         self.pool.push(Box::new(move || shared.tell_next()));
     }
@@ -41,18 +41,21 @@ impl Shared {
         if self.options.observers.is_empty() || mutant!("rpc_end_untold") {
             return;
         }
-        let workers = read(&self.workers);
+        let workers = self.workers.read().unpoisoned();
         let others = workers.keys().copied().filter(|id| *id != self.me);
-        lock(&self.notices.waiting).extend(others.map(Notice::Lost));
+        self.notices
+            .waiting
+            .locked()
+            .extend(others.map(Notice::Lost));
         drop(workers);
-        while !lock(&self.notices.waiting).is_empty() {
+        while !self.notices.waiting.locked().is_empty() {
             self.tell_next();
         }
     }
 
     fn tell_next(&self) {
-        let _turn = lock(&self.notices.turn);
-        let next = lock(&self.notices.waiting).pop_front();
+        let _turn = self.notices.turn.locked();
+        let next = self.notices.waiting.locked().pop_front();
         for observer in &self.options.observers {
             match next {
                 Some(Notice::Found(worker)) => observer.found(worker),

@@ -6,14 +6,13 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use rendez::control::Address;
-use rendez::ground::{TaskName, catalogue};
+use rendez::ground::{Locked, TaskName, catalogue};
 
 use super::log::{self, Log};
 use super::shared::Shared;
 use super::store::{self, Member, Store};
 use crate::error::Error;
 use crate::id::WorkerId;
-use crate::locks::lock;
 use crate::store::Client;
 
 /// Longer than anybody waits, and no overflow of a clock.
@@ -143,7 +142,7 @@ impl Keys {
     }
 
     fn me(&self) -> (u64, u64) {
-        *lock(&self.me)
+        *self.me.locked()
     }
 
     /// Does something with a connection, which is dialled again if it was lost.
@@ -152,7 +151,7 @@ impl Keys {
         patience: Duration,
         work: impl FnOnce(&mut Client) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let mut place = lock(&self.client);
+        let mut place = self.client.locked();
         let mut client = match place.take() {
             Some(client) => client,
             None => Client::connect(&self.address, or_ever(patience))?,
@@ -185,7 +184,7 @@ impl Keys {
         patience: Duration,
     ) -> Result<WorkerId, Error> {
         let token = super::random()?;
-        *lock(&self.me) = (token, 0);
+        *self.me.locked() = (token, 0);
         let has_come = std::cell::Cell::new(false);
         let joined = self.with(patience, |client| {
             let line = log::comes(token, self.size, name, task, address);
@@ -202,7 +201,7 @@ impl Keys {
                     return Err(Error::of(catalogue::RPC_GROUP, message));
                 }
             };
-            *lock(&self.me) = (token, round);
+            *self.me.locked() = (token, round);
             if self.size == 0 {
                 self.ring(client)?;
             } else if log.members(round).len() == self.size {
@@ -264,7 +263,7 @@ impl Keys {
 
     /// Takes at most a few times [`FAREWELL`], also if the store hangs.
     fn leave(&self) -> Result<(), Error> {
-        drop(lock(&self.breaker).take());
+        drop(self.breaker.locked().take());
         let (token, _) = self.me();
         let go = |client: &mut Client| {
             client.set_answer(FAREWELL);
@@ -276,7 +275,7 @@ impl Keys {
             client.check(&[&self.key("log")]).map(drop)
         };
         // The connection that there is may have been lost since it was used last.
-        let before = lock(&self.client).take();
+        let before = self.client.locked().take();
         if before.is_some_and(|mut client| go(&mut client).is_ok()) {
             return Ok(());
         }
@@ -309,7 +308,7 @@ impl Keys {
 
     fn watch_once(&self, shared: &Weak<Shared>) -> Result<(), Error> {
         let mut client = Client::connect(&self.address, REDIAL)?;
-        *lock(&self.breaker) = client.breaker();
+        *self.breaker.locked() = client.breaker();
         loop {
             // What was rung before this is in the log that is read after it.
             let rung = client.add(&self.key("bell"), 0)?;
@@ -357,7 +356,7 @@ mod tests {
         let task = TaskName::parse("/job:keys/task:0").expect("a name");
         let address = "127.0.0.1:4000".parse().expect("an address");
         keys.join("w0", &task, &address, REDIAL).expect("it joins");
-        let breaker = lock(&keys.client).as_ref().and_then(Client::breaker);
+        let breaker = keys.client.locked().as_ref().and_then(Client::breaker);
         drop(breaker.expect("it is connected"));
         keys.leave().expect("it leaves");
         assert!(keys.members().expect("the group").is_empty());

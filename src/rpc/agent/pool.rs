@@ -3,10 +3,10 @@
 //! A thread of it that waits for a call of its own does not count as long as it waits: another takes its place, up to a
 //! bound. So calls that call on, as deep as that bound, do not use all threads up (PyTorch issue 26362).
 
-use crate::locks::lock;
+use rendez::ground::{Locked, Unpoisoned};
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -72,7 +72,7 @@ impl Pool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        self.state.locked()
     }
 
     /// Does `job` on a thread of the pool. Dropped if the pool is closed.
@@ -151,7 +151,7 @@ impl Pool {
             }
             state.idle += 1;
             let waited = self.work.wait_timeout(state, LINGER);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = waited.unpoisoned().0;
             state.idle -= 1;
         }
         state.threads -= 1;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rendez::engine::counters::stat_of;
 use rendez::engine::reporters::{Family, Number, Outstanding, Reporter, Sample};
-use rendez::ground::{Nanos, TaskName};
+use rendez::ground::{Nanos, TaskName, Unpoisoned};
 use rendez_proto::services::StageStat;
 
 use super::desk::View;
@@ -17,7 +17,6 @@ use super::shared::{Command, Shared, shown};
 use super::slot::Slot;
 use super::{Agent, context};
 use crate::id::WorkerId;
-use crate::locks::read;
 use crate::message::Target;
 use crate::metrics;
 use crate::node::Progress;
@@ -168,7 +167,7 @@ impl Shared {
     }
 
     fn task_of(&self, worker: WorkerId) -> TaskName {
-        let workers = read(&self.workers);
+        let workers = self.workers.read().unpoisoned();
         let task = workers.get(&worker).map(|info| info.task.clone());
         task.unwrap_or_else(|| self.engine.task().clone())
     }

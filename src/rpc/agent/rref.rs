@@ -13,10 +13,10 @@ use super::{Agent, Pending};
 use crate::error::Error;
 use crate::functions::{Kept, Stays, Travels};
 use crate::id::{ForkId, RRefId, WorkerId};
-use crate::locks::lock;
 use crate::message::{Reference, Target};
 use crate::payload::digest_of;
 use crate::value::{Args, Packer, Value};
+use rendez::ground::Locked;
 
 /// A share of a reference that this program holds; the last clone dropped ends it.
 #[derive(Clone)]
@@ -111,7 +111,7 @@ impl Shared {
     /// Keeps a value of this worker's own.
     pub(crate) fn keep(self: &Arc<Self>, value: Arc<dyn Kept>) -> Handle {
         let rref = self.fresh();
-        let mut values = lock(&self.values);
+        let mut values = self.values.locked();
         values.insert(rref, Ok(value));
         drop(values);
         self.push(Command::CreateOwned {

@@ -4,16 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
 
 use rendez::engine::Engine;
-use rendez::ground::{StepId, catalogue};
+use rendez::ground::{Locked, StepId, catalogue};
 
 use crate::error::Error;
-use crate::locks::lock;
 
 /// The seats that are taken in this process: a life of an engine, and the step of a group.
 static TAKEN: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 
 fn taken() -> MutexGuard<'static, BTreeSet<(u64, u64)>> {
-    lock(&TAKEN)
+    TAKEN.locked()
 }
 
 /// A seat; dropped, it is free again.

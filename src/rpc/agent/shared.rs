@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crossbeam::queue::SegQueue;
 use rendez::engine::{Engine, Offer};
-use rendez::ground::{Nanos, TaskName, catalogue};
+use rendez::ground::{Locked, Nanos, TaskName, Unpoisoned, catalogue};
 use rendez::mail::forks;
 use rendez::mail::wait::Awaited;
 use rendez::shard::TaskWaker;
@@ -29,7 +29,6 @@ use crate::error::Error;
 use crate::functions::{Ended, Functions, HOUSE, Kept};
 use crate::header::Header;
 use crate::id::{CallId, ForkId, GlobalId, RRefId, WorkerId, check_name};
-use crate::locks::{lock, read, write};
 use crate::message::{Fault, Outcome, Target};
 use crate::node::Ending;
 use crate::payload::Payload;
@@ -296,13 +295,13 @@ impl Shared {
 
     /// Another agent of the group may begin at this engine.
     pub(super) fn leave_seat(&self) {
-        let mut seat = lock(&self.seat);
+        let mut seat = self.seat.locked();
         *seat = None;
     }
 
     /// False once another agent of the group may have begun at this engine.
     pub(super) fn has_seat(&self) -> bool {
-        lock(&self.seat).is_some()
+        self.seat.locked().is_some()
     }
 
     /// Waits for what is brought to `slot` after what was queued, of which the desk knows nothing yet. Else as
@@ -331,9 +330,9 @@ impl Shared {
 
     /// This worker is in the group no more, where that meets, and has no more guests.
     pub(super) fn leave_place(&self) {
-        drop(lock(&self.offer).take());
+        drop(self.offer.locked().take());
         // Another that does so meanwhile waits: it may start again at once.
-        let mut place = lock(&self.place);
+        let mut place = self.place.locked();
         if let Some(place) = place.take()
             && let Err(error) = place.leave()
         {
@@ -344,7 +343,7 @@ impl Shared {
     /// Who is in a group that grows and shrinks.
     pub(super) fn see(&self, members: BTreeMap<WorkerId, Member>) {
         let mut found = Vec::new();
-        let mut workers = write(&self.workers);
+        let mut workers = self.workers.write().unpoisoned();
         let is_gone = |id: &WorkerId| *id != self.me && !members.contains_key(id);
         let gone: Vec<WorkerId> = workers.keys().copied().filter(is_gone).collect();
         workers.retain(|id, _| !is_gone(id));
@@ -372,7 +371,7 @@ impl Shared {
             return Ok(());
         }
         check_name(&name).map_err(|error| Error::of(catalogue::RPC_NAME, error.to_string()))?;
-        let mut workers = write(&self.workers);
+        let mut workers = self.workers.write().unpoisoned();
         let other = workers
             .values()
             .find(|info| info.name == name && info.id != worker);
@@ -404,7 +403,10 @@ impl Shared {
     }
 
     pub(crate) fn name_of(&self, worker: WorkerId) -> String {
-        let known = read(&self.workers)
+        let known = self
+            .workers
+            .read()
+            .unpoisoned()
             .get(&worker)
             .map(|info| info.name.clone());
         // The desk looks at the workers while it has the guests: here they are let go before.
@@ -415,7 +417,7 @@ impl Shared {
 
     pub(crate) fn find(&self, name: &str) -> Result<WorkerId, Error> {
         super::context::may_call()?;
-        let workers = read(&self.workers);
+        let workers = self.workers.read().unpoisoned();
         let found = workers
             .values()
             .find(|info| info.name == name)

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
+use rendez::ground::Locked;
 use rendez::mail::wait::Awaited;
 
 use super::panics::contained;
-use crate::locks::lock;
 
 type Callback = Box<dyn FnOnce() + Send>;
 
@@ -65,7 +65,7 @@ impl<T> Default for Slot<T> {
 
 impl<T> Slot<T> {
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        lock(&self.state)
+        self.state.locked()
     }
 
     /// Brings the outcome. A second one is dropped.

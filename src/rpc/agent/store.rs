@@ -18,13 +18,12 @@ use std::time::{Duration, Instant};
 
 use rendez::control::Address;
 use rendez::files::Output;
-use rendez::ground::{TaskName, catalogue};
+use rendez::ground::{Locked, TaskName, catalogue};
 
 use super::WorkerInfo;
 use super::log::{Log, Refusal};
 use crate::error::Error;
 use crate::id::WorkerId;
-use crate::locks::lock;
 
 /// More bytes than the file of a group of 65 536 workers has.
 const BYTES_MAX: u64 = 64 << 20;
@@ -166,13 +165,13 @@ impl Store {
                 other => other.into(),
             })
         })?;
-        *lock(&self.me) = (token, round);
+        *self.me.locked() = (token, round);
         Ok(id)
     }
 
     /// It is not in the group any more. Nothing happens if it has started again meanwhile.
     pub(super) fn leave(&self) -> Result<(), Error> {
-        let (token, _) = *lock(&self.me);
+        let (token, _) = *self.me.locked();
         self.change(|group| {
             group.go(token);
             Ok(())
@@ -190,7 +189,7 @@ impl Store {
         size: usize,
         patience: Duration,
     ) -> Result<BTreeMap<WorkerId, Member>, Error> {
-        let (began, (_, round)) = (Instant::now(), *lock(&self.me));
+        let (began, (_, round)) = (Instant::now(), *self.me.locked());
         let mut pause = FIRST_LOOK;
         loop {
             let members = self.read()?.members(round);

@@ -3,10 +3,9 @@
 //! It is told only of a deadline that is earlier than the one it sleeps for, so a call costs it nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 
-use crate::locks::lock;
-use rendez::ground::Nanos;
+use rendez::ground::{Locked, Nanos, Unpoisoned};
 
 struct State {
     at: Nanos,
@@ -44,7 +43,7 @@ impl Timer {
 
     /// Wakes at `at`, if that is earlier than what it sleeps for.
     pub(crate) fn arm(&self, at: Nanos) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.locked();
         if at < state.at {
             self.set(&mut state, at);
             drop(state);
@@ -63,20 +62,17 @@ impl Timer {
     }
 
     pub(crate) fn stop(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.locked();
         state.is_over = true;
         drop(state);
         self.changed.notify_one();
     }
 
     fn run(&self, clock: &dyn Fn() -> Nanos, wake: &dyn Fn()) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.locked();
         while !state.is_over {
             if state.at == Nanos::NEVER {
-                state = self
-                    .changed
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
+                state = self.changed.wait(state).unpoisoned();
                 continue;
             }
             let now = clock();
@@ -85,12 +81,12 @@ impl Timer {
                 // The desk may run in this thread, and arms the timer.
                 drop(state);
                 wake();
-                state = lock(&self.state);
+                state = self.state.locked();
                 continue;
             }
             let left = state.at.since(now);
             let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = waited.unpoisoned().0;
         }
     }
 }

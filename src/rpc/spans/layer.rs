@@ -1,8 +1,8 @@
 //! A layer for subscribers of `tracing`: its spans are a profile's too, and calls stand under them.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
-use rendez::ground::Nanos;
+use rendez::ground::{Locked, Nanos, Unpoisoned};
 use tracing::{Id, Subscriber, span::Attributes};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
@@ -10,7 +10,6 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::recording::{Recording, current, pop, push};
 use super::report::SpanId;
-use crate::locks::lock;
 
 /// A layer by which spans of `tracing` that are entered in a [profile](super::Profile) are recorded there, from their
 /// first entry until they are closed; calls that are made in them stand under them.
@@ -58,7 +57,7 @@ where
         let Some(kept) = extensions.get::<Kept>() else {
             return;
         };
-        let mut begun = lock(&kept.0);
+        let mut begun = kept.0.locked();
         let begun = begun.get_or_insert_with(|| Begun {
             recording: Arc::downgrade(&recording),
             id: recording.fresh(),
@@ -81,7 +80,7 @@ where
         let Some(kept) = extensions.get::<Kept>() else {
             return;
         };
-        let mut begun = lock(&kept.0);
+        let mut begun = kept.0.locked();
         let is_open = |begun: &&mut Begun| {
             begun.depth > 0 && current().is_some_and(|(_, open)| open == begun.id)
         };
@@ -96,8 +95,7 @@ where
             return;
         };
         let kept = span.extensions_mut().remove::<Kept>();
-        let begun =
-            kept.and_then(|kept| kept.0.into_inner().unwrap_or_else(PoisonError::into_inner));
+        let begun = kept.and_then(|kept| kept.0.into_inner().unpoisoned());
         if let Some(begun) = begun
             && let Some(recording) = begun.recording.upgrade()
         {

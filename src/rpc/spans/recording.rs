@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::SystemTime;
 
-use rendez::ground::Nanos;
+use rendez::ground::{Locked, Nanos};
 
 use super::report::{NAME_BYTES_MAX, Span, SpanId, Spans};
 use super::travelling::{Home, Trace};
 use crate::agent::Agent;
 use crate::agent::shared::Shared;
 use crate::id::WorkerId;
-use crate::locks::lock;
 
 /// Spans that one recording keeps; more are counted and dropped.
 pub(super) const SPANS_MAX: usize = 1 << 16;
@@ -57,14 +56,14 @@ impl Recording {
             origin: (shared.engine.clock().stamp(), day),
             state: Mutex::default(),
         });
-        let mut all = lock(&shared.recordings);
+        let mut all = shared.recordings.locked();
         all.insert(recording.id, Arc::downgrade(&recording));
         drop(all);
         recording
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        self.state.locked()
     }
 
     /// An identity for a span: of the group, zero for none.
@@ -143,7 +142,7 @@ impl Drop for Recording {
         let Some(shared) = self.shared.upgrade() else {
             return;
         };
-        lock(&shared.recordings).remove(&self.id);
+        shared.recordings.locked().remove(&self.id);
         let spans = self.take();
         if let (Some(home), false) = (self.home, spans.is_empty()) {
             shared.send_home(home, spans);

@@ -12,10 +12,10 @@ use crate::agent::slot::Slot;
 use crate::codec::{Malformed, Reader, Writer};
 use crate::functions::Functions;
 use crate::id::WorkerId;
-use crate::locks::lock;
 use crate::message::Target;
 use crate::payload::digest;
 use crate::value::{Packer, Unpacker, Value, ValueError};
+use rendez::ground::Locked;
 
 /// The function that spans come home by. Every agent has it.
 pub(crate) const REPORT: &str = "rendez.spans";
@@ -106,7 +106,7 @@ pub(crate) fn functions() -> Functions {
 
 impl Shared {
     fn spans_came(&self, from: WorkerId, report: Report) {
-        let all = lock(&self.recordings);
+        let all = self.recordings.locked();
         let recording = all
             .get(&report.recording)
             .and_then(std::sync::Weak::upgrade);

@@ -3,14 +3,16 @@
 //! Knows the cluster, filters and time. The original waits for ever for a worker that is not there; here the wait is
 //! bounded. Both name the worker that is waited for.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::graph::{DeviceIndex, Devices};
 use crate::server::worker::Worker;
 use rendez::cluster::ClusterSpec;
 use rendez::engine::Engine;
-use rendez::ground::{Code, DeviceName, Incarnation, Status, TaskName, catalogue};
+use rendez::ground::{
+    Code, DeviceName, Incarnation, Locked, Status, TaskName, Unpoisoned, catalogue,
+};
 use rendez_proto::methods::worker_service::GetStatus;
 use rendez_proto::tensorflow::{DeviceAttributes, GetStatusRequest, GetStatusResponse};
 
@@ -53,11 +55,11 @@ pub(super) fn each<T: Send, R: Send>(
     let others = items.len().min(AT_ONCE).saturating_sub(1);
     let outcomes = Mutex::new(items.iter().map(|_| None).collect::<Vec<_>>());
     let items = Mutex::new(items.into_iter().enumerate());
-    let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let next = || items.locked().next();
     let work = || {
         while let Some((index, item)) = next() {
             let outcome = what(item);
-            let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut outcomes = outcomes.locked();
             if let Some(place) = outcomes.get_mut(index) {
                 *place = Some(outcome);
             }
@@ -71,7 +73,7 @@ pub(super) fn each<T: Send, R: Send>(
         threads.into_iter().for_each(|thread| drop(thread.join()));
     });
     let outcomes = outcomes.into_inner();
-    let outcomes = outcomes.unwrap_or_else(PoisonError::into_inner).into_iter();
+    let outcomes = outcomes.unpoisoned().into_iter();
     let broke = || {
         Status::of(
             catalogue::SERVICE_FAILED,

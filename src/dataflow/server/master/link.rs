@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use prost::Message;
@@ -18,7 +18,9 @@ use crate::server::rpc_stream::{RpcStream, of_bytes, of_status};
 use crate::server::runner::Done;
 use crate::server::worker::{Worker, WorkerSession};
 use rendez::engine::Engine;
-use rendez::ground::{Incarnation, Status, StepId, TaskName, Traceparent, catalogue};
+use rendez::ground::{
+    Incarnation, Locked, Status, StepId, TaskName, Traceparent, Unpoisoned, catalogue,
+};
 use rendez_proto::methods::worker_service::{CreateWorkerSession, DeleteWorkerSession};
 use rendez_proto::methods::worker_session::{
     CancelStep, CleanupGraph, DeregisterGraph, RegisterGraph, RunGraph,
@@ -262,7 +264,7 @@ impl Link {
 impl There {
     pub(super) fn line(&self) -> Arc<RpcStream> {
         let line = self.line.lock();
-        Arc::clone(&line.unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&line.unpoisoned())
     }
 
     /// Has the worker end what is left of steps whose end could not be told: it does when the line is opened again. One
@@ -328,7 +330,7 @@ impl There {
     pub(super) fn goes_over(&self, line: Arc<RpcStream>) {
         let untold = {
             let mut untold = self.untold();
-            let mut former = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut former = self.line.locked();
             *former = Arc::clone(&line);
             std::mem::take(&mut *untold)
         };
@@ -349,12 +351,12 @@ impl There {
     }
 
     fn untold(&self) -> MutexGuard<'_, Vec<String>> {
-        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+        self.untold.locked()
     }
 
     fn waiting(&self) -> MutexGuard<'_, Option<Vec<OnLine>>> {
         let waiting = self.reopening.lock();
-        waiting.unwrap_or_else(PoisonError::into_inner)
+        waiting.unpoisoned()
     }
 }
 

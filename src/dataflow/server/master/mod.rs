@@ -26,7 +26,7 @@ mod step;
 mod stragglers;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub(crate) use plan::{StepPlan, StepSignature};
@@ -44,7 +44,7 @@ use rendez::cluster::ClusterSpec;
 use rendez::engine::Engine;
 use rendez::ground::limits::SESSIONS_MAX;
 use rendez::ground::rng::Rng;
-use rendez::ground::{Code, Status, StepId, TaskName, Traceparent, catalogue};
+use rendez::ground::{Code, Locked, Status, StepId, TaskName, Traceparent, catalogue};
 use rendez::memory::Tensor;
 use rendez_proto::methods::worker_service::CleanupAll;
 use rendez_proto::tensorflow::{CleanupAllRequest, ConfigProto, DeviceAttributes, RunOptions};
@@ -440,16 +440,16 @@ impl Master {
 
     /// A step's number: random, so that those of several masters do not meet.
     fn step_id(&self) -> StepId {
-        let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dice = self.dice.locked();
         StepId(dice.next_u64() >> (u64::BITS - STEP_BITS))
     }
 
     fn sessions(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<MasterSession>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sessions.locked()
     }
 
     fn clients(&self) -> std::sync::MutexGuard<'_, BTreeMap<StepId, Arc<service::Client>>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clients.locked()
     }
 }
 

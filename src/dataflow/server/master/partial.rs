@@ -4,7 +4,7 @@
 //! own task. A run ends when all is fed and fetched and the executors have ended, or with the first failure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use super::plan::StepPlan;
@@ -14,7 +14,7 @@ use crate::graph::{Graph, NodeId, Role, parse_input};
 use crate::server::wait::Waiter;
 use rendez::engine::Engine;
 use rendez::ground::limits::SESSION_STEPS_MAX;
-use rendez::ground::{Key, Status, StepId, catalogue};
+use rendez::ground::{Key, Locked, Status, StepId, catalogue};
 use rendez::memory::Tensor;
 
 #[cfg(test)]
@@ -218,7 +218,7 @@ impl PartialRuns {
     }
 
     fn runs(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<PartialRun>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 
@@ -362,7 +362,7 @@ impl PartialRun {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 }
 

@@ -3,7 +3,7 @@
 //! Knows graphs, links and names; not steps. A kind of step is what is fed, fetched and run, in order.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::link::Link;
 use crate::graph::{
@@ -12,7 +12,7 @@ use crate::graph::{
 };
 use crate::server::wait::Waiter;
 use rendez::ground::limits::SESSION_PLANS_MAX;
-use rendez::ground::{DType, FrameIter, Incarnation, Key, Status, catalogue};
+use rendez::ground::{DType, FrameIter, Incarnation, Key, Locked, Status, catalogue};
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::DataType;
 
@@ -398,7 +398,7 @@ impl Plans {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 
@@ -421,7 +421,7 @@ impl Slot {
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 
@@ -476,7 +476,7 @@ impl Making {
 
     /// Ends it; the first end counts.
     fn end(&self, made: &Result<Arc<StepPlan>, Status>) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.locked();
         if known.begun.remove(&self.number).is_none() {
             return;
         }

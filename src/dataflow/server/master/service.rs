@@ -4,7 +4,7 @@
 //! plan is made is begun at once. The sessions of a client end with its line: no other client has their handles.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use super::plan::{PlanWait, StepPlan};
@@ -15,7 +15,7 @@ use crate::server::errands::Errands;
 use crate::server::rpc_stream::{Question, Responder, ServerEnd, Service, check_count};
 use rendez::control::Services;
 use rendez::ground::limits::{LINE_QUESTIONS_MAX, SESSIONS_MAX};
-use rendez::ground::{Incarnation, Status, StepId, TaskName, Traceparent, catalogue};
+use rendez::ground::{Incarnation, Locked, Status, StepId, TaskName, Traceparent, catalogue};
 use rendez::memory::Tensor;
 use rendez_proto::Method;
 use rendez_proto::methods::master_service::OpenLine;
@@ -348,7 +348,7 @@ impl Client {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 }
 

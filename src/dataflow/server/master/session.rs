@@ -4,7 +4,7 @@
 //! is there, and a variable never moves.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use super::link::{DELETE, Link, end_all};
@@ -15,7 +15,7 @@ use super::stragglers::Stragglers;
 use crate::graph::{Counted, DeviceIndex, Devices, Graph, Import, Ops, Placing, Room, place};
 use rendez::engine::Engine;
 use rendez::ground::limits::{SESSION_CALLABLES_MAX, SESSION_STEPS_MAX};
-use rendez::ground::{Status, StepId, catalogue};
+use rendez::ground::{Locked, Status, StepId, catalogue};
 use rendez_proto::tensorflow::{ConfigProto, DeviceAttributes, GraphDef};
 
 /// The types of device that have kernels, the best first.
@@ -380,17 +380,15 @@ impl MasterSession {
     }
 
     fn steps(&self) -> std::sync::MutexGuard<'_, Steps> {
-        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+        self.steps.locked()
     }
 
     fn callables(&self) -> std::sync::MutexGuard<'_, Callables> {
-        self.callables
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.callables.locked()
     }
 
     fn graph(&self) -> std::sync::MutexGuard<'_, Versioned> {
-        self.graph.lock().unwrap_or_else(PoisonError::into_inner)
+        self.graph.locked()
     }
 }
 

@@ -3,14 +3,14 @@
 //! Knows parts and outcomes. The first failure ends all other parts; the step is over when every part has answered, or
 //! its worker is known to be gone, or does not answer (see `stragglers.rs`). Then it is cleaned up wherever it ran.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::link::Link;
 use super::plan::{Registered, StepPlan, from_worker};
 use super::session::MasterSession;
 use crate::kernel::Value;
 use crate::server::runner::Outcome;
-use rendez::ground::{Status, StatusGroup, StepId, Traceparent, catalogue};
+use rendez::ground::{Locked, Status, StatusGroup, StepId, Traceparent, catalogue};
 use rendez::memory::Tensor;
 
 /// Takes what a step has fetched, in order, or why it failed.
@@ -260,7 +260,7 @@ impl RunningStep {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 }
 

@@ -5,12 +5,12 @@
 //! What such a part still does ends with the stop that it has not read yet.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use crossbeam::channel::{self, Sender};
 use rendez::engine::Engine;
-use rendez::ground::Nanos;
+use rendez::ground::{Locked, Nanos};
 
 use super::step::RunningStep;
 
@@ -79,7 +79,7 @@ impl Stragglers {
     }
 
     fn turned(&self) -> std::sync::MutexGuard<'_, VecDeque<Failed>> {
-        self.turned.lock().unwrap_or_else(PoisonError::into_inner)
+        self.turned.locked()
     }
 }
 

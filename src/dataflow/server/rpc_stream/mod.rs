@@ -31,7 +31,7 @@ mod sender;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use prost::Message;
 
@@ -43,7 +43,7 @@ pub(crate) use sender::{check_count, of_bytes};
 use rendez::control::read_answer;
 use rendez::engine::Engine;
 use rendez::ground::limits::LINE_QUESTIONS_MAX;
-use rendez::ground::{Incarnation, Status, StepId, TaskName, catalogue};
+use rendez::ground::{Incarnation, Locked, Status, StepId, TaskName, catalogue};
 use rendez::memory::Tensor;
 use rendez_proto::Method;
 use rendez_proto::services::LineMessage;
@@ -244,7 +244,7 @@ impl RpcStream {
     }
 
     fn waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.locked()
     }
 }
 

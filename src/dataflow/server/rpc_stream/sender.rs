@@ -5,7 +5,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
 use prost::Message;
@@ -14,7 +14,7 @@ use super::{RpcMessage, TENSORS, TOLD, of_status};
 use rendez::engine::{Engine, SendAsync, Step, Unsent};
 use rendez::ground::limits::{LINE_MESSAGE_BYTES_MAX, LINE_TENSORS_MAX};
 use rendez::ground::{
-    DeviceName, FrameIter, Incarnation, Key, Shape, Status, StepId, TaskName, catalogue,
+    DeviceName, FrameIter, Incarnation, Key, Locked, Shape, Status, StepId, TaskName, catalogue,
 };
 use rendez::memory::Tensor;
 use rendez_proto::services::LineMessage;
@@ -230,7 +230,7 @@ impl<F: Future<Output = ()> + Send + 'static> Errand<F> {
     }
 
     fn todo(&self) -> MutexGuard<'_, Option<Pin<Box<F>>>> {
-        self.todo.lock().unwrap_or_else(PoisonError::into_inner)
+        self.todo.locked()
     }
 }
 

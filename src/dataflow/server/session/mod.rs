@@ -30,7 +30,7 @@ mod remote;
 mod tests;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 pub use callable::Callable;
@@ -41,7 +41,7 @@ use super::Server;
 use super::master::{StepSignature, closed};
 use crate::operations::Operations;
 use rendez::engine::Config;
-use rendez::ground::{Code, Status, Traceparent, catalogue, faults};
+use rendez::ground::{Code, Locked, Status, Traceparent, catalogue, faults};
 use rendez::mail::forks;
 use rendez::memory::Tensor;
 use rendez_proto::tensorflow::{ConfigProto, DeviceAttributes, GraphDef};
@@ -484,13 +484,13 @@ impl Inner {
     /// What holds others up that change the graph; see [`is_here`].
     fn changing(&self) -> Result<MutexGuard<'_, ()>, Status> {
         is_here()?;
-        Ok(self.changing.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(self.changing.locked())
     }
 
     /// How far it is; see [`is_here`].
     fn state(&self) -> Result<MutexGuard<'_, State>, Status> {
         is_here()?;
-        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(self.state.locked())
     }
 }
 

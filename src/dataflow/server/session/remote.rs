@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use prost::Message;
@@ -17,7 +17,7 @@ use crate::server::rpc_stream::{Answer, RpcStream, of_bytes};
 use crate::server::wait::Waiter;
 use rendez::control::Address;
 use rendez::engine::{Config, Engine, OBSERVER_JOB};
-use rendez::ground::{Incarnation, Status, Traceparent, catalogue};
+use rendez::ground::{Incarnation, Locked, Status, Traceparent, Unpoisoned, catalogue};
 use rendez::memory::Tensor;
 use rendez_proto::Method;
 use rendez_proto::methods::master_service::OpenLine;
@@ -190,7 +190,7 @@ impl Remote {
         // It is taken out once: by the answer, or by a caller who waits no longer.
         let told = Arc::new(Mutex::new(Some(tell)));
         let take = |told: &Mutex<Option<_>>| {
-            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut told = told.locked();
             told.take()
         };
         let (waits, line) = (Arc::clone(&told), Arc::downgrade(&self.line));
@@ -214,7 +214,7 @@ impl Remote {
 
     fn late_extension(&self) -> MutexGuard<'_, Option<Waiter<Answer<ExtendSession>>>> {
         let late = self.late_extension.lock();
-        late.unwrap_or_else(PoisonError::into_inner)
+        late.unpoisoned()
     }
 
     fn tell<M: Method>(&self, told: &M::Request) {

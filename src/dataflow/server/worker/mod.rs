@@ -15,7 +15,7 @@ mod session;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 pub(crate) use service::services;
 #[cfg(any(test, feature = "testing"))]
@@ -28,7 +28,7 @@ use crate::graph::Ops;
 use crate::kernel::Home;
 use rendez::engine::Engine;
 use rendez::ground::limits::SESSIONS_MAX;
-use rendez::ground::{DeviceName, Incarnation, Status, TaskName, catalogue};
+use rendez::ground::{DeviceName, Incarnation, Locked, Status, TaskName, catalogue};
 use rendez_proto::tensorflow::DeviceAttributes;
 
 /// How a worker's sessions get what runs their parts: with the task's own variables, or with their own.
@@ -227,11 +227,11 @@ impl Worker {
     }
 
     fn sessions(&self) -> MutexGuard<'_, BTreeMap<String, Arc<WorkerSession>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sessions.locked()
     }
 
     fn lost(&self) -> MutexGuard<'_, VecDeque<(String, Status)>> {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lost.locked()
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::{MasterLife, Worker};
 use crate::graph::{Graph, Import};
@@ -15,7 +15,7 @@ use crate::kernel::kept::KeptKernels;
 use crate::server::rpc_stream::ServerEnd;
 use crate::server::runner::{Done, Part, Runner, Running};
 use rendez::ground::limits::{SESSION_GRAPHS_MAX, SESSION_STEPS_MAX};
-use rendez::ground::{Status, StepId, Traceparent, catalogue, faults};
+use rendez::ground::{Locked, Status, StepId, Traceparent, catalogue, faults};
 use rendez_proto::tensorflow::GraphDef;
 
 /// A session at a worker.
@@ -384,7 +384,7 @@ impl WorkerSession {
     }
 
     fn book(&self) -> std::sync::MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.book.locked()
     }
 }
 

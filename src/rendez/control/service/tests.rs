@@ -3,6 +3,7 @@
 use std::sync::mpsc;
 
 use super::*;
+use crate::ground::Locked;
 
 const BRIEF: u32 = 1;
 const LONG: u32 = 2;
@@ -66,7 +67,7 @@ fn no_task_has_all_threads() {
     let told = Mutex::new(told);
     let services = Services::new()
         .on(1, move |_| {
-            let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            let told = told.locked();
             let _ = told.recv();
             Ok(Vec::new())
         })

@@ -93,18 +93,18 @@ fn a_handshake_beside_a_look_looks_too_unless_that_look_hangs() {
             return Some(found.clone());
         }
         begins.send(()).expect("it waits");
-        let _ = locked(&ends).recv();
+        let _ = ends.locked().recv();
         None
     });
     let mut first = pin!(tls.sides());
     assert!(block_on(poll_once(&mut first)).is_none());
     began.recv().expect("it looks");
-    let since = locked(&tls.0.looks_since).expect("it looks");
-    *locked(&tls.0.looks_since) = since.checked_sub(2 * LOOK_MAX);
+    let since = tls.0.looks_since.locked().expect("it looks");
+    *tls.0.looks_since.locked() = since.checked_sub(2 * LOOK_MAX);
     let beside_hanging = block_on(poll_once(tls.sides())).expect("it does not wait");
     assert!(is(&beside_hanging, &former));
     // However slow this machine is.
-    *locked(&tls.0.looks_since) = Some(Instant::now() + Duration::from_secs(3600));
+    *tls.0.looks_since.locked() = Some(Instant::now() + Duration::from_secs(3600));
     let mut second = pin!(tls.sides());
     assert!(block_on(poll_once(&mut second)).is_none());
     end.send(()).expect("it waits");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::*;
 
 fn waiters(token: &CancelToken) -> usize {
-    token.lists.iter().map(|list| locked(list).len()).sum()
+    token.lists.iter().map(|list| list.locked().len()).sum()
 }
 
 #[test]

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::EngineDevices;
 use super::loans::check;
-use super::{EngineDevices, lock};
 use crate::engine::users::Users;
 use crate::engine::{Engine, Inner};
-use crate::ground::{Key, Status, catalogue, faults};
+use crate::ground::{Key, Locked, Status, catalogue, faults};
 use crate::mail::Received;
 use crate::memory::{DeviceBuffer, DevicePtr, Lane, Stream, Tensor, TensorBytes};
 
@@ -160,7 +160,12 @@ impl Inner {
         let TensorBytes::Device(place) = tensor.bytes() else {
             return None;
         };
-        let seen = *lock(&self.wiring.devices().seen).get(key.destination_task())?;
+        let seen = *self
+            .wiring
+            .devices()
+            .seen
+            .locked()
+            .get(key.destination_task())?;
         let is_seen = place.device < u64::BITS && seen >> place.device & 1 == 1;
         if is_seen {
             let is_ours = tensor.house() == Some(self.wiring.devices().house);

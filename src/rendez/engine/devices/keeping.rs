@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::Devices;
 use super::peers::DevicePeers;
-use super::{Devices, lock};
-use crate::ground::{Status, catalogue};
+use crate::ground::{Locked, Status, catalogue};
 use crate::memory::{Accelerator, Keeper, Stream, Times, Watch};
 use crate::trace::clock::Clock;
 
@@ -43,7 +43,7 @@ pub(super) struct Threads {
 impl Devices {
     /// The threads that turn the keeper and ask the driver.
     pub(super) fn begin_keeping(&self, clock: &Clock) -> Result<(), Status> {
-        let mut threads = lock(&self.threads);
+        let mut threads = self.threads.locked();
         if threads.is_some() {
             return Ok(());
         }
@@ -61,14 +61,14 @@ impl Devices {
 
     /// Notes times, for those who wait to hear of a device that has failed.
     pub(super) fn note_times(&self, device: u32, times: &Arc<Times>) {
-        let mut noted = lock(&self.noted);
+        let mut noted = self.noted.locked();
         noted.entry(device).or_default().push(Arc::clone(times));
     }
 
     /// Ends the threads, when what is kept is let go or was given time for it. One that hangs in the driver is left.
     pub(in crate::engine) fn stop(&self) {
         self.keeper.close();
-        let Some(Threads { keeping, asking }) = lock(&self.threads).take() else {
+        let Some(Threads { keeping, asking }) = self.threads.locked().take() else {
             return;
         };
         keeping.thread().unpark();
@@ -98,7 +98,7 @@ fn begin(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 /// Asks the driver until the engine ends, and tells all who wait for the work of a device that has failed.
 fn ask(keeper: &Keeper, accelerator: &Arc<dyn Accelerator>, noted: &Noted) {
     while !keeper.is_closed() {
-        let all = lock(noted).clone();
+        let all = noted.locked().clone();
         for (device, times) in all {
             if times.iter().any(|times| times.is_lost()) || has_failed(accelerator, device, &times)
             {

@@ -5,10 +5,10 @@
 
 use std::sync::{Arc, Mutex, Weak};
 
-use super::{Devices, lock};
+use super::Devices;
 use crate::control::SegmentOffer;
 use crate::ground::device::TaskName;
-use crate::ground::{Incarnation, MemoryKind, Nanos};
+use crate::ground::{Incarnation, Locked, MemoryKind, Nanos};
 use crate::memory::{Arena as _, DeviceArena, DeviceUuid, Export, MappedSegment, MemoryError};
 
 /// Devices that a hello names at most.
@@ -58,9 +58,9 @@ impl Devices {
     /// Notes which of our devices a peer can import memory of, and whether it may.
     pub(in crate::engine) fn note_seen(&self, task: &TaskName, seen: u64, may: bool) {
         if seen == 0 || !may {
-            lock(&self.seen).remove(task);
+            self.seen.locked().remove(task);
         } else {
-            lock(&self.seen).insert(task.clone(), seen);
+            self.seen.locked().insert(task.clone(), seen);
         }
     }
 
@@ -97,8 +97,11 @@ impl Devices {
         incarnation: Incarnation,
         segment: &Arc<MappedSegment>,
     ) {
-        lock(&self.peers.away).retain(|(_, of, life)| (of, *life) != (task, incarnation));
-        let mut imported = lock(&self.peers.imported);
+        self.peers
+            .away
+            .locked()
+            .retain(|(_, of, life)| (of, *life) != (task, incarnation));
+        let mut imported = self.peers.imported.locked();
         imported.retain(|one| one.segment.strong_count() > 0);
         imported.push(Imported {
             task: task.clone(),
@@ -122,8 +125,8 @@ impl Devices {
     ) {
         let is_its = |one: &Imported| one.task == *task && one.incarnation == incarnation;
         let is_read = |one: &Imported| is_its(one) && one.segment.strong_count() > 0;
-        let may_be_waited_for = lock(&self.peers.imported).iter().any(is_read);
-        let mut away = lock(&self.peers.away);
+        let may_be_waited_for = self.peers.imported.locked().iter().any(is_read);
+        let mut away = self.peers.away.locked();
         away.retain(|(_, of, life)| (of, *life) != (task, incarnation));
         if may_be_waited_for {
             away.push((until, task.clone(), incarnation));
@@ -134,7 +137,7 @@ impl Devices {
 impl DevicePeers {
     /// Takes lives for over that have been away for too long.
     pub(super) fn give_up(&self, now: Nanos) {
-        lock(&self.away).retain(|(until, task, incarnation)| {
+        self.away.locked().retain(|(until, task, incarnation)| {
             let is_over = *until <= now;
             if is_over {
                 self.orphan(task, *incarnation);
@@ -144,7 +147,7 @@ impl DevicePeers {
     }
 
     fn orphan(&self, task: &TaskName, incarnation: Incarnation) {
-        for one in &*lock(&self.imported) {
+        for one in &*self.imported.locked() {
             if one.task == *task
                 && one.incarnation == incarnation
                 && let Some(segment) = one.segment.upgrade()
@@ -171,7 +174,7 @@ mod tests {
         let engine = Engine::start(config("/job:a/task:0")).unwrap();
         let devices = engine.inner.wiring.devices();
         let task = TaskName::parse("/job:b/task:0").unwrap();
-        let kept = || lock(&devices.peers.away).len();
+        let kept = || devices.peers.away.locked().len();
         for life in 1..100 {
             devices.peer_away(&task, Incarnation(life), Nanos(5));
         }

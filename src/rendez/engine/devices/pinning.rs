@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{Arena, Devices, lock};
+use super::{Arena, Devices};
 use crate::engine::Inner;
-use crate::ground::Nanos;
+use crate::ground::{Locked, Nanos};
 use crate::memory::{ArenaSegment as _, Pinned, Segment};
 
 /// Chunks take no more than this of the pinned memory; segments may have the rest.
@@ -61,7 +61,12 @@ fn holds(segment: &Segment, bytes: &[u8]) -> bool {
 impl Pinning {
     /// What came of pinning the segment that these bytes lie in, if that counts still.
     fn known(&self, bytes: &[u8], now: Nanos) -> Option<Option<Arc<Pinned>>> {
-        match lock(&self.tried).iter().find(|known| known.covers(bytes))? {
+        match self
+            .tried
+            .locked()
+            .iter()
+            .find(|known| known.covers(bytes))?
+        {
             Tried::Pinned(pinned) => Some(Some(Arc::clone(pinned))),
             Tried::Refused(_, until) => (now < *until).then_some(None),
         }
@@ -84,7 +89,7 @@ impl Devices {
         if bytes.len() < PIN_MIN {
             return None;
         }
-        let _turn = lock(&self.pinning.turn);
+        let _turn = self.pinning.turn.locked();
         // Another thread may have pinned it meanwhile.
         if let Some(known) = self.pinning.known(bytes, now) {
             return known;
@@ -97,7 +102,7 @@ impl Devices {
         }
         let outcome = self.pin(arena, device, segment, now)?;
         let pinned = outcome.pinned();
-        let mut tried = lock(&self.pinning.tried);
+        let mut tried = self.pinning.tried.locked();
         tried.retain(|former| !former.covers(bytes));
         tried.push(outcome);
         pinned

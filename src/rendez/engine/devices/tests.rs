@@ -9,14 +9,14 @@ mod pinning;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rendez_played_cuda::{Played, path};
 
 use super::super::Require;
 use super::*;
-use crate::ground::{DType, Key, Nanos, Shape, StepId};
+use crate::ground::{DType, Key, Locked, Nanos, Shape, StepId};
 use crate::mail::Received;
 use crate::memory::Readiness;
 
@@ -34,7 +34,7 @@ struct Alone {
 
 fn alone() -> Alone {
     static TURN: Mutex<()> = Mutex::new(());
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = TURN.locked();
     let played = Played::load();
     played.heal();
     Alone {

@@ -6,14 +6,13 @@ use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{ErrorKind, Read, Seek};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use crate::engine::Inner;
 use crate::engine::config::Config;
 use crate::ground::device::TaskName;
 use crate::ground::limits::RECORDINGS_LEFT;
-use crate::ground::{Incarnation, Status, catalogue};
+use crate::ground::{Incarnation, Locked, Status, catalogue};
 use crate::trace::recorder::words_for;
 use crate::trace::stages::RecorderPlace;
 use crate::users::UserNumbers;
@@ -229,11 +228,7 @@ fn left_at(path: &Path) -> Option<(i64, i64)> {
 
 /// A task that ends in good order, and missed no deadline, leaves nothing to look at.
 pub(in crate::engine) fn clear(inner: &Inner) {
-    let dumping = inner
-        .dumping
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take();
+    let dumping = inner.dumping.locked().take();
     // What is being written down may be all that is known of why the task ends.
     let own = std::thread::current().id();
     if let Some(dumping) = dumping.filter(|thread| thread.thread().id() != own) {

@@ -13,7 +13,7 @@ mod near;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ use crate::fabric::verbs::sys::{self, VerbsTable};
 use crate::fabric::verbs::{
     Access, Domain, Registration, VerbsConfig, VerbsDevice, VerbsError, VerbsPort,
 };
-use crate::ground::{Status, catalogue};
+use crate::ground::{Locked, Status, catalogue};
 use crate::memory::Segment;
 use crate::shard::Call;
 
@@ -128,7 +128,7 @@ impl Rdma {
 
     /// Why there is none.
     fn no(&self) -> Option<Lack> {
-        lock(&self.shared.no).clone()
+        self.shared.no.locked().clone()
     }
 }
 
@@ -181,7 +181,7 @@ impl Transport for Rdma {
                 move || shared.run()
             });
         match thread {
-            Ok(thread) => *lock(&self.thread) = Some(thread),
+            Ok(thread) => *self.thread.locked() = Some(thread),
             Err(error) => {
                 let message = format!("no thread for RDMA: {error}");
                 return shared.do_without(Status::of(catalogue::SYSTEM_LIMIT, message));
@@ -193,7 +193,7 @@ impl Transport for Rdma {
     /// Another thread registers the segment.
     fn segment_added(&self, segment: &Arc<Segment>) {
         if self.no().is_none() {
-            lock(&self.shared.fresh).push_back(Arc::clone(segment));
+            self.shared.fresh.locked().push_back(Arc::clone(segment));
             self.shared.ring();
         }
     }
@@ -202,7 +202,7 @@ impl Transport for Rdma {
     fn stop(&self) {
         self.shared.is_stopping.store(true, Ordering::Relaxed);
         self.shared.ring();
-        let thread = lock(&self.thread).take();
+        let thread = self.thread.locked().take();
         // The last owner of the engine may be this very thread: it ends by itself then.
         let own = std::thread::current().id();
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != own) {
@@ -252,7 +252,7 @@ impl Shared {
     }
 
     fn no_more(&self, why: String) {
-        let before = lock(&self.no).replace(Lack {
+        let before = self.no.locked().replace(Lack {
             why: why.clone(),
             is_fault: true,
         });
@@ -291,7 +291,7 @@ impl Shared {
 
     fn register_fresh(&self) {
         loop {
-            let next = lock(&self.fresh).pop_front();
+            let next = self.fresh.locked().pop_front();
             let engine = self.engine.get().and_then(Weak::upgrade);
             let (Some(segment), Some(engine)) = (next, engine) else {
                 return;
@@ -405,10 +405,6 @@ fn status_of(error: &VerbsError) -> Status {
     Status::of(error.reason(), format!("{error}. {}", error.remedy()))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -449,7 +445,7 @@ mod tests {
                 engine: OnceLock::new(),
             };
             assert_eq!(shared.do_without(why()).is_err(), is_required);
-            let lack = lock(&shared.no).clone();
+            let lack = shared.no.locked().clone();
             assert_eq!(lack.is_some_and(|lack| lack.is_fault), !is_required);
         }
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::{NO_PORT, Registered, Taking, Transport, Wired, port_of, transports};
@@ -19,7 +19,7 @@ use crate::engine::{Config, Engine, Inner};
 use crate::fabric::shm::LinkMapping;
 use crate::fabric::tcp::{TcpConfig, TcpPort};
 use crate::fabric::{AnyPort, Caps};
-use crate::ground::{DType, Key, Status, StepId, catalogue, limits};
+use crate::ground::{DType, Key, Locked, Status, StepId, catalogue, limits};
 
 /// Its name and number.
 const TOY: Path = Path::new(
@@ -33,7 +33,7 @@ const TOY: Path = Path::new(
 pub(super) const REGISTERED: Registered = Registered {
     path: TOY,
     open: |config, _| {
-        let habits = HABITS.lock().unwrap_or_else(PoisonError::into_inner);
+        let habits = HABITS.locked();
         Ok(Arc::new(Toy {
             habit: habits.get(&config.task).copied(),
             shards: config.shards,

@@ -2,12 +2,12 @@
 //!
 //! Knows segments, and no connection: there is none between them that could be lost.
 
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::control::SegmentOffer;
 use crate::engine::Inner;
 use crate::engine::links::map;
-use crate::ground::{MemoryKind, Status, catalogue};
+use crate::ground::{Locked, MemoryKind, Status, catalogue};
 use crate::mail::call::PeerSegment;
 use crate::memory::{ArenaSegment as _, DeviceSegment, Export, Segment};
 use crate::shard::Call;
@@ -48,7 +48,7 @@ impl Inner {
     }
 
     fn connected_locally(&self) -> Vec<Arc<Self>> {
-        let locals = self.locals.lock().unwrap_or_else(PoisonError::into_inner);
+        let locals = self.locals.locked();
         locals.iter().filter_map(Weak::upgrade).collect()
     }
 

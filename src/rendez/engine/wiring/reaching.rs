@@ -2,7 +2,6 @@
 //!
 //! Knows what dials come to, and says which peer came; not what is handed over by a connection.
 
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use super::{Connected, Wiring};
 use crate::control::{Address, named_in, until};
 use crate::engine::OBSERVER_JOB;
 use crate::ground::device::TaskName;
-use crate::ground::{Status, catalogue, limits};
+use crate::ground::{Status, Unpoisoned, catalogue, limits};
 use crate::shard::Call;
 
 /// How much longer a dial is waited for than it may take: it ends by itself, and knows why.
@@ -124,7 +123,7 @@ impl Wiring {
                 return Err(Status::of(catalogue::CONNECT_DEADLINE, message));
             }
             let waited = self.settled.wait_timeout(book, left);
-            (book, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            (book, _) = waited.unpoisoned();
         }
     }
 

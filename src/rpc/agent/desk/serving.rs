@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rendez::ground::{Nanos, catalogue};
+use rendez::ground::{Locked, Nanos, catalogue};
 
 use super::{Desk, Running};
 use crate::agent::context::{Context, Gate, in_shard};
@@ -12,7 +12,6 @@ use crate::agent::work::{Work, give, put};
 use crate::functions::{Ended, FunctionBody};
 use crate::header::Header;
 use crate::id::{CallId, RRefId, WorkerId};
-use crate::locks::lock;
 use crate::message::{Fault, FaultKind, Outcome, Reference, Target};
 use crate::payload::Payload;
 use crate::spans::ServedSpan;
@@ -42,7 +41,7 @@ impl Desk {
                 }
                 Err(fault) => (Err(fault.clone()), Outcome::Fault(fault)),
             };
-            lock(&self.shared.values).insert(rref, value);
+            self.shared.values.locked().insert(rref, value);
             if !self.node.finish(now, from, id, outcome) {
                 // Another may have been given a share of it.
                 self.node.value_made(rref);
@@ -188,7 +187,7 @@ impl Desk {
         deadline: Nanos,
         now: Nanos,
     ) {
-        let values = lock(&self.shared.values);
+        let values = self.shared.values.locked();
         let value = values.get(&rref).cloned();
         drop(values);
         let none = || {

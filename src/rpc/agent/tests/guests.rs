@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 use rendez::engine::OBSERVER_JOB;
+use rendez::ground::Locked;
 
 use super::*;
 use crate::{Packer, RRef, Signature, Type, Unpacker, ValueError};
@@ -409,7 +410,7 @@ fn no_guest_comes_to_a_worker_that_leaves() {
 fn who_asks_for_the_name_of_a_guest_holds_no_list_of_workers() {
     let agents = group(1, "names", &functions());
     let shared = agents[0].shared();
-    let guests = crate::locks::lock(&shared.guests);
+    let guests = shared.guests.locked();
     std::thread::scope(|scope| {
         let asks = scope.spawn(|| shared.name_of(WorkerId(9)));
         std::thread::sleep(Duration::from_millis(200));

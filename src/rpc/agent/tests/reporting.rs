@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use super::*;
 use crate::metrics::FAMILIES;
 use crate::{RRef, WorkerId};
+use rendez::ground::Locked;
 
 /// Functions of which one waits until the sender is dropped.
 fn functions() -> (Functions, mpsc::Sender<()>) {
@@ -12,7 +13,7 @@ fn functions() -> (Functions, mpsc::Sender<()>) {
     let waits = Mutex::new(waits);
     let functions = Functions::new()
         .add("waits", move || {
-            let waits = crate::locks::lock(&waits);
+            let waits = waits.locked();
             let _ = waits.recv();
         })
         .add("fails", || Err::<(), String>("it is broken".into()))

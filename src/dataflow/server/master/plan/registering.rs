@@ -2,12 +2,12 @@
 //!
 //! Knows links, and not what a part is. No thread waits for a worker of another task: the last answer makes the plan.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::{Registered, StepPlan};
 use crate::server::master::link::{Link, ThenRun};
 use crate::server::master::plan::Material;
-use rendez::ground::Status;
+use rendez::ground::{Locked, Status};
 use rendez_proto::tensorflow::GraphDef;
 
 /// How a worker is given a part. What is told the handle it is run by, or who says why there is none, is told once, by
@@ -56,7 +56,7 @@ impl Registering {
 
     /// A worker has answered. The last one ends it.
     fn told(this: &Mutex<Option<Self>>, index: usize, part: Result<Registered, Status>) {
-        let mut place = this.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = this.locked();
         let Some(all) = place.as_mut() else {
             return;
         };

@@ -180,7 +180,7 @@ fn a_pinned_pool_that_the_control_group_has_no_room_for_is_refused() {
         "anon 890000\ninactive_file 9000\n",
     );
     let engine = alone_engine();
-    *lock(&engine.inner.wiring.devices().root) = root.into();
+    *engine.inner.wiring.devices().root.locked() = root.into();
     let devices = engine.devices().unwrap();
     drop(devices.buffer(0, meta(64)).unwrap());
     let registered = alone.played.held().registered;

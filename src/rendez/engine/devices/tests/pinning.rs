@@ -130,7 +130,7 @@ fn a_segment_without_room_is_not_asked_for_with_each_copy() {
     // Of the chunks there is room, and of no segment beside them.
     leaves(13 << 20);
     let engine = engine(8);
-    *lock(&engine.inner.wiring.devices().root) = root.path().into();
+    *engine.inner.wiring.devices().root.locked() = root.path().into();
     let devices = engine.devices().unwrap();
     to_and_fro(&devices, &host(100, 1), 0);
     leaves(1 << 20);
