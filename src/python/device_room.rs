@@ -4,7 +4,7 @@
 //! made a tensor behind the lane, and memory that is not sent goes home behind it too.
 #![allow(unsafe_code)]
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
@@ -74,7 +74,7 @@ impl DeviceRoom {
             Status::of(catalogue::DEVICE_LOST, message)
         };
         let buffer = self.buffer.take().ok_or_else(lost)?;
-        match self.writers.lane().take() {
+        match self.writers.lane.locked().take() {
             Some(lane) => self.writers.devices.finish(buffer, self.meta, lane),
             None => {
                 // Work that is not known may still write there.
@@ -101,10 +101,6 @@ impl Writers {
 
     pub(crate) const fn devices(&self) -> &EngineDevices {
         &self.devices
-    }
-
-    fn lane(&self) -> MutexGuard<'_, Option<Lane>> {
-        self.lane.locked()
     }
 
     fn stream(&self, handle: u64) -> Outcome<Stream> {
@@ -166,7 +162,7 @@ pub(crate) fn lend<'py>(
 
 impl<K> Drop for View<K> {
     fn drop(&mut self) {
-        let mut lane = self.writers.lane();
+        let mut lane = self.writers.lane.locked();
         let Some(ours) = lane.as_mut() else { return };
         if let Err(status) = self.writers.devices.follow(ours, &self.stream) {
             tracing::warn!(%status, "a stream that wrote a tensor could not be followed");

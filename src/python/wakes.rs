@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
@@ -53,13 +53,9 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    fn listeners(&self) -> MutexGuard<'_, Vec<(Arc<Queue>, u64)>> {
-        self.listeners.locked()
-    }
-
     /// A queue wants to hear.
     pub(crate) fn hang(&self, queue: &Arc<Queue>, number: u64) {
-        let mut listeners = self.listeners();
+        let mut listeners = self.listeners.locked();
         let is_known =
             |(known, its): &(Arc<Queue>, u64)| *its == number && Arc::ptr_eq(known, queue);
         if !listeners.iter().any(is_known) {
@@ -69,14 +65,14 @@ impl Bell {
 
     /// Something happened: all of them look.
     pub(crate) fn ring(&self) {
-        for (queue, number) in &*self.listeners() {
+        for (queue, number) in &*self.listeners.locked() {
             queue.ring(*number);
         }
     }
 
     /// It is over: all of them look, for the last time.
     pub(crate) fn ring_and_forget(&self) {
-        for (queue, number) in std::mem::take(&mut *self.listeners()) {
+        for (queue, number) in std::mem::take(&mut *self.listeners.locked()) {
             queue.ring(number);
         }
     }

@@ -333,15 +333,11 @@ impl Server {
     }
 
     fn stage(&self) -> std::sync::MutexGuard<'_, Stage> {
-        self.inner.stage()
+        self.inner.stage.locked()
     }
 }
 
 impl Inner {
-    fn stage(&self) -> std::sync::MutexGuard<'_, Stage> {
-        self.stage.locked()
-    }
-
     /// Where the task listens, as its cluster says.
     fn listen(&self, patience: Duration) -> Result<rendez::control::Address, Status> {
         let Place { port, local } = self.place;
@@ -386,7 +382,7 @@ impl Start<'_> {
     /// True if it was not stopped.
     fn settle(&mut self) -> bool {
         self.is_over = true;
-        let mut stage = self.inner.stage();
+        let mut stage = self.inner.stage.locked();
         let is_up = matches!(self.next, Stage::Started { .. });
         if !is_up || matches!(*stage, Stage::Stopping) {
             let known = match &mut *stage {
@@ -401,7 +397,7 @@ impl Start<'_> {
                 engine.shutdown(self.inner.config.drain_timeout);
             }
             drop(known);
-            stage = self.inner.stage();
+            stage = self.inner.stage.locked();
         }
         let is_stopped = matches!(*stage, Stage::Stopping);
         let next = match is_stopped {

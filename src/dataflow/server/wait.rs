@@ -31,7 +31,7 @@ impl<T: Send + 'static> Waiter<T> {
         }));
         let told = Self(Arc::clone(&waiter.0));
         let tell = move |what| {
-            *told.what() = Some(what);
+            *told.0.what.locked() = Some(what);
             told.0.is_told.store(true, Ordering::Release);
             told.0.changed.notify_all();
         };
@@ -49,7 +49,7 @@ impl<T: Send + 'static> Waiter<T> {
                 std::thread::yield_now();
             }
         }
-        let mut what = self.what();
+        let mut what = self.0.what.locked();
         loop {
             if let Some(told) = what.take() {
                 return Some(told);
@@ -69,9 +69,5 @@ impl<T: Send + 'static> Waiter<T> {
                 }
             };
         }
-    }
-
-    fn what(&self) -> std::sync::MutexGuard<'_, Option<T>> {
-        self.0.what.locked()
     }
 }

@@ -40,18 +40,18 @@ impl Gate {
 
     /// How many are inside.
     pub(crate) fn count(&self) -> usize {
-        self.inside().count
+        self.inside.locked().count
     }
 
     /// True if there is room for one more, though maybe not from every address.
     pub(crate) fn has_room(&self) -> bool {
-        self.inside().count < self.max
+        self.inside.locked().count < self.max
     }
 
     /// Lets a connection from `source` in, unless it is full.
     pub(crate) fn enter(self: &Arc<Self>, source: IpAddr) -> Option<Pass> {
         let source = neighbourhood(source);
-        let mut inside = self.inside();
+        let mut inside = self.inside.locked();
         if inside.count >= self.max {
             return None;
         }
@@ -66,15 +66,11 @@ impl Gate {
             source,
         })
     }
-
-    fn inside(&self) -> std::sync::MutexGuard<'_, Inside> {
-        self.inside.locked()
-    }
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        let mut inside = self.gate.inside();
+        let mut inside = self.gate.inside.locked();
         inside.count -= 1;
         if let Some(count) = inside.by_source.get_mut(&self.source) {
             *count -= 1;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use prost::Message;
@@ -243,7 +243,7 @@ impl Pool {
             let message = format!("this task has no service {method}");
             return Err(Status::of(catalogue::CALL_UNKNOWN, message));
         };
-        let mut waiting = queue.waiting();
+        let mut waiting = queue.waiting.locked();
         if waiting.jobs.len() >= SERVICE_QUEUE_MAX {
             let message = format!("{SERVICE_QUEUE_MAX} calls wait, the limit SERVICE_QUEUE_MAX");
             return Err(Status::of(catalogue::CALL_BUSY, message));
@@ -261,7 +261,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if let Some(queue) = &self.queue {
-            let mut waiting = queue.waiting();
+            let mut waiting = queue.waiting.locked();
             waiting.is_over = true;
             let left = std::mem::take(&mut waiting.jobs);
             queue.more.notify_all();
@@ -283,14 +283,14 @@ impl Queue {
         while let Some(WaitingCall { function, job, .. }) = self.take() {
             let CallJob { incoming, done } = job;
             let outcome = carry_out(&*function, &incoming);
-            self.waiting().let_go(&incoming.task);
+            self.waiting.locked().let_go(&incoming.task);
             done(outcome);
         }
     }
 
     /// Waits for a call; nothing at the end.
     fn take(&self) -> Option<WaitingCall> {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.locked();
         while !waiting.is_over {
             if let Some(job) = waiting.take() {
                 return Some(job);
@@ -298,10 +298,6 @@ impl Queue {
             waiting = self.more.wait(waiting).unpoisoned();
         }
         None
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.locked()
     }
 }
 

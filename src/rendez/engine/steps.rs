@@ -1,7 +1,7 @@
 //! Steps as application threads see them, and the status each has ended with.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::Inner;
@@ -61,17 +61,13 @@ impl Epitaph {
 }
 
 impl Steps {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    #[cfg(test)]
+    pub(super) fn held(&self) -> impl Sized + '_ {
         self.known.locked()
     }
 
-    #[cfg(test)]
-    pub(super) fn held(&self) -> impl Sized + '_ {
-        self.known()
-    }
-
     fn state(&self, id: StepId) -> Arc<StepState> {
-        let mut known = self.known();
+        let mut known = self.known.locked();
         if let Some(state) = known.live.get(&id) {
             return state.clone();
         }
@@ -101,7 +97,7 @@ impl Steps {
     }
 
     fn bury(&self, id: StepId, epitaph: Epitaph) -> bool {
-        let mut known = self.known();
+        let mut known = self.known.locked();
         if known.ended.contains_key(&id) {
             return false;
         }

@@ -71,13 +71,9 @@ impl Pool {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.locked()
-    }
-
     /// Does `job` on a thread of the pool. Dropped if the pool is closed.
     pub(crate) fn push(self: &Arc<Self>, job: Job) {
-        let mut state = self.state();
+        let mut state = self.state.locked();
         if state.is_closed {
             return;
         }
@@ -87,7 +83,7 @@ impl Pool {
 
     /// As [`Pool::push`]; false if there is no thread, and the system gives none: then `job` is dropped.
     pub(crate) fn offer(self: &Arc<Self>, job: Job) -> bool {
-        let state = self.state();
+        let state = self.state.locked();
         if state.threads > 0 || state.is_closed {
             drop(state);
             self.push(job);
@@ -135,7 +131,7 @@ impl Pool {
 
     fn run(self: Arc<Self>, mut first: Option<Job>) {
         OWN.with(|own| *own.borrow_mut() = Arc::downgrade(&self));
-        let mut state = self.state();
+        let mut state = self.state.locked();
         loop {
             if let Some(job) = first.take().or_else(|| state.jobs.pop_front()) {
                 drop(state);
@@ -143,7 +139,7 @@ impl Pool {
                 if std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)).is_err() {
                     tracing::error!("an observer of remote calls panicked: its call has no answer");
                 }
-                state = self.state();
+                state = self.state.locked();
                 continue;
             }
             if state.is_closed || state.threads - state.waiting.min(state.threads) > self.size {
@@ -162,19 +158,19 @@ impl Pool {
         let Some(pool) = OWN.with(|own| own.borrow().upgrade()) else {
             return wait();
         };
-        let mut state = pool.state();
+        let mut state = pool.state.locked();
         state.waiting += 1;
         match state.jobs.is_empty() {
             true => drop(state),
             false => pool.staff(state),
         }
         let result = wait();
-        pool.state().waiting -= 1;
+        pool.state.locked().waiting -= 1;
         result
     }
 
     pub(crate) fn figures(&self) -> PoolFigures {
-        let state = self.state();
+        let state = self.state.locked();
         PoolFigures {
             size: self.size,
             threads: state.threads,
@@ -186,7 +182,7 @@ impl Pool {
 
     /// Nothing more is done: what has begun ends, what has not is dropped.
     pub(crate) fn close(&self) {
-        let mut state = self.state();
+        let mut state = self.state.locked();
         state.is_closed = true;
         let jobs = std::mem::take(&mut state.jobs);
         drop(state);
@@ -214,8 +210,11 @@ mod tests {
     fn a_job_that_panics_when_it_is_dropped_costs_nothing_else() {
         let pool = Pool::new("closing", 1);
         let bomb = Bomb;
-        pool.state().jobs.push_back(Box::new(move || drop(bomb)));
+        pool.state
+            .locked()
+            .jobs
+            .push_back(Box::new(move || drop(bomb)));
         pool.close();
-        assert!(pool.state().jobs.is_empty());
+        assert!(pool.state.locked().jobs.is_empty());
     }
 }

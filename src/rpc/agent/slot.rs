@@ -1,7 +1,7 @@
 //! Slots: where a thread, or a future, waits for one outcome.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
 use rendez::ground::Locked;
@@ -41,7 +41,7 @@ impl<T> Awaited for Slot<T> {
     }
 
     fn watch(&self, waker: &Waker) -> Poll<()> {
-        let mut state = self.state();
+        let mut state = self.state.locked();
         if self.is_filled() {
             return Poll::Ready(());
         }
@@ -64,13 +64,9 @@ impl<T> Default for Slot<T> {
 }
 
 impl<T> Slot<T> {
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.locked()
-    }
-
     /// Brings the outcome. A second one is dropped.
     pub(crate) fn fill(&self, value: T) {
-        let mut state = self.state();
+        let mut state = self.state.locked();
         if self.is_filled.load(Ordering::Relaxed) {
             return;
         }
@@ -97,7 +93,7 @@ impl<T> Slot<T> {
     /// The outcome, if it is there and was not taken.
     pub(crate) fn take(&self) -> Option<T> {
         match self.is_filled() {
-            true => self.state().value.take(),
+            true => self.state.locked().value.take(),
             false => None,
         }
     }
@@ -107,17 +103,17 @@ impl<T> Slot<T> {
     where
         T: Clone,
     {
-        self.state().value.clone()
+        self.state.locked().value.clone()
     }
 
     /// What `look` says of the outcome; false if it is not there.
     pub(crate) fn peek(&self, look: impl FnOnce(&T) -> bool) -> bool {
-        self.state().value.as_ref().is_some_and(look)
+        self.state.locked().value.as_ref().is_some_and(look)
     }
 
     /// The outcome, or `waker` is woken when it is there.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<T> {
-        let mut state = self.state();
+        let mut state = self.state.locked();
         match state.value.take() {
             Some(value) => Poll::Ready(value),
             None => {
@@ -129,7 +125,7 @@ impl<T> Slot<T> {
 
     /// Calls `callback` when it is there: at once if it is. A panic of it ends nothing else.
     pub(crate) fn then(&self, callback: Callback) {
-        let mut state = self.state();
+        let mut state = self.state.locked();
         if self.is_filled.load(Ordering::Relaxed) {
             drop(state);
             contained("a call", callback);

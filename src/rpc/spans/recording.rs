@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::SystemTime;
 
 use rendez::ground::{Locked, Nanos};
@@ -62,10 +62,6 @@ impl Recording {
         recording
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.locked()
-    }
-
     /// An identity for a span: of the group, zero for none.
     pub(crate) fn fresh(&self) -> SpanId {
         let shared = self.shared.upgrade();
@@ -113,7 +109,7 @@ impl Recording {
     }
 
     fn keep(&self, spans: impl IntoIterator<Item = Span>) {
-        let mut state = self.state();
+        let mut state = self.state.locked();
         for span in spans {
             match state.spans.len() < SPANS_MAX {
                 true => state.spans.push(span),
@@ -124,7 +120,7 @@ impl Recording {
 
     /// Spans of a worker come home. False if that worker was never called from here.
     pub(super) fn came(&self, from: WorkerId, spans: Vec<Span>) -> bool {
-        if !self.state().called.contains(&from) {
+        if !self.state.locked().called.contains(&from) {
             return false;
         }
         self.keep(spans);
@@ -133,7 +129,7 @@ impl Recording {
 
     /// What it has kept; it is empty afterwards.
     pub(crate) fn take(&self) -> Vec<Span> {
-        std::mem::take(&mut self.state().spans)
+        std::mem::take(&mut self.state.locked().spans)
     }
 }
 
@@ -208,7 +204,7 @@ impl CallSpan {
     ) -> Option<(Trace, Arc<Self>)> {
         let (recording, parent) = current()?;
         let id = recording.fresh();
-        let mut state = recording.state();
+        let mut state = recording.state.locked();
         if !state.called.contains(&to) {
             state.called.push(to);
         }
@@ -321,7 +317,7 @@ impl Profile {
     /// What was recorded so far, as [`Profile::finish`] gives it.
     #[must_use]
     pub fn so_far(&self) -> Spans {
-        let state = self.recording.state();
+        let state = self.recording.state.locked();
         let (spans, dropped) = (state.spans.clone(), state.dropped);
         drop(state);
         Spans::new(spans, dropped, &self.agent)
@@ -330,7 +326,7 @@ impl Profile {
     /// What was recorded, in the order in which it began. Spans of calls that have not ended are not among it.
     #[must_use]
     pub fn finish(self) -> Spans {
-        let dropped = self.recording.state().dropped;
+        let dropped = self.recording.state.locked().dropped;
         Spans::new(self.recording.take(), dropped, &self.agent)
     }
 }

@@ -329,7 +329,7 @@ impl There {
     /// Goes on over another line.
     pub(super) fn goes_over(&self, line: Arc<RpcStream>) {
         let untold = {
-            let mut untold = self.untold();
+            let mut untold = self.untold.locked();
             let mut former = self.line.locked();
             *former = Arc::clone(&line);
             std::mem::take(&mut *untold)
@@ -340,7 +340,7 @@ impl There {
     }
 
     fn deregister(&self, graph: &str) -> Result<(), Status> {
-        let mut untold = self.untold();
+        let mut untold = self.untold.locked();
         let line = self.line();
         if line.lost_with().is_some() {
             untold.push(graph.to_owned());
@@ -348,10 +348,6 @@ impl There {
         }
         drop(untold);
         tell_deregister(&line, graph)
-    }
-
-    fn untold(&self) -> MutexGuard<'_, Vec<String>> {
-        self.untold.locked()
     }
 
     fn waiting(&self) -> MutexGuard<'_, Option<Vec<OnLine>>> {

@@ -114,7 +114,7 @@ impl Master {
         [part, of]: [u32; 2],
     ) -> Result<Created, Status> {
         check_config(&config)?;
-        if self.sessions().len() >= SESSIONS_MAX {
+        if self.sessions.locked().len() >= SESSIONS_MAX {
             let message = format!("{SESSIONS_MAX} sessions are alive here, the limit SESSIONS_MAX");
             return Err(Status::of(catalogue::SESSION_LIMIT, message));
         }
@@ -142,7 +142,8 @@ impl Master {
         let links = self.open_links(&ground)?;
         let session = MasterSession::new(&self.engine, ground, links, (placed, left));
         let session = Arc::new(session);
-        self.sessions()
+        self.sessions
+            .locked()
             .insert(session.handle().to_owned(), Arc::clone(&session));
         Ok((session, 0))
     }
@@ -152,7 +153,7 @@ impl Master {
     /// # Errors
     /// `SESSION_UNKNOWN`.
     pub(crate) fn session(&self, handle: &str) -> Result<Arc<MasterSession>, Status> {
-        let session = self.sessions().get(handle).cloned();
+        let session = self.sessions.locked().get(handle).cloned();
         session.ok_or_else(|| {
             let shown: String = handle.chars().take(64).collect();
             Status::of(
@@ -294,7 +295,7 @@ impl Master {
             Status::of(catalogue::SESSION_UNKNOWN, message)
         })?;
         session.close(&cancelled_by("an explicit call to `Session::Close()`."));
-        self.sessions().remove(handle);
+        self.sessions.locked().remove(handle);
         Ok(())
     }
 
@@ -309,7 +310,8 @@ impl Master {
         let steps_until = Instant::now() + CLOSING;
         let why = cancelled_by("the loss of its client.");
         session::close_all(&all, &why, steps_until, steps_until + DELETE);
-        self.sessions()
+        self.sessions
+            .locked()
             .retain(|handle, _| !handles.contains(handle));
     }
 
@@ -366,17 +368,17 @@ impl Master {
         let steps_until = now + CLOSING.min(time / 2);
         let why = Status::of(catalogue::SHUTDOWN, "Shutdown");
         self.end_sessions(&why, steps_until, now + time);
-        let clients = std::mem::take(&mut *self.clients());
+        let clients = std::mem::take(&mut *self.clients.locked());
         drop(clients);
     }
 
     /// How many sessions there are.
     pub(crate) fn session_count(&self) -> usize {
-        self.sessions().len()
+        self.sessions.locked().len()
     }
 
     fn end_sessions(&self, why: &Status, steps_until: Instant, until: Instant) {
-        let all = std::mem::take(&mut *self.sessions());
+        let all = std::mem::take(&mut *self.sessions.locked());
         let all: Vec<_> = all.values().map(|session| &**session).collect();
         session::close_all(&all, why, steps_until, until);
     }
@@ -442,14 +444,6 @@ impl Master {
     fn step_id(&self) -> StepId {
         let mut dice = self.dice.locked();
         StepId(dice.next_u64() >> (u64::BITS - STEP_BITS))
-    }
-
-    fn sessions(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<MasterSession>>> {
-        self.sessions.locked()
-    }
-
-    fn clients(&self) -> std::sync::MutexGuard<'_, BTreeMap<StepId, Arc<service::Client>>> {
-        self.clients.locked()
     }
 }
 

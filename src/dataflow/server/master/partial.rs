@@ -243,7 +243,7 @@ impl PartialRun {
             all.iter()
                 .position(|known| known == name || parse_input(known) == wanted)
         };
-        let mut state = self.state();
+        let mut state = self.state.locked();
         match &state.ended {
             Some(Err(status)) => return Err(status.clone()),
             Some(Ok(())) => return Err(none()),
@@ -302,12 +302,17 @@ impl PartialRun {
 
     /// It is over. What was said of that first counts; gives why it failed.
     fn end(&self, outcome: Result<(), Status>) -> Option<Status> {
-        self.state().ended.get_or_insert(outcome).clone().err()
+        self.state
+            .locked()
+            .ended
+            .get_or_insert(outcome)
+            .clone()
+            .err()
     }
 
     /// Its executors have ended, or are waited for no longer. What was said of that first counts.
     fn executors_ended(&self, outcome: Result<(), Status>) {
-        let mut state = self.state();
+        let mut state = self.state.locked();
         let outcome = state.executors.get_or_insert(outcome).clone();
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
@@ -316,7 +321,7 @@ impl PartialRun {
 
     /// Tells what its executors end with, or have ended with.
     fn await_executors(&self, tell: Ended) {
-        let mut state = self.state();
+        let mut state = self.state.locked();
         let Some(outcome) = state.executors.clone() else {
             return state.waiting.push(tell);
         };
@@ -325,12 +330,12 @@ impl PartialRun {
     }
 
     fn is_over(&self) -> bool {
-        self.state().ended.is_some()
+        self.state.locked().ended.is_some()
     }
 
     /// A part is no longer under way. What others still fetch stays until the last has left.
     fn leave(&self) {
-        let mut state = self.state();
+        let mut state = self.state.locked();
         state.under_way -= 1;
         let is_left = state.under_way == 0 && state.ended.is_some();
         drop(state);
@@ -341,7 +346,7 @@ impl PartialRun {
 
     /// It has its step. One that failed before goes at once.
     fn has(&self, step: Arc<RunningStep>) {
-        let state = self.state();
+        let state = self.state.locked();
         let step = self.step.get_or_init(|| step);
         let is_clean = state.is_clean;
         drop(state);
@@ -352,17 +357,13 @@ impl PartialRun {
 
     /// What is left of the step goes, once; if there is none yet, when it comes.
     fn clean(&self) {
-        let mut state = self.state();
+        let mut state = self.state.locked();
         let was_clean = std::mem::replace(&mut state.is_clean, true);
         let step = self.step.get().filter(|_| !was_clean);
         drop(state);
         if let Some(step) = step {
             step.cleanup();
         }
-    }
-
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.locked()
     }
 }
 

@@ -91,7 +91,7 @@ fn open_line(
         pieces: Arc::default(),
         state: Mutex::default(),
     });
-    let mut clients = master.clients();
+    let mut clients = master.clients.locked();
     if clients.contains_key(&line) {
         let message = format!("line {line} is open already");
         return Err(Status::of(catalogue::SESSION_HANDLE, message));
@@ -117,7 +117,7 @@ impl Service for Client {
         if !can_be_given_up {
             return;
         }
-        let mut state = self.state();
+        let mut state = self.state.locked();
         // Beyond the limit it is refused when it comes.
         if state.steps.len() < LINE_QUESTIONS_MAX {
             state.steps.entry(number).or_insert(Asked::Announced);
@@ -168,11 +168,11 @@ impl Service for Client {
     }
 
     fn withdrawn(&self, number: u64) {
-        self.state().steps.remove(&number);
+        self.state.locked().steps.remove(&number);
     }
 
     fn lost(self: Arc<Self>, line: StepId, status: Status) {
-        let mut state = self.state();
+        let mut state = self.state.locked();
         state.is_gone = true;
         let sessions = std::mem::take(&mut state.sessions);
         drop(state);
@@ -180,7 +180,7 @@ impl Service for Client {
             return;
         };
         tracing::debug!(client = %self.task, %status, sessions = sessions.len(), "a client is gone");
-        master.clients().remove(&line);
+        master.clients.locked().remove(&line);
         if sessions.is_empty() {
             return;
         }
@@ -214,7 +214,7 @@ impl Client {
             }
             CloseSession::NUMBER => question.serve::<CloseSession>(|asked, _| {
                 let closed = master.close_session(&asked.session_handle);
-                let mut state = self.state();
+                let mut state = self.state.locked();
                 state.sessions.remove(&asked.session_handle);
                 state.closing.remove(&asked.session_handle);
                 drop(state);
@@ -247,7 +247,7 @@ impl Client {
         let Ok(asked) = question.read::<CloseSession>() else {
             return false;
         };
-        let mut state = self.state();
+        let mut state = self.state.locked();
         let is_own = state.sessions.contains(&asked.session_handle);
         is_own && state.closing.insert(asked.session_handle)
     }
@@ -263,7 +263,7 @@ impl Client {
         // The answer takes time, too.
         let (session, graph_version) = master.create_session(graph, config, [3, 4])?;
         let handle = session.handle().to_owned();
-        let mut state = self.state();
+        let mut state = self.state.locked();
         let is_gone = state.is_gone;
         if !is_gone {
             state.sessions.insert(handle.clone());
@@ -297,13 +297,13 @@ impl Client {
             question.answer,
         );
         let done = Box::new(move |outcome: Result<Vec<Value>, Status>| {
-            client.state().steps.remove(&number);
+            client.state.locked().steps.remove(&number);
             give::<M>(answer, outcome);
         });
         let Some(step) = master.run(session, plan, trace, feeds, done) else {
             return;
         };
-        let mut state = self.state();
+        let mut state = self.state.locked();
         let is_given_up = match state.steps.get_mut(&number) {
             None => false,
             Some(Asked::GivenUp) => true,
@@ -319,7 +319,7 @@ impl Client {
     }
 
     fn refuse(&self, question: Question, status: Status) {
-        self.state().steps.remove(&question.number);
+        self.state.locked().steps.remove(&question.number);
         question.answer.refuse(status);
     }
 
@@ -327,7 +327,7 @@ impl Client {
         let Ok(GiveUpRequest { number }) = question.read::<GiveUp>() else {
             return;
         };
-        let mut state = self.state();
+        let mut state = self.state.locked();
         let Some(asked) = state.steps.get_mut(&number) else {
             return;
         };
@@ -345,10 +345,6 @@ impl Client {
         if let Asked::Waits(waits) = former {
             waits.end(given_up());
         }
-    }
-
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.locked()
     }
 }
 

@@ -126,7 +126,7 @@ impl MasterSession {
 
     /// The graph as it is now.
     pub(super) fn placed(&self) -> Arc<Graph> {
-        Arc::clone(&self.graph().placed)
+        Arc::clone(&self.graph.locked().placed)
     }
 
     /// Adds nodes, unless the graph was extended since version `expected`. Gives the new version.
@@ -135,7 +135,7 @@ impl MasterSession {
     /// `SESSION_VERSION`; what is wrong with the graph, which is then as it was.
     pub(crate) fn extend(&self, more: Counted, expected: i64) -> Result<i64, Status> {
         self.check_open()?;
-        let mut graph = self.graph();
+        let mut graph = self.graph.locked();
         if graph.version != expected {
             let message = format!(
                 "Current version is {} but caller expected {expected}.",
@@ -223,7 +223,7 @@ impl MasterSession {
     /// # Errors
     /// `SESSION_LIMIT`.
     pub(crate) fn keep_callable(&self, plan: Arc<StepPlan>) -> Result<i64, Status> {
-        let mut callables = self.callables();
+        let mut callables = self.callables.locked();
         if callables.plans.len() >= SESSION_CALLABLES_MAX {
             let message = format!(
                 "session {} has {SESSION_CALLABLES_MAX} callables, the limit SESSION_CALLABLES_MAX",
@@ -243,7 +243,7 @@ impl MasterSession {
     /// `SESSION_CLOSED`; `CALLABLE_UNKNOWN`.
     pub(crate) fn callable(&self, handle: i64) -> Result<Arc<StepPlan>, Status> {
         self.check_open()?;
-        let plan = self.callables().plans.get(&handle).cloned();
+        let plan = self.callables.locked().plans.get(&handle).cloned();
         plan.ok_or_else(|| unknown_callable(handle))
     }
 
@@ -252,7 +252,7 @@ impl MasterSession {
     /// # Errors
     /// `CALLABLE_UNKNOWN`.
     pub(crate) fn release_callable(&self, handle: i64) -> Result<(), Status> {
-        let former = self.callables().plans.remove(&handle);
+        let former = self.callables.locked().plans.remove(&handle);
         former.map(drop).ok_or_else(|| unknown_callable(handle))
     }
 
@@ -261,7 +261,7 @@ impl MasterSession {
     /// # Errors
     /// `SESSION_CLOSED`; `WORKER_SESSION_UNKNOWN`, once a worker has restarted; `SESSION_LIMIT`.
     pub(super) fn enter(&self, step: &Arc<RunningStep>) -> Result<(), Status> {
-        let mut steps = self.steps();
+        let mut steps = self.steps.locked();
         steps.check()?;
         if steps.running.len() >= SESSION_STEPS_MAX {
             let message = format!(
@@ -276,7 +276,7 @@ impl MasterSession {
 
     /// A step is over.
     pub(super) fn leave(&self, step: StepId) {
-        let mut steps = self.steps();
+        let mut steps = self.steps.locked();
         let former = steps.running.remove(&step);
         if steps.closed.is_some() && steps.running.is_empty() {
             self.rested.notify_all();
@@ -295,7 +295,7 @@ impl MasterSession {
     /// Has all steps end with `why`, and what waits for a plan wait no longer, and lets none begin. False if it was
     /// closed before.
     fn cancel(&self, why: &Status) -> bool {
-        let mut steps = self.steps();
+        let mut steps = self.steps.locked();
         if steps.closed.is_some() {
             return false;
         }
@@ -312,12 +312,14 @@ impl MasterSession {
     fn await_steps(&self, until: Instant) {
         let left = until.saturating_duration_since(Instant::now());
         let run = |steps: &mut Steps| !steps.running.is_empty();
-        let _ = self.rested.wait_timeout_while(self.steps(), left, run);
+        let _ = self
+            .rested
+            .wait_timeout_while(self.steps.locked(), left, run);
     }
 
     /// Forgets all plans. Gives the workers, to be told.
     fn let_go(&self) -> Vec<Arc<Link>> {
-        self.callables().plans.clear();
+        self.callables.locked().plans.clear();
         self.plans.end(&closed());
         self.links.values().cloned().collect()
     }
@@ -325,7 +327,7 @@ impl MasterSession {
     /// Ends a session of which no step runs, its workers one after the other.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn close_at_rest(&self, why: Status) {
-        self.steps().closed.get_or_insert(why);
+        self.steps.locked().closed.get_or_insert(why);
         self.partial_runs.clear();
         self.let_go().iter().for_each(|link| link.end(DELETE));
     }
@@ -338,13 +340,13 @@ impl MasterSession {
     /// How many steps run.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn steps_alive(&self) -> usize {
-        self.steps().running.len()
+        self.steps.locked().running.len()
     }
 
     /// # Errors
     /// `SESSION_CLOSED`; `WORKER_SESSION_UNKNOWN`, once a worker has restarted.
     pub(super) fn check_open(&self) -> Result<(), Status> {
-        self.steps().check()
+        self.steps.locked().check()
     }
 
     /// A part of a step has failed. Where a worker has another life by now, or has ended the session, so will all later
@@ -354,7 +356,7 @@ impl MasterSession {
         if !reasons.contains(&status.reason()) {
             return;
         }
-        self.steps().broken.get_or_insert_with(|| {
+        self.steps.locked().broken.get_or_insert_with(|| {
             let message = format!(
                 "session {} is over, since one of its workers has restarted or has ended it: begin another session, \
                  and restore a checkpoint. {}",
@@ -376,19 +378,7 @@ impl MasterSession {
 
     /// Why no step can end well any more, if that is so.
     pub(super) fn broken(&self) -> Option<Status> {
-        self.steps().broken.clone()
-    }
-
-    fn steps(&self) -> std::sync::MutexGuard<'_, Steps> {
-        self.steps.locked()
-    }
-
-    fn callables(&self) -> std::sync::MutexGuard<'_, Callables> {
-        self.callables.locked()
-    }
-
-    fn graph(&self) -> std::sync::MutexGuard<'_, Versioned> {
-        self.graph.locked()
+        self.steps.locked().broken.clone()
     }
 }
 

@@ -75,7 +75,7 @@ impl RunningStep {
             }),
         });
         if let Err(status) = session.enter(&step) {
-            if let Some(done) = step.state().done.take() {
+            if let Some(done) = step.state.locked().done.take() {
                 done(Err(status));
             }
             return step;
@@ -86,13 +86,13 @@ impl RunningStep {
             let is_here = part.link.is_here();
             let args = args.take_if(|_| is_here).unwrap_or_default();
             let (asked, told) = (Arc::clone(&step), Arc::clone(&step));
-            let stopping = move || asked.state().stopping.clone();
+            let stopping = move || asked.state.locked().stopping.clone();
             let done = Box::new(move |outcome| told.part_done(index, outcome));
             let graph = &part.graph;
             part.link.run(graph, (id, trace), args, stopping, done);
         }
         drop(in_span);
-        let mut state = step.state();
+        let mut state = step.state.locked();
         state.left -= 1;
         let (stopping, is_over) = (state.stopping.clone(), state.left == 0);
         drop(state);
@@ -112,7 +112,7 @@ impl RunningStep {
 
     /// Ends the step with `status`. Nothing happens if it is over, or ends already since a part has failed.
     pub(crate) fn cancel(self: &Arc<Self>, status: Status) {
-        let mut state = self.state();
+        let mut state = self.state.locked();
         let failure = state.group.summary().err();
         let is_caused = failure.is_some_and(|failure| !failure.is_derived());
         if state.left == 0 || state.cancelled.is_some() || is_caused {
@@ -129,12 +129,12 @@ impl RunningStep {
     /// True if its parts were told to stop.
     #[cfg(test)]
     pub(super) fn is_stopping(&self) -> bool {
-        self.state().stopping.is_some()
+        self.state.locked().stopping.is_some()
     }
 
     /// It has failed, and parts that should have answered by now have not.
     pub(super) fn give_parts_up(&self) {
-        let mut state = self.state();
+        let mut state = self.state.locked();
         if state.left == 0 || state.done.is_none() {
             return;
         }
@@ -150,7 +150,7 @@ impl RunningStep {
         if mutant!("steps_not_cleaned_up") {
             return;
         }
-        self.state().is_cleaned = true;
+        self.state.locked().is_cleaned = true;
         self.each_asked(|link| link.cleanup(self.id));
         let is_here = |part: &Registered| part.link.is_here();
         if self.plan.signature.is_partial && !self.plan.parts.iter().any(is_here) {
@@ -165,7 +165,7 @@ impl RunningStep {
     }
 
     fn each_asked(&self, tell: impl Fn(&Link)) {
-        let unasked = self.state().unasked.clone();
+        let unasked = self.state.locked().unasked.clone();
         let parts = self.plan.parts.iter().enumerate();
         let asked = parts.filter(|(index, _)| !unasked.contains(index));
         asked.for_each(|(_, part)| tell(&part.link));
@@ -175,7 +175,7 @@ impl RunningStep {
         let Some(part) = self.plan.parts.get(index) else {
             return;
         };
-        let mut state = self.state();
+        let mut state = self.state.locked();
         let mut stopping = None;
         match outcome {
             Ok(values) => {
@@ -222,7 +222,7 @@ impl RunningStep {
 
     /// All parts have ended, or are given up.
     fn finish(&self) {
-        let mut state = self.state();
+        let mut state = self.state.locked();
         let Some(done) = state.done.take() else {
             return;
         };
@@ -257,10 +257,6 @@ impl RunningStep {
             value.ok_or_else(|| dead(fetch))
         });
         fetched.collect()
-    }
-
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.locked()
     }
 }
 

@@ -45,7 +45,7 @@ impl Stragglers {
         let clock = self.engine.clock();
         let failed = (clock.deadline(PATIENCE), Arc::downgrade(step));
         if clock.is_simulated() {
-            return self.turned().push_back(failed);
+            return self.turned.locked().push_back(failed);
         }
         static WATCHED: OnceLock<Option<Sender<Failed>>> = OnceLock::new();
         let watched = WATCHED.get_or_init(|| {
@@ -72,14 +72,13 @@ impl Stragglers {
     pub(super) fn turn(&self) {
         let now = self.engine.clock().stamp();
         loop {
-            let due = self.turned().pop_front_if(|(until, _)| *until <= now);
+            let due = self
+                .turned
+                .locked()
+                .pop_front_if(|(until, _)| *until <= now);
             let Some((_, step)) = due else { return };
             give_up(&step);
         }
-    }
-
-    fn turned(&self) -> std::sync::MutexGuard<'_, VecDeque<Failed>> {
-        self.turned.locked()
     }
 }
 

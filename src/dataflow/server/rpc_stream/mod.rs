@@ -179,7 +179,7 @@ impl RpcStream {
         rpc_message: RpcMessage,
         done: impl FnOnce(Result<RpcMessage, Status>) + Send + 'static,
     ) -> u64 {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.locked();
         let refusal = waiting.lost.clone().or_else(|| {
             (waiting.done.len() >= LINE_QUESTIONS_MAX).then(|| {
                 let message = format!(
@@ -231,7 +231,7 @@ impl RpcStream {
 
     /// Why nothing is answered any more, if that is so.
     pub(crate) fn lost_with(&self) -> Option<Status> {
-        self.waiting().lost.clone()
+        self.waiting.locked().lost.clone()
     }
 
     /// Ends the line, at both ends.
@@ -240,11 +240,7 @@ impl RpcStream {
     }
 
     fn take(&self, number: u64) -> Option<Done> {
-        self.waiting().done.remove(&number)
-    }
-
-    fn waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {
-        self.waiting.locked()
+        self.waiting.locked().done.remove(&number)
     }
 }
 
@@ -269,7 +265,7 @@ impl Handler for RpcStream {
     fn lost(self: Arc<Self>, status: Status) {
         // Where it is lost here alone the other end would serve it for ever.
         self.out.close();
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.locked();
         waiting.lost.get_or_insert_with(|| status.clone());
         let all = std::mem::take(&mut waiting.done);
         drop(waiting);

@@ -5,7 +5,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use prost::Message;
@@ -226,11 +226,7 @@ impl<F: Future<Output = ()> + Send + 'static> Errand<F> {
             calls: AtomicUsize::new(0),
         });
         Arc::clone(&errand).wake();
-        errand.todo().is_none()
-    }
-
-    fn todo(&self) -> MutexGuard<'_, Option<Pin<Box<F>>>> {
-        self.todo.locked()
+        errand.todo.locked().is_none()
     }
 }
 
@@ -244,7 +240,7 @@ impl<F: Future<Output = ()> + Send + 'static> Wake for Errand<F> {
         let mut context = Context::from_waker(&waker);
         loop {
             let seen = self.calls.load(Ordering::Acquire);
-            let mut todo = self.todo();
+            let mut todo = self.todo.locked();
             let polled = todo.as_mut().map(|todo| todo.as_mut().poll(&mut context));
             if polled.is_none_or(|polled| polled.is_ready()) {
                 *todo = None;

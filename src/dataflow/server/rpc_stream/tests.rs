@@ -95,7 +95,7 @@ impl RpcStream {
         tensors: Vec<Tensor>,
         done: impl FnOnce(Answer<M>) + Send + 'static,
     ) -> (u64, impl FnOnce()) {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.locked();
         waiting.next += 1;
         let number = waiting.next;
         let done = |answer: Result<RpcMessage, Status>| {

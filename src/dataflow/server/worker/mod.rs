@@ -15,7 +15,7 @@ mod session;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 pub(crate) use service::services;
 #[cfg(any(test, feature = "testing"))]
@@ -121,7 +121,7 @@ impl Worker {
         } else {
             (Arc::clone(&self.runner), None)
         };
-        let mut sessions = self.sessions();
+        let mut sessions = self.sessions.locked();
         let former = |session: &WorkerSession| {
             session.master().task == master.task
                 && session.master().incarnation != master.incarnation
@@ -157,11 +157,11 @@ impl Worker {
     /// # Errors
     /// `WORKER_SESSION_UNKNOWN`, and why this worker ended the session, if it did because its master was lost.
     pub(crate) fn session(&self, handle: &str) -> Result<Arc<WorkerSession>, Status> {
-        let session = self.sessions().get(handle).cloned();
+        let session = self.sessions.locked().get(handle).cloned();
         session.ok_or_else(|| {
             let shown: String = handle.chars().take(64).collect();
             let task = self.task();
-            let message = match self.lost().iter().find(|(lost, _)| lost == handle) {
+            let message = match self.lost.locked().iter().find(|(lost, _)| lost == handle) {
                 Some((_, why)) => format!(
                     "Session handle is not found: {shown}. This worker (\"{task}\") had lost its master, and ended \
                      it: {}",
@@ -177,7 +177,7 @@ impl Worker {
 
     /// Ends a session: its steps are cancelled and its graphs forgotten. Nothing happens if there is none.
     pub(crate) fn delete_session(&self, handle: &str) {
-        let session = self.sessions().remove(handle);
+        let session = self.sessions.locked().remove(handle);
         if let Some(session) = session {
             session.end();
         }
@@ -186,9 +186,9 @@ impl Worker {
     /// Ends a session whose master is lost: its steps end with the reason, which no other task may know. It is
     /// remembered too: a master that was only paused has nothing under way that could tell it.
     fn lose_session(&self, handle: &str, why: &Status) {
-        let session = self.sessions().remove(handle);
+        let session = self.sessions.locked().remove(handle);
         if let Some(session) = session {
-            let mut lost = self.lost();
+            let mut lost = self.lost.locked();
             if lost.len() >= LOST_MAX {
                 lost.pop_front();
             }
@@ -200,13 +200,13 @@ impl Worker {
 
     /// Ends all sessions.
     pub(crate) fn end(&self) {
-        let all = std::mem::take(&mut *self.sessions());
+        let all = std::mem::take(&mut *self.sessions.locked());
         all.into_values().for_each(|session| session.end());
     }
 
     /// How many sessions there are, and how many of their steps are not cleaned up.
     pub(crate) fn load(&self) -> (usize, usize) {
-        let sessions: Vec<_> = self.sessions().values().cloned().collect();
+        let sessions: Vec<_> = self.sessions.locked().values().cloned().collect();
         let steps = sessions.iter().map(|session| session.steps_alive()).sum();
         (sessions.len(), steps)
     }
@@ -220,18 +220,10 @@ impl Worker {
             containers
         };
         self.home.variables.clear(containers);
-        let sessions: Vec<_> = self.sessions().values().cloned().collect();
+        let sessions: Vec<_> = self.sessions.locked().values().cloned().collect();
         sessions
             .iter()
             .for_each(|session| session.clear(containers));
-    }
-
-    fn sessions(&self) -> MutexGuard<'_, BTreeMap<String, Arc<WorkerSession>>> {
-        self.sessions.locked()
-    }
-
-    fn lost(&self) -> MutexGuard<'_, VecDeque<(String, Status)>> {
-        self.lost.locked()
     }
 }
 

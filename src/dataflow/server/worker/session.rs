@@ -104,7 +104,7 @@ impl WorkerSession {
     /// Why that line is lost already: no one tells of it again. The session is over, unless its master speaks over
     /// another line by now.
     pub(super) fn hear(&self, line: Arc<ServerEnd>) -> Result<(), Status> {
-        let mut book = self.book();
+        let mut book = self.book.locked();
         let is_alive = |line: &Arc<ServerEnd>| line.lost_with().is_none();
         if let Some(lost) = line.lost_with()
             && book.line.as_ref().is_some_and(is_alive)
@@ -125,7 +125,7 @@ impl WorkerSession {
 
     /// True if that line is the one its master speaks over.
     pub(super) fn hears(&self, line: StepId) -> bool {
-        self.book().hears(line)
+        self.book.locked().hears(line)
     }
 
     /// Prepares a part. Gives the handle it is run by.
@@ -139,7 +139,7 @@ impl WorkerSession {
         let handle = format!("{number:016x}");
         let name = format!("{}/{handle}", self.handle);
         let part = self.runner.prepare(&graph, &name, &self.kept);
-        let mut book = self.book();
+        let mut book = self.book.locked();
         if book.is_over {
             drop(book);
             // What it was prepared with came after all was forgotten.
@@ -163,7 +163,7 @@ impl WorkerSession {
     /// # Errors
     /// `WORKER_GRAPH_UNKNOWN`.
     pub(crate) fn deregister(&self, graph: &str) -> Result<(), Status> {
-        let former = self.book().graphs.remove(graph);
+        let former = self.book.locked().graphs.remove(graph);
         former.map(drop).ok_or_else(|| unknown_graph(graph))
     }
 
@@ -221,7 +221,7 @@ impl WorkerSession {
         step: StepId,
     ) -> Result<(Arc<dyn Part>, Arc<Worker>), Status> {
         let worker = self.worker()?;
-        let mut book = self.book();
+        let mut book = self.book.locked();
         if book.is_over {
             return Err(self.over());
         }
@@ -249,7 +249,7 @@ impl WorkerSession {
 
     /// A part was started, and may have ended.
     fn started(&self, step: StepId, graph: &str, running: Box<dyn Running>) {
-        let mut book = self.book();
+        let mut book = self.book.locked();
         let known = book.steps.get_mut(&step);
         let Some(state) = known.and_then(|step| step.parts.get_mut(graph)) else {
             drop(book);
@@ -272,7 +272,7 @@ impl WorkerSession {
 
     /// A part has ended. What will get no clean-up is removed at once.
     fn ended(&self, worker: &Worker, step: StepId, graph: &str) {
-        let mut book = self.book();
+        let mut book = self.book.locked();
         if let Some(known) = book.steps.get_mut(&step)
             && let Some(state) = known.parts.get_mut(graph)
         {
@@ -287,7 +287,7 @@ impl WorkerSession {
 
     /// Ends what runs here of a step with `status`. Nothing happens if nothing does.
     pub(crate) fn cancel(&self, step: StepId, status: &Status) {
-        let mut book = self.book();
+        let mut book = self.book.locked();
         let Some(known) = book.steps.get_mut(&step) else {
             return;
         };
@@ -303,7 +303,7 @@ impl WorkerSession {
 
     /// A step is over everywhere: what is left of it here goes.
     pub(crate) fn cleanup(&self, step: StepId) {
-        let known = self.book().steps.remove(&step);
+        let known = self.book.locked().steps.remove(&step);
         let status = faults::step_finished(step);
         if let Some(mut known) = known {
             let cancelled = known.cancel(&status);
@@ -325,7 +325,7 @@ impl WorkerSession {
 
     /// How many steps are not cleaned up.
     pub(super) fn steps_alive(&self) -> usize {
-        self.book().steps.len()
+        self.book.locked().steps.len()
     }
 
     /// The session is over: its steps are cancelled, and nothing is kept.
@@ -347,7 +347,7 @@ impl WorkerSession {
     }
 
     fn end_with(&self, status: &Status) {
-        let mut book = self.book();
+        let mut book = self.book.locked();
         book.is_over = true;
         let steps = std::mem::take(&mut book.steps);
         let graphs = std::mem::take(&mut book.graphs);
@@ -381,10 +381,6 @@ impl WorkerSession {
     fn over(&self) -> Status {
         let message = format!("Session {} is over at this worker.", self.handle);
         Status::of(catalogue::WORKER_SESSION_UNKNOWN, message)
-    }
-
-    fn book(&self) -> std::sync::MutexGuard<'_, Book> {
-        self.book.locked()
     }
 }
 

@@ -17,7 +17,10 @@ fn an_address_has_its_share_and_gets_it_back() {
     drop((one, three));
     assert!(gate.has_room());
     drop(two);
-    assert!(gate.inside().by_source.is_empty(), "who left is forgotten");
+    assert!(
+        gate.inside.locked().by_source.is_empty(),
+        "who left is forgotten"
+    );
 }
 
 #[test]

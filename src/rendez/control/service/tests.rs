@@ -91,7 +91,16 @@ fn no_task_has_all_threads() {
     }
     // With two that ask so, the third's comes next.
     begin("c", 1);
-    while pool.queue.as_ref().expect("services").waiting().jobs.len() > SERVICE_THREADS + 1 {
+    while pool
+        .queue
+        .as_ref()
+        .expect("services")
+        .waiting
+        .locked()
+        .jobs
+        .len()
+        > SERVICE_THREADS + 1
+    {
         std::thread::yield_now();
     }
     begin("b", 2);

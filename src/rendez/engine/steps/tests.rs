@@ -69,7 +69,7 @@ fn as_many_ended_steps_are_known_as_shards_remember() {
     let is_over = |step| steps.state(StepId(step)).ended.get().is_some();
     assert!(!is_over(1) && is_over(2) && is_over(most + 1));
     assert!(!steps.finish(StepId(2)), "the first end stays");
-    let known = steps.known();
+    let known = steps.known.locked();
     assert_eq!(
         (known.ended.len(), known.order.len()),
         (most as usize, most as usize)
@@ -266,10 +266,10 @@ fn the_state_of_a_step_that_has_a_handle_stays_when_many_come() {
     let held = steps.state(StepId(1));
     for step in 2..3 * limits::STEP_HANDLES as u64 {
         drop(steps.state(StepId(step)));
-        assert!(steps.known().live.len() <= limits::STEP_HANDLES);
+        assert!(steps.known.locked().live.len() <= limits::STEP_HANDLES);
     }
     let status = Status::new(Code::Internal, "TEST", "it broke");
     assert!(steps.end(StepId(1), &status));
     assert_eq!(held.ended.get(), Some(&status));
-    assert!(!steps.known().live.contains_key(&StepId(1)));
+    assert!(!steps.known.locked().live.contains_key(&StepId(1)));
 }

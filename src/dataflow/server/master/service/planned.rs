@@ -9,7 +9,7 @@ use crate::server::master::plan::PlanWait;
 use crate::server::master::{Master, MasterSession, StepPlan, StepSignature};
 use crate::server::rpc_stream::{Question, check_count};
 use rendez::ground::limits::LINE_QUESTIONS_MAX;
-use rendez::ground::{Status, catalogue};
+use rendez::ground::{Locked, Status, catalogue};
 use rendez_proto::Method;
 use rendez_proto::methods::master_session::{MakeCallable, PartialRunSetup, RunCallable, RunStep};
 use rendez_proto::tensorflow::{
@@ -136,7 +136,7 @@ impl Client {
             question,
             move |plan, question| {
                 let answer = answer(&known, &within, plan);
-                client.state().steps.remove(&question.number);
+                client.state.locked().steps.remove(&question.number);
                 let answer = answer.map(|answer| (answer, vec![]));
                 question.answer.give::<M>(answer);
             },
@@ -192,12 +192,12 @@ impl Client {
 
     /// True if its client waits for it no longer.
     pub(super) fn is_given_up(&self, number: u64) -> bool {
-        matches!(self.state().steps.get(&number), Some(Asked::GivenUp))
+        matches!(self.state.locked().steps.get(&number), Some(Asked::GivenUp))
     }
 
     /// A step waits for its plan, unless it was given up meanwhile, or has heard of it.
     fn waits(&self, number: u64, waits: PlanWait) {
-        let mut state = self.state();
+        let mut state = self.state.locked();
         match state.steps.get_mut(&number) {
             Some(asked @ Asked::Planned) => *asked = Asked::Waits(waits),
             Some(Asked::GivenUp) => {
@@ -221,7 +221,7 @@ impl Client {
 
     /// Takes note of a step that is asked for, unless it was given up while its feeds were on their way.
     fn plan_begins<M: Method>(&self, number: u64) -> Result<(), Status> {
-        let mut state = self.state();
+        let mut state = self.state.locked();
         match state.steps.get(&number) {
             None if state.steps.len() >= LINE_QUESTIONS_MAX => {
                 let message = format!(

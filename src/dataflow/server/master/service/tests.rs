@@ -64,7 +64,7 @@ impl Scene {
         let (worker, errands) = (&sites[0].worker, &sites[0].errands);
         let master = Master::new(a, worker, errands, ops, cluster, PATIENCE).unwrap();
         let known = Arc::clone(&session);
-        master.sessions().insert("s".to_owned(), known);
+        master.sessions.locked().insert("s".to_owned(), known);
         let client = RpcStream::open(b, StepId(3), a.task(), || {
             let caller = b.task().to_string();
             let asked = OpenLineRequest { line: 3 };
@@ -359,7 +359,13 @@ fn a_step_is_no_piece_of_a_partial_run() {
     };
     let refused = heard(&scene.ask::<RunStep>(&asked, vec![])).unwrap_err();
     assert_eq!(refused.reason(), catalogue::PARTIAL_RUN, "{refused}");
-    assert!(scene.master.clients()[&StepId(3)].state().steps.is_empty());
+    assert!(
+        scene.master.clients.locked()[&StepId(3)]
+            .state
+            .locked()
+            .steps
+            .is_empty()
+    );
 }
 
 #[test]
@@ -419,7 +425,8 @@ fn sessions_of_a_client_that_is_gone_end_all_at_once() {
         let line = StepId(2000 + number);
         served.push(goes_to(&session, &scene.engines, &scene.stopped, line));
         master
-            .sessions()
+            .sessions
+            .locked()
             .insert(handle.clone(), Arc::clone(&session));
         handles.insert(handle);
         let register = |_: &Link, _, then: ThenRun| then.tell(Ok("1".to_owned()));
