@@ -62,7 +62,7 @@
 //!
 //! * [`autograd`]: contexts, and backward passes that go through workers. Pure.
 //! * [`tape`]: eager tensors on the kernels of the dataflow runtime, and the gradients that flow back through them.
-//! * [`worker`]: both put together, with what brings messages.
+//! * [`worker`]: both put together, with what carries messages.
 //! * [`optim`] has the optimizers.
 //! * [`remote`]: all of it over remote calls.
 

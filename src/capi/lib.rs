@@ -1,4 +1,4 @@
-//! rendez for C and C++, and through them for whatever can call C.
+//! rendez for C and C++, and through them for any language that can call C.
 //!
 //! One exported function gives a versioned table of functions ([`api::Api`]); `rendez.h` describes it and is made from
 //! these files, and `rendez.hpp` puts destructors around it. Arguments are checked as far as they can be: a null

@@ -44,7 +44,7 @@ typedef struct rendez_mapping rendez_mapping;
 // A receive that was begun, and whose outcome a callback is told.
 typedef struct rendez_receive rendez_receive;
 
-// Why something failed: one of the seventeen codes of gRPC, a reason that never changes, and a message for people.
+// Why something failed: one of the sixteen codes of gRPC, a reason that never changes, and a message for people.
 typedef struct rendez_status rendez_status;
 
 // A tensor. One in the engine's memory may be written until it is sent, or given to a function from which on it is
@@ -136,7 +136,7 @@ typedef struct rendez_api {
                                        void (*release)(void *context),
                                        void *context,
                                        struct rendez_tensor **tensor);
-  // Another handle of the same memory. The tensor is not written from here on, also if this fails.
+  // Another handle of the same memory. Do not write to the tensor from here on, even if this fails.
   struct rendez_status *(*tensor_clone)(struct rendez_tensor *tensor, struct rendez_tensor **clone);
   // Its type and shape.
   struct rendez_status *(*tensor_meta)(const struct rendez_tensor *tensor, struct rendez_meta *meta);
@@ -146,7 +146,7 @@ typedef struct rendez_api {
   struct rendez_status *(*tensor_data)(const struct rendez_tensor *tensor, const void **data, size_t *size);
   // Frees a tensor. The memory of one that was read in place goes back to its sender.
   void (*tensor_free)(struct rendez_tensor *tensor);
-  // Sends a value by a key of this task's, and never waits for its receiver. The tensor is gone then, also if this
+  // Sends a value by a key of this task's, and never waits for its receiver. The tensor is gone then, even if this
   // fails: clone it to keep it. `patience_ns` is how long it waits for room if there is none; 0 to fail at once.
   struct rendez_status *(*send)(const struct rendez_engine *engine,
                                 uint64_t step,
@@ -254,12 +254,13 @@ typedef struct rendez_api {
                                         uint32_t device,
                                         void *stream);
   // Frees a tensor of a device when a stream has done what it has queued, which may read the tensor. The handle is
-  // gone, also if this fails: the memory is kept for ever then.
+  // gone, even if this fails: the memory is then never freed.
   struct rendez_status *(*tensor_free_after)(const struct rendez_engine *engine,
                                              struct rendez_tensor *tensor,
                                              uint32_t device,
                                              void *stream);
-  // As `recv_into`; `is_dead` says whether the value says that no value will come, also if `room` is too short.
+  // As `recv_into`; `is_dead` says whether the sender announced that no value will come, also if `room` is too
+  // short.
   struct rendez_status *(*recv_into_value)(const struct rendez_engine *engine,
                                            uint64_t step,
                                            const struct rendez_key *key,

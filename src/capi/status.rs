@@ -8,7 +8,7 @@ use std::time::Duration;
 use rendez::Status;
 use rendez::ground::catalogue;
 
-/// Why something failed: one of the seventeen codes of gRPC, a reason that never changes, and a message for people.
+/// Why something failed: one of the sixteen codes of gRPC, a reason that never changes, and a message for people.
 #[derive(Debug)]
 pub struct CStatus {
     code: u32,

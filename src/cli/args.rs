@@ -25,14 +25,14 @@ pub(super) const VERSION: &str = match option_env!("RENDEZ_VERSION") {
 const EXAMPLES: &str = "\
 Examples:
   rendez demo                                  hand a small file of weights from one process to another
-  rendez demo model.safetensors                the same with a file of yours
+  rendez demo model.safetensors                the same with a file of your own
   rendez bench --size 4,64,1KiB --baseline     half round trips beside the machine's own limit
   rendez train digits --ps 1 --workers 2       learn to read handwritten digits, over several processes
   rendez run graph.pb --fetch y                run a graph that TensorFlow wrote
   rendez config show --origin                  every setting, and where its value comes from
   rendez cluster show                          the cluster that a launcher or a file describes
   rendez doctor                                what this machine lacks, and what that costs
-  rendez pending --config cluster.toml         what waits in a running cluster, and on whom
+  rendez pending --config cluster.toml         what waits in a running cluster, and for which task
   rendez stat --config cluster.toml            where the time of its hand-overs goes
 ";
 
@@ -60,7 +60,7 @@ Examples, of a cluster that a file, a variable or a launcher describes:
   rendez ping --config cluster.toml              round trips to every task
   rendez ping 10.0.0.1:29700                     to the task that listens there, without a configuration
   rendez explain --config cluster.toml           the path between each two tasks, and why
-  rendez pending --config cluster.toml           what waits, by whom it waits for, the oldest first
+  rendez pending --config cluster.toml           what waits, grouped by the task it waits for, oldest first
   rendez stat --config cluster.toml --watch=2s   counters, again and again
   rendez stat /job:a/task:0 --json | jq .stages  of one task, for programs";
 
@@ -92,7 +92,7 @@ pub struct Cli {
     #[arg(long, value_enum, global = true, default_value_t = LogFormat::Text, value_name = "FORMAT",
         hide_short_help = true)]
     pub log: LogFormat,
-    /// Show all columns of tables, on a terminal that is too narrow for them too.
+    /// Show all columns of tables, even on a terminal that is too narrow for them.
     #[arg(long, global = true, hide_short_help = true)]
     pub wide: bool,
     /// What to do.
@@ -109,19 +109,19 @@ pub enum Command {
     /// Measure hand-overs: latency, rate and bandwidth by size.
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
-    /// Print settings, where they come from, and what there are.
+    /// Print settings and where they come from, or the reference pages.
     #[command(subcommand)]
     Config(super::config::ConfigCommand),
     /// Print the cluster, and where its description comes from.
     #[command(subcommand)]
     Cluster(super::cluster::ClusterCommand),
-    /// Look at this machine: what was found, what is wanted, how to fix it, and the cost of leaving it.
+    /// Check this machine: what was found, what is needed, how to fix it, and the cost of not fixing it.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(super::doctor::DoctorArgs),
     /// Make a cluster secret.
     #[command(subcommand)]
     Secret(super::secret::SecretCommand),
-    /// Be one task of a cluster, until told to stop.
+    /// Run as one task of a cluster, until told to stop.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(super::serve::ServeArgs),
     /// Start a whole cluster on this machine, a process for each task, from one file.
@@ -148,10 +148,10 @@ pub enum Command {
     /// Time round trips to running tasks.
     #[command(after_help = with_table(ASK_EXAMPLES))]
     Ping(super::ask::PingArgs),
-    /// Connect tasks with each other, and print the path between them, why it was taken, and why no better one.
+    /// Connect tasks with each other, and print the path between them, why it was taken, and why a better one was not.
     #[command(after_help = with_table(ASK_EXAMPLES))]
     Explain(super::ask::QuestionArgs),
-    /// Print everything that waits in a cluster, and on whom.
+    /// Print everything that waits in a cluster, and which task it waits for.
     #[command(after_help = with_table(ASK_EXAMPLES))]
     Pending(super::ask::QuestionArgs),
     /// Print what tasks have counted, and where the time of their hand-overs goes.
@@ -166,7 +166,7 @@ pub enum Command {
     /// Write manual pages, one for each command.
     #[command(after_help = super::man::EXAMPLES)]
     Man(super::man::ManArgs),
-    /// Make one page with plots of interval logs, beside each other.
+    /// Make one page with plots of interval logs, side by side.
     #[command(after_help = super::page::EXAMPLES)]
     Report(ReportArgs),
     /// A worker that trains.
@@ -284,7 +284,7 @@ pub struct BenchArgs {
     /// Open loop: sends a second, due at fixed times; latency counts from then (no coordinated omission).
     #[arg(long, value_name = "PER_SECOND", value_parser = units::rate)]
     pub rate: Option<f64>,
-    /// How the shards wait for work; with --listen, how the far side's does. By default 'busy', and 'adaptive' with
+    /// How the shards wait for work; with --listen, how the far side's do. By default 'busy', and 'adaptive' with
     /// --from thread, so that threads turn the shards themselves.
     #[arg(long, value_enum)]
     pub poll: Option<Poll>,
@@ -303,7 +303,7 @@ pub struct BenchArgs {
     /// Write one page with plots of the whole distributions.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Compare the medians with those of a former run, kept by `--json > FILE`, with the same --from, --poll, --rate,
+    /// Compare the medians with those of an earlier run, kept by `--json > FILE`, with the same --from, --poll, --rate,
     /// --touch, --check, --parked, and --connect or none.
     #[arg(long, value_name = "FILE", conflicts_with = "baseline_only")]
     pub compare: Option<PathBuf>,
@@ -313,7 +313,7 @@ pub struct BenchArgs {
     /// Measure the raw reference of this machine in the same run, beside every size.
     #[arg(long)]
     pub baseline: bool,
-    /// Measure nothing but the raw reference: what the machine allows without rendez.
+    /// Measure only the raw reference: what the machine allows without rendez.
     #[arg(long, conflicts_with_all = ["baseline", "pattern", "transport", "from", "warmup", "rate", "check",
         "repeat", "touch", "poll"])]
     pub baseline_only: bool,

@@ -27,7 +27,7 @@ pub struct PingArgs {
     /// Which to ask: tasks of the cluster or of `[peers]`, or addresses (host:port, unix:@name); without any, all.
     #[arg(value_name = "TASK|ADDRESS")]
     pub whom: Vec<String>,
-    /// How often.
+    /// How many round trips to make.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub count: u32,
     /// The rest.

@@ -48,11 +48,11 @@ pub struct CallArgs {
     /// Which to ask: a task of the cluster or of `[peers]`, or an address (host:port, unix:@name).
     #[arg(value_name = "TASK|ADDRESS")]
     pub whom: String,
-    /// The function; without one, print those that there are.
+    /// The function; without one, print all functions of the worker.
     pub function: Option<String>,
     /// Its arguments: JSON each, and for tensors also @FILE.npy or @FILE.safetensors:NAME.
     pub arguments: Vec<String>,
-    /// Which group the worker is meant in, if it is in several.
+    /// The group of the worker, if it is in several.
     #[arg(long, value_name = "NAME")]
     pub group: Option<String>,
     /// How long the call may take; 0s for no limit.
@@ -69,7 +69,7 @@ pub struct CallArgs {
 /// Options of `rrefs`.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct RrefsArgs {
-    /// Which group the workers are meant in, if they are in several.
+    /// The group of the workers, if they are in several.
     #[arg(long, value_name = "NAME")]
     pub group: Option<String>,
     /// Whom and how.

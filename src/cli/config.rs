@@ -33,7 +33,7 @@ pub enum ConfigCommand {
     /// Print every setting; the output is a configuration file.
     #[command(after_help = EXAMPLES)]
     Show(ConfigShowArgs),
-    /// Say what of the configuration cannot work; ends with 78 if anything, and with 12 if tasks are only not reached.
+    /// Say what in the configuration cannot work; exits with 78 if anything, with 12 if tasks are merely not reached.
     #[command(after_help = EXAMPLES)]
     Check(CheckArgs),
     /// Print the reference page.
@@ -47,7 +47,7 @@ pub enum ConfigCommand {
 /// Options of `config show`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 pub struct ConfigShowArgs {
-    /// Say where each value comes from, and who takes it.
+    /// Say where each value comes from, and which part uses it.
     #[arg(long)]
     pub origin: bool,
     /// One JSON object.

@@ -56,7 +56,7 @@ pub struct DumpArgs {
     /// Only events of this step.
     #[arg(long)]
     pub step: Option<u64>,
-    /// At most so many events are listed: the last ones.
+    /// List at most this many events: the last ones.
     #[arg(long, default_value_t = 40, value_name = "COUNT")]
     pub last: usize,
     /// The rest.

@@ -385,7 +385,7 @@ pub(super) fn take(
     match (outcome, told) {
         (Ok(outcome), told) => {
             if let Err(status) = told {
-                tracing::warn!(%from, %status, "the source was not told that all was taken");
+                tracing::warn!(%from, %status, "the source could not be told that everything was received");
             }
             Ok(outcome)
         }

@@ -30,9 +30,9 @@ Examples:
   rendez pull --from /job:a/task:0 --out model.safetensors --config cluster.toml --job b --task 0
   rendez pull --from /job:a/task:0 --out folder …
 
-Where the task runs already (`rendez serve`), push and pull are visitors beside it and use its place in the cluster.
+If the task already runs (`rendez serve`), push and pull are visitors beside it and use its place in the cluster.
 Files come out as they went in, byte for byte. They appear when all of them are whole, checked and synced; only then
-does the push end well.";
+does the push succeed.";
 
 /// Options of `push`.
 #[derive(Args, Clone, PartialEq, Debug)]
@@ -40,10 +40,10 @@ pub struct PushArgs {
     /// Files of weights (safetensors), indices of models in several files, or folders of such; without any, a small
     /// real model built into the program.
     pub files: Vec<PathBuf>,
-    /// The task that takes it, under whose name `rendez pull` runs, now or later.
+    /// The receiving task: `rendez pull` runs under its name, now or later.
     #[arg(long, value_name = "TASK")]
     pub to: String,
-    /// How long the other task may take to come, and to take a piece, which has a second more for each 10 MiB; instead
+    /// How long the other task may take to appear, and to take a piece (one second more for each 10 MiB); instead
     /// of connect_timeout.
     #[arg(long, value_parser = units::positive_duration, default_value = "60s", value_name = "TIME")]
     pub patience: Duration,
@@ -58,14 +58,14 @@ pub struct PushArgs {
 /// Options of `pull`.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct PullArgs {
-    /// The task that has it, under whose name `rendez push` runs, now or later.
+    /// The sending task: `rendez push` runs under its name, now or later.
     #[arg(long, value_name = "TASK")]
     pub from: String,
-    /// Write what comes here: the path of one file, or a folder for several. A device, a FIFO or /dev/stdout is written
-    /// through.
+    /// Where to write it: the path of one file, or a folder for several. A device, a FIFO or /dev/stdout is written
+    /// to directly.
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
-    /// How long the other task may take to come, and to send a piece, which has a second more for each 10 MiB; instead
+    /// How long the other task may take to appear, and to send a piece (one second more for each 10 MiB); instead
     /// of connect_timeout.
     #[arg(long, value_parser = units::positive_duration, default_value = "60s", value_name = "TIME")]
     pub patience: Duration,

@@ -45,11 +45,11 @@ Examples:
   rendez run graph.pb --feed x=input.npy --fetch y
   rendez run graph.pbtxt --init init --target train --repeat 100 --fetch loss
   rendez run graph.pb --feed x=input.npy --out y=output.npy
-  rendez run graph.pb --fetch y --on 127.0.0.1:29701     a task that runs already is the master
+  rendez run graph.pb --fetch y --on 127.0.0.1:29701     a task that already runs is the master
   rendez run graph.pb --fetch y --config cluster.toml --job worker --task 0
   rendez run graph.pb --fetch y --traceparent 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
 
-Names are of outputs, as node or node:1; nodes stand where the graph says, or anywhere if it does not.";
+Names are of outputs, as node or node:1; nodes run where the graph says, or anywhere if it does not say.";
 
 /// Options of `run`.
 #[derive(Args, Clone, PartialEq, Debug)]
@@ -65,25 +65,25 @@ pub struct RunArgs {
     /// Run a node, and fetch nothing of it.
     #[arg(long = "target", value_name = "NAME")]
     pub targets: Vec<String>,
-    /// Run a node first, in a step of its own: what gives variables their first values.
+    /// Run a node first, in a step of its own, such as one that gives variables their first values.
     #[arg(long = "init", value_name = "NAME")]
     pub inits: Vec<String>,
     /// Fetch an output of a node, and write it into a file.
     #[arg(long = "out", value_name = "NAME=FILE.npy", value_parser = named)]
     pub outs: Vec<(String, PathBuf)>,
-    /// The task that is the master, which runs already; without it, and without a cluster, this process alone, whatever
+    /// The running task to use as the master; without it, and without a cluster, this process alone, whatever
     /// devices the graph asks for.
     #[arg(long, value_name = "ADDRESS")]
     pub on: Option<String>,
     /// The folder below which the graph may read and write files (SaveV2, RestoreV2); without it the one that
-    /// files_root names, or else the working folder.
+    /// files_root names, or otherwise the working folder.
     #[arg(long, value_name = "FOLDER", conflicts_with = "on")]
     pub files: Option<PathBuf>,
-    /// Run the step this many times, and print how long that took; what is fetched is that of the last.
+    /// Run the step this many times, and print how long that took; the values fetched are those of the last.
     #[arg(long, value_name = "COUNT", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub repeat: u64,
-    /// How long a step may take, and other tasks to come.
+    /// How long a step may take, and how long other tasks may take to appear.
     #[arg(long, value_parser = units::positive_duration, default_value = "60s", value_name = "TIME")]
     pub patience: Duration,
     /// The trace that the steps belong to, as W3C Trace Context writes it; without it, what TRACEPARENT holds.
@@ -119,7 +119,7 @@ fn inherited(value: Option<OsString>) -> Option<Traceparent> {
     let trace = value.to_str().unwrap_or_default().parse();
     if let Err(error) = &trace {
         let error: &NoTraceparent = error;
-        tracing::warn!(%error, "TRACEPARENT is none, and is left out");
+        tracing::warn!(%error, "TRACEPARENT is not a W3C traceparent, and is ignored");
     }
     trace.ok()
 }

@@ -39,7 +39,7 @@ pub enum SecretCommand {
 /// Options of `secret new`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 pub struct NewArgs {
-    /// The file; one that is there stays as it is.
+    /// The file; an existing one is not overwritten.
     pub file: PathBuf,
 }
 

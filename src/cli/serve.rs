@@ -37,9 +37,9 @@ pub struct ServeArgs {
     /// End when that is done.
     #[arg(long, requires = "check")]
     pub once: bool,
-    /// How long the other tasks may take to come, instead of connect_timeout; and what they send for a check, up to 3
-    /// seconds more for each piece. After a check that failed this task goes on for `drain_timeout`, for those that
-    /// still take from it.
+    /// How long the other tasks may take to appear, instead of connect_timeout; and what they send for a check, up to 3
+    /// seconds more for each piece. After a failed check this task goes on for `drain_timeout`, for tasks that
+    /// are still taking from it.
     #[arg(long, value_parser = units::positive_duration, default_value = "60s", value_name = "TIME")]
     pub patience: Duration,
     /// End when the process that started this one ends.

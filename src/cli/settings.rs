@@ -109,7 +109,7 @@ impl Args for SettingArgs {
                     .long("config")
                     .value_name("FILE")
                     .value_parser(clap::value_parser!(PathBuf))
-                    .help("The configuration file; others are not looked for"),
+                    .help("The configuration file; no other is looked for"),
             )
             .arg(
                 Arg::new("job")

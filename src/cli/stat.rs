@@ -21,7 +21,7 @@ use rendez_proto::services::{StatReply, StatRequest};
 /// Options of `stat`.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct StatArgs {
-    /// Ask again and again, until interrupted; with a time, that often.
+    /// Ask again and again, until interrupted; the time is the interval.
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "1s", require_equals = true,
         value_parser = units::positive_duration)]
     pub watch: Option<Duration>,

@@ -75,20 +75,20 @@ pub struct DigitsArgs {
     /// All workers take each step together, and the mean of their gradients is learnt.
     #[arg(long, conflicts_with = "asynchronous")]
     pub sync: bool,
-    /// Each worker trains as fast as it can; so without --sync.
+    /// Each worker trains as fast as it can; this is the default.
     #[arg(long = "async")]
     pub asynchronous: bool,
-    /// How often every digit is learnt from; without --sync at least so often.
+    /// How many times every digit is learnt from; without --sync at least that many times.
     #[arg(long, default_value_t = 40, value_name = "COUNT", conflicts_with = "steps",
         value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub epochs: u64,
-    /// How many steps are made, counted from the first of a resumed training; without --sync at least so many.
+    /// How many steps are made, counted from the first of a resumed training; without --sync at least that many.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub steps: Option<u64>,
     /// Digits in a batch of one worker.
     #[arg(long, default_value_t = 32, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1437))]
     pub batch: u64,
-    /// What the first weights and the order of the digits depend on.
+    /// The seed of the first weights and of the order of the digits.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub seed: u64,
     /// Kill a worker this long after training began, and start it again; training goes on at least until it is back.
@@ -101,7 +101,7 @@ pub struct DigitsArgs {
     /// else the working folder.
     #[arg(long, value_name = "FOLDER")]
     pub files: Option<PathBuf>,
-    /// Begin with the variables that are there.
+    /// Start from the variables that the checkpoint folder holds.
     #[arg(long, requires = "checkpoint")]
     pub resume: bool,
     /// One JSON object a line.

@@ -68,11 +68,11 @@ pub struct UpArgs {
     /// End when that is done.
     #[arg(long, requires = "check")]
     pub once: bool,
-    /// How long tasks may take to come.
+    /// How long tasks may take to appear.
     #[arg(long, value_parser = units::positive_duration, default_value = "60s", value_name = "TIME")]
     pub patience: Duration,
     /// The program of each task, which finds its place in RENDEZ_TASK and RENDEZ_CONFIG_FILE; without one `rendez
-    /// serve`. A script starts its last command by `exec`: else that outlives an `up` that is killed.
+    /// serve`. A script should end with `exec`: otherwise its last command outlives a killed `up`.
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
     /// The settings.

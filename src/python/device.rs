@@ -479,7 +479,7 @@ impl Drop for Seen {
         if let Some(tensor) = self.tensor.take()
             && let Err(status) = self.devices.release_after(tensor, &self.reader)
         {
-            tracing::warn!(%status, "memory of a device is kept for ever: its reader's stream could not be marked");
+            tracing::warn!(%status, "device memory is never released: cannot record how far its reader's stream is");
         }
     }
 }

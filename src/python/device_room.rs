@@ -165,7 +165,7 @@ impl<K> Drop for View<K> {
         let mut lane = self.writers.lane.locked();
         let Some(ours) = lane.as_mut() else { return };
         if let Err(status) = self.writers.devices.follow(ours, &self.stream) {
-            tracing::warn!(%status, "a stream that wrote a tensor could not be followed");
+            tracing::warn!(%status, "cannot make later work wait for a stream that wrote a tensor");
             *lane = None;
         }
     }

@@ -1,8 +1,8 @@
 //! rendez hands a tensor from its producer to its consumer, by key.
 //!
 //! A producer *sends* a tensor under a key, a consumer *receives* by the same key. Either may come first; they may be
-//! in one thread, in two processes, or on two machines. The engine takes the shortest way there is and copies as
-//! little as that way allows.
+//! in one thread, in two processes, or on two machines. The engine takes the shortest path there is and copies as
+//! little as that path allows.
 //!
 //! # Send
 //!
@@ -89,7 +89,7 @@
 //!
 //! # When it fails
 //!
-//! Every failure is a [`Status`] with one of the field's seventeen [codes](Code) and a reason
+//! Every failure is a [`Status`] with one of gRPC's sixteen [codes](Code) and a reason
 //! that never changes its name. All reasons, what happened and what to do stand in the
 //! [catalogue](catalogue::ALL), all bounds in [`limits`].
 //!
@@ -100,7 +100,7 @@
 //! * [`catalogue`]: every reason of a failure. [`limits`]: every bound.
 //!
 //! What is listed below is the library. Its rooms, [`engine`] and the others, can be named as well, for the crates of
-//! this repository and their tests: they change without notice, and `src/ARCHITECTURE.md` says how they stand.
+//! this repository and their tests: they change without notice, and `src/ARCHITECTURE.md` describes them.
 
 #[macro_use(listed, mutant, shown)]
 extern crate rendez_core;

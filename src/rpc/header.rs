@@ -66,7 +66,10 @@ impl Drop for Leaving {
         // Where it is dropped others are served as well: a panic of an observer ends nothing here.
         for observer in &self.observers {
             if catch_unwind(AssertUnwindSafe(|| observer.unsent(leg, &self.bytes))).is_err() {
-                tracing::warn!(function = leg.function, "an observer panicked");
+                tracing::warn!(
+                    function = leg.function,
+                    "an observer of remote calls panicked"
+                );
             }
         }
     }

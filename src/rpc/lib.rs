@@ -1,7 +1,7 @@
 //! Remote calls and remote references over rendez.
 //!
 //! Functions are called by name on other tasks, values that live elsewhere are held by reference, and tensors travel
-//! beside the calls by the shortest way that the engine has: between processes of one machine they are not copied.
+//! beside the calls by the shortest path that the engine has: between processes of one machine they are not copied.
 //!
 //! ```
 //! use std::time::Duration;
@@ -50,15 +50,15 @@
 //!
 //! * A call is carried out **at most once**, and ends exactly once: with its result, the function's error or panic at
 //!   its worker, or the reason why there is no answer. The death of a worker ends all that depends on it at once; one
-//!   whose process is stopped on this machine is not dead, and a call of it ends at its deadline.
+//!   whose process is stopped on this machine is not dead, and a call to it ends at its deadline.
 //! * A **deadline** or a cancel reaches the other side: what has not begun does not begin, and what runs can see it
 //!   ([`Context::is_cancelled`]); a future is dropped.
 //! * **No order** between calls, unless [`Options::in_order`] asks for it: a small one may overtake a large one,
 //!   and the pool has many threads.
 //! * **Bounds** instead of unbounded queues: [`Options::window`], [`Options::waiting`], [`Options::serving`].
-//! * A value is kept as long as anybody has a **reference** to it, and no longer; a reference may be handed on before
+//! * A value is kept as long as a worker has a **reference** to it, and no longer; a reference may be handed on before
 //!   its value is made.
-//! * **Shutdown** waits for all calls of all workers, also those that calls make, and obeys its timeout.
+//! * **Shutdown** waits for all calls of all workers, including those that calls make, and obeys its timeout.
 //!
 //! # Where things are
 //!

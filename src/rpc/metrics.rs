@@ -113,7 +113,7 @@ pub const FAMILIES: [Family; 11] = [
 #[must_use]
 pub fn reference_page() -> String {
     format!(
-        "<!-- Made by `cargo run -p rendez-rpc --example metrics`; a test holds it against the code. -->\n\n\
+        "<!-- Made by `cargo run -p rendez-rpc --example metrics`; a test compares it with the code. -->\n\n\
          # Metrics of remote calls\n\n\
          An engine with agents on it shows these beside its own, for each of them; \
          `group` and `worker` are the agent's.\n\n{}",

@@ -392,7 +392,7 @@ fn a_second_user_without_a_number_is_no_namesake() {
     chown(&found, Some(STRANGER), None).expect("given away");
     let ended = within(&machine, OWNER, NOBODY, &["config", "show"]).finish();
     assert!(
-        ended.said.contains("may be another user's"),
+        ended.said.contains("may belong to another user"),
         "{}",
         ended.said
     );

@@ -182,7 +182,7 @@ pub enum Violation {
     #[error("too many frames wait for this peer to acknowledge those before them")]
     Unacknowledged,
     /// The hello of another life than the one that was greeted.
-    #[error("the hello names another incarnation than the peer was greeted as")]
+    #[error("the hello names an incarnation other than the one that was greeted")]
     Incarnation,
     /// A key number that was not given.
     #[error("a frame names a key that was not interned")]
@@ -196,7 +196,7 @@ pub enum Violation {
     )]
     Requests,
     /// Bytes of ours sent back that were not lent to this peer, or other bytes than were lent.
-    #[error("an offer sends memory back that this peer holds no lease of")]
+    #[error("an offer sends back memory that this peer holds no lease of")]
     Lease,
     /// A key that does not belong to this pair of tasks.
     #[error("an interned key does not belong to this pair of tasks")]

@@ -65,7 +65,7 @@ pub enum DoorbellError {
     #[error("the doorbell's page is a huge page")]
     HugePages,
     /// What is to be rung is no eventfd: writing to it could wait, or end the process.
-    #[error("the doorbell's descriptor is no eventfd")]
+    #[error("the doorbell's descriptor is not an eventfd")]
     NoEvent,
     /// The page's descriptor is shorter than a page.
     #[error("the doorbell's page is shorter than a page")]

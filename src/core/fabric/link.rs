@@ -107,7 +107,7 @@ pub enum LinkError {
     #[error("the link's descriptor is of huge pages")]
     HugePages,
     /// The descriptor's size is not what the measures need.
-    #[error("the link's descriptor is shorter than its measures need")]
+    #[error("the link's descriptor is shorter than the sizes of the link need")]
     Short,
     /// The header says something else than what was agreed.
     #[error("the link's header is not what was agreed")]

@@ -135,7 +135,7 @@ pub enum PostRefusal {
     Full,
     /// The body is longer than the queue pair takes, or not as long as its frame says, or the frame's kind is one of
     /// the fabric's own: a caller's bug, which waiting does not mend.
-    #[error("the frame or its body is not one that the queue pair takes")]
+    #[error("the queue pair does not accept a frame or body like this one")]
     Malformed,
     /// No such queue pair, or it is down.
     #[error("the queue pair is down")]

@@ -443,7 +443,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong => write!(f, "it is longer than {DEVICE_NAME_BYTES_MAX} bytes"),
-            Self::Unknown => f.write_str("it has something that is no component of a name"),
+            Self::Unknown => f.write_str("it has a part that is not a component of a device name"),
             Self::Repeated(component) => write!(f, "it has two {}", component.plural()),
             Self::Value(component) => write!(f, "its {} is not one", component.singular()),
             Self::Missing(component) => write!(f, "it has no {}", component.singular()),

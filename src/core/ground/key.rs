@@ -4,7 +4,7 @@
 //! which shard of how many owns them.
 //!
 //! A key is made once and used for every step, so it is a handle: all of it but the frame and iteration lies in one
-//! shared, immutable *route*. Cloning counts up, and the same key in another iteration of a loop ([`Key::at`])
+//! shared, immutable *route*. Cloning adds to a count, and the same key in another iteration of a loop ([`Key::at`])
 //! allocates nothing.
 //!
 //! ```
@@ -82,7 +82,7 @@ const EDGE_SHOWN_BYTES: usize = 64;
 
 /// The name of a rendezvous: a value's producer, its consumer, and what they call it.
 ///
-/// A handle: cloning counts up. Two keys are equal if all five fields are.
+/// A handle: cloning only adds to a count. Two keys are equal if all five fields are.
 #[derive(Clone)]
 pub struct Key {
     route: Arc<Route>,

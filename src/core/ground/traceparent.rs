@@ -28,10 +28,10 @@ pub enum NoTraceparent {
     #[error("a traceparent is 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, in lower case")]
     Layout,
     /// Version ff, which is none.
-    #[error("a traceparent has no version ff")]
+    #[error("a traceparent cannot have version ff")]
     Version,
     /// All zero, which stands for no trace or no parent.
-    #[error("the trace or the parent of a traceparent is not all zeros")]
+    #[error("neither the trace nor the parent of a traceparent may be all zeros")]
     Zero,
 }
 

@@ -79,7 +79,7 @@ pub fn any_bytes(text: &str) -> Result<u64, UnitError> {
         scaled(number, scale).ok_or_else(|| malformed("it needs a number of whole bytes"))?;
     u64::try_from(size).map_err(|_| UnitError {
         reason: "SIZE_OUT_OF_RANGE",
-        message: format!("'{text}' is out of range: 64 bits do not count so many bytes"),
+        message: format!("'{text}' is out of range: 64 bits cannot count that many bytes"),
     })
 }
 
@@ -151,7 +151,7 @@ pub fn duration(text: &str) -> Result<Duration, UnitError> {
 pub fn positive_duration(text: &str) -> Result<Duration, UnitError> {
     let found = duration(text)?;
     if found.is_zero() {
-        let message = format!("'{text}' is out of range: nothing can be measured in no time");
+        let message = format!("'{text}' is out of range: it must be longer than zero");
         return Err(UnitError {
             reason: "DURATION_OUT_OF_RANGE",
             message,

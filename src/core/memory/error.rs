@@ -145,13 +145,15 @@ pub enum MemoryError {
         count: u32,
     },
     /// A stream or a pointer is of a context that is not the primary one of any device.
-    #[error("the stream or memory is of a {kind} context that is no device's primary one")]
+    #[error(
+        "the stream or memory belongs to a {kind} context that is not the primary one of any device"
+    )]
     Context {
         /// The kind of device.
         kind: MemoryKind,
     },
     /// An address is no memory of a device, or no more.
-    #[error("{address:#x} is no memory of a {kind} device, or not any more")]
+    #[error("{address:#x} is not memory of a {kind} device, or no longer is")]
     Pointer {
         /// The kind of device.
         kind: MemoryKind,
@@ -159,7 +161,7 @@ pub enum MemoryError {
         address: u64,
     },
     /// Memory, a stream or a descriptor is of another device than it must be.
-    #[error("it is not of {kind} device {device}, as it must be here")]
+    #[error("it does not belong to {kind} device {device}, as it must here")]
     OtherDevice {
         /// The kind of device.
         kind: MemoryKind,
@@ -167,7 +169,7 @@ pub enum MemoryError {
         device: u32,
     },
     /// A peer's memory is of a device that this process does not see.
-    #[error("it is of a {kind} device that this process does not see")]
+    #[error("it belongs to a {kind} device that this process does not see")]
     Unseen {
         /// The kind of device.
         kind: MemoryKind,
@@ -184,11 +186,11 @@ pub enum MemoryError {
     },
     /// The device that was to make the bytes has failed, or its process is gone.
     #[error(
-        "the bytes will never be there: the device that was to write them has failed, or its process is gone"
+        "the bytes will never be written: the device that was to write them has failed, or its process is gone"
     )]
     Lost,
     /// A peer's memory is to be there after an event that was never recorded.
-    #[error("the bytes are to be there after an event that was never recorded")]
+    #[error("the bytes become valid after an event that was never recorded")]
     Unrecorded,
     /// The driver failed with copies under way, and this copier is used no more.
     #[error("the {kind} driver failed while copies were under way")]
@@ -206,7 +208,7 @@ pub enum MemoryError {
 #[non_exhaustive]
 pub enum TensorError {
     /// The metadata's bytes and the bytes that are there differ.
-    #[error("the shape takes {expected} bytes, and {actual} are there")]
+    #[error("the shape needs {expected} bytes, but there are {actual}")]
     Size {
         /// Bytes the metadata takes.
         expected: u64,
@@ -233,7 +235,7 @@ pub enum TensorError {
         actual: DType,
     },
     /// A byte of truth values is neither 0 nor 1.
-    #[error("byte {at} is {byte}, and a truth value is 0 or 1")]
+    #[error("byte {at} is {byte}, but a boolean is 0 or 1")]
     Bool {
         /// The byte.
         byte: u8,
@@ -258,7 +260,7 @@ pub enum TensorError {
     #[error("strings have no size before their bytes are known")]
     Strings,
     /// The bytes are not an encoding of so many strings.
-    #[error("the bytes are no encoding of {count} strings")]
+    #[error("the bytes are not an encoding of {count} strings")]
     Encoding {
         /// How many strings the shape asks for.
         count: u64,

@@ -125,7 +125,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::Size`] if `bytes` are not as many as `meta` takes; [`TensorError::Bool`] if they are to be truth
-    /// values and are none, for which all of them are looked at.
+    /// values and some are not; every one is checked.
     pub fn from_bytes(meta: TensorMeta, bytes: Bytes) -> Result<Self, TensorError> {
         check_len(meta, bytes.len())?;
         check_bools(meta, &bytes)?;
@@ -147,7 +147,7 @@ impl Tensor {
 
     /// A tensor over memory of `owner`, which is kept and not copied until neither side reads it any more: then
     /// `release` gets it back, once. That is when the last clone of the tensor is gone here, its transfers are over,
-    /// and no peer can ask for it again, also because its peer died; or at once, if this fails or the bytes are so few
+    /// and no peer can ask for it again, be it because its peer died; or at once, if this fails or the bytes are so few
     /// that they lie in the handle. A peer of this machine that reads in place is given a copy in the engine's arena
     /// (`rendez_copied`), after which the memory is released; a socket and a device read it where it lies.
     ///
@@ -435,7 +435,7 @@ impl Tensor {
         Some(block.node())
     }
 
-    /// True if it reads a peer's memory. Sent on it must be copied, but to that peer.
+    /// True if it reads a peer's memory. To be sent on it must be copied, except to that peer.
     #[must_use]
     pub const fn is_leased(&self) -> bool {
         matches!(self.kept, Kept::Held(Held::Leased(_)))

@@ -108,7 +108,7 @@ impl Refusal {
             ),
             Self::GraceSteps => (
                 "GRACE_STEPS",
-                "peers have begun too many steps that were not used here yet",
+                "peers have begun too many steps that this task has not used yet",
                 limits.grace_steps.into(),
                 "begin steps on all tasks at about the same time",
             ),

@@ -345,7 +345,7 @@ impl Recorder {
 #[non_exhaustive]
 pub enum NotRecorded {
     /// Something else.
-    #[error("it does not begin as a recording does")]
+    #[error("it does not begin like a recording")]
     Foreign,
     /// A recording of another version.
     #[error("it is a recording of version {0}, and this program reads version {VERSION}")]

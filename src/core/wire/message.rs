@@ -69,7 +69,7 @@ pub enum Malformed {
     #[error("no kind of memory has this number")]
     Memory,
     /// The dimensions are no shape, or disagree with the bytes.
-    #[error("the dimensions are no shape, or disagree with the number of bytes")]
+    #[error("the dimensions are not a shape, or disagree with the number of bytes")]
     Shape,
     /// Text that is not UTF-8.
     #[error("the text is not UTF-8")]

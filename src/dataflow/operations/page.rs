@@ -20,8 +20,8 @@ pub fn operations_page() -> String {
          How to read a row: `x: T` is an input or output `x` of the type that attribute `T` names, `N * T` means\n\
          `N` of them, `Ref(T)` is a variable itself. `num`, `real`, `fp`, `smooth`, `index` and\n\
          `{{float, string}}` are sets of allowed types, `{{'NHWC', 'NCHW'}}` is one of allowed strings; `= …` is\n\
-         the value of an attribute that a node leaves out. Where not all types that an attribute allows have a\n\
-         kernel here, those that have are said; a node of another one is refused when a step needs it\n\
+         the value of an attribute that a node leaves out. If only some types that an attribute allows have a\n\
+         kernel here, they are listed; a node of another type is refused when a step needs it\n\
          (`KERNEL_UNKNOWN`). A node has at most {most} inputs and at most {most} outputs.\n\n\
          | operation | inputs -> outputs | attributes | kernels | stateful |\n|---|---|---|---|---|\n",
         rows.len()

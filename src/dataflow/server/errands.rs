@@ -84,7 +84,7 @@ impl ErrandPlace {
             drop(self);
         });
         if let Err(error) = spawned {
-            tracing::error!(%error, "the system gives no thread for an errand");
+            tracing::error!(%error, "cannot start a thread for a background job: it is dropped");
         }
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn join(
                 return Err(absent(&job, &missing, patience));
             }
             if !missing.is_empty() {
-                tracing::info!(job, ranks = %list(&missing), "still waits for ranks");
+                tracing::info!(job, ranks = %list(&missing), "still waiting for ranks");
             }
         }
         let mut spec = ClusterSpec::new();

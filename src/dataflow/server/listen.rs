@@ -102,7 +102,7 @@ fn of_name(
     };
     // The first that can be listened at is the one that is taken.
     match found.iter().find(|address| machine.has(address.ip())) {
-        None => everywhere(machine, own.host(), port, "is of another machine"),
+        None => everywhere(machine, own.host(), port, "belongs to another machine"),
         Some(first) if is_loopback(first.ip()) && has_others() => {
             everywhere(machine, own.host(), port, "is a loopback address here")
         }
@@ -128,7 +128,7 @@ fn everywhere(machine: &dyn HostNetwork, host: &str, port: u16, why: &str) -> Ad
     tracing::warn!(
         host,
         %address,
-        "the own host {why}: this task listens at all addresses of its machine; set `listen` for one of them"
+        "the own host {why}: this task listens at all addresses of its machine; set `listen` to choose one"
     );
     address
 }

@@ -144,7 +144,7 @@ impl Server {
         }
         match &*stage {
             Stage::Started { .. } => {
-                tracing::info!(task = %self.inner.task, "the server is started already");
+                tracing::info!(task = %self.inner.task, "the server has already been started");
                 return Ok(());
             }
             Stage::Stopping | Stage::Stopped => return Err(stopped()),

@@ -40,7 +40,7 @@ pub fn expand(text: &str) -> Result<Vec<String>, Status> {
             names = names.iter().flat_map(|name| part.behind(name)).collect();
         }
         if let Some(name) = names.iter().find(|name| !is_name(name)) {
-            return Err(malformed(text, &format!("'{}' is no host", shown(name))));
+            return Err(malformed(text, &format!("'{}' is not a host", shown(name))));
         }
         hosts.append(&mut names);
     }
@@ -176,7 +176,7 @@ fn span(text: &str) -> Result<Span, String> {
     let width = first.len();
     let (Some(first), Some(last)) = (number(first), number(last)) else {
         return Err(format!(
-            "'{}' is no range of numbers, as 01-04 is",
+            "'{}' is not a range of numbers, such as 01-04",
             shown(text)
         ));
     };
@@ -201,7 +201,7 @@ fn number<N: FromStr>(text: &str) -> Option<N> {
 
 fn malformed(text: &str, why: &str) -> Status {
     let message = format!(
-        "'{}' is no list of Slurm's: {why}; write hosts as node[01-04,7],login and counts as 2(x3),1",
+        "'{}' is not a Slurm list: {why}; write hosts as node[01-04,7],login and counts as 2(x3),1",
         shown(text)
     );
     Status::of(catalogue::HOST_LIST_MALFORMED, message)

@@ -59,7 +59,7 @@ impl ClusterSpec {
         for job in text.split(';').filter(|job| !job.trim().is_empty()) {
             let Some((name, tasks)) = job.split_once('=') else {
                 let message = format!(
-                    "'{}' is no job: write job=host:port,host:port;job=…",
+                    "'{}' is not a job: write job=host:port,host:port;job=…",
                     shown(job)
                 );
                 return Err(Status::of(catalogue::CLUSTER_SPEC, message));
@@ -126,7 +126,7 @@ impl ClusterSpec {
         }
         if TaskName::new(job, 0, 0).is_err() {
             let message = format!(
-                "'{}' is no name of a job: a letter, then letters, digits and underscores",
+                "'{}' is not the name of a job: write a letter, then letters, digits and underscores",
                 shown(job)
             );
             return Err(Status::of(catalogue::CLUSTER_SPEC, message));
@@ -232,7 +232,7 @@ impl ClusterSpec {
             (None, 1) => self.jobs.keys().next().map_or("", String::as_str),
             (None, count) => {
                 return Err(ambiguous(&format!(
-                    "the cluster has {count} jobs, and this process may be of any"
+                    "the cluster has {count} jobs, and this process may belong to any of them"
                 )));
             }
         };
@@ -244,7 +244,7 @@ impl ClusterSpec {
                 .unwrap_or(0),
             (None, count) => {
                 return Err(ambiguous(&format!(
-                    "job \"{}\" has {count} tasks, and this process may be any",
+                    "job \"{}\" has {count} tasks, and this process may be any of them",
                     shown(job)
                 )));
             }
@@ -296,7 +296,7 @@ pub(super) fn index(job: &str, text: &str) -> Result<u32, Status> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits).ok_or_else(|| {
         let message = format!(
-            "'{}' is no number of a task in job '{}': write 0, 1, 2, …",
+            "'{}' is not the number of a task in job '{}': write 0, 1, 2, …",
             shown(text),
             shown(job)
         );

@@ -62,10 +62,10 @@ pub(crate) enum ListenError {
     #[error("a running process listens on it already")]
     Taken,
     /// The path holds something that is no socket.
-    #[error("there is a file of another kind")]
+    #[error("a file of another kind is there")]
     NoSocket,
     /// Another process keeps the directory locked.
-    #[error("another process has locked its directory (flock), and does not let it go")]
+    #[error("another process holds a lock (flock) on its directory")]
     Locked,
     /// The system refused.
     #[error("{call}: {errno}")]
@@ -327,20 +327,20 @@ fn parse_tcp(text: &str) -> Result<Address, &'static str> {
             // A scope, as in fe80::1%eth0, is resolved with the rest.
             let (address, _) = host.split_once('%').unwrap_or((host, ""));
             if address.parse::<Ipv6Addr>().is_err() {
-                return Err("no IPv6 address in the brackets");
+                return Err("there is no IPv6 address in the brackets");
             }
             (host, port)
         }
         None => text
             .split_once(':')
-            .ok_or("neither a scheme nor a host and a port")?,
+            .ok_or("it has neither a scheme nor a host and a port")?,
     };
     if host.is_empty() || host.len() > HOST_NAME_MAX {
         return Err("a host has 1 to 253 characters");
     }
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:%".contains(&byte);
     if !host.bytes().all(is_word) {
-        return Err("a character that no host name has");
+        return Err("it has a character that host names cannot have");
     }
     if port.is_empty()
         || (port.len() > 1 && port.starts_with('0'))

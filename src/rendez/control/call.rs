@@ -41,7 +41,7 @@ impl PendingCall {
             Ok(outcome) => outcome,
             Err(RecvTimeoutError::Timeout) => Err(Status::of(
                 catalogue::CALL_DEADLINE,
-                "no answer came in time, or no connection",
+                "there was no answer, or no connection, in time",
             )),
             Err(RecvTimeoutError::Disconnected) => Err(Status::of(
                 catalogue::CONTROL_STOPPED,

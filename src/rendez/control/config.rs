@@ -132,7 +132,7 @@ impl ControlConfig {
             ));
         }
         let wrong = |name: &str, address: &Address, right: &str| {
-            let message = format!("{name} is {address}, which is no {right} address");
+            let message = format!("{name} is {address}, which is not a {right} address");
             Err(Status::new(
                 Code::InvalidArgument,
                 catalogue::CONTROL_ADDRESS,
@@ -202,7 +202,7 @@ const fn taken_by(address: &Address) -> &'static str {
     match address {
         Address::Tcp { .. } => {
             "a running process listens on it already, maybe of another job on this machine (where the launcher names \
-             no port, give each job a `port`, RENDEZ_PORT), or a connection that goes out was given its port \
+             no port, give each job a `port`, RENDEZ_PORT), or an outgoing connection was given its port \
              (net.ipv4.ip_local_port_range says which ports those get)"
         }
         _ => "a running process listens on it already",
@@ -291,7 +291,7 @@ pub(crate) fn check_task(task: &str) -> Result<(), Status> {
     {
         return match TaskName::parse(task) {
             Ok(name) if name.to_string() != task => {
-                let message = format!("a task's name is given in full, {name}, not as {task}");
+                let message = format!("write the task's name in full, as {name}, not as {task}");
                 Err(Status::new(Code::InvalidArgument, "PEER_REFUSED", message))
             }
             _ => Ok(()),

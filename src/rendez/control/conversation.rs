@@ -448,7 +448,7 @@ impl Conversation {
             // The peer knows nothing of it: it goes on offering what lies there, and is asked for the bytes.
             Err(error @ LaneError::Short) => {
                 let (arena, segment) = number_segment(arena, &self.hello, &mut known)?;
-                tracing::warn!(task, %error, "what lies in a new segment of a peer will be copied");
+                tracing::warn!(task, %error, "a new segment of a peer did not arrive: values in it are copied");
                 return Ok(Taken::Missed(arena, segment));
             }
             Err(error) => return Err(lane_refusal(task, &error)),
@@ -525,7 +525,7 @@ impl Conversation {
                 }
                 Err(error) => {
                     // The peer would wait for ever for memory it never gets: better no connection than half of one.
-                    tracing::warn!(task = %self.hello.task, %error, "a segment is lost: the connection ends");
+                    tracing::warn!(task = %self.hello.task, %error, "cannot send a segment: the connection ends");
                     self.shut_down();
                     return;
                 }

@@ -130,7 +130,7 @@ pub(crate) const fn refusal(verdict: Verdict) -> (&'static str, &'static str) {
         Verdict::ReusedTicket => (catalogue::TICKET_REUSED, "its ticket had been used"),
         Verdict::WantsTls => (
             catalogue::TLS_REFUSED,
-            "it came in the clear, and TLS is set",
+            "it came unencrypted, but TLS is set",
         ),
         Verdict::NoTls => (catalogue::TLS_REFUSED, "it came under TLS, and none is set"),
         Verdict::UnknownTicket => (
@@ -139,11 +139,11 @@ pub(crate) const fn refusal(verdict: Verdict) -> (&'static str, &'static str) {
         ),
         Verdict::OtherUser => (
             catalogue::PEER_OTHER_USER,
-            "it is of another user of this machine, and there is neither a cluster secret nor TLS",
+            "it comes from another user of this machine, and there is neither a cluster secret nor TLS",
         ),
         _ => (
             catalogue::PEER_PROTOCOL,
-            "it was answered as no data connection is",
+            "the answer was not that of a data connection",
         ),
     }
 }

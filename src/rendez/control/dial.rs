@@ -117,7 +117,7 @@ impl Route {
         match self.stood {
             Some(stood) if stood != life => {
                 let message = format!(
-                    "another life of {task} is where its last one was, and {} is still being looked up",
+                    "another incarnation of {task} is at its last address, and {} is still being looked up",
                     self.address
                 );
                 Err(Refusal::later(catalogue::PEER_BUSY, message))
@@ -181,8 +181,8 @@ impl Plane {
             if may_go && !is_said {
                 is_said = true;
                 let (own, refusal) = (&self.config.task, &refusal.status);
-                tracing::info!(task = %own, peer = %task, address = %route.address, %refusal, "another than the task \
-                    that is dialled answers: the dial goes on");
+                tracing::info!(task = %own, peer = %task, address = %route.address, %refusal, "a task other than the \
+                    one that is dialled answers: dialling goes on");
             }
             let is_final = !refusal.retry && !is_elsewhere && !may_go;
             if is_final && !self.registry.borrow().is_accepting(&task) {
@@ -210,7 +210,7 @@ impl Plane {
                 is_warned = true;
                 let (own, refusal) = (&self.config.task, &refusal.status);
                 tracing::warn!(task = %own, peer = %task, address = %route.address, %refusal, "a task cannot be \
-                    reached yet: the dial goes on");
+                    reached yet: dialling goes on");
             }
             self.runtime.sleep(self.jitter(pause).min(left)).await;
             pause = (pause * 2).min(self.config.backoff_max);

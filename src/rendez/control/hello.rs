@@ -226,7 +226,7 @@ pub(crate) fn judge_owner(
             )
         }
         Owner::Unknown => {
-            "is on this machine, but the kernel does not say which user's it is".into()
+            "is on this machine, but the kernel does not say which user owns it".into()
         }
     };
     let message = format!(

@@ -100,7 +100,7 @@ pub fn way_to(
                 for address in found {
                     match machine.route(address) {
                         Ok(ip) => return Ok(ip),
-                        Err(error) => why = format!("no way leads to {address}: {error}"),
+                        Err(error) => why = format!("there is no route to {address}: {error}"),
                     }
                 }
                 why
@@ -118,7 +118,7 @@ pub fn way_to(
         }
         if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
             said = Some(Instant::now());
-            tracing::info!(%there, why, "still waits for a way");
+            tracing::info!(%there, why, "still waiting for a network route");
         }
         std::thread::sleep(ASK_AGAIN.min(left));
     }

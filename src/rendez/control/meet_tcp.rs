@@ -203,9 +203,9 @@ impl Plane {
             Greeted::Here(here) => *here,
             Greeted::Elsewhere(near) => {
                 let near: Option<Address> = near.parse().ok();
-                let near = near
-                    .filter(|near| !near.is_tcp())
-                    .ok_or_else(|| protocol_refusal(task, "sent elsewhere, to no Unix address"))?;
+                let near = near.filter(|near| !near.is_tcp()).ok_or_else(|| {
+                    protocol_refusal(task, "sent elsewhere, but not to a Unix address")
+                })?;
                 return Ok(Attempt::Near(near));
             }
         };
@@ -319,7 +319,7 @@ impl Plane {
             Some(Verdict::Welcome) => self.judge_owner(socket)?,
             Some(Verdict::OtherUser) => {
                 let message = format!(
-                    "who listens there takes connections within the machine only from its own user, for it has \
+                    "the task there accepts connections within the machine only from its own user, because it has \
                      neither a cluster secret nor TLS; task {} runs as user {}",
                     self.config.task,
                     self.identity.users.own()

@@ -117,8 +117,8 @@ impl Newcomers {
             tracing::warn!(
                 %from,
                 "an address, or the other users of this machine together, have more than \
-                 {NEWCOMERS_PER_SOURCE_MAX} connections that say nothing: further ones are closed, and nothing more is \
-                 said of that"
+                 {NEWCOMERS_PER_SOURCE_MAX} connections that say nothing: further ones are closed, and this is not \
+                 logged again"
             );
         }
         if let Some(pass) = pass

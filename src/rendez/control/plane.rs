@@ -516,7 +516,7 @@ impl Plane {
                 .into_iter()
                 .for_each(|segment| conversation.announce(Rc::new(segment))),
             Err(status) => {
-                tracing::warn!(task = %conversation.hello.task, %status, "a segment is lost: the connection ends");
+                tracing::warn!(task = %conversation.hello.task, %status, "cannot offer a segment: the connection ends");
                 conversation.shut_down();
             }
         }

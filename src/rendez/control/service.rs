@@ -166,7 +166,7 @@ impl Services {
     ) -> Self {
         self.on(M::NUMBER, move |call| {
             let request = M::Request::decode(&*call.payload).map_err(|error| {
-                let message = format!("what {} was sent is not what it takes: {error}", M::NAME);
+                let message = format!("{} cannot read what it was sent: {error}", M::NAME);
                 Status::of(catalogue::CALL_MALFORMED, message)
             })?;
             Ok(function(call, request)?.encode_to_vec())
@@ -346,7 +346,7 @@ fn carry_out(function: &Function, incoming: &Incoming) -> Outcome {
     if Instant::now() >= incoming.deadline {
         return Err(Status::of(
             catalogue::CALL_DEADLINE,
-            "its time was over before it began",
+            "its deadline passed before it began",
         ));
     }
     let span = tracing::debug_span!(

@@ -364,7 +364,7 @@ impl<C> Side for Ours<'_, C> {
         let busy = || {
             Refusal::later(
                 catalogue::PEER_BUSY,
-                "as many greetings wait for data connections as may",
+                "the maximum number of greetings already waits for data connections",
             )
         };
         let Means::Accepted {

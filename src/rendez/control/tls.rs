@@ -431,7 +431,7 @@ impl Part {
             }
             Self::Key => {
                 let loaded = rustls::crypto::ring::sign::any_supported_type(&read_key(pem)?);
-                let why = "it is no key of a kind that is known (RSA, ECDSA, Ed25519)";
+                let why = "it is not a key of a known kind (RSA, ECDSA, Ed25519)";
                 loaded.map(drop).map_err(|_| unfit("private key", why))
             }
             Self::Authority => read_authorities(pem).map(drop),
@@ -471,7 +471,7 @@ const fn fault_of(error: &pem::Error) -> &'static str {
         pem::Error::IllegalSectionStart { .. } => "its first line is malformed",
         pem::Error::Base64Decode(_) => "it is not base64",
         pem::Error::SectionTooLarge => "it is too long",
-        _ => "it is no PEM text",
+        _ => "it is not PEM text",
     }
 }
 

@@ -379,7 +379,7 @@ impl<T: Fn(Sight) -> bool> Round<T> {
         {
             self.told_rest = Some(now);
             let status = super::side::no_stream(error).status;
-            tracing::warn!(%status, "connections cannot be accepted, and wait");
+            tracing::warn!(%status, "new connections cannot be accepted for now, and have to wait");
         }
     }
 

@@ -75,7 +75,8 @@ impl Admission {
         if let (Some(ours), Some(theirs)) = (self.epoch.as_deref(), theirs)
             && ours != theirs
         {
-            let message = format!("{task} is of epoch {theirs}, and this task of epoch {ours}");
+            let message =
+                format!("{task} belongs to epoch {theirs}, but this task to epoch {ours}");
             return Err(Status::new(
                 Code::FailedPrecondition,
                 catalogue::PEER_OTHER_EPOCH,

@@ -63,7 +63,7 @@ metrics! {
          `leased`, a peer's, which could not go back as it was.";
     counter "rendez_copied" {memory = "leased"} 1.0 |stats| stats.copied_leased, "";
     counter "rendez_sent_back" 1.0 |stats| stats.sent_back,
-        "Leases sent back to whose memory they are: nothing was copied.";
+        "Leases sent back to the peer that owns the memory: nothing was copied.";
     counter "rendez_frames" {direction = "sent"} 1.0 |stats| stats.frames_sent, "Frames to and from peers.";
     counter "rendez_frames" {direction = "received"} 1.0 |stats| stats.frames_received, "";
     counter "rendez_no_credit" 1.0 |stats| stats.no_credit,
@@ -72,7 +72,7 @@ metrics! {
         "Lines of 64 bytes that may be sent unrequested now, over all links.";
     counter "rendez_stale_refusals" 1.0 |stats| stats.stale, "References to another generation that were refused.";
     counter "rendez_violations" 1.0 |stats| stats.violations, "Connections closed because the peer broke the protocol.";
-    counter "rendez_recalls" 1.0 |stats| stats.recalls, "Recalls of leases heard.";
+    counter "rendez_recalls" 1.0 |stats| stats.recalls, "Recalls of leases received from peers.";
     counter "rendez_deadlines_missed" {stage = "here"} 1.0 |stats| stats.missed_here,
         "Receives whose deadline passed, by what was missing: `here`, this task had not sent it; `unconnected`, the \
          peer was not connected; `unsent`, nothing had come from it; `fetching`, the bytes of its offer were on their \
@@ -83,7 +83,7 @@ metrics! {
     gauge "rendez_parked_values" 1.0 |stats| stats.parked, "Values parked now.";
     gauge "rendez_parked_bytes" 1.0 |stats| stats.parked_bytes, "Bytes parked now.";
     gauge "rendez_lent_bytes" 1.0 |stats| stats.offered_bytes,
-        "Bytes on offer to peers or leased by them, which are kept here until they let go.";
+        "Bytes on offer to peers or leased by them, which are kept here until the peers let go.";
     gauge "rendez_leases" 1.0 |stats| stats.leases, "Leases of peers' memory held now.";
     gauge "rendez_landing_bytes" 1.0 |stats| stats.landing_bytes, "Bytes of landings open now.";
     gauge "rendez_waiting_receives" 1.0 |stats| stats.waiting, "Receives that wait now.";
@@ -102,7 +102,7 @@ metrics! {
     counter "rendez_verbs_undrained_queue_pairs" 1.0 |stats| stats.verbs.undrained,
         "Queue pairs destroyed before the device was known to be done with them: receive entries may be lost.";
     counter "rendez_poll_turns" {state = "busy"} 1.0 |stats| stats.turns.saturating_sub(stats.idle_turns),
-        "Turns of the poll loop that did something, or did not.";
+        "Turns of the poll loop, by whether they did something.";
     counter "rendez_poll_turns" {state = "idle"} 1.0 |stats| stats.idle_turns, "";
     counter "rendez_driven" 1.0 |stats| stats.driven,
         "Times that a thread which sent or waited turned the shard itself, as `drive` allows.";
@@ -164,14 +164,14 @@ metrics! {
     /// All of a device.
     pub DEVICE_METRICS of DeviceStats:
     gauge "rendez_device_used_bytes" 1.0 |stats| stats.arena.in_use_bytes,
-        "Bytes of the device's arena in use: of tensors here, of what peers lease, and of what streams are not past.";
+        "Bytes of the device's arena in use: of tensors here, of what peers lease, and of what streams may still use.";
     gauge "rendez_device_mapped_bytes" 1.0 |stats| stats.arena.mapped_bytes,
-        "Bytes that the arena took of the device.";
+        "Bytes of the device's memory that the arena has taken.";
     gauge "rendez_device_headroom_bytes" 1.0 |stats| stats.arena.limit_bytes.saturating_sub(stats.arena.in_use_bytes),
         "What is free of the device's arena, up to `device_bytes`: what it may still grow by, which is `device_bytes` \
          less `rendez_device_mapped_bytes`, and what is free in between, maybe in pieces.";
     gauge "rendez_device_pinned_bytes" {use = "copies"} 1.0 |stats| stats.pinned_bytes,
-        "Pinned memory of the host: `copies`, chunks that copies to the device and back go by, and segments of the \
+        "Pinned memory of the host: `copies`, chunks for copies to and from the device, and segments of the \
          host's arenas that it pinned; `marks`, words that tell the times of its work.";
     gauge "rendez_device_pinned_bytes" {use = "marks"} 1.0 |stats| stats.marks_bytes, "";
     gauge "rendez_device_pinned_headroom_bytes" 1.0
@@ -188,13 +188,13 @@ metrics! {
     /// All of a task's devices together.
     pub(super) DEVICES_METRICS of Devices:
     gauge "rendez_devices_kept" 1.0 |devices| devices.keeper().count() as u64,
-        "What is kept until streams are past it: blocks and leases that they use, and waits of theirs for peers. \
-         It stays where a stream stalls.";
+        "What is kept until streams no longer use it: blocks and leases, and waits of streams for peers. \
+         It does not fall while a stream stalls.";
     gauge "rendez_devices_kept_bytes" 1.0 |devices| devices.keeper().bytes(), "Bytes of that, on devices.";
     gauge "rendez_devices_quarantined" 1.0 |devices| devices.keeper().quarantined(),
-        "Of device memory, what is kept for ever: the driver failed, and a stream may still use it.";
+        "Device memory that is never released: the driver failed, and a stream may still use it.";
     gauge "rendez_devices_unreleased" 1.0 |devices| devices.unreleased(),
-        "Memory of devices, and pinned of the host, that the driver did not take back: kept until the process ends.";
+        "Device memory, and pinned host memory, that the driver did not take back: kept until the process ends.";
 }
 
 /// The counter's flat name: the family without its first word, and its label's value.

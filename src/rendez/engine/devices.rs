@@ -150,7 +150,7 @@ impl Devices {
             return Err(missing(why));
         }
         if let (DeviceUse::Auto, Err(why)) = (settings.usage, &accelerator) {
-            tracing::info!(why, "no devices are used");
+            tracing::info!(why, "device memory is not used");
         }
         Ok(Self {
             settings,
@@ -297,7 +297,7 @@ impl Devices {
             return Ok(());
         };
         let message = format!(
-            "copies of device {device} want {wanted} bytes of pinned memory (device_pinned_bytes), and {} leaves \
+            "copies of device {device} need {wanted} bytes of pinned memory (device_pinned_bytes), but {} leaves \
              {left} of {limit}",
             file.display()
         );

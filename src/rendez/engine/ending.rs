@@ -108,7 +108,7 @@ impl Inner {
         let inner = Arc::clone(self);
         let thread = std::thread::Builder::new().name("rendez-stop".into());
         if let Err(error) = thread.spawn(move || inner.end(crew)) {
-            tracing::warn!(%error, "no thread to stop the engine: it ends without a goodbye");
+            tracing::warn!(%error, "cannot start a thread to stop the engine: it ends without a goodbye to its peers");
             self.clean_up();
             self.ended.tell(State::Ended);
         }

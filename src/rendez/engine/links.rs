@@ -163,7 +163,7 @@ impl Joining {
                         there.task
                     ),
                 );
-                tracing::warn!(task = %here.task, %status, "a link within the process cannot be made");
+                tracing::warn!(task = %here.task, %status, "cannot make a link between two engines of this process");
                 here.call_all(|| Call::PeerLost {
                     task: there.task.clone(),
                     status: status.clone(),

@@ -76,15 +76,15 @@ use steps::Steps;
 use users::Users;
 use wiring::Wiring;
 
-/// A running engine. Cheap to clone; the last clone dropped stops it, at once and whatever the engine's own threads are
-/// at. What is made of a clone and hands values over, as a [`Step`] and a [`Recv`], counts as one.
+/// A running engine. Cheap to clone; dropping the last clone stops it at once, whatever the engine's own threads are
+/// doing. Whatever is made from a clone and hands values over, such as a [`Step`] or a [`Recv`], counts as a clone.
 ///
 /// **After `fork`** an engine does not work in the child, which has none of its threads: calls that return a status
 /// return `ENGINE_FORKED`, [`Engine::start`] too, and the others do nothing. Dropping it there is harmless. Fork before
 /// the first engine starts, or call `exec` in the child, as [`std::process::Command`] does.
 ///
-/// **A process that becomes a daemon** does so before its first engine starts: one that closes all its descriptors
-/// closes the engine's too, and what opens files afterwards gets their numbers, to which the engine goes on writing.
+/// **A process that becomes a daemon** must do so before its first engine starts: one that closes all its descriptors
+/// closes the engine's too, and files opened afterwards get their numbers, to which the engine goes on writing.
 #[derive(Clone, Debug)]
 pub struct Engine {
     inner: Arc<Users>,
@@ -178,7 +178,7 @@ impl Engine {
     /// Starts the shards and the control plane of one task.
     ///
     /// # Errors
-    /// `InvalidArgument` names the setting that makes no sense; `ResourceExhausted` what the machine has not got;
+    /// `InvalidArgument` names the setting that makes no sense; `ResourceExhausted` what the machine lacks;
     /// `AlreadyExists` if a living task has this name's address.
     pub fn start(config: Config) -> Result<Self, Status> {
         Self::start_with(config, Services::new())
@@ -201,7 +201,7 @@ impl Engine {
     }
 
     /// What is wrong with the files of the secret and of TLS, each with the setting that names it. `TLS_REFUSED` is a
-    /// certificate of the wrong time: a task begins with it, and is reached once it is renewed or its clock is set.
+    /// certificate that is not valid now: a task starts with it, and is reached once it is renewed or its clock is set.
     pub fn judge_secrets(config: &Config) -> Vec<(&'static str, Status)> {
         secrets::judge(config)
     }
@@ -223,7 +223,7 @@ impl Engine {
         check_exposure(bound, is_kept).map_err(|error| error.status())
     }
 
-    /// The engine, as what it keeps running may hold it.
+    /// A weak handle to the engine, for what the engine itself keeps running.
     #[must_use]
     pub fn downgrade(&self) -> WeakEngine {
         WeakEngine(Arc::downgrade(&self.inner))
@@ -286,7 +286,7 @@ impl Engine {
     }
 
     /// Tells where a task listens, so that keys that name it can be dialled. With [`Config::require`] of TCP or RDMA on
-    /// either side that is its [`Engine::tcp_address`]: what waits for a task whose address is none of TCP ends with
+    /// either side that is its [`Engine::tcp_address`]: what waits for a task whose address is not a TCP one ends with
     /// `PATH_REFUSED`.
     pub fn add_peer(&self, task: TaskName, address: Address) {
         if forks::is_child() {
@@ -365,7 +365,7 @@ impl Engine {
     ///
     /// # Errors
     /// `InvalidArgument` names `listen` if that is all addresses, and no meeting says which of them is known to others,
-    /// and is told of an engine without a control plane; `Unavailable` if no way leads to the meeting.
+    /// and is returned for an engine without a control plane; `Unavailable` if no way leads to the meeting.
     pub fn address_for(
         &self,
         meeting: Option<&Address>,
@@ -373,7 +373,7 @@ impl Engine {
     ) -> Result<Address, Status> {
         let bound = self.tcp_address().or_else(|| self.address());
         let bound = bound.ok_or_else(|| {
-            let message = "the engine has no control plane: it cannot be met";
+            let message = "the engine has no control plane: peers cannot connect to it";
             Status::of(catalogue::CONTROL_ADDRESS, message)
         })?;
         here::told(&here::ThisHost, bound, meeting, patience)
@@ -412,7 +412,7 @@ impl Engine {
         }
     }
 
-    /// The peers of this machine for which shared memory was tried and unavailable, so far; the log was told of each
+    /// The peers of this machine for which shared memory was tried and unavailable so far; the log was told of each
     /// once.
     #[must_use]
     pub fn fallbacks(&self) -> Vec<Fallback> {
@@ -433,7 +433,7 @@ impl Engine {
     /// Connects to a peer, and waits until it is connected. [`Engine::add_peer`] or the settings say where it listens.
     ///
     /// # Errors
-    /// Why it is not, by what befell the last attempt within `patience`: `CONNECTION_REFUSED` if no process listens
+    /// Why it is not, according to the last attempt within `patience`: `CONNECTION_REFUSED` if no process listens
     /// there, `GREETING_LATE` if one does and says nothing, as a stopped process, `CONNECT_DEADLINE` if there is no
     /// way; `SECRET_MISSING`, `SECRET_WRONG`, `TLS_REFUSED` or `PEER_OTHER_USER` if one does not let the other in;
     /// `PEER_UNKNOWN` if another task answers there, which an observer is told at once.
@@ -444,7 +444,7 @@ impl Engine {
         self.inner.wiring.reach(task, patience)
     }
 
-    /// `status` under the reason why `task` could not be reached, where it says only that it was not in time.
+    /// `status` under the reason why `task` could not be reached, where it says only that time ran out.
     pub fn with_cause(&self, task: &TaskName, status: Status) -> Status {
         match forks::is_child() {
             true => status,
@@ -471,7 +471,7 @@ impl Engine {
         self.inner.control.get().map(Control::runtime)
     }
 
-    /// Everything that waits or is parked, oldest first. Of shards that cannot be asked nothing: all of them on a
+    /// Everything that waits or is parked, oldest first. Nothing of shards that cannot be asked: all of them on a
     /// shard's own thread and in a child of `fork`, where [`Engine::try_pending`] says so.
     #[must_use]
     pub fn pending(&self) -> Vec<PendingItem> {
@@ -527,14 +527,14 @@ impl Engine {
 
     /// Stops in good order. Receives that wait, and sends that wait for room, end at once with `Aborted: Shutdown`, and
     /// what peers have sent and no receive has taken is dropped. Values that were taken, and are on their way to peers,
-    /// may leave until `deadline` has passed, also to those that are still being connected. What begins to wait in that
-    /// time ends with it. While another thread stops it already, this waits for that end, a second longer than
+    /// may leave until `deadline` has passed, even to those that are still being connected. What begins to wait in that
+    /// time ends with it. If another thread is already stopping it, this waits for that end, a second longer than
     /// `deadline` at most.
     ///
     /// A value in this engine's memory that a peer has received in place is no longer on its way, though the peer holds
     /// it: it can be read there afterwards too. A device's is, until it is let go of.
     ///
-    /// On the thread of a shard, as in an in-shard task, it only begins, and returns at once: a shard cannot wait for
+    /// On the thread of a shard, as in an in-shard task, it only begins to stop, and returns: a shard cannot wait for
     /// its own end. In a child of `fork` nothing happens: the engine is the parent's.
     pub fn shutdown(&self, deadline: Duration) {
         if !is_shard_thread() {
@@ -544,7 +544,7 @@ impl Engine {
         let users = Arc::clone(&self.inner);
         let thread = std::thread::Builder::new().name("rendez-stop".into());
         if let Err(error) = thread.spawn(move || users.stop(deadline)) {
-            tracing::warn!(%error, "no thread to stop the engine: it ends with its last handle");
+            tracing::warn!(%error, "cannot start a thread to stop the engine: it ends with its last handle");
         }
     }
 }

@@ -70,7 +70,7 @@ impl EngineOffers {
         }
         let function = self.lock().get(&asked.name).cloned();
         let function = function.ok_or_else(|| {
-            let message = format!("this task offers nothing of the name '{}'", asked.name);
+            let message = format!("this task offers nothing named '{}'", asked.name);
             Status::of(catalogue::CALL_UNKNOWN, message)
         })?;
         function(call, &asked.payload)
@@ -94,7 +94,7 @@ impl Engine {
         let offers = self.inner.wiring.offers.clone();
         let mut table = offers.lock();
         if table.contains_key(name) {
-            let message = format!("this engine offers something of the name '{name}' already");
+            let message = format!("this engine already offers something named '{name}'");
             return Err(Status::of(catalogue::CALL_BUSY, message));
         }
         table.insert(name.to_owned(), Arc::new(function));

@@ -390,7 +390,7 @@ impl Inner {
         match thread.spawn(body) {
             Ok(thread) => *keeper = Some(thread),
             Err(error) => {
-                tracing::warn!(%error, "no thread to compare clocks: the time on the wire is not told");
+                tracing::warn!(%error, "cannot start a thread to compare clocks: times on the wire are unavailable");
             }
         }
     }
@@ -425,9 +425,11 @@ impl Inner {
                         .map(|path| path.display().to_string())
                         .collect::<Vec<_>>();
                     let files = files.join(" ");
-                    tracing::warn!(%step, key, files, "a deadline was missed; what led to it is kept");
+                    tracing::warn!(%step, key, files, "a deadline was missed; `files` hold what led to it");
                 }
-                Err(status) => tracing::warn!(%step, key, %status, "a deadline was missed"),
+                Err(status) => {
+                    tracing::warn!(%step, key, %status, "a deadline was missed; no events could be kept")
+                }
             }
         };
         // Without a thread the event in the ring is all that is kept.

@@ -24,9 +24,9 @@ use crate::trace::Path;
 /// waiter.
 ///
 /// It may be dropped at any moment, as in a `select!` loop or by a timeout around it, and nothing is lost: a value that
-/// it had been brought and had not given out goes back to the front of its key, before all that was sent after it. A
+/// it had received and not yet returned goes back to the front of its key, before all that was sent after it. A
 /// receive that begins after the drop finds it there. Others that waited at the same time may have had later values.
-/// Only if the step has ended meanwhile, or its peer was given up, the value goes with that.
+/// The value is lost only if the step has ended meanwhile, or its peer was given up.
 ///
 /// ```
 /// use rendez::engine::{Config, Engine};
@@ -128,7 +128,7 @@ impl Recv {
     /// # Errors
     /// `WAIT_IN_SHARD` on the thread of a shard, which would wait for itself; `ENGINE_FORKED` in a child of `fork`;
     /// `DeadlineExceeded`, the status the step ended with, `Unavailable` if the peer is gone, and what
-    /// [`super::Step::send`] names for keys that are not ours to receive. `Cancelled` is also what a receive says that
+    /// [`super::Step::send`] names for keys that are not ours to receive. `Cancelled` also answers a receive that
     /// is asked again after it has given its outcome.
     ///
     /// `ResourceExhausted` if the shard has no room for it: a receive waits for its value, and not for room. With

@@ -48,7 +48,7 @@ pub(super) fn tls(config: &Config) -> Result<Option<Tls>, Status> {
 /// The log hears of a certificate that peers refuse. The task goes on: its files may be made anew, or its clock be set.
 fn tell_unless_taken(config: &Config, tls: &Tls) {
     if let Err((_, status)) = judge_certificate(config, tls) {
-        tracing::warn!(task = config.task, %status, "this task's certificate is not taken");
+        tracing::warn!(task = config.task, %status, "peers will refuse this task's certificate");
     }
 }
 
@@ -82,7 +82,7 @@ impl Known {
                 self.used = now;
                 tracing::info!(
                     task,
-                    "the files of TLS have changed: new connections use what they hold"
+                    "the TLS files have changed: new connections use their new contents"
                 );
                 Some(tls)
             }
@@ -91,7 +91,7 @@ impl Known {
                     self.told = now;
                     tracing::warn!(
                         task, %status,
-                        "the files of TLS have changed and do not fit: what they held before stays in use"
+                        "the TLS files have changed but cannot be used: their previous contents stay in use"
                     );
                 }
                 None
@@ -208,7 +208,7 @@ fn read(path: &Path, key: &str, privacy: Privacy) -> Result<Vec<u8>, Status> {
     let mode = file.metadata().map_err(failed)?.permissions().mode();
     if privacy == Privacy::Private && mode & 0o077 != 0 {
         return Err(unfit(format!(
-            "{key}: others may read or change {} (its mode is {:03o}): chmod 600 it, and make what it holds anew",
+            "{key}: others may read or change {} (its mode is {:03o}): chmod 600 it, and replace what it holds",
             path.display(),
             mode & 0o777
         )));

@@ -53,7 +53,7 @@ impl Unsent {
     }
 
     /// The tensor, to send it again. `None` if its engine ended while it was being taken, or if the send is asked again
-    /// after it has given an error, and the tensor with that.
+    /// after it has returned an error, and the tensor with it.
     #[must_use]
     pub fn into_tensor(self) -> Option<Tensor> {
         self.0.1
@@ -104,7 +104,7 @@ impl SendAsync {
         self
     }
 
-    /// May wait where as many sends wait already as may: for what others that were sent are of no use without. There
+    /// May wait beyond the bound of waiting sends: for a value without which others that were sent are of no use. There
     /// are as many places again for these.
     #[doc(hidden)] // For lines of the dataflow runtime.
     pub const fn owed(mut self) -> Self {
@@ -118,7 +118,7 @@ impl SendAsync {
         self
     }
 
-    /// Gives it up, and says how it ended: `Ok` if the value was taken before. Dropping it does the same, and says
+    /// Gives it up, and returns how it ended: `Ok` if the value was taken before. Dropping it does the same and returns
     /// nothing.
     ///
     /// # Errors

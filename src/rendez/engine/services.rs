@@ -175,7 +175,7 @@ impl Dumps {
         let is_its = |dump: &Dump| dump.asker == asker && dump.shard == asked.shard;
         let at = self.0.iter().position(is_its).ok_or_else(|| {
             let message = format!(
-                "the rest of a recording is kept no longer: more than {DUMPS_MAX} tasks asked at once; ask again"
+                "the rest of a recording is no longer kept: more than {DUMPS_MAX} tasks asked at once; ask again"
             );
             Status::of(catalogue::CALL_BUSY, message)
         })?;
@@ -409,7 +409,7 @@ pub(super) fn what_waits(engine: &Engine) -> PendingReply {
     let now = engine.inner.clock.stamp();
     let kept = (count > 0).then(|| PendingItem {
         what: "device memory".into(),
-        key: "kept until streams are past it".into(),
+        key: "kept until streams no longer use it".into(),
         age_ns: now.0.saturating_sub(keeper.oldest().0),
         bytes: keeper.bytes(),
         count,
@@ -427,7 +427,7 @@ pub(super) fn what_waits(engine: &Engine) -> PendingReply {
 fn fit(items: &mut Vec<PendingItem>) {
     let mut more = PendingItem {
         what: "more".into(),
-        key: "left out for want of room".into(),
+        key: "left out for lack of room".into(),
         age_ns: u64::MAX,
         count: u32::MAX,
         is_connected: true,

@@ -46,7 +46,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Users>, St
     config.check()?;
     if let Some(number) = services.numbers().find(|number| *number <= OWN_MAX) {
         return Err(super::config::invalid(format!(
-            "service {number}: numbers up to {OWN_MAX} are the engine's, take a larger one"
+            "service {number}: numbers up to {OWN_MAX} are reserved for the engine; use a larger one"
         )));
     }
     if let Some(root) = config.files_root.as_deref().filter(|root| !root.is_dir()) {
@@ -55,7 +55,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Users>, St
             root.display()
         )));
     }
-    forks::watch().map_err(|error| missing(format!("a handler for forks: {error}")))?;
+    forks::watch().map_err(|error| missing(format!("no handler for forks: {error}")))?;
     let task = TaskName::parse(&config.task)?;
     let incarnation =
         Incarnation(draw().ok_or_else(|| missing("the system gives no random numbers"))?);
@@ -298,7 +298,7 @@ pub(super) fn place(config: &Config) -> Result<(Vec<usize>, bool), Status> {
             Code::InvalidArgument,
             catalogue::SHARDS_OVER_CORES,
             format!(
-                "{shards} shards on {} cores: a busy shard wants a core of its own. Lower `shards`, or set \
+                "{shards} shards on {} cores: a busy shard needs a core of its own. Lower `shards`, or set \
                  `share_cores` to let them take turns",
                 cores.len()
             ),
@@ -338,7 +338,7 @@ impl Seed {
     fn grow_on(self, core: usize) -> Result<Grown, Status> {
         // A core that was in the mask a moment ago may be gone; the shard then runs where the kernel puts it.
         if !core_affinity::set_for_current(CoreId { id: core }) {
-            tracing::warn!(core, "the shard could not be pinned");
+            tracing::warn!(core, "the shard could not be pinned to its core");
         }
         self.grow()
     }
@@ -389,7 +389,7 @@ impl Seed {
 type Grown = (Shard, Vec<Arc<Segment>>, Option<Arc<Recorder>>);
 
 fn no_doorbell(error: DoorbellError) -> Status {
-    missing(format!("a doorbell: {error}"))
+    missing(format!("no doorbell: {error}"))
 }
 
 /// The shard's thread cannot be made: why, and what to do if there may be no more threads.
@@ -400,7 +400,7 @@ fn no_thread(shard: usize, error: &std::io::Error) -> Status {
         }
         _ => "",
     };
-    missing(format!("a thread for shard {shard}: {error}{mend}"))
+    missing(format!("no thread for shard {shard}: {error}{mend}"))
 }
 
 fn missing(what: impl std::fmt::Display) -> Status {

@@ -27,7 +27,8 @@ pub(crate) struct StepState {
 ///
 /// The state of a step stays when its last handle goes, so that who makes a handle for each value pays no heap for it;
 /// it goes at the step's end, or when many stand here. A step that has ended stands here as long as its tombstones in
-/// the shards: as many are remembered. Looked at only when a handle is made, so that a send costs nothing for it.
+/// the shards: as many are remembered. Then its number may be used again, by new handles alone. Looked at only when a
+/// handle is made, so that a send costs nothing for it.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     known: Mutex<Known>,
@@ -140,7 +141,7 @@ impl Step {
     }
 
     /// Says which trace of its caller's the step belongs to, in this task: the recorders keep it, so that dumps and
-    /// timelines of the step show it. To be said once, when the step begins; other tasks are told by the code that
+    /// timelines of the step show it. Call it once, when the step begins; other tasks are told by the code that
     /// tells them of the step, as sessions do. Values do not carry it.
     ///
     /// ```
@@ -160,8 +161,9 @@ impl Step {
     ///
     /// # Errors
     /// The status the step ended with, whether it ended here or a peer told it, as [`Step::abort`] says;
-    /// `InvalidArgument` for a key whose source is not this task, and for a value in a device's memory that goes to
-    /// another (`TENSOR_DEVICE`); `ResourceExhausted` naming the bound that is reached.
+    /// `InvalidArgument` for a key whose source is not this task, and for a value in a device's memory that the
+    /// receiver cannot read there, if this engine has no driver to copy it with (`TENSOR_DEVICE`);
+    /// `ResourceExhausted` naming the bound that is reached.
     pub fn send(&self, key: &Key, tensor: Tensor) -> Result<(), Status> {
         self.send_value(key, tensor, false)
     }
@@ -424,11 +426,11 @@ impl Step {
         self.recv(key).deadline(patience).wait()
     }
 
-    /// Ends the step with `status`: everything that waits in it hears so, everything parked in it goes, and so it is
+    /// Ends the step with `status`: everything that waits in it is told, everything parked in it is dropped, here and
     /// at every peer that has anything pending. The first status wins.
     ///
     /// Once this has returned, [`Step::send`], [`Step::send_async`] and [`Step::recv`] return the status that won, by
-    /// this handle or another, and one that is made later: for as long as this task remembers the step, which is until
+    /// this handle, another, or one that is made later: for as long as this task remembers the step, which is until
     /// 65 536 others have ended. A call that began before may go either way.
     pub fn abort(&self, status: Status) {
         if forks::is_child() {
@@ -440,7 +442,7 @@ impl Step {
         }
     }
 
-    /// The step is done here: its clean-up. All that still waits here in it, and what comes late by any handle, is
+    /// Ends and cleans up the step here. All that still waits here in it, and what comes late by any handle, is
     /// answered with `STEP_FINISHED`, for as long as after [`Step::abort`].
     ///
     /// Peers that are connected are told, and others when they are, of the last 256 ends. What was sent in the step and

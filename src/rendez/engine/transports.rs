@@ -198,7 +198,7 @@ impl Taking {
     }
 
     fn lost_early(&self, why: &str) {
-        tracing::warn!(task = %self.task, why, "a shard cannot take a link with a peer: the connection ends");
+        tracing::warn!(task = %self.task, why, "a shard cannot accept a link to a peer: the connection ends");
         if let Some(engine) = self.engine.upgrade() {
             engine.wiring.hang_up_soon(&engine, self.peer, why);
         }
@@ -206,7 +206,7 @@ impl Taking {
 }
 
 /// Why a link is not taken by a port that is not there.
-pub(super) const NO_PORT: &str = "the shard has no port for it";
+pub(super) const NO_PORT: &str = "the shard has no port for this transport";
 
 /// The first of a shard's ports that is of a kind, and where it stands.
 macro_rules! port_of {

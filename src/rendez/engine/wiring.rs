@@ -562,7 +562,7 @@ impl Observer for ShardObserver {
     }
 
     fn task_failed(&self, status: &Status) {
-        tracing::error!(shard = self.index, %status, "a task panicked");
+        tracing::error!(shard = self.index, %status, "a task inside a shard panicked");
     }
 
     fn shard_failed(&self, status: &Status) -> Status {
@@ -579,7 +579,7 @@ impl Observer for ShardObserver {
 
     fn dropped(&self, task: &TaskName, what: Unsent, why: &Status) {
         let Unsent { values, bytes } = what;
-        tracing::warn!(%task, values, bytes, %why, "what was sent to a task is dropped");
+        tracing::warn!(%task, values, bytes, %why, "values that were sent to a task are dropped");
     }
 
     fn segment_added(&self, segment: Arc<Segment>) {

@@ -311,7 +311,7 @@ impl Desk {
     fn joined(&self) {
         for worker in self.node.absent() {
             let name = self.shared.name_of(worker);
-            tracing::warn!(worker = %name, "a worker of the group is gone, or cannot be reached: it is not waited for");
+            tracing::warn!(worker = %name, "a worker of the group is gone or unreachable: this one does not wait");
         }
         self.shared.joined.fill(Ok(()));
     }
@@ -371,7 +371,7 @@ impl Desk {
             self.shared.name_of(from),
         );
         self.shared.figures.malformed();
-        tracing::warn!(worker = %name, %status, "what a worker sent is dropped");
+        tracing::warn!(worker = %name, %status, "a malformed message from a worker is dropped");
     }
 
     fn heard(&mut self, brought: Brought) {
@@ -489,7 +489,7 @@ impl Drop for Desk {
             }
         }));
         if left.is_err() {
-            tracing::error!(worker = %self.shared.name, "the worker's machine panicked: its calls end as it goes");
+            tracing::error!(worker = %self.shared.name, "the worker's state machine panicked: its calls end with it");
         }
     }
 }

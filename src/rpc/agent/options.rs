@@ -261,7 +261,7 @@ impl Options {
             return Err(Error::of(catalogue::RPC_GROUP, "a group of no workers"));
         }
         if engine.address().is_none() {
-            let message = "the engine has no control plane: it cannot be met";
+            let message = "the engine has no control plane: peers cannot connect to it";
             return Err(Error::of(catalogue::RPC_STORE, message));
         }
         let meeting = match &self.meeting {

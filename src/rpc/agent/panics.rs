@@ -69,7 +69,7 @@ pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "something that is no text".into())
+        .unwrap_or_else(|| "something that is not text".into())
 }
 
 /// Runs what a program wants run at the end of `what`. A panic of it is told in the log and ends nothing else: this may
@@ -77,7 +77,7 @@ pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
 pub(crate) fn contained(what: &str, run: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
         tracing::warn!(
-            "what was to run at the end of {what} panicked: {}",
+            "the code that was to run at the end of {what} panicked: {}",
             text_of(&*panic)
         );
         // It may be anything, and panic itself.

@@ -300,7 +300,7 @@ impl Keys {
                 return;
             }
             if !std::mem::replace(&mut is_told, true) {
-                tracing::warn!(%error, "the group's store cannot be read: who joins or leaves is not heard");
+                tracing::warn!(%error, "the group's store cannot be read: joining and leaving workers are missed");
             }
             std::thread::sleep(REDIAL);
         }

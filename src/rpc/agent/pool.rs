@@ -124,7 +124,7 @@ impl Pool {
         state.threads += usize::from(started.is_ok());
         drop(state);
         if let Err(error) = &started {
-            tracing::warn!(%error, "the system gives no thread for remote calls");
+            tracing::warn!(%error, "cannot start a thread for remote calls");
         }
         started.is_ok()
     }
@@ -137,7 +137,9 @@ impl Pool {
                 drop(state);
                 // Jobs catch the panics of functions themselves; those of observers end here.
                 if std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)).is_err() {
-                    tracing::error!("an observer of remote calls panicked: its call has no answer");
+                    tracing::error!(
+                        "an observer of remote calls panicked: its call gets no answer"
+                    );
                 }
                 state = self.state.locked();
                 continue;

@@ -336,7 +336,7 @@ impl Shared {
         if let Some(place) = place.take()
             && let Err(error) = place.leave()
         {
-            tracing::warn!(%error, "this worker stays in the group, where that meets");
+            tracing::warn!(%error, "this worker cannot leave the group's meeting place: it stays listed there");
         }
     }
 

@@ -263,7 +263,7 @@ impl<P, T> Node<P, T> {
         if serving.is_late {
             outcome = Outcome::Fault(Fault::new(
                 FaultKind::Timeout,
-                "its time was over while it ran",
+                "its deadline passed while it ran",
             ));
         }
         if let Outcome::Value { references, .. } = &mut outcome
@@ -338,7 +338,7 @@ impl<P, T> Node<P, T> {
             .and_then(|peer| peer.serving.at_mut(id));
         match serving.map(|serving| &serving.stage) {
             Some(Stage::Held { .. }) => {
-                let message = "its time was over before it began";
+                let message = "its deadline passed before it began";
                 self.refuse(from, id, FaultKind::Timeout, message.into());
             }
             Some(Stage::Given) => self.outputs.push_back(Output::Stop { from, id }),

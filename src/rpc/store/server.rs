@@ -124,7 +124,9 @@ impl Floor {
             let (ids, ready) = match self.poll() {
                 Ok(ready) => ready,
                 Err(rustix::io::Errno::INTR) => continue,
-                Err(error) => return tracing::error!(%error, "a store cannot poll, and ends"),
+                Err(error) => {
+                    return tracing::error!(%error, "a store cannot poll its sockets, and stops");
+                }
             };
             let [stopped, listener, ready @ ..] = &*ready else {
                 return;

@@ -33,7 +33,7 @@ pub enum Missing {
     #[error("TCP of this kernel has no TLS ({0}): modprobe tls")]
     Protocol(Errno),
     /// It has TLS 1.3 without this cipher.
-    #[error("TLS of this kernel does not take the session's cipher ({0})")]
+    #[error("TLS of this kernel does not support the session's cipher ({0})")]
     Cipher(Errno),
 }
 

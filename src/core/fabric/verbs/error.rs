@@ -139,7 +139,7 @@ impl VerbsError {
                     "Compare the settings with what `ibv_devinfo -v` says the device can do."
                 }
                 rustix::io::Errno::TIMEDOUT | rustix::io::Errno::HOSTUNREACH => {
-                    "See that the peer's address answers on the network of the device (`ip neigh`, `ping -I`)."
+                    "Check that the peer's address answers on the network of the device (`ip neigh`, `ping -I`)."
                 }
                 _ => "Look the error number up in the call's manual page.",
             },
@@ -187,7 +187,7 @@ impl CompletionStatus {
     pub const fn remedy(self) -> &'static str {
         match self.0 {
             sys::IBV_WC_RETRY_EXC_ERR | sys::IBV_WC_RESP_TIMEOUT_ERR => {
-                "The peer's device does not answer: see its link, its process, and the network between."
+                "The peer's device does not answer: check its link, its process, and the network between."
             }
             sys::IBV_WC_RNR_RETRY_EXC_ERR => {
                 "The peer had no receive entry, which its grants rule out: report it with both logs."
@@ -197,7 +197,7 @@ impl CompletionStatus {
             }
             sys::IBV_WC_LOC_PROT_ERR => "Memory was posted that is not registered here: report it.",
             _ => {
-                "Look the status up in `man 3 ibv_poll_cq`, and the vendor error at the device's maker."
+                "Look the status up in `man 3 ibv_poll_cq`, and the vendor error in the vendor's documentation."
             }
         }
     }

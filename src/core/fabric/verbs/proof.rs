@@ -33,8 +33,8 @@ impl Proof {
     pub fn missing(&self) -> &'static str {
         match self.0.load(Ordering::Acquire) {
             0 => "neither direction carries anything",
-            Self::REACHED => "the peer is reached, and nothing comes from it",
-            Self::HEARD => "the peer is heard, and does not acknowledge",
+            Self::REACHED => "the peer is reached, but nothing comes from it",
+            Self::HEARD => "the peer is heard, but does not acknowledge",
             facts if facts & Self::FAILED != 0 => "the queue pair went down",
             _ => "nothing is missing",
         }

@@ -14,14 +14,14 @@ catalogue! {
         "The graph is larger than a graph may be.",
         "Split it; the message names the limit.";
     GRAPH_OP_UNKNOWN: NotFound,
-        "A node wants an operation that has no kernel here.",
+        "A node needs an operation that has no kernel here.",
         "Replace the operation that the message names, or register one of your own with `Operations`.";
     OP_EXISTS: AlreadyExists,
         "An operation was registered under a name that is taken.",
         "Name it differently; standard operations cannot be replaced.";
     OP_MALFORMED: InvalidArgument,
-        "The definition of an operation of one's own makes no sense.",
-        "Correct what the message names; the words are those of `graph::signature`.";
+        "The definition of a custom operation makes no sense.",
+        "Correct what the message names; `graph::signature` explains its terms.";
     GRAPH_FUNCTION: Unimplemented,
         "A node calls a function of the graph's library.",
         "Inline the functions before the graph is exported.";
@@ -36,7 +36,7 @@ catalogue! {
         "Correct the shapes that the message names.";
     GRAPH_CYCLE: InvalidArgument,
         "Nodes wait for each other, and not through a loop's NextIteration.",
-        "Break the cycle; the message names nodes of it.";
+        "Break the cycle; the message names some of its nodes.";
     GRAPH_FRAME: InvalidArgument,
         "The frames of the graph's loops contradict each other.",
         "Build loops with a loop's own operations; the message names the node.";
@@ -47,19 +47,19 @@ catalogue! {
         "What is fed, fetched or run is not in the graph.",
         "Name a node of the graph, and an output with node:output.";
     GRAPH_PLACEMENT: InvalidArgument,
-        "A node cannot stand on any device, alone or together with those it must be with.",
+        "A node cannot be placed on any device, alone or together with the nodes that must share its device.",
         "Allow soft placement, or name a device that the message lists.";
     GRAPH_DEVICE: Internal,
-        "A node's assigned device is no full device name.",
+        "The device that a node is assigned to is not a full device name.",
         "Place the graph before it is cut.";
     GRAPH_NODE_EXISTS: InvalidArgument,
-        "A graph was extended by a node that it has already.",
+        "A graph was extended with a node that it already has.",
         "Send only new nodes.";
     GRAPH_GRADIENT: Unimplemented,
         "An operation on the way from a result to a variable has no gradient here.",
         "Replace it, stop the gradient before it, or, if it is your own, give it one with `Definition::gradient`.";
     TENSOR_MALFORMED: InvalidArgument,
-        "The message of a tensor has no type, shape or elements that fit each other.",
+        "The type, shape and elements in a tensor's message do not fit each other.",
         "Export it again; the message says what contradicts what.";
     KERNEL_UNKNOWN: NotFound,
         "An operation has no kernel for a node's types or attributes.",
@@ -68,13 +68,13 @@ catalogue! {
         "A kernel cannot compute with these inputs: their shapes or values do not fit.",
         "Correct what flows into the node that the message names.";
     KERNEL_FAILED: Internal,
-        "A kernel broke down, or gave other outputs than its node has.",
+        "A kernel failed, or returned outputs other than those of its node.",
         "Report it with the message and the log; the step can be tried again.";
     RUN_ARGUMENTS: InvalidArgument,
         "A run was not given the arguments that its part of the graph takes.",
         "Give one value for each argument, of the type that the message names.";
     RUN_STUCK: Internal,
-        "A run came to rest before all of its part of the graph had run.",
+        "A run stopped before all of its part of the graph had run.",
         "Report it with the graph; the message names a node that did not run.";
     RUNS: ResourceExhausted,
         "The maximum number of runs of graphs is already under way.",
@@ -99,7 +99,7 @@ catalogue! {
         "The session has no graph yet.",
         "Call `create` before anything is run.";
     SESSION_EXISTS: InvalidArgument,
-        "A session that has a graph was given one again.",
+        "A session that already has a graph was given another one.",
         "Add to it with `extend`, or begin another session.";
     SESSION_CLOSED: FailedPrecondition,
         "The session was closed.",
@@ -108,7 +108,7 @@ catalogue! {
         "The master has no such session: it was closed, or the master has restarted or been lost since.",
         "Begin another session, and restore a checkpoint.";
     SESSION_VERSION: Aborted,
-        "Another client extended the session's graph meanwhile.",
+        "Another client has extended the session's graph in the meantime.",
         "Extend again, now that the version is known.";
     SESSION_SETTING: InvalidArgument,
         "A setting of a session means nothing here, or contradicts another.",
@@ -144,15 +144,15 @@ catalogue! {
         "What was fetched is dead: the side of a condition that was not taken.",
         "Fetch what both sides of the condition merge into.";
     FEED_UNFIT: InvalidArgument,
-        "A fed tensor has not the type or shape of what it stands for.",
+        "A fed tensor does not have the type or shape of what it replaces.",
         "Feed what the message names.";
     PARTIAL_RUN: InvalidArgument,
-        "A partial run was fed or asked for what its setup does not have, or has had already.",
+        "A partial run was fed or asked for something that its setup does not have, or that it has already had.",
         "Name every feed and fetch in the setup, and each once in its runs.";
     PARTIAL_RUN_NONE: InvalidArgument,
         "There is no such partial run: it was never set up, or is over.",
         "Set it up first.";
     CALLABLE_UNKNOWN: InvalidArgument,
         "The session has no such callable.",
-        "Make it first, and do not run what was released.";
+        "Make it first, and do not run a callable that was released.";
 }

@@ -11,7 +11,7 @@ catalogue! {
         "The caller gave the call up; the other side was told.",
         "Nothing, if it was meant.";
     RPC_REMOTE_ERROR: Unknown,
-        "The function that was called returned an error; its message, cause and worker stand in the error.",
+        "The function that was called returned an error; the error holds its message, cause and worker.",
         "Read the message.";
     RPC_REMOTE_PANIC: Internal,
         "The function that was called panicked; its worker goes on.",
@@ -41,7 +41,7 @@ catalogue! {
         "The agent is shut down, or about to be.",
         "Start it again with `Agent::init`.";
     RPC_SHUTDOWN_DEADLINE: DeadlineExceeded,
-        "The group did not come to rest in the time that shutdown was given; this worker has left all the same.",
+        "The group did not come to rest in the time that shutdown was given; this worker has left anyway.",
         "Read the message: it names what was outstanding and the workers that did not agree.";
     RPC_LEAK: FailedPrecondition,
         "The program still held remote references when its worker left; the message names them.",
@@ -50,10 +50,10 @@ catalogue! {
         "A remote reference names no value that can be used here.",
         "Read the message: it names the reference, its owner and what became of its value.";
     RPC_MESSAGE: DataLoss,
-        "A worker sent something that is not a message; only that is dropped.",
+        "A worker sent something that is not a message; nothing else is dropped.",
         "Run the same release on all workers; if they do, report it with the message.";
     RPC_PICKLE: PermissionDenied,
-        "A Python call needs pickle, which runs code of its sender, and one of its sides does not allow that.",
+        "A Python call needs pickle, which runs code of its sender, but one of the two sides does not allow that.",
         "Call registered functions with plain values, or set `allow_pickle=True` at both workers.";
     RPC_STORE: Unavailable,
         "The store that workers meet through cannot be used.",

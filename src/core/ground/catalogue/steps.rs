@@ -28,7 +28,7 @@ catalogue! {
         "Look for the root failure: the status of this step that is not derived.";
     STEP_FINISHED: Aborted,
         "The step is over and cleaned up; the request came too late.",
-        "Start a new step. If this is a surprise, look for who finished the old one early.";
+        "Start a new step. If you did not expect this, find out which task finished the old one early.";
     STEP_ENDED: Aborted,
         "The step ended while a value was on its way to be parked.",
         "Nothing if the step was meant to end; otherwise as for STEP_FINISHED.";
@@ -49,7 +49,7 @@ catalogue! {
         "Nothing: the caller cancelled it. The error holds the tensor.";
     DEADLINE: DeadlineExceeded,
         "The value did not come, or found no room, or its step had not ended, before the deadline.",
-        "See who owes it in the list of pending keys; raise the deadline if the producer is just slow.";
+        "The list of pending keys shows which task owes it; raise the deadline if the producer is just slow.";
     // ── Limits ─────────────────────────────────────────────────────────────────────────────────────────────────────
     PARKED_BYTES: ResourceExhausted,
         "The values that wait for a receiver already hold the maximum number of bytes.",
@@ -70,13 +70,13 @@ catalogue! {
         "The maximum number of receives is already waiting for one key.",
         "Ask for fewer values at once.";
     KEYS: ResourceExhausted,
-        "The maximum number of keys is already in use, or of tasks that they name.",
+        "The maximum number of keys, or of tasks that they name, is already in use.",
         "Finish steps that are over, use keys of step 0 again, and release prepared keys of tasks that are gone.";
     STEPS: ResourceExhausted,
         "The maximum number of steps is already alive.",
         "Finish steps that are over.";
     GRACE_STEPS: ResourceExhausted,
-        "Peers have begun the maximum number of steps that were not used here yet.",
+        "Peers have already begun the maximum number of steps that this task has not used yet.",
         "Start steps on all tasks at about the same time.";
     WAITING_SENDS: ResourceExhausted,
         "The maximum number of sends is already waiting for room in the shard.",
@@ -86,15 +86,15 @@ catalogue! {
         "Wait for the earlier sends first, or send this value with `send_async` too.";
     MAILBOX_FULL: ResourceExhausted,
         "The shard takes commands more slowly than they are given.",
-        "Send with `Step::send_async`, which waits for room (in Python `send_wait`, in C with a patience); ask again \
-         for what else was refused; or use more shards, or raise the setting if the message names one.";
+        "Send with `Step::send_async`, which waits for room (in Python `send_wait`, in C with a patience); repeat \
+         whatever else was refused; or use more shards, or raise the setting if the message names one.";
     LANDING_UNOPENED: ResourceExhausted,
-        "The fabric registered no memory for a value that a peer offered, for as long as it was asked to.",
+        "The fabric could not register memory in time for a value that a peer offered.",
         "Raise the limit of locked memory, or have fewer large values under way at once.";
     ARENA_FULL: ResourceExhausted,
-        "The arena has no free stretch as long as the tensor and may not grow by one.",
-        "Drop tensors that are no longer needed, send arrays of Python's by `send_wait`, which waits until others do, \
-         or raise the arena's limit: to twice the largest tensor at least.";
+        "The arena has no free stretch that is long enough for the tensor, and may not grow by one.",
+        "Drop tensors that are no longer needed, in Python send arrays with `send_wait`, which waits for room, \
+         or raise the arena's limit to at least twice the largest tensor.";
     ARENA_UNFIT: ResourceExhausted,
         "The tensor is larger than the arena may become.",
         "Raise the arena's limit above the largest tensor.";
@@ -111,16 +111,16 @@ catalogue! {
         "A system call failed; the message names it and its error number.",
         "Look the error number up in the call's manual page.";
     SYSTEM_LIMIT: ResourceExhausted,
-        "The system gives no more descriptors, memory or bytes of files; the message names call and error number.",
+        "The system provides no more descriptors, memory or file space; the message names call and error number.",
         "Raise the limit on open files (`ulimit -n`), their length (`ulimit -f`) or address space (`ulimit -v`), or \
          give the machine more memory.";
     // ── RDMA ───────────────────────────────────────────────────────────────────────────────────────────────────────
     VERBS_MISSING: FailedPrecondition,
-        "RDMA was asked for, and libibverbs cannot be loaded.",
+        "RDMA was asked for, but libibverbs cannot be loaded.",
         "Install rdma-core: on Debian the packages libibverbs1 and ibverbs-providers. Or choose another transport.";
     VERBS_NO_DEVICE: NotFound,
-        "There is no RDMA device, active port or address such as the settings ask for.",
-        "See `ibv_devinfo` for what there is, `ip link` for a port that is down; correct device, port or GID index.";
+        "There is no RDMA device, active port or address that matches the settings.",
+        "`ibv_devinfo` lists the devices, `ip link` shows a port that is down; correct the device, port or GID index.";
     VERBS_CALL: Internal,
         "A verbs call failed; the message names it, its error number and the device.",
         "Look the error number up in the call's manual page; `ibv_devinfo -v` says what the device can do.";
@@ -128,26 +128,26 @@ catalogue! {
         "An RDMA setting is out of its range, or beyond what the device can do.",
         "Correct the setting named in the message.";
     VERBS_ENDPOINT: FailedPrecondition,
-        "What a peer says of its end of a queue pair cannot be.",
+        "A peer's description of its end of a queue pair is invalid.",
         "Run the same release on all tasks; if they do, report it with the message.";
     VERBS_LIMIT: ResourceExhausted,
-        "An RDMA device, or the engine's queues on it, hold no more of something.",
+        "An RDMA device, or the engine's queues on it, have reached a limit.",
         "Use fewer peers or shards for each device, or raise the limit named in the message.";
     VERBS_COMPLETION: Unavailable,
         "An RDMA operation ended with an error, and its queue pair with it.",
-        "See what the message says of the status; the peer is reached again by a new connection if it is there.";
+        "The message explains the status; if the peer is still there, a new connection reaches it again.";
     // ── Bytes from outside ─────────────────────────────────────────────────────────────────────────────────────────
     FRAME_MALFORMED: DataLoss,
         "A peer sent a frame that breaks the protocol; the channel is closed.",
         "Run the same release on all tasks; if they do, report it with the message.";
     RING_CORRUPT: DataLoss,
-        "A ring in shared memory holds what no correct peer writes.",
-        "Restart the peer; if it comes again, report it with the message.";
+        "A ring in shared memory holds data that no correct peer writes.",
+        "Restart the peer; if it happens again, report it with the message.";
     DESCRIPTOR_UNSEALED: PermissionDenied,
         "A peer offered shared memory that it could still shrink or write elsewhere; it was not mapped.",
         "Run the same release on all tasks.";
     DESCRIPTOR_SHORT: InvalidArgument,
-        "A peer offered shared memory of another length than it said; it was not mapped.",
+        "A peer offered shared memory whose length is not the one it announced; it was not mapped.",
         "Run the same release on all tasks.";
     DESCRIPTOR_KIND: FailedPrecondition,
         "A peer offered memory of a kind that this task does not import; it was not mapped.",
@@ -160,7 +160,7 @@ catalogue! {
         "Run the same release on all tasks; if they do, report it with the message.";
     STALE: FailedPrecondition,
         "A reference names an earlier use of a slot; nothing was read or written.",
-        "Nothing if it came with a restart or an abort; otherwise report it with the message.";
+        "Nothing if it happened at a restart or an abort; otherwise report it with the message.";
     DATA_MISMATCH: DataLoss,
         "The bytes that came are not those that were sent.",
         "Suspect memory or network hardware; report it with the message.";

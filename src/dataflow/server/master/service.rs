@@ -188,7 +188,7 @@ impl Service for Client {
         let thread = std::thread::Builder::new().name("rendez-client-gone".into());
         let closing = thread.spawn(move || master.lose_client(&sessions));
         if let Err(error) = closing {
-            tracing::error!(%error, "the system gives no thread to close the sessions of a client that is gone");
+            tracing::error!(%error, "cannot start a thread to close the sessions of a client that is gone");
         }
     }
 }

@@ -86,6 +86,6 @@ fn give_up(step: &Weak<RunningStep>) {
     let Some(step) = step.upgrade() else { return };
     let given_up = std::panic::AssertUnwindSafe(|| step.give_parts_up());
     if std::panic::catch_unwind(given_up).is_err() {
-        tracing::error!(step = %step.id(), "who was told of a step that failed has panicked");
+        tracing::error!(step = %step.id(), "a callback that was told of a failed step has panicked");
     }
 }

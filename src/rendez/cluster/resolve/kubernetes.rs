@@ -94,7 +94,7 @@ fn job_set(view: &View<'_>, set: &str, index: u32) -> Result<Answer, Status> {
             .push(format!("REPLICATED_JOB_REPLICAS is not set: {jobs} taken"));
     }
     found.notes.push(format!(
-        "other replicated jobs than {job} of JobSet {set} are not in the cluster"
+        "replicated jobs of JobSet {set} other than {job} are not in the cluster"
     ));
     found.epoch = view.number(names::RESTART_ATTEMPT)?.map(|restart| Epoch {
         run: set.to_owned(),

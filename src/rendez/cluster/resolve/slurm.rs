@@ -24,7 +24,7 @@ pub(super) fn ask(view: &View<'_>) -> Result<Answer, Status> {
         view.number(names::PROC_ID)?,
     ) else {
         return absent(
-            "this is a Slurm job's script or shell and no task of a step: start tasks with srun",
+            "this is a Slurm job's script or shell, not a task of a step: start tasks with srun",
         );
     };
     let sizes = [names::STEP_TASKS, names::TASKS];
@@ -154,7 +154,7 @@ fn addresses(places: &[Place], nodes: &[String], port: u16) -> Result<ClusterSpe
         .map(|&(node, place)| {
             let port = u16::try_from(u32::from(port) + place).map_err(|_| {
                 let message = format!(
-                    "port {port} and {place} more is no port: give RENDEZ_PORT a lower one"
+                    "port {port} plus {place} is not a port: set RENDEZ_PORT to a lower one"
                 );
                 Status::of(catalogue::CLUSTER_ADDRESS, message)
             })?;

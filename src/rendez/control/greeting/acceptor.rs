@@ -271,7 +271,7 @@ impl<'a> Acceptor<'a> {
                 return Ok(State::Opening(with, path, offer));
             }
             Some((_, Some(no))) => no.clone(),
-            None => No::tried("this release knows no such transport"),
+            None => No::tried("this release does not know this transport"),
         };
         self.decline(&no);
         Ok(State::Choosing(with))

@@ -110,8 +110,8 @@ impl Talk {
                 Ok(body)
             }
             _ => Err(self.broken(match self.asked {
-                Some(_) => "something else than the answer that is due",
-                None => "something else than the request that is due",
+                Some(_) => "something other than the expected answer",
+                None => "something other than the expected request",
             })),
         }
     }

@@ -188,7 +188,7 @@ fn a_name_has_one_spelling() {
         let refusal = judged(other, own).expect_err("another spelling");
         let status = &refusal.status;
         assert!(!refusal.retry && status.reason() == "PEER_REFUSED");
-        for text in ["in full, /job:", other] {
+        for text in ["in full, as /job:", other] {
             assert!(status.message().contains(text), "{status}");
         }
     }

@@ -155,7 +155,7 @@ impl Config {
 /// What people are told of a variable that is a service's.
 pub(super) fn of_service(name: &str, text: &str) -> String {
     format!(
-        "{name}={text} is of a Kubernetes Service named rendez, and is not taken for a port: set \
+        "{name}={text} comes from a Kubernetes Service named rendez, and is ignored as a port: set \
          enableServiceLinks: false in the pod's spec"
     )
 }

@@ -42,34 +42,34 @@ const TITLES: [(Taker, &str); 3] = [
         Taker::Cluster,
         "Cluster: which tasks there are, and which this is",
     ),
-    (Taker::Server, "Server: an engine alone does without"),
+    (Taker::Server, "Server: an engine alone ignores this"),
 ];
 
 const HEAD: &str = "# Configuration
 
 <!-- Made from `config/table.rs` by `rendez config reference`; a test compares the two. -->
 
-A setting comes from the first of these that has it. `peers` come from all of them; each has the address that the first
+A setting comes from the first of these that sets it. `peers` come from all of them; each has the address that the first
 of them gives it:
 
-1. a flag of the command, as `--shards 2`
-2. a variable of the environment, as `RENDEZ_SHARDS=2`; one that is set to nothing counts as not set
-3. a key of the configuration file, as `shards = 2`
+1. a flag of the command, such as `--shards 2`
+2. an environment variable, such as `RENDEZ_SHARDS=2`; an empty variable counts as not set
+3. a key of the configuration file, such as `shards = 2`
 4. its default
 
-The file is the one that `--config` names; else the one that `RENDEZ_CONFIG_FILE` names; else the first there is of
-`./rendez.toml`, `~/.config/rendez/config.toml` and `/etc/rendez/config.toml`. One of these three must be the user's or
-root's, and no other user may be able to write to it: else it is an error. So is one that cannot be looked at; name
-another file then, as `/dev/null`. It is TOML. An unknown key is an error; an unknown `RENDEZ_*` variable gives a
+The file is the one that `--config` names; else the one that `RENDEZ_CONFIG_FILE` names; else the first that exists of
+`./rendez.toml`, `~/.config/rendez/config.toml` and `/etc/rendez/config.toml`. These must belong to the user or
+to root, and no other user may be able to write to them: else it is an error. So is one that cannot be checked; name
+another file then, such as `/dev/null`. It is TOML. An unknown key is an error; an unknown `RENDEZ_*` variable causes a
 warning, in every command that takes settings. `rendez config show --origin` prints every value and where it comes from.
 
-A relative path is relative to the folder in which the process runs. One in a configuration file is not relative to
+A relative path is relative to the folder in which the process runs. Paths in a configuration file are not relative to
 that file.
 
 Sizes are bytes, or have a unit: `64KiB`, `1.5MiB`, `1g`. Durations always have one: `50ms`, `2s`, `1.5m`. Tables are
 written as such in the file, and in one line elsewhere: `RENDEZ_PEERS=/job:a/task:0=unix:@a,/job:b/task:0=unix:@b`,
 `RENDEZ_CLUSTER=ps=a:2222,b:2222;worker=c:2222`, where `3@d:2222` gives a task its number.
 
-TensorFlow's variables of RDMA are read where a setting does their work, after the file and before `RENDEZ_*`; others
-that begin with `RDMA_` give a warning.
+TensorFlow's RDMA variables are read if a setting corresponds to them, after the file and before `RENDEZ_*`; others
+that begin with `RDMA_` cause a warning.
 ";

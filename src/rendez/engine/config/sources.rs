@@ -163,8 +163,11 @@ impl Sources {
                     ErrorKind::NotFound | ErrorKind::NotADirectory => {}
                     ErrorKind::PermissionDenied if path != Path::new(OF_MACHINE) => {}
                     _ => {
-                        let mend = format!("mend that, or name another file by {FILE_VARIABLE}");
-                        return Err(unreadable(&path, &format!("{error}; {mend}, as /dev/null")));
+                        let mend = format!("fix that, or name another file with {FILE_VARIABLE}");
+                        return Err(unreadable(
+                            &path,
+                            &format!("{error}; {mend}, such as /dev/null"),
+                        ));
                     }
                 },
             }
@@ -195,7 +198,7 @@ impl Sources {
         unknown
             .map(|name| {
                 let hint = hint(name, variables.iter().copied(), str::to_owned);
-                format!("{name} is set, and there is no such setting{hint}")
+                format!("{name} is ignored: there is no such setting{hint}")
             })
             .collect()
     }
@@ -212,7 +215,7 @@ impl Loaded {
         for (setting, origin) in self.config.beyond_an_engine() {
             tracing::warn!(
                 %origin,
-                "`{}` is for the tasks of a cluster (`rendez serve`, `Server`), and means nothing to an engine alone",
+                "`{}` is for the tasks of a cluster (`rendez serve`, `Server`), and is ignored by an engine alone",
                 setting.key
             );
         }
@@ -312,8 +315,8 @@ fn check_owner(path: &Path, found: &Metadata) -> Result<(), Status> {
         true if !is_open => return Ok(()),
         true => ("may be changed by other users", "chmod go-w it".to_owned()),
         false if users.is_nameless(owner) => (
-            "may be another user's: this user namespace shows all that have no number in it alike",
-            "give it to a user that has one".to_owned(),
+            "may belong to another user: this user namespace shows all users without a number in it as one",
+            "give it to a user that has a number there".to_owned(),
         ),
         false => (
             "is another user's",

@@ -72,7 +72,9 @@ impl Config {
             |name: &&String| name.starts_with(PREFIX) && !known().any(|known| known == *name);
         for name in environment.keys().filter(is_unknown) {
             let hint = hint(name, known(), str::to_owned);
-            warnings.push(format!("{name} is set, and no setting does its work{hint}"));
+            warnings.push(format!(
+                "{name} is ignored: no setting corresponds to it{hint}"
+            ));
         }
         Ok(warnings)
     }

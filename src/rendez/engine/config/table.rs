@@ -135,47 +135,47 @@ settings! {
     // ── The engine ──────────────────────────────────────────────────────────────────────────────────────────────
     task: Text task, Engine, "This task, as `/job:worker/task:0`.";
     listen: Itself listen, Engine,
-        "Where to be dialled: `host:port`, `unix:@name` or `unix:/absolute/path`. Without it a Unix name is made up at \
-         start, and only this machine can dial.";
+        "Where to listen: `host:port`, `unix:@name` or `unix:/absolute/path`. Without it a Unix name is chosen at \
+         start, and only tasks of this machine can dial it.";
     peers: Peers peers, Engine,
-        "Where other tasks listen, by task name. This task's own may be among them, as in a list that all share.";
-    shards: Count shards, Engine, "Shards; 0 is one for each core of the affinity mask, 64 at most.";
-    cores: Cores cores, Engine, "The cores to use; none named means those of the affinity mask, in order.";
+        "Where other tasks listen, by task name. This task's own may be among them, so that all can share one list.";
+    shards: Count shards, Engine, "How many shards; 0 means one for each core of the affinity mask, at most 64.";
+    cores: Cores cores, Engine, "The cores to use; an empty list means those of the affinity mask, in order.";
     share_cores: Switch share_cores, Engine,
-        "Let shards share a core: they yield it. Without it more shards than cores are refused.";
+        "Let shards share a core: they yield it to each other. Without it more shards than cores are refused.";
     poll: Choice poll, Engine,
         "How shards wait for work: spin a while and then sleep, spin for ever, or sleep at once. After a call the \
-         control thread waits likewise, and sleeps after 0.1 ms at most.";
+         control thread waits in the same way, but sleeps after 0.1 ms at the latest.";
     spin: Time spin, Engine,
-        "How long a shard with `poll = \"adaptive\"` finds nothing to do before it sleeps; after a call the control \
-         thread too, 0.1 ms at most.";
+        "How long a shard with `poll = \"adaptive\"` spins without work before it sleeps; after a call the control \
+         thread does so too, for 0.1 ms at most.";
     drive: Choice drive, Engine,
-        "Who turns a shard: whichever thread sends or waits, and the shard's own when none does; its own alone; or \
+        "Who turns a shard. `adaptive`: any thread that sends or waits, else its own; `thread`: its own; `caller`: \
          callers alone, without a thread. A shard that has in-shard tasks is turned by its own thread, if it has one, \
          and so is one with `poll = \"busy\"`; if it has none, a caller that waits spins.";
     runtime: Choice runtime, Engine, "What drives the control plane; `auto` takes glommio where the machine allows it.";
     huge_pages: Choice arena.huge_pages, Engine, "Whether arenas use reserved huge pages.";
     arena_segment_bytes: Size arena.segment_bytes, Engine,
-        "Memory is taken in segments of this size, and after 64 in longer ones; the last is all that is left, at least \
+        "Memory is taken in segments of this size, and after 64 in longer ones; the last takes what is left, at least \
          half of `arena_bytes`.";
     arena_bytes: Size arena.bytes_max, Engine,
-        "At most so much for each arena: one for each shard, and one for application threads. What an arena has once \
-         used it keeps until the engine ends.";
+        "The most for each arena: there is one for each shard, and one for application threads. What an arena has once \
+         used stays in it until the engine ends.";
     lease: Switch lease, Engine, "Read large values of processes of the same user in place.";
     inline_max: Size inline_max, Engine,
-        "Values up to so many bytes with their dimensions travel in a frame.";
-    mailbox: Count mailbox, Engine, "Commands of application threads that may wait for a shard.";
+        "Values of up to this many bytes, with their dimensions, travel in a frame.";
+    mailbox: Count mailbox, Engine, "How many commands of application threads may wait for a shard.";
     parked_bytes: Size parked_bytes, Engine,
-        "Unreceived values that each shard keeps, and those that peers read in place.";
-    parked_bytes_per_step: Size parked_bytes_per_step, Engine, "Of them, those of one step.";
+        "How many bytes of unreceived values each shard may keep, including those that peers read in place.";
+    parked_bytes_per_step: Size parked_bytes_per_step, Engine, "The same, for the values of one step.";
     landing_bytes: Size landing_bytes, Engine,
-        "Memory open for values on their way, by copy, on each shard.";
+        "How much memory each shard may open for values that are on their way to it by copy.";
     stage_sampling: Count stage_sampling, Engine,
-        "One value in so many is timed through its stages where hand-overs are fastest; those of sockets, and those \
-         that went through a mailbox to their shard, all are, unless a receive had requested them. 0 times none, and \
-         keeps no events.";
+        "One value in this many is timed through its stages where hand-overs are fastest; those of sockets, and those \
+         that went through a mailbox to their shard, all are, unless a receive had requested them. With 0 none is, and \
+         no events are kept.";
     recorder_bytes: Size recorder_bytes, Engine,
-        "Each shard's ring of last events. Its histograms and names take at most 5.3 MiB more, of which only the \
+        "Size of each shard's ring of events. Its histograms and names take at most 5.3 MiB more, of which only the \
          pages that are written to cost memory.";
     recorder_dir: FilePath recorder_dir, Engine,
         "A folder, best in memory, for recorders that outlive a crash; it is made, for its owner alone, if it is not \
@@ -183,22 +183,22 @@ settings! {
     metrics: Itself metrics, Engine,
         "Where this task answers `GET /metrics`, `/healthz` and `/readyz`: `127.0.0.1:9464`, say. Without it nowhere.";
     metrics_any_user: Switch metrics_any_user, Engine,
-        "Let every user of this machine read the metrics. Without it a loopback address answers this task's own user \
+        "Let every user of this machine read the metrics. Without it a loopback address answers only this task's user \
          and root; any other address answers all.";
     metrics_peers: Switch metrics_peers, Engine, "Metrics have series for each peer.";
-    connect_timeout: Time connect_timeout, Engine, "How long a peer that a key names may take to be there.";
+    connect_timeout: Time connect_timeout, Engine, "How long a peer that a key names may take until it is reached.";
     // ── The cluster ─────────────────────────────────────────────────────────────────────────────────────────────
     cluster: Cluster cluster, Cluster, "The cluster: jobs, each a list of addresses or a table from numbers to them.";
     root: Itself root, Cluster, "Where rank 0 listens, for clusters whose tasks find one another at a root.";
     rank: MaybeCount rank, Cluster, "This task's rank, with `root`.";
     world_size: MaybeCount world_size, Cluster,
         "How many ranks there are, with `root` or where a launcher does not say.";
-    port: Count port, Cluster, "Where tasks listen whose launcher names no port; the first of a machine's.";
+    port: Count port, Cluster, "Where tasks listen if their launcher names no port; the first port of each machine.";
     subdomain: Text subdomain, Cluster, "The subdomain of a Kubernetes job's pods: the name of its headless service.";
     // ── The server ──────────────────────────────────────────────────────────────────────────────────────────────
     protocol: Text protocol, Server,
-        "How tasks speak: `auto`, `shm`, `tcp` or `verbs`; `grpc` and its kin are mapped, or refused with the reason.";
-    require: Choice require, Engine, "The path that peers must be reached by; another is refused instead of taken.";
+        "How tasks speak: `auto`, `shm`, `tcp` or `verbs`; `grpc` and variants are mapped, or refused with the reason.";
+    require: Choice require, Engine, "The path by which peers must be reached; any other path is refused.";
     cluster_secret_file: FilePath cluster_secret_file, Engine,
         "The file with the cluster's secret, readable by its owner alone.";
     cluster_secret_fd: MaybeCount cluster_secret_fd, Engine,
@@ -211,7 +211,7 @@ settings! {
     tls_key: FilePath tls_key, Engine, "The certificate's key, PEM.";
     tls_ca: FilePath tls_ca, Engine, "The authority that the certificates of peers must come from, PEM.";
     tls_kernel: Switch tls_kernel, Engine,
-        "Let the kernel seal and open what data connections carry under TLS, where it can (its module `tls`): large \
+        "Let the kernel encrypt and decrypt data connections under TLS, where it can (its module `tls`): large \
          tensors are then copied once less each way. `rendez explain` says who does it.";
     insecure: Switch insecure, Engine, "Allow an address beyond this machine without a secret and without TLS.";
     failure_detection: Time failure_detection, Engine,
@@ -219,24 +219,24 @@ settings! {
          reconnected; after 5/4 it is given up; receives that wait for it fail within 1.5 times this time. The death \
          of a process that is reached by shared memory is noticed at once.";
     drain_timeout: Time drain_timeout, Engine,
-        "How long a stop waits for what is on its way. To an engine of Rust or C the program says it at the stop.";
+        "How long a stop waits for what is on its way. A Rust or C program passes it when it stops its engine.";
     tcp_user_timeout: Time tcp_user_timeout, Engine,
-        "How long a data connection may take nothing more before it is given up and made again: its bytes are not \
+        "How long a data connection may make no progress before it is given up and made again: its bytes are not \
          acknowledged, or its receiver stands still and its buffers are full.";
     // ── RDMA ────────────────────────────────────────────────────────────────────────────────────────────────────
     verbs: Switch verbs.enabled, Engine, "Use RDMA between machines where both have it.";
     verbs_in_clear: Switch verbs.in_clear, Engine,
-        "With TLS set, use RDMA all the same: it carries tensors in clear. Without this they go by TCP, under TLS.";
+        "Use RDMA even if TLS is set: RDMA carries tensors unencrypted. Without this they go by TCP, under TLS.";
     verbs_device: Text verbs.device, Engine,
-        "The RDMA devices to use, with commas between them; none named means all with an active port. A shard uses the \
+        "The RDMA devices to use, separated by commas; if none is named, all with an active port. A shard uses the \
          one that is nearest to its core. `RDMA_DEVICE` is read too.";
     verbs_port: MaybeCount verbs.port, Engine,
-        "The device's port; none is the first active one. `RDMA_DEVICE_PORT` is read too.";
+        "The device's port; if unset, the first active one. `RDMA_DEVICE_PORT` is read too.";
     verbs_gid_index: MaybeCount verbs.gid_index, Engine,
-        "The index of the port's address; none is RoCE v2 over IPv4 where there is one. `RDMA_GID_INDEX` is read \
+        "The index of the port's address; if unset, RoCE v2 over IPv4 where available. `RDMA_GID_INDEX` is read \
          too.";
     verbs_mtu: MaybeCount verbs.mtu, Engine,
-        "The path MTU in bytes, 256, 512, 1024, 2048 or 4096; none is the port's. The smaller of both sides is used. \
+        "The path MTU in bytes, 256, 512, 1024, 2048 or 4096; unset, it is the port's. The smaller of the two is used. \
          `RDMA_QP_MTU` and `RDMA_MTU` are read too.";
     verbs_pkey_index: Count verbs.pkey_index, Engine,
         "The index of the partition key. `RDMA_QP_PKEY_INDEX` and `RDMA_PKEY` are read too.";
@@ -245,33 +245,33 @@ settings! {
     verbs_traffic_class: Count verbs.traffic_class, Engine,
         "The traffic class: on RoCE v2 the DSCP and ECN bits. `RDMA_TRAFFIC_CLASS` is read too.";
     verbs_depth: Count verbs.depth, Engine,
-        "Receive entries that a queue pair grants its peer: so many messages may be under way. \
-         `RDMA_QP_QUEUE_DEPTH` and `RDMA_QUEUE_DEPTH` are read too; what is beyond 128 there is 128.";
+        "Receive entries that a queue pair grants its peer: that many messages may be under way. \
+         `RDMA_QP_QUEUE_DEPTH` and `RDMA_QUEUE_DEPTH` are read too; values above 128 there count as 128.";
     verbs_queue_pairs: Count verbs.queue_pairs, Engine,
         "Queue pairs of each shard: one for each shard of a peer that it shares keys with. It sizes the shard's \
          queues.";
     verbs_inline_bytes: Count verbs.inline_bytes, Engine,
-        "Messages up to so many bytes are posted inline; the device may allow more or fewer.";
+        "Messages of up to this many bytes are posted inline; the device may allow more or fewer.";
     verbs_timeout: Count verbs.timeout, Engine,
         "How long a packet's acknowledgement may take: 4.096 µs × 2 to this power; 14 is 67 ms. `RDMA_QP_TIMEOUT` and \
          `RDMA_TIMEOUT` are read too.";
     verbs_retry_count: Count verbs.retry_count, Engine,
-        "How often a packet is sent again before its queue pair is given up; Soft-RoCE given 7 never gives up. \
+        "How often a packet is sent again before its queue pair is given up; with 7, Soft-RoCE never gives up. \
          `RDMA_QP_RETRY_COUNT` and `RDMA_RETRY_CNT` are read too.";
     // ── Devices ─────────────────────────────────────────────────────────────────────────────────────────────────
     devices: Choice devices.usage, Engine,
-        "Whether tensors can lie in the memory of this machine's devices: `auto` takes those that there are, `require` \
+        "Whether tensors can lie in the memory of this machine's devices: `auto` uses those present, `require` \
          does not start without one. The driver is loaded only if this is not `off`.";
     device_library: Text devices.library, Engine,
         "The driver's library, by name or path, if it is not the installed one. It is loaded into this process.";
     device_segment_bytes: Size devices.segment_bytes, Engine,
-        "Memory of a device is taken in segments of this size; the last is all that is left, at least half of \
+        "Memory of a device is taken in segments of this size; the last takes all that is left, at least half of \
          `device_bytes`, if the device has so much.";
-    device_bytes: Size devices.bytes_max, Engine, "At most so much of each device's memory.";
+    device_bytes: Size devices.bytes_max, Engine, "The most that is taken of each device's memory.";
     device_pinned_bytes: Size devices.pinned_bytes, Engine,
-        "At most so much pinned memory of the host for copies to and from each device: up to 12 MiB of chunks, taken \
+        "The most pinned memory of the host for copies to and from each device: up to 12 MiB of chunks, taken \
          with the first that needs them; and with the rest, segments of the host's arenas, each pinned with the \
-         first copy of 1 MiB or more from or to it. What lies in one is copied by the device as it lies.";
+         first copy of 1 MiB or more from or to it. The device copies what lies in one directly.";
 }
 
 /// Lets the field's type say which `Codec` of the kind is meant.

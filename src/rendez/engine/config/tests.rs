@@ -611,7 +611,7 @@ fn variables_of_another_system_are_read_where_a_setting_does_their_work() {
     assert_eq!(loaded.warnings.len(), 2, "{:?}", loaded.warnings);
     assert!(loaded.warnings[0].contains("RDMA_QP_QUEUE_DEPTH is 1024, and is taken as 128"));
     assert!(
-        loaded.warnings[1].contains("RDMA_QP_SLL is set")
+        loaded.warnings[1].contains("RDMA_QP_SLL is ignored")
             && loaded.warnings[1].contains("`RDMA_QP_SL`"),
         "{:?}",
         loaded.warnings

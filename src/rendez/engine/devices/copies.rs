@@ -56,7 +56,7 @@ impl EngineDevices {
     /// `DEVICE_LOST` if they will never be there; `TENSOR_DEVICE` for one of the host's; what the driver says.
     pub fn copy(&self, tensor: &Tensor, lane: Lane) -> Result<Tensor, Status> {
         let TensorBytes::Device(place) = tensor.bytes() else {
-            let message = "it lies in the host's memory, and is to be copied from a device's";
+            let message = "it lies in host memory, and should be copied from device memory";
             return Err(Status::of(catalogue::TENSOR_DEVICE, message));
         };
         let all = self.all();

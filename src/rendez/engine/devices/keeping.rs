@@ -79,7 +79,7 @@ impl Devices {
         let began = Instant::now();
         while !asking.is_finished() {
             if began.elapsed() > LAST_ANSWER {
-                tracing::warn!("a driver that was asked for its devices does not answer");
+                tracing::warn!("the device driver does not answer: this task stops waiting for it");
                 return;
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -90,7 +90,7 @@ impl Devices {
 fn begin(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Status> {
     let begun = std::thread::Builder::new().name(name.into()).spawn(run);
     begun.map_err(|error| {
-        let message = format!("a thread for devices: {error}");
+        let message = format!("no thread for devices: {error}");
         Status::of(catalogue::SYSTEM_LIMIT, message)
     })
 }
@@ -117,7 +117,7 @@ fn has_failed(accelerator: &Arc<dyn Accelerator>, device: u32, times: &[Arc<Time
     }
     match Stream::ask(accelerator, device) {
         Err(error) if error.is_of_lost_device() => {
-            tracing::error!(%error, "a device has failed: what it had not written never will be");
+            tracing::error!(%error, "a device has failed: what it had not written is lost");
             true
         }
         _ => false,

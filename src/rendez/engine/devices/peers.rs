@@ -75,7 +75,7 @@ impl Devices {
         } = offer;
         let mapped = self.mapped(Export { kind, fd, len }, DeviceUuid(uuid));
         Arc::new(mapped.unwrap_or_else(|error| {
-            tracing::warn!(%error, "a peer's device memory cannot be imported; what lies there is refused");
+            tracing::warn!(%error, "a peer's device memory cannot be imported; values that lie there are refused");
             MappedSegment::refused(error)
         }))
     }

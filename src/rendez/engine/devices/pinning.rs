@@ -120,7 +120,7 @@ impl Devices {
                 Some(Tried::Pinned(Arc::new(pinned)))
             }
             Err(error) => {
-                tracing::info!(%error, device, bytes = len, "a segment is not pinned: copies go by way of chunks");
+                tracing::info!(%error, device, bytes = len, "a segment could not be pinned: copies go through chunks");
                 Some(Tried::Refused(segment, Nanos::NEVER))
             }
         }

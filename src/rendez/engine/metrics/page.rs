@@ -104,15 +104,20 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 15] = [
         "rendez_build_info",
         false,
         "version, task, incarnation",
-        "1; which build and which life this is.",
+        "Always 1; the labels say which build and which incarnation this is.",
     ),
-    ("rendez_up_seconds", false, "", "How long this task runs."),
+    (
+        "rendez_up_seconds",
+        false,
+        "",
+        "How long this task has been running.",
+    ),
     (
         "rendez_stage_sampling_ratio",
         false,
         "",
         "The share of values that are timed where hand-overs are fastest; those of sockets, and those that went \
-         through a mailbox, all are, unless a receive had requested them.",
+         through a mailbox, are all timed, unless a receive had requested them.",
     ),
     (
         "rendez_parked_headroom_bytes",
@@ -124,13 +129,13 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 15] = [
         "rendez_traceparents_refused",
         true,
         "",
-        "Traceparents from peers that were none: their steps ran without.",
+        "Malformed traceparents from peers: their steps ran without one.",
     ),
     (
         "rendez_tls_not_after_timestamp_seconds",
         false,
         "",
-        "When the certificate in use ends, in seconds since 1970; none without TLS.",
+        "When the certificate in use expires, in seconds since 1970; absent without TLS.",
     ),
     (
         "rendez_peer_connected",
@@ -145,19 +150,19 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 15] = [
         "rendez_observers_connected",
         false,
         "",
-        "Observers that are connected, as `rendez stat` is for a moment.",
+        "Observers that are connected now; `rendez stat` is one while it asks.",
     ),
     (
         "rendez_peer_clock_offset_seconds",
         false,
         "peer",
-        "The time of day at a peer over a network less ours, as it was compared last.",
+        "How far the clock of a peer over a network was ahead of ours when they were last compared.",
     ),
     (
         "rendez_peer_clock_error_seconds",
         false,
         "peer",
-        "By how much that, and every time between the two, `wire` and the whole, may be wrong: half of the quickest \
+        "By how much that offset, and times between the two (`wire`, the whole), may be off: half of the quickest \
          question's round trip, and what counters may have drifted apart since. Zero for peers that share this task's \
          counter.",
     ),
@@ -165,7 +170,7 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 15] = [
         "rendez_fallbacks",
         true,
         "peer, from, to, reason",
-        "Connections that came about by a worse path than their machine should have: `shm_unavailable`, the two are on \
+        "Connections over a worse path than their machine should offer: `shm_unavailable`, the two are on \
          one machine and do not share memory; `rdma_unavailable_here`, this task's device cannot be used; \
          `rdma_unavailable_there`, the peer's cannot, or there is no way between the two. `rendez explain` says more. \
          Observers do not count.",
@@ -180,22 +185,22 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 15] = [
         "rendez_connections_remade",
         true,
         "peer",
-        "Connections to a peer that had been connected before in the same life.",
+        "Connections to a peer that had been connected before in the same incarnation.",
     ),
     (
         "rendez_dials_failed",
         true,
         "reason",
         "Dials that were given up, by the reason why their last attempt failed: with patience for an address where no \
-         task answers, or another task or run, or one whose certificate is of the wrong time; at once for a no that is \
-         for good. Those of lost peers that are looked for count too; observers do not.",
+         task answers, or another task or run, or one whose certificate is not valid now; at once if the refusal is \
+         final. Dials that look for lost peers count too; observers do not.",
     ),
     (
         "rendez_refused",
         true,
         "reason",
-        "Attempts of peers that dialled this task and were refused, and data connections, by reason: strangers that \
-         try to get in are counted here. A peer that dials on counts each time, but not one that is put off because \
+        "Refused attempts of peers to connect to this task, and refused data connections, by reason: strangers that \
+         try to get in are counted here. A peer that keeps dialling counts each time, not one that is put off because \
          the two dial each other.",
     ),
 ];
@@ -504,7 +509,7 @@ pub fn reference_rows(families: &[Family]) -> String {
 #[must_use]
 pub fn reference_page() -> String {
     let mut text = String::from(
-        "<!-- Made by `rendez config metrics`; a test holds it against the code. -->\n\n# Metrics\n\n\
+        "<!-- Made by `rendez config metrics`; a test compares it with the code. -->\n\n# Metrics\n\n\
          With `metrics = \"127.0.0.1:9464\"` a task answers `GET /metrics` in Prometheus' text or, to a client that \
          accepts `application/openmetrics-text`, in OpenMetrics; `GET /healthz` says whether its shards answer, and \
          `GET /readyz` whether all peers with a known address are connected. At a loopback address it answers \

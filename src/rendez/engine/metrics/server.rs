@@ -71,7 +71,7 @@ impl MetricsServer {
             .map_err(failed)?
             .collect();
         if resolved.iter().any(|address| !is_loopback(address.ip())) {
-            tracing::warn!(%address, "metrics can be read from other machines, by anybody who reaches this address");
+            tracing::warn!(%address, "anyone who can reach this address can read the metrics, from other machines too");
         }
         let listener = TcpListener::bind(&resolved[..]).map_err(failed)?;
         let listener = ParentOnly::new(listener);
@@ -273,7 +273,7 @@ impl ServerLoop {
                 "431 Request Header Fields Too Large",
                 "the head of the request is too long\n",
             )),
-            Err(_) => Err(("400 Bad Request", "this is no request of HTTP/1\n")),
+            Err(_) => Err(("400 Bad Request", "this is not an HTTP/1 request\n")),
         };
         if let Err((status, text)) = parsed {
             return Some(response(status, PLAIN, text, true));

@@ -79,11 +79,11 @@ impl Rdma {
         let unwanted = |why| Err((Status::of(catalogue::PATH_REFUSED, why), false));
         let found = match (settings.enabled, config.has_tls() && !settings.in_clear) {
             (false, _) => unwanted("switched off by the setting `verbs`"),
-            (true, _) if config.drive == Driver::Caller => unwanted(
-                "`drive = \"caller\"` leaves no thread that would answer a device's greeting",
-            ),
+            (true, _) if config.drive == Driver::Caller => {
+                unwanted("`drive = \"caller\"` leaves no thread to answer the greeting of a device")
+            }
             (true, true) => unwanted(
-                "TLS is set, and RDMA would carry tensors in clear: the setting `verbs_in_clear` allows that",
+                "TLS is set, and RDMA would carry tensors unencrypted: the setting `verbs_in_clear` allows that",
             ),
             (true, false) => find(settings),
         };
@@ -96,7 +96,7 @@ impl Rdma {
             Err((status, is_fault)) => {
                 let why = status.message().to_owned();
                 if is_fault {
-                    tracing::warn!(%why, "an RDMA device is present and cannot be used: tensors go by TCP");
+                    tracing::warn!(%why, "an RDMA device is present but cannot be used: tensors go by TCP");
                 }
                 (Vec::new(), Some(Lack { why, is_fault }))
             }
@@ -257,7 +257,7 @@ impl Shared {
             is_fault: true,
         });
         if before.is_none() {
-            tracing::warn!(%why, "no RDMA from now on: tensors go by TCP");
+            tracing::warn!(%why, "RDMA is unavailable from now on: tensors go by TCP");
         }
         if let Some(engine) = self.engine.get().and_then(Weak::upgrade) {
             engine.wiring.leave_path(Path::Verbs, &why);
@@ -347,7 +347,7 @@ impl Shared {
             let now = domain.port_losses();
             if now != *before {
                 *before = now;
-                tracing::warn!(%device, "a port went down: its queue pairs end when packets are not acknowledged");
+                tracing::warn!(%device, "an RDMA port went down: its queue pairs end when packets stay unacknowledged");
             }
             if domain.is_dead() {
                 self.no_more(format!("{device} reports a fatal error"));

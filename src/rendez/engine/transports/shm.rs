@@ -129,7 +129,7 @@ fn wakes(
     let all: Option<Vec<_>> = wakes.into_iter().collect();
     all.ok_or_else(|| {
         refused(format!(
-            "{count} descriptors of doorbells came for {shards} shards that may sleep, two for each were due"
+            "{count} descriptors of doorbells came for {shards} shards that may sleep; each needs two"
         ))
     })
 }

@@ -38,7 +38,7 @@ impl Transport for Tcp {
 
     fn make_port(&self, _: usize) -> Result<Option<AnyPort>, Status> {
         let port = TcpPort::new(self.0).map_err(|error| {
-            let message = format!("the engine cannot start: a port for TCP: {error}");
+            let message = format!("the engine cannot start: no port for TCP: {error}");
             Status::of(catalogue::SYSTEM_LIMIT, message)
         })?;
         Ok(Some(AnyPort::Tcp(port)))

@@ -83,8 +83,8 @@ impl Wiring {
             } else {
                 let is_dialled = self.book().addresses.contains_key(&task.to_string());
                 let what = match is_dialled {
-                    true => "and is made again",
-                    false => "and this task cannot dial it: the peer may",
+                    true => "and is being made again",
+                    false => "and this task cannot dial the peer: it waits for the peer to dial",
                 };
                 tracing::info!(%task, %status, ?left, "a connection is lost, {what}");
             }
@@ -165,7 +165,7 @@ impl Wiring {
             if let Err(status) = sought
                 && status.reason() != catalogue::CONTROL_STOPPED
             {
-                tracing::warn!(%task, %status, "a lost peer is not looked for: it is dialled when a key names it");
+                tracing::warn!(%task, %status, "cannot look for a lost peer: it is dialled when a key names it");
             }
         }
         true

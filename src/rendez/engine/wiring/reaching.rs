@@ -148,7 +148,7 @@ impl Wiring {
             Err(status) => status,
             Ok(_) => Status::of(
                 catalogue::PEER_PROTOCOL,
-                "a task answers to a name that none has",
+                "a task answered to a made-up name",
             ),
         };
         named_in(&status).ok_or_else(|| {

@@ -284,7 +284,7 @@ impl Lane {
         if let (Some(key), Some(word)) = (self.out[0], word.filter(is_last_word))
             && let Err(status) = context.send(step, key, word)
         {
-            tracing::warn!(worker = %self.worker, %status, "a worker does not hear that this one has left");
+            tracing::warn!(worker = %self.worker, %status, "cannot tell a worker that this worker has left");
         }
     }
 
@@ -308,7 +308,7 @@ impl Lane {
                         context.send_dead(step, key.at(*lives), Tensor::scalar(HAS_LEFT))
                 {
                     // What follows would be taken for it.
-                    tracing::warn!(worker = %self.worker, %status, "a worker waits for what does not come");
+                    tracing::warn!(worker = %self.worker, %status, "a worker waits for a value that never comes");
                     break;
                 }
             }

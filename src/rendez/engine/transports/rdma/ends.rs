@@ -168,7 +168,7 @@ fn hear<T>(answer: &Answer<T>, deadline: Instant) -> Result<Result<T, VerbsError
     answer.recv_timeout(left).map_err(|_| {
         Status::of(
             catalogue::PATH_REFUSED,
-            "a shard gave no queue pair in time",
+            "a shard did not provide a queue pair in time",
         )
     })
 }
@@ -183,7 +183,12 @@ impl Ends for QueuePairs {
     }
 
     fn connect(&mut self, peer: &[Vec<u8>], deadline: Instant) -> Result<(), Status> {
-        let cannot_be = || Status::of(catalogue::PATH_REFUSED, "queue pairs that cannot be");
+        let cannot_be = || {
+            Status::of(
+                catalogue::PATH_REFUSED,
+                "the peer's description of its queue pairs is invalid",
+            )
+        };
         let ends: Option<Vec<QpEndpoint>> = peer.iter().map(|end| from_wire(end)).collect();
         let ends = ends.filter(|ends| ends.len() == self.held.len());
         let mut asked = Vec::with_capacity(self.held.len());
