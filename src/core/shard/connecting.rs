@@ -58,6 +58,7 @@ impl Core {
         {
             self.peers.set_state(at, PeerState::Away { until });
             self.peers[at].away = Some(status);
+            self.peers[at].ends_before = self.last_ends.count();
             self.next_timer = self.next_timer.min(until);
         }
     }
@@ -76,13 +77,13 @@ impl Core {
             return;
         };
         let former = self.peers[at].life();
+        let missed_from = self.missed_from(at, up.incarnation);
         if let Some(former) = former
             && former != up.incarnation
         {
             self.peer_restarted(at, former, up.incarnation);
         }
         self.fail_strangers(at, up.incarnation);
-        let ends_before = self.ends_before(at, up.incarnation);
         self.lives_over.forget(up.incarnation);
         let incarnation = up.incarnation;
         self.peers.set_state(at, PeerState::Up { incarnation });
@@ -91,6 +92,9 @@ impl Core {
         peer.has_told_dropped = false;
         peer.connection = up.connection;
         peer.bound = Some(up.incarnation);
+        if former != peer.bound {
+            peer.ends_at_meeting = missed_from;
+        }
         peer.read_domain = up.read_domain;
         peer.devices = up.devices;
         peer.set_segments(up.segments);
@@ -116,7 +120,7 @@ impl Core {
         self.forgo_leases(at);
         self.resolve_links(at);
         self.requeue_parked(at);
-        self.tell_ends(at, ends_before);
+        self.tell_ends(at, missed_from);
     }
 
     /// Values that were to be read in place are copied, if the way that the peer is reached by now has no such reading:
@@ -267,9 +271,13 @@ impl Core {
             return;
         };
         self.tell_dropped(at, status);
+        let was_up = matches!(self.peers[at].state(), PeerState::Up { .. });
         self.peers.set_state(at, PeerState::Gone);
         let peer = &mut self.peers[at];
         peer.away = None;
+        if was_up {
+            peer.ends_before = self.last_ends.count();
+        }
         // A receive from now on waits for whatever life comes next, unless its key names this one.
         peer.bound = None;
         peer.parked.clear();
@@ -287,8 +295,8 @@ impl Core {
             self.forget_keys_of_the_gone();
         }
         if let Some(life) = life {
-            self.peers[at].ends_before = self.last_ends.count();
-            self.lives_over.note(life, status);
+            let met = self.peers[at].ends_at_meeting;
+            self.lives_over.note(life, status, met);
             if holds_values || self.stats.dropped > dropped {
                 self.mark_dropped(&links, life);
             }

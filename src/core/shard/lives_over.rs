@@ -10,31 +10,54 @@ use crate::ground::{Incarnation, Status, limits};
 /// The lives that ended last, oldest first: as many as there may be peers.
 #[derive(Debug, Default)]
 pub(crate) struct LivesOver {
-    lives: VecDeque<(Incarnation, Status)>,
+    lives: VecDeque<Life>,
+}
+
+/// A life that is over.
+#[derive(Debug)]
+struct Life {
+    incarnation: Incarnation,
+    /// What its waiters were told.
+    status: Status,
+    /// How many steps had ended here when it was met.
+    ends_at_meeting: u64,
 }
 
 impl LivesOver {
     /// The life is over; its waiters were told `status`.
     #[cold]
-    pub(super) fn note(&mut self, life: Incarnation, status: &Status) {
+    pub(super) fn note(&mut self, life: Incarnation, status: &Status, ends_at_meeting: u64) {
         self.forget(life);
         if self.lives.len() >= limits::PEERS {
             self.lives.pop_front();
         }
-        self.lives.push_back((life, status.clone()));
+        self.lives.push_back(Life {
+            incarnation: life,
+            status: status.clone(),
+            ends_at_meeting,
+        });
     }
 
     /// The life was given up, and is there after all.
     #[cold]
     pub(super) fn forget(&mut self, life: Incarnation) {
-        self.lives.retain(|&(over, _)| over != life);
+        self.lives.retain(|over| over.incarnation != life);
     }
 
     /// What those who waited for that life were told, if it is over.
     #[cold]
     pub(super) fn status(&self, life: Incarnation) -> Option<&Status> {
-        let mut lives = self.lives.iter();
-        lives.find_map(|(over, status)| (*over == life).then_some(status))
+        self.find(life).map(|over| &over.status)
+    }
+
+    /// How many steps had ended here when that life was met, if it is over.
+    #[cold]
+    pub(super) fn ends_at_meeting(&self, life: Incarnation) -> Option<u64> {
+        self.find(life).map(|over| over.ends_at_meeting)
+    }
+
+    fn find(&self, life: Incarnation) -> Option<&Life> {
+        self.lives.iter().find(|over| over.incarnation == life)
     }
 }
 
@@ -53,13 +76,14 @@ mod tests {
         let mut over = LivesOver::default();
         let told = |number: u64| Status::of(catalogue::PEER_LOST, format!("life {number}"));
         for number in 1..=4_096 {
-            over.note(life(number), &told(number));
+            over.note(life(number), &told(number), number);
         }
         assert_eq!(over.status(life(1)), Some(&told(1)));
-        over.note(life(4_097), &told(4_097));
+        over.note(life(4_097), &told(4_097), 4_097);
         assert_eq!(over.status(life(1)), None);
         for number in 2..=4_097 {
             assert_eq!(over.status(life(number)), Some(&told(number)));
+            assert_eq!(over.ends_at_meeting(life(number)), Some(number));
         }
         assert_eq!(over.lives.len(), 4_096);
     }
@@ -70,10 +94,10 @@ mod tests {
         let mut over = LivesOver::default();
         let lost = Status::of(catalogue::PEER_LOST, "it is lost");
         for number in (1..=4_096).chain([1]) {
-            over.note(life(number), &lost);
+            over.note(life(number), &lost, 0);
         }
         assert_eq!(over.lives.len(), 4_096);
-        over.note(life(5_000), &lost);
+        over.note(life(5_000), &lost, 0);
         let is_over = |number| over.status(life(number)).is_some();
         assert!(is_over(1) && !is_over(2) && is_over(3));
     }

@@ -30,8 +30,8 @@ impl Core {
         }
         if let Some(peer) = self.peers.at_mut(at) {
             peer.parked.clear();
+            self.lives_over.note(former, &status, peer.ends_at_meeting);
         }
-        self.lives_over.note(former, &status);
         self.fail_peer(at, &status);
     }
 

@@ -31,8 +31,11 @@ pub(crate) struct Peer {
     segments: Vec<PeerSegment>,
     /// Values that wait for the peer to be there at all.
     pub(crate) parked: ParkedQueue,
-    /// How many steps had ended here when it was named, or lost: it is told of those that ended since.
+    /// How many steps had ended here when it was named, or its connection was lost: it is told of those that ended
+    /// since.
     pub(super) ends_before: u64,
+    /// How many had when its life was met.
+    pub(super) ends_at_meeting: u64,
     /// Receives of in-shard tasks that began while it was not there, and the life of it that each names.
     pub(crate) expecting: Vec<(WaiterId, Incarnation)>,
     /// It was told that values were dropped which the peer was not there for.
@@ -58,6 +61,7 @@ impl Peer {
             segments: Vec::new(),
             parked: ParkedQueue::default(),
             ends_before,
+            ends_at_meeting: ends_before,
             expecting: Vec::new(),
             has_told_dropped: false,
             bound: None,

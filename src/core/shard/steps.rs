@@ -102,22 +102,24 @@ impl Core {
         }
     }
 
-    /// How many of the steps that ended here a peer that comes up in that life need not be told of. One that is there,
-    /// or away, hears of each by its links. A life that was given up may have missed any.
-    pub(super) fn ends_before(&self, at: PeerId, life: Incarnation) -> u64 {
+    /// How many of the steps that ended here a peer that comes up in that life need not be told of. A life that is
+    /// there, or away, hears of each by its links. One that was given up may have missed any since it was met.
+    pub(super) fn missed_from(&self, at: PeerId, life: Incarnation) -> u64 {
         let peer = &self.peers[at];
-        match peer.state() {
-            PeerState::Up { .. } | PeerState::Away { .. } => self.last_ends.count(),
-            _ if self.lives_over.status(life).is_some() && !mutant!("given_up_lives_not_told") => 0,
-            PeerState::Awaited { .. } | PeerState::Gone => peer.ends_before,
+        let met = self.lives_over.ends_at_meeting(life);
+        match (peer.state(), met) {
+            (PeerState::Up { .. }, _) => self.last_ends.count(),
+            (PeerState::Away { .. }, _) if peer.life() == Some(life) => self.last_ends.count(),
+            (_, Some(met)) if !mutant!("given_up_lives_not_told") => met,
+            _ => peer.ends_before,
         }
     }
 
     /// The peer is there: it is told which steps ended since so many had, of those whose end is remembered. A step that
     /// was forgotten may have begun again.
-    pub(super) fn tell_ends(&mut self, at: PeerId, ends_before: u64) {
+    pub(super) fn tell_ends(&mut self, at: PeerId, missed_from: u64) {
         let links = &self.peers[at].links;
-        for &(step, is_abort) in self.last_ends.since(ends_before) {
+        for &(step, is_abort) in self.last_ends.since(missed_from) {
             if !self.table.has_ended(step) {
                 continue;
             }

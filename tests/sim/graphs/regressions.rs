@@ -47,5 +47,5 @@ fn a_receive_of_what_was_dropped_meanwhile_is_told() {
 /// cause.
 #[test]
 fn a_failure_that_followed_from_another_says_so() {
-    pass(&[12353], "a_step_of_no_known_cause");
+    pass(&[13380], "a_step_of_no_known_cause");
 }

@@ -75,16 +75,42 @@ fn a_peer_that_is_given_up_late_hears_how_steps_ended_while_it_was_away() {
     assert_eq!(case.heard_there(StepId(2)), Some(catalogue::PEER_STATUS));
 }
 
-/// Steps that had ended before a task was known here are none of its own.
+/// The channel that was to tell the life before is no channel of this one.
+#[test]
+fn the_next_life_of_a_peer_that_was_away_hears_how_steps_ended_meanwhile() {
+    for is_given_up in [false, true] {
+        let mut case = connected();
+        let task = name('b');
+        let until = Nanos(10 * SECOND);
+        case.a.solos[0].peer_away(&task, faults::peer_exited(&task), until);
+        case.abort_here(StepId(2));
+        if is_given_up {
+            case.now.store(until.0 + 1, Ordering::Relaxed);
+            settle(&mut [&mut case.a]);
+        }
+        case.b = Shards::new('b', 5, 1, &case.now);
+        case.connect();
+        let heard = case.heard_there(StepId(2));
+        assert_eq!(heard, Some(catalogue::PEER_STATUS), "{is_given_up}");
+    }
+}
+
+/// Steps that had ended before a task was known here are none of its own, also when it was given up since.
 #[test]
 fn a_peer_that_comes_for_the_first_time_hears_of_no_earlier_end() {
     let mut case = connected();
     case.abort_here(StepId(2));
     let Case { now, a, .. } = &mut case;
+    let task = name('c');
     let mut c = Shards::new('c', 3, 1, now);
-    connect(a, &mut c);
-    let key = Key::between("a", "c", "never").unwrap();
-    let waiting = c.solos[0].recv(StepId(2), &key, Nanos::NEVER);
-    settle(&mut [a, &mut c]);
-    assert!(waiting.take().is_none());
+    for _ in 0..2 {
+        connect(a, &mut c);
+        settle(&mut [a, &mut c]);
+        let key = Key::between("a", "c", "never").unwrap();
+        let waiting = c.solos[0].recv(StepId(2), &key, Nanos::NEVER);
+        settle(&mut [a, &mut c]);
+        let ended = waiting.take();
+        assert!(ended.is_none(), "{ended:?}");
+        a.solos[0].peer_lost(&task, faults::peer_exited(&task));
+    }
 }
