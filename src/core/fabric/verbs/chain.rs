@@ -129,5 +129,6 @@ impl<R> Drop for Chain<R> {
     }
 }
 
-// SAFETY: not automatic because of the pointers, all of which point into the links that the chain alone holds.
-unsafe impl<R> Send for Chain<R> {}
+// SAFETY: not automatic because of the pointers, all of which point into the links that the chain alone holds. A
+// request owns nothing, and its other pointers are only handed to the library.
+unsafe impl<R: ChainRequest> Send for Chain<R> {}

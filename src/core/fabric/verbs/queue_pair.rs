@@ -279,7 +279,8 @@ impl QueuePair {
     ///
     /// # Safety
     /// What it names is memory of a live registration of the same domain that is not written to until the request
-    /// completes or the queue pair is destroyed; if it is inline, until [`QueuePair::post`] returns.
+    /// completes or the queue pair is destroyed; if it is inline, until [`QueuePair::post`] or
+    /// `unstage` returns.
     #[inline]
     pub unsafe fn stage(&mut self, request: &WorkRequest) {
         let (entry, piece) = self.staged.add();

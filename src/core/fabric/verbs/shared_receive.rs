@@ -69,7 +69,7 @@ impl SharedReceive {
         })
     }
 
-    /// Puts an entry behind those that wait to be posted, and posts them once they are [`CHAIN_MAX`]. True if it did.
+    /// Puts an entry behind those that wait to be posted, and posts them once they are `CHAIN_MAX`. True if it did.
     ///
     /// # Errors
     /// The error number; some may have been posted.

@@ -226,7 +226,7 @@ impl VerbsLink {
         let Some(slot) = self.free.take() else {
             unreachable!("the caller saw that there is a slot")
         };
-        // SAFETY: the slot was free: its last request is complete, or was inline and is posted.
+        // SAFETY: the slot was free: its last request is complete, or was inline, and is posted or forgotten.
         let bytes = unsafe { slots.bytes_mut(slot.into()) };
         let len = if self.incoming.due() == 0 {
             message::write_first(bytes, frame, body, self.heard, std::iter::empty())
@@ -254,7 +254,7 @@ impl VerbsLink {
         let Some(slot) = self.free.take() else {
             unreachable!("the caller saw that there is a slot")
         };
-        // SAFETY: the slot was free: its last request is complete, or was inline and is posted.
+        // SAFETY: the slot was free: its last request is complete, or was inline, and is posted or forgotten.
         let bytes = unsafe { slots.bytes_mut(slot.into()) };
         let (len, next) = message::write_further(bytes, body, start, self.heard);
         self.message(slot, len, None, slots, stats);
