@@ -46,6 +46,7 @@ pub mod fuzz;
 mod landings;
 mod lane;
 pub mod link;
+#[doc(hidden)]
 pub mod listeners;
 pub mod loopback;
 mod queue_pair;

@@ -10,25 +10,14 @@ use std::ffi::c_int;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::fabric::listeners;
+#[doc(hidden)]
 pub use crate::fabric::listeners::ParentOnly;
+use crate::fabric::listeners::pthread_atfork;
 
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
-// SAFETY: the declaration is that of POSIX: three functions without arguments, any of them null, and a number back.
-unsafe extern "C" {
-    /// POSIX; the crate `libc` does not declare it for Linux.
-    fn pthread_atfork(
-        prepare: Option<extern "C" fn()>,
-        parent: Option<extern "C" fn()>,
-        child: Option<extern "C" fn()>,
-    ) -> c_int;
-}
-
 extern "C" fn in_child() {
     IS_CHILD.store(true, Ordering::Relaxed);
-    // SAFETY: this is the handler of the child, which has none of the parent's threads.
-    unsafe { listeners::close_all() };
 }
 
 /// From now on children of this process know what they are.
@@ -38,8 +27,8 @@ extern "C" fn in_child() {
 pub fn watch() -> Result<(), std::io::Error> {
     static FAILED: OnceLock<c_int> = OnceLock::new();
     let failed = *FAILED.get_or_init(|| {
-        // SAFETY: the handler is a function of this program, which is never unloaded, and does what may be done in a
-        // child of a process with threads: it stores to atomics and closes descriptors.
+        // SAFETY: the handler is a function of this program, which is never unloaded, and does one store to an atomic,
+        // which may be done in a child of a process with threads.
         unsafe { pthread_atfork(None, None, Some(in_child)) }
     });
     match failed {
@@ -58,5 +47,5 @@ pub fn is_child() -> bool {
 /// true one has as chance will have it.
 #[doc(hidden)]
 pub fn pretend() {
-    IS_CHILD.store(true, Ordering::Relaxed);
+    in_child();
 }

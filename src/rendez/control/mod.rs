@@ -108,6 +108,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use crate::fabric::listeners::ParentOnly;
 use crate::ground::limits::{CALL_PAYLOAD_MAX, CONTROL_COMMANDS_MAX};
 use crate::ground::{Code, Locked, Status, catalogue};
 
@@ -441,7 +442,7 @@ fn refusal_of(refused: Refused) -> Status {
 fn listen_tcp(
     config: &ControlConfig,
     address: &Address,
-) -> Result<(TcpListener, Address), ControlError> {
+) -> Result<(ParentOnly<TcpListener>, Address), ControlError> {
     let failed = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::AddrInUse => ControlError::AddressTaken {
             address: address.clone(),
@@ -470,7 +471,7 @@ fn listen_tcp(
     for address in &addresses {
         config.check_exposure(*address)?;
     }
-    let listener = tcp::listen(&addresses).map_err(failed)?;
+    let listener = ParentOnly::new(tcp::listen(&addresses).map_err(failed)?);
     let bound = listener.local_addr().map_err(failed)?;
     if let Some(who) = config.openness(bound) {
         tracing::warn!(

@@ -117,7 +117,7 @@ impl Watch {
     /// Starts watching `listening`; what is seen goes to `tell`, which says whether the plane still listens.
     pub(crate) fn start(
         listening: Listening,
-        tcp: Option<TcpListener>,
+        tcp: Option<ParentOnly<TcpListener>>,
         greet_deadline: Duration,
         tell: impl Fn(Sight) -> bool + Send + 'static,
     ) -> io::Result<Self> {
@@ -132,7 +132,7 @@ impl Watch {
         let mut round = Round {
             shared: Arc::clone(&shared),
             listening,
-            tcp: tcp.map(ParentOnly::new),
+            tcp,
             greet_deadline,
             accept_after: None,
             told_rest: None,
