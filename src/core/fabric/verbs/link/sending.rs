@@ -66,29 +66,17 @@ impl VerbsLink {
                 return;
             }
             self.words.pop_front();
-            self.first(&word.frame(), [&[], &[]], Some(word), slots, stats);
+            self.say_word(word, slots, stats);
         }
     }
 
     /// Credit, if half of it is untold; grants, if no frame took them along.
     pub(super) fn say_credit(&mut self, slots: &mut Slots, stats: &mut VerbsStats) {
         while self.incoming.due() > 0 && self.can_say(VERBS_WINDOW_RESERVE) {
-            self.first(
-                &Word::Credit.frame(),
-                [&[], &[]],
-                Some(Word::Credit),
-                slots,
-                stats,
-            );
+            self.say_word(Word::Credit, slots, stats);
         }
         if self.owes_credit() && self.can_say(1) {
-            self.first(
-                &Word::Credit.frame(),
-                [&[], &[]],
-                Some(Word::Credit),
-                slots,
-                stats,
-            );
+            self.say_word(Word::Credit, slots, stats);
         }
     }
 
@@ -102,14 +90,12 @@ impl VerbsLink {
             return;
         }
         if self.can_say(0) {
-            self.first(
-                &Word::Bye.frame(),
-                [&[], &[]],
-                Some(Word::Bye),
-                slots,
-                stats,
-            );
+            self.say_word(Word::Bye, slots, stats);
         }
+    }
+
+    fn say_word(&mut self, word: Word, slots: &mut Slots, stats: &mut VerbsStats) {
+        self.first(&word.frame(), [&[], &[]], Some(word), slots, stats);
     }
 
     /// True if there is room for one message.
@@ -179,7 +165,7 @@ impl VerbsLink {
         };
         if must_tell_total {
             let total = Word::Total(piece.landing, piece.total as u64);
-            self.first(&total.frame(), [&[], &[]], Some(total), slots, tools.stats);
+            self.say_word(total, slots, tools.stats);
         }
         let (remote, rkey) = (piece.remote, piece.rkey);
         let what = if is_last {
