@@ -214,6 +214,10 @@ impl Walk<2> {
         most: usize,
         visit: Visit<'_, T, U>,
     ) {
+        // Rows may be longer than the room for so few elements.
+        if out.is_empty() {
+            return;
+        }
         let stays = self.row > 1 && self.step.contains(&0);
         if (self.rank > 0 || stays) && self.row < SHORT.min(most) {
             return match out.len() {

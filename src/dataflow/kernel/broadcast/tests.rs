@@ -98,6 +98,14 @@ fn rows_longer_than_a_piece_meet() {
 }
 
 #[test]
+fn rows_of_an_empty_outcome_meet_nothing() {
+    for row in [15, 16, 17, 63, 64, 65] {
+        check(&[0, 0, row], &[1, 1, row]);
+        check(&[0, 1], &[1, row]);
+    }
+}
+
+#[test]
 fn shapes_meet() {
     let shapes: &[&[u64]] = &[
         &[],
