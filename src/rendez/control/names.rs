@@ -88,7 +88,7 @@ impl Plane {
             Some(_) => reach / 2,
             None => reach,
         };
-        let found = self.find(host, &mut route.lookup, time.min(left));
+        let found = self.find(&route.address, host, &mut route.lookup, time.min(left));
         let addresses = match (found.await, stood) {
             (Ok(mut addresses), _) => {
                 for address in &mut addresses {
@@ -105,10 +105,11 @@ impl Plane {
         self.connect_any(addresses, reach, deadline).await
     }
 
-    /// The addresses of `host`, by the look-up that is under way for this dial, or by a new one; one that is not over
-    /// within `time` is left there.
+    /// The addresses of `host`, which `address` names, by the look-up that is under way for this dial, or by a new one;
+    /// one that is not over within `time` is left there.
     async fn find(
         self: &Rc<Self>,
+        address: &Address,
         host: &str,
         under_way: &mut Option<Rc<Lookup>>,
         time: Duration,
@@ -124,7 +125,7 @@ impl Plane {
             return Err(Refusal::later(catalogue::CONNECT_DEADLINE, message));
         }
         lookup
-            .found(host)
+            .found(address)
             .map_err(|error| unreachable(&error, error.kind()))
     }
 
@@ -173,15 +174,15 @@ impl Plane {
 
 impl Lookup {
     /// What was found, once it is over.
-    fn found(&self, host: &str) -> Result<Vec<SocketAddr>, DialError> {
+    fn found(&self, address: &Address) -> Result<Vec<SocketAddr>, DialError> {
         let found = self.found.borrow();
         let error = match &*found {
             Some(Ok(addresses)) if !addresses.is_empty() => return Ok(addresses.clone()),
             Some(Err(error)) => io::Error::new(error.kind(), error.to_string()),
             _ => tcp::no_address(),
         };
-        let host = host.to_owned();
-        Err(DialError::Unresolved { host, error })
+        let address = address.clone();
+        Err(DialError::Unresolved { address, error })
     }
 }
 

@@ -21,8 +21,8 @@ const KEEPALIVE_PROBES: u32 = 3;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
     /// The name means nothing, now.
-    #[error("{host} cannot be resolved: {error}")]
-    Unresolved { host: String, error: io::Error },
+    #[error("{address} cannot be resolved: {error}")]
+    Unresolved { address: Address, error: io::Error },
     /// No listener answered at any of its addresses; the error is the last one's.
     #[error("{address}: {error}")]
     Unreachable {
@@ -77,7 +77,7 @@ pub(crate) fn resolve(address: &Address) -> Result<Vec<SocketAddr>, DialError> {
         return Err(DialError::NotTcp(address.clone()));
     };
     let unresolved = |error| DialError::Unresolved {
-        host: host.clone(),
+        address: address.clone(),
         error,
     };
     let mut found = resolve_host(host).map_err(unresolved)?;
